@@ -39,8 +39,8 @@ CONFIGURE = CMAKE_CXX_COMPILER_LAUNCHER=$${CMAKE_CXX_COMPILER_LAUNCHER-$$(comman
 # Offline and where there are no crates yet, a build without chat templates is better than none.
 CRATES = tools/fetch_crates.sh || echo "no Rust crates: chat templates are left out" >&2
 
-.PHONY: deps build build-cuda run test test-asan test-tsan test-arm64 test-all check format lint \
-  fuzz bench install clean help configure-release
+.PHONY: deps build build-cuda build-tests run test cases test-asan test-tsan test-arm64 test-all \
+  check format lint fuzz bench install clean help configure-release
 .DEFAULT_GOAL := build
 
 build: configure-release
@@ -60,13 +60,19 @@ configure-release: deps
 	@test -f build/release/build.ninja || \
 	  $(CONFIGURE) release -DMOEFLUX_TESTS=OFF $(CMAKE_FLAGS) >&2
 
-test:
+build-tests:
 	@tools/install_deps.sh test
 	@$(CRATES)
 	@tools/install_python.sh || echo "no wheels from PyPI: the test of pip install is skipped" >&2
 	@$(CONFIGURE) release -DMOEFLUX_TESTS=ON -DMOEFLUX_CASE_SECONDS=$(CASE_SECONDS) $(CMAKE_FLAGS)
 	@cmake --build --preset release
+
+test: build-tests
 	@ctest --preset release -j $(JOBS) --no-tests=error $(CTEST_FLAGS)
+
+# How many cases each program has, for CI to notice when some are gone: .ci/cases, written anew.
+cases: build-tests
+	@.ci/cases.py --write
 
 # The program and the tests that know CUDA; run them where there is a GPU.
 build-cuda:
@@ -162,6 +168,7 @@ help:
 	@echo "make deps            install packages and fetch Rust's crates; builds are offline"
 	@echo "make run             build it and tell a story; PROMPT='...' ARGS='-n 100 --temp 0'"
 	@echo "make test            build and run the whole suite; CTEST_FLAGS='-R Name'"
+	@echo "make cases           write .ci/cases, the number of cases of each program, anew"
 	@echo "make test-asan       the suite under ASan and UBSan; GROUP=golden and others build a part"
 	@echo "make test-tsan       the threaded parts under TSan"
 	@echo "make test-arm64      conformance of Arm's kernels under qemu; ARM64_CASES='Linear*'"

@@ -3,11 +3,11 @@
 
     .ci/areas.py
 
-An area that ran nothing, a required case that did not pass and a case that was skipped for
-anything but absent hardware are failures. One sanitizer builds a group of programs and takes a part
-of its cases; the number in .ci/rotation chooses all three (parts.py; MOEFLUX_CI_PART, a number,
-does instead). The last lines say what ran, with seconds, and end with the summary of the release
-suite.
+An area that ran nothing, a required case that did not pass, a case that was skipped for anything
+but absent hardware and a test program with too few cases (cases.py) are failures. One sanitizer
+builds a group of programs and takes a part of its cases; the number in .ci/rotation chooses all
+three (parts.py; MOEFLUX_CI_PART, a number, does instead). The last lines say what ran, with
+seconds, how many cases each program has, and end with the summary of the release suite.
 """
 
 import os
@@ -19,6 +19,7 @@ import time
 import xml.etree.ElementTree
 from dataclasses import dataclass, field
 
+import cases as case_list
 import parts
 
 ROOT = parts.ROOT
@@ -69,6 +70,9 @@ class Case:
     output: str
     skipped: bool = False
 
+    def lacks_hardware(self):
+        return self.skipped and HARDWARE in self.output
+
 
 def read_cases(path):
     """The cases of a JUnit file; none if it is not there.
@@ -94,7 +98,7 @@ def judge_cases(cases, at_least=1, required=()):
     for case in cases:
         if case.passed:
             continue
-        if case.skipped and HARDWARE in case.output:
+        if case.lacks_hardware():
             hardware += 1
         else:
             word = "skipped, but not for absent hardware" if case.skipped else "failed"
@@ -123,6 +127,7 @@ class Runner:
     def __init__(self, logs):
         self.logs = logs
         self.outcomes = []
+        self.programs = {}  # cases that count of the release suite, by program
 
     def path(self, name):
         return os.path.join(self.logs, name)
@@ -193,6 +198,17 @@ def area_release(runner):
         chosen = [c for c in cases if any(re.search(p, c.name) for p in required)]
         note, problems = judge_cases(chosen, 1, required)
         runner.outcomes.append(Outcome(name, 0.0, note + ", in release", problems))
+    area_cases(runner, cases)
+
+
+def area_cases(runner, cases):
+    """Whether the release suite has lost cases."""
+    outcome = runner.run("cases", [case_list.listing_command()], echo=False)
+    pairs = case_list.read_listing(runner.log("cases"))
+    counted = [case.name for case in cases if case.passed or case.lacks_hardware()]
+    runner.programs = case_list.count(pairs, counted)
+    outcome.note, problems = case_list.judge(runner.programs, case_list.read_list())
+    outcome.problems += problems
 
 
 def area_cuda(runner):
@@ -221,7 +237,8 @@ def run_all(runner, number, why):
 
 def areas_of(number):
     """Names of all areas of a run."""
-    return ("check", "release", *INSIDE_RELEASE, "cuda", parts.part_of(number).sanitizer)
+    return ("check", "release", *INSIDE_RELEASE, "cases", "cuda",
+            parts.part_of(number).sanitizer)
 
 
 def missing_areas(outcomes, number):
@@ -238,6 +255,8 @@ def report(runner, number):
         print(f"{word:7}{outcome.name:14}{outcome.seconds:6.0f} s  {outcome.note}")
         for problem in outcome.problems[:20]:
             print(f"       {problem}")
+    print("--- cases by program")
+    print("\n".join(case_list.summary(runner.programs)))
     print("--- summary of the release suite")
     log = runner.log("release")
     summary = SUMMARY.search(log)

@@ -1,8 +1,9 @@
-""".ci/areas.py passes when every area ran, and fails when one is missing, empty or skipped;
-the number in .ci/rotation brings every part of the sanitizers to its turn."""
+""".ci/areas.py passes when every area ran, and fails when one is missing, empty, skipped or smaller
+than it was; the number in .ci/rotation brings every part of the sanitizers to its turn."""
 
 import contextlib
 import io
+import json
 import os
 import re
 import subprocess
@@ -14,6 +15,7 @@ from xml.sax.saxutils import escape, quoteattr
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 sys.path.insert(0, os.path.join(ROOT, ".ci"))
 import areas  # noqa: E402
+import cases  # noqa: E402
 import parts  # noqa: E402
 
 CHECKED = "format: clean\ncheck_layers: 700 files keep to the layers\ntidy: nothing to say\n"
@@ -37,6 +39,15 @@ def number_of(sanitizer, group):
 
 ASAN, TSAN = number_of("asan", "golden"), number_of("tsan", "")
 ASAN_GROUP = "GROUP=golden"
+OURS = "/some/folder/build/release/bin"  # programs
+
+
+def listing(programs):
+    """What ctest says of cases by program."""
+    folders = {cases.SCRIPTS: "/usr/bin"}
+    tests = [{"name": name, "command": [f"{folders.get(program, OURS)}/{program}", name]}
+             for program, names in programs.items() for name in names]
+    return json.dumps({"kind": "ctestInfo", "tests": tests}, indent=1)
 
 
 class FakeMachine:
@@ -46,6 +57,7 @@ class FakeMachine:
         self.logs = logs
         self.status = {}  # by a word of the command
         self.output = {"check": CHECKED, "test": SUMMARY}
+        self.programs = {"one_test": RELEASE[:15], cases.SCRIPTS: RELEASE[15:]}
         self.cases = {"release": [(name, "run", "") for name in RELEASE],
                       "cuda": [("python_cuda", "run", "")],
                       "asan": [(f"Case.{i}", "run", "") for i in range(100)],
@@ -55,6 +67,8 @@ class FakeMachine:
     def run_logged(self, command, log, echo):
         self.ran.append(" ".join(command))
         log.write("".join(text for word, text in self.output.items() if word in command).encode())
+        if "--show-only=json-v1" in command:
+            log.write(listing(self.programs).encode())
         for name, cases in self.cases.items():
             if any(os.path.join(self.logs, name + ".xml") in word for word in command):
                 with open(os.path.join(self.logs, name + ".xml"), "w", encoding="utf-8") as file:
@@ -72,6 +86,8 @@ class CiTest(unittest.TestCase):
         self.runner = areas.Runner(folder.name)
         self.machine = FakeMachine(folder.name)
         self.replace(areas, "run_logged", self.machine.run_logged)
+        self.listed = {"one_test": 15, cases.SCRIPTS: len(RELEASE) - 15}
+        self.replace(cases, "read_list", lambda: self.listed)
 
     def replace(self, where, name, value):
         self.addCleanup(setattr, where, name, getattr(where, name))
@@ -104,6 +120,7 @@ class CiTest(unittest.TestCase):
                 for area in areas.areas_of(number):
                     self.assertRegex(text, rf"(?m)^ok +{area} ")
                 self.assertIn("number 3 of a test\n", text)
+                self.assertIn("one_test 15, scripts 9\n--- summary", text)
                 self.assertTrue(text.endswith(SUMMARY), text)
                 self.assertTrue(any(all(word in command for word in words)
                                     for command in self.machine.ran))
@@ -153,6 +170,69 @@ class CiTest(unittest.TestCase):
         self.machine.cases["release"].append(("Some.Case", "notrun", "skipped: no clang++"))
         self.assert_fails("Some.Case: skipped")
 
+    def add_program(self, name, count, status="run", output=""):
+        """A program of the release suite; the names of its cases."""
+        names = [f"{name}.{i}" for i in range(count)]
+        self.machine.programs[name] = names
+        self.machine.cases["release"] += [(case, status, output) for case in names]
+        return names
+
+    def test_a_program_that_is_gone_fails(self):
+        self.listed["golden_test"] = 1
+        self.assert_fails("FAILED cases", "golden_test: 0 cases, expected at least 1 of the 1")
+
+    def test_a_program_that_lost_a_tenth_of_its_cases_fails(self):
+        for before, ran, fails in ((100, 91, False), (100, 90, True), (101, 91, False),
+                                   (101, 90, True), (10, 9, True), (9, 8, True), (1, 0, True),
+                                   (20, 19, False), (20, 18, True)):
+            with self.subTest(before=before, ran=ran):
+                self.setUp()
+                self.listed["big_test"] = 2000
+                self.add_program("big_test", 2000)
+                self.listed["some_test"] = before
+                self.add_program("some_test", ran)
+                if fails:
+                    self.assert_fails("FAILED cases", f"some_test: {ran} cases")
+                else:
+                    self.assertEqual(0, self.report()[0])
+
+    def test_a_program_that_is_not_in_the_list_fails(self):
+        self.add_program("new_test", 1)
+        self.assert_fails("FAILED cases", "new_test: not in .ci/cases", "make cases")
+
+    def test_what_all_programs_have_is_held_to_two_in_a_hundred(self):
+        for ran, fails in ((1000, False), (995, False), (994, True), (1015, False), (1016, True)):
+            with self.subTest(ran):
+                self.setUp()
+                self.listed["some_test"] = 1000
+                self.add_program("some_test", ran)
+                if fails:
+                    self.assert_fails("FAILED cases", "cases in all")
+                else:
+                    self.assertEqual(0, self.report()[0])
+
+    def test_a_case_without_its_hardware_counts_and_a_disabled_one_does_not(self):
+        self.listed["gpu_test"] = 50
+        self.add_program("gpu_test", 50, "notrun", "hardware: no GPU")
+        self.assertEqual(0, self.report()[0])
+        self.setUp()
+        self.listed["some_test"] = 50
+        self.add_program("some_test", 50, "disabled")
+        self.assert_fails("some_test: 0 cases")
+
+    def test_cases_of_one_name_count_for_each_program(self):
+        for name in ("a_test", "b_test"):
+            self.listed[name] = 1
+            self.machine.programs[name] = ["Same.Name"]
+            self.machine.cases["release"].append(("Same.Name", "run", ""))
+        self.assertEqual(0, self.report()[0])
+        self.machine.cases["release"].pop()
+        self.assert_fails("b_test: 0 cases")
+
+    def test_a_suite_that_ctest_does_not_list_fails(self):
+        self.machine.programs = {}
+        self.assert_fails("FAILED cases", "one_test: 0 cases")
+
     def test_a_failed_case_is_no_skip_whatever_it_says(self):
         self.machine.cases["tsan"].append(("Some.Case", "fail", "hardware: no GPU"))
         self.assert_fails("Some.Case: failed", number=TSAN)
@@ -191,6 +271,43 @@ class CiTest(unittest.TestCase):
         with open(path, "wb") as file:
             file.write(b'<testsuite><testcase name="a\xff\x01" status="run"/></testsuite>')
         self.assertEqual([True], [case.passed for case in areas.read_cases(path)])
+
+
+class ListOfCasesTest(unittest.TestCase):
+    def test_the_list_of_this_tree_is_one_line_a_program(self):
+        listed = cases.read_list()
+        for program in ("golden_test", "conformance_test", cases.SCRIPTS):
+            self.assertGreater(listed.get(program, 0), 0, program)
+        with open(cases.PATH, encoding="ascii") as file:
+            self.assertEqual(len(file.readlines()), len(listed))
+
+    def test_what_was_written_is_read(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "cases")
+            self.assertEqual({}, cases.read_list(path))
+            cases.write_list({"b_test": 3, "a_test": 12}, path)
+            with open(path, encoding="ascii") as file:
+                self.assertEqual("a_test 12\nb_test 3\n", file.read())
+            self.assertEqual({"a_test": 12, "b_test": 3}, cases.read_list(path))
+
+    def test_programs_are_those_that_ctest_calls(self):
+        tests = [{"name": "A.B", "command": [f"{OURS}/a_test", "--gtest_filter=A.B"]},
+                 {"name": "DISABLED", "command": [f"{OURS}/a_test"],
+                  "properties": [{"name": "DISABLED", "value": True}]},
+                 {"name": "tidy", "command": ["/usr/bin/python3", "tools/tidy.py"]},
+                 {"name": "python", "command": ["cmake", "-E", "echo", "skipped: no NumPy"]},
+                 {"name": "b_test_NOT_BUILT"}]
+        self.assertEqual([("A.B", "a_test"), ("tidy", cases.SCRIPTS), ("python", cases.SCRIPTS),
+                          ("b_test_NOT_BUILT", "b_test_NOT_BUILT")],
+                         cases.read_listing("Internal ctest changing into directory: x\n" +
+                                            json.dumps({"tests": tests})))
+        for text in ("", "No such directory", "{", "{}"):
+            self.assertEqual([], cases.read_listing(text))
+
+    def test_a_summary_has_short_lines(self):
+        lines = cases.summary({f"program_{i:02}_test": i for i in range(30)}, 60)
+        self.assertTrue(all(0 < len(line) <= 60 for line in lines))
+        self.assertEqual(30, ", ".join(lines).count("program_"))
 
 
 class RotationTest(unittest.TestCase):
