@@ -31,7 +31,7 @@ void exercise(const moeflux::ChatTemplate& chat_template, const moeflux::Json& j
     if (json.contains("tools")) request.tools = json["tools"];
   }
   const auto prompt = chat_template.render(
-      request, {}, {.fuel = 200'000, .output_bytes_max = 1 << 20, .milliseconds_max = 5000});
+      request, {}, {.fuel = 200'000, .output_bytes_max = 1 << 20, .milliseconds_max = 3000});
   if (!prompt.ok()) return require(!prompt.error().message().empty());
   require(moeflux::is_valid_utf8(prompt->text));
   size_t end = 0;

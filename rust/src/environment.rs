@@ -6,7 +6,7 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Rest, Value, ValueKind};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State, UndefinedBehavior};
 
-use crate::{filters, json, methods, python_text};
+use crate::{filters, json, methods, python_text, source, watch};
 
 /// What a template said to `raise_exception`.
 #[derive(Debug)]
@@ -27,9 +27,14 @@ fn raise_exception(message: Value) -> Result<Value, Error> {
 
 fn write_value(out: &mut Output, state: &mut State, value: &Value) -> Result<(), Error> {
     match value.as_str() {
-        Some(text) => out.write_str(text).map_err(Error::from),
+        Some(text) => {
+            watch::written(text.len())?;
+            out.write_str(text).map_err(Error::from)
+        }
         None => {
             let text = python_text::str(value)?;
+            watch::tick()?;
+            watch::written(text.len())?;
             state.consume_fuel(text.len() as u64 / 64)?;
             out.write_str(&text).map_err(Error::from)
         }
@@ -53,11 +58,15 @@ fn is_number(value: &Value) -> bool {
     matches!(value.kind(), ValueKind::Number | ValueKind::Bool)
 }
 
-pub fn make_environment() -> Environment<'static> {
-    let mut env = Environment::new();
+pub fn syntax() -> SyntaxConfig {
     let mut syntax = SyntaxConfig::builder();
     syntax.trim_blocks(true).lstrip_blocks(true);
-    env.set_syntax(syntax.build().expect("the usual delimiters"));
+    syntax.build().expect("the usual delimiters")
+}
+
+pub fn make_environment() -> Environment<'static> {
+    let mut env = Environment::new();
+    env.set_syntax(syntax());
     env.set_auto_escape_callback(|_| AutoEscape::None);
     env.set_undefined_behavior(UndefinedBehavior::Lenient);
     env.set_debug(false);
@@ -65,8 +74,13 @@ pub fn make_environment() -> Environment<'static> {
     env.set_formatter(write_value);
     env.set_unknown_method_callback(methods::call);
     env.add_function("raise_exception", raise_exception);
-    env.add_function("cycler", |args: Rest<Value>| filters::Cycler::make(args.0));
+    env.add_function("cycler", |state: &State, args: Rest<Value>| {
+        filters::Cycler::make(state, args.0)
+    });
     env.add_function("joiner", filters::Joiner::make);
+    env.add_function("dict", filters::dict);
+    env.add_function("namespace", filters::namespace);
+    env.add_filter(source::SAME, |value: Value| value);
     env.add_filter("tojson", json::tojson);
     // Jinja has none, but templates that were written for other engines use it.
     env.add_filter("from_json", json::from_json);

@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
 
-use minijinja::value::{from_args, Kwargs, Object, Value, ValueKind};
+use minijinja::value::{from_args, Kwargs, Object, Value, ValueKind, ValueOrKwargs};
 use minijinja::{Error, ErrorKind, State};
 
-use crate::{methods, python_text};
+use crate::{methods, python_text, watch};
 
 pub fn string(state: &State, value: &Value) -> Result<Value, Error> {
     if value.kind() == ValueKind::String {
@@ -84,6 +84,19 @@ pub fn float(value: &Value, other: Option<Value>) -> Value {
     as_float(value).map_or_else(|| other.unwrap_or_else(|| Value::from(0.0)), Value::from)
 }
 
+/// dict(...) and namespace(...), whose values are looked into: nothing may hold itself.
+pub fn dict(state: &State, value: Option<Value>, more: Kwargs) -> Result<Value, Error> {
+    let made = minijinja::functions::dict(value, more)?;
+    watch::look_into(state, std::slice::from_ref(&made))?;
+    Ok(made)
+}
+
+pub fn namespace(state: &State, values: Option<ValueOrKwargs>) -> Result<Value, Error> {
+    let made = minijinja::functions::namespace(values)?;
+    watch::look_into(state, std::slice::from_ref(&made))?;
+    Ok(made)
+}
+
 pub fn wordcount(value: &Value) -> Result<usize, Error> {
     Ok(python_text::str(value)?
         .split(|c: char| !(c.is_alphanumeric() || c == '_'))
@@ -104,11 +117,16 @@ pub struct Cycler {
 }
 
 impl Cycler {
-    pub fn make(items: Vec<Value>) -> Result<Value, Error> {
+    pub fn make(state: &State, items: Vec<Value>) -> Result<Value, Error> {
+        watch::look_into(state, std::slice::from_ref(&Value::from(items.clone())))?;
         if items.is_empty() {
             return Err(Error::new(ErrorKind::MissingArgument, "cycler: at least one item"));
         }
         Ok(Value::from_object(Cycler { items, position: AtomicUsize::new(0) }))
+    }
+
+    pub fn items(&self) -> &[Value] {
+        &self.items
     }
 
     fn at(&self, position: usize) -> Value {
@@ -148,9 +166,14 @@ pub struct Joiner {
 }
 
 impl Joiner {
-    pub fn make(separator: Option<Value>) -> Value {
+    pub fn make(state: &State, separator: Option<Value>) -> Result<Value, Error> {
         let separator = separator.unwrap_or_else(|| Value::from(", "));
-        Value::from_object(Joiner { separator, used: AtomicBool::new(false) })
+        watch::look_into(state, std::slice::from_ref(&Value::from(vec![separator.clone()])))?;
+        Ok(Value::from_object(Joiner { separator, used: AtomicBool::new(false) }))
+    }
+
+    pub fn items(&self) -> &[Value] {
+        std::slice::from_ref(&self.separator)
     }
 }
 

@@ -6,8 +6,12 @@ use minijinja::value::{from_args, Kwargs, Rest, Value, ValueKind, ValueOrKwargs}
 use minijinja::{Error, ErrorKind, State};
 
 use crate::python_text::{self, FIRST_STAND_IN};
+use crate::watch;
 
 const DEPTH_MAX: usize = 512;
+const BYTES_MAX: usize = 64 << 20;
+/// A list of two bytes becomes sixty.
+const READ_BYTES_MAX: usize = 4 << 20;
 
 struct Style {
     ensure_ascii: bool,
@@ -69,6 +73,9 @@ fn write_json(
     state: &State, value: &Value, style: &Style, depth: usize, out: &mut String,
 ) -> Result<(), Error> {
     let size_before = out.len();
+    if out.len() > BYTES_MAX {
+        return Err(watch::over(format!("tojson: more than {BYTES_MAX} bytes")));
+    }
     if depth > DEPTH_MAX {
         let message = format!("tojson: nested deeper than {DEPTH_MAX}");
         return Err(Error::new(ErrorKind::InvalidOperation, message));
@@ -192,6 +199,9 @@ fn write_string(text: &str, ensure_ascii: bool, out: &mut String) {
 }
 
 pub fn from_json(text: &str) -> Result<Value, Error> {
+    if text.len() > READ_BYTES_MAX {
+        return Err(watch::over(format!("from_json: more than {READ_BYTES_MAX} bytes")));
+    }
     let value: serde_json::Value = serde_json::from_str(text).map_err(|error| {
         Error::new(ErrorKind::InvalidOperation, format!("from_json: {error}"))
     })?;

@@ -7,14 +7,17 @@ mod constraint;
 mod constraint_interface;
 mod environment;
 mod filters;
-mod generation_tag;
+mod hooks;
 mod json;
+mod memory;
 mod methods;
 mod python_text;
 #[cfg(feature = "constraints")]
 mod schema_check;
+mod source;
 mod strftime;
 mod template;
+mod watch;
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::slice;

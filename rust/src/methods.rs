@@ -5,6 +5,8 @@ use minijinja::value::{from_args, Value, ValueKind};
 use minijinja::{Error, ErrorKind, State};
 use minijinja_contrib::pycompat::unknown_method_callback;
 
+use crate::watch;
+
 fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }
@@ -126,6 +128,9 @@ fn rsplit(text: &str, args: &[Value]) -> Result<Value, Error> {
 fn padded(state: &State, text: &str, method: &str, args: &[Value]) -> Result<Value, Error> {
     let (width, fill): (i64, Option<&str>) = from_args(args)?;
     let missing = usize::try_from(width).unwrap_or(0).saturating_sub(text.chars().count());
+    if missing > watch::STRING_BYTES_MAX {
+        return Err(watch::over(format!("{method}: a width of {width}")));
+    }
     state.consume_fuel(missing as u64 / 16)?;
     let fill = if method == "zfill" { "0" } else { fill.unwrap_or(" ") };
     let (left, right) = match method {

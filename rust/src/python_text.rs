@@ -5,7 +5,11 @@ use std::fmt::Write;
 use minijinja::value::{Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 
+use crate::watch;
+
 const DEPTH_MAX: usize = 512;
+/// Values may hold each other many times over.
+const BYTES_MAX: usize = 64 << 20;
 
 /// The first of the code points that stand for text which is put in after rendering; they are
 /// never escaped.
@@ -25,6 +29,9 @@ fn write_repr(value: &Value, depth: usize, out: &mut String) -> Result<(), Error
     if depth > DEPTH_MAX {
         let message = format!("a value is nested deeper than {DEPTH_MAX}");
         return Err(Error::new(ErrorKind::InvalidOperation, message));
+    }
+    if out.len() > BYTES_MAX {
+        return Err(watch::over(format!("a value's text is longer than {BYTES_MAX} bytes")));
     }
     match value.kind() {
         ValueKind::String => write_string(value.as_str().unwrap_or_default(), out),

@@ -47,10 +47,14 @@ class Prober {
     variables["documents"] = nullptr;
     variables["add_generation_prompt"] = true;
     for (const auto& [name, value] : more.items()) variables[name] = value;
+    if (is_slow_) return std::nullopt;
     // The probe's day is of no interest, but must not change from run to run.
-    Result<std::string> text =
-        engine_.render(variables, {}, {.fuel = 500'000, .output_bytes_max = 1 << 20});
-    if (!text.ok()) return std::nullopt;
+    Result<std::string> text = engine_.render(
+        variables, {}, {.fuel = 500'000, .output_bytes_max = 1 << 20, .milliseconds_max = 2000});
+    if (!text.ok()) {
+      is_slow_ = text.error().code() == ErrorCode::kResourceExhausted;
+      return std::nullopt;
+    }
     return std::move(text).value();
   }
 
@@ -81,6 +85,8 @@ class Prober {
   const TemplateEngine& engine_;
   const Json& tokens_;
   Json user_ = message("user", std::string(kUser));
+  /// One of these conversations was over a limit: so are the others.
+  mutable bool is_slow_ = false;
 };
 
 void probe_content(Prober& prober, TemplateCapabilities& found) {
