@@ -146,6 +146,9 @@ void probe_calls(const Prober& prober, TemplateCapabilities& found) {
   one["reasoning_content"] = kOther;
   one["thinking"] = kOther;
   found.reasoning = prober.shows(kOther, prober.calls(one), tools);
+  for (const Json& messages : {prober.calls(one), Json::array({prober.user()})}) {
+    found.sample += prober.render(messages, tools).value_or("");
+  }
 }
 
 void probe_switches(const Prober& prober, TemplateCapabilities& found) {

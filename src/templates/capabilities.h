@@ -26,6 +26,8 @@ struct TemplateCapabilities {
   bool reasoning = false;         // shows reasoning_content of a call's message
   /// Variables that change the prompt: "enable_thinking", "thinking", "reasoning_effort".
   std::vector<std::string> switches;
+  /// Conversations as they were rendered: what the template writes by itself stands there.
+  std::string sample;
   /// What add_generation_prompt adds behind a user's message.
   std::string generation_prompt;
 };

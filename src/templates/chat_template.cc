@@ -52,6 +52,12 @@ Result<ChatTemplate> ChatTemplate::create(const TemplateTexts& texts, Json token
         made.with_tools_,
         compile(*for_tools, formatted("{}: chat template tool_use", texts.what), tokens));
   }
+  spellings.watch(*text);
+  spellings.watch(made.plain_.capabilities.sample);
+  if (made.with_tools_.engine) {
+    spellings.watch(*for_tools);
+    spellings.watch(made.with_tools_.capabilities.sample);
+  }
   made.tokens_ = std::move(tokens);
   made.spellings_ = std::move(spellings);
   return made;

@@ -1,8 +1,12 @@
 #include "templates/stand_ins.h"
 
 #include <algorithm>
+#include <array>
+#include <iterator>
 
 #include "base/format.h"
+#include "text/unicode.h"
+#include "text/utf8.h"
 
 namespace moeflux {
 namespace {
@@ -29,29 +33,82 @@ uint32_t index_at(std::string_view text, size_t at) {
   return ((3u << 18) | (bits(1) << 12) | (bits(2) << 6) | bits(3)) - kFirst;
 }
 
-bool is_structure(const AddedToken& token) {
-  if (token.special) return true;
-  return std::any_of(token.content.begin(), token.content.end(), [](char c) {
-    const bool is_word = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-    const bool is_space = c == ' ' || c == '\n' || c == '\t' || c == '\r';
-    return !is_word && !is_space;
-  });
+/// Words, numbers and white space, in any script: vocabularies have them as added tokens, among
+/// them the letters that stand for bytes (DeepSeek's \u00fc).
+bool is_of_words(std::string_view text) {
+  while (!text.empty()) {
+    const Utf8Step step = next_utf8(text);
+    if (!is_word_character(step.code_point) && !is_white_space(step.code_point)) return false;
+    text.remove_prefix(step.bytes_count);
+  }
+  return true;
 }
 
-std::vector<std::pair<std::string, AddedToken>> needles_of(const std::vector<AddedToken>& tokens,
-                                                           bool only_special) {
-  std::vector<std::pair<std::string, AddedToken>> needles;
-  for (const AddedToken& token : tokens) {
-    if (only_special ? token.special : is_structure(token))
-      needles.emplace_back(token.content, token);
+/// Elements that vocabularies have for texts in HTML.
+bool is_html(std::string_view text) {
+  constexpr std::array kElements = {
+      "b",     "blockquote", "caption", "code",  "em", "h1",     "h2",  "h3", "h4",
+      "h5",    "h6",         "i",       "li",    "ol", "strong", "sub", "p",  "td",
+      "tbody", "table",      "th",      "thead", "tr", "sup",    "u",   "ul", "tfoot"};
+  if (!text.starts_with('<') || !text.ends_with('>')) return false;
+  text = text.substr(1, text.size() - 2);
+  if (text.starts_with('/')) text.remove_prefix(1);
+  return std::find(kElements.begin(), kElements.end(), text) != kElements.end();
+}
+
+/// Something in brackets or between bars, also the wide ones of Chinese and Japanese.
+bool is_in_brackets(std::string_view text) {
+  constexpr std::u32string_view kBrackets =
+      U"<>[]{}|"
+      U"\uFF1C\uFF1E\uFF3B\uFF3D\uFF5B\uFF5D\uFF5C\u3008\u3009\u300A\u300B\u3010\u3011\u27E8\u27E9";
+  while (!text.empty()) {
+    const Utf8Step step = next_utf8(text);
+    if (kBrackets.find(step.code_point) != std::u32string_view::npos) return true;
+    text.remove_prefix(step.bytes_count);
   }
-  return needles;
+  return false;
+}
+
+bool is_structure(const AddedToken& token) {
+  if (token.special) return true;
+  // No letter, be it "<", is a marker by itself.
+  return token.content.size() > 1 && is_in_brackets(token.content) && !is_html(token.content);
+}
+
+AddedTokenMatcher matcher_of(const std::vector<AddedToken>& tokens) {
+  std::vector<std::pair<std::string, AddedToken>> needles;
+  needles.reserve(tokens.size());
+  for (const AddedToken& token : tokens) needles.emplace_back(token.content, token);
+  return AddedTokenMatcher(needles);
 }
 
 }  // namespace
 
 SpecialSpellings::SpecialSpellings(const std::vector<AddedToken>& added_tokens)
-    : all_(needles_of(added_tokens, false)), special_(needles_of(added_tokens, true)) {}
+    : all_(matcher_of({})), special_(matcher_of({})) {
+  std::vector<AddedToken> special;
+  for (const AddedToken& token : added_tokens) {
+    if (token.special) special.push_back(token);
+    if (is_structure(token)) {
+      structure_.push_back(token);
+    } else if (token.content.size() > 1 && !is_of_words(token.content)) {
+      undecided_.push_back(token);
+    }
+  }
+  all_ = matcher_of(structure_);
+  special_ = matcher_of(special);
+}
+
+void SpecialSpellings::watch(std::string_view text) {
+  const auto is_in = [&](const AddedToken& token) {
+    return text.find(token.content) != std::string_view::npos;
+  };
+  const auto known = structure_.size();
+  std::copy_if(undecided_.begin(), undecided_.end(), std::back_inserter(structure_), is_in);
+  if (structure_.size() == known) return;
+  std::erase_if(undecided_, is_in);
+  all_ = matcher_of(structure_);
+}
 
 Result<std::string> StandIns::replaced(std::string_view text, const AddedTokenMatcher& spellings) {
   std::string out;

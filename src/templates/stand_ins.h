@@ -27,9 +27,12 @@ struct RenderedPrompt {
 class SpecialSpellings {
  public:
   SpecialSpellings() : SpecialSpellings(std::vector<AddedToken>()) {}
-  /// All special tokens and, of the others, those that look like structure: neither words nor
-  /// white space alone.
+  /// All special tokens and, of the others, those that look like structure: something in brackets.
+  /// Words and letters are never structure, be they added tokens or not.
   explicit SpecialSpellings(const std::vector<AddedToken>& added_tokens);
+
+  /// What a template says: other added tokens that are found there are structure, too.
+  void watch(std::string_view text);
 
   const AddedTokenMatcher& all() const { return all_; }
   /// For what the assistant said: tags of reasoning and calls, which are ordinary tokens, are its
@@ -37,6 +40,8 @@ class SpecialSpellings {
   const AddedTokenMatcher& special() const { return special_; }
 
  private:
+  std::vector<AddedToken> structure_;
+  std::vector<AddedToken> undecided_;
   AddedTokenMatcher all_;
   AddedTokenMatcher special_;
 };

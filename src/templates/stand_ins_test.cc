@@ -43,5 +43,55 @@ TEST(StandIns, LeaveWordsAndTheAssistantsOwnTagsAlone) {
   EXPECT_EQ(stand_ins.put_back(same.get<std::string>()).inert_ranges.size(), 2u);
 }
 
+std::vector<std::string> inert_in(const SpecialSpellings& spellings, const std::string& written) {
+  Json text = written;
+  StandIns stand_ins;
+  EXPECT_TRUE(stand_ins.replace(text, spellings.all()).ok());
+  const RenderedPrompt back = stand_ins.put_back(text.get<std::string>());
+  EXPECT_EQ(back.text, written);
+  std::vector<std::string> found;
+  for (const ByteRange& range : back.inert_ranges) {
+    found.push_back(back.text.substr(range.begin, range.end - range.begin));
+  }
+  return found;
+}
+
+TEST(StandIns, LettersAndWordsThatAreAddedTokensStayTheUsers) {
+  std::vector<AddedToken> tokens;
+  std::string text = "a";
+  for (const char* content :
+       {"\u00fc", "\u00c0", "\u00f7", "\u043f\u0440\u0438", "\u4f60\u597d", "\u2014", "\U0001F600",
+        "...", ",", "<", "<table>", "</h1>", "e\u0301", "\n\n"}) {
+    tokens.push_back(token(content, false));
+    text += content;
+  }
+  SpecialSpellings spellings(tokens);
+  spellings.watch("{{ bos_token }}, \u4f60\u597d \u00fc");
+  EXPECT_EQ(inert_in(spellings, text), std::vector<std::string>());
+}
+
+TEST(StandIns, MarkersAreInertWhateverTheirType) {
+  const std::vector<std::string> markers = {
+      "<think>", "<|im_end|>", "<\uFF5CUser\uFF5C>", "\uFF5Cend\uFF5C", "\u3010tool\u3011",
+      "[/INST]", "<s>",        "<tool_call>",        "\u00fc"};
+  std::vector<AddedToken> tokens;
+  std::string text;
+  for (const std::string& marker : markers) {
+    // A special token is one, be it a letter.
+    tokens.push_back(token(marker, marker == "\u00fc"));
+    text += marker;
+  }
+  EXPECT_EQ(inert_in(SpecialSpellings(tokens), text), markers);
+}
+
+TEST(StandIns, WhatATemplateWritesIsStructure) {
+  SpecialSpellings spellings({token("###", false), token("\u25c6", false), token("\u25c7", false)});
+  const std::string text = "###\u25c6\u25c7";
+  EXPECT_TRUE(inert_in(spellings, text).empty());
+  spellings.watch("### {{ m.content }}");
+  spellings.watch("\u25c6user");
+  EXPECT_EQ(inert_in(spellings, text), (std::vector<std::string>{"###", "\u25c6"}));
+}
+
 }  // namespace
 }  // namespace moeflux

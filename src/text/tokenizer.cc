@@ -37,11 +37,16 @@ class PieceCache {
 
 constexpr size_t kCachedPieceBytesMax = 128;
 
+struct NeedleChoice {
+  bool normalized = false;
+  bool special = true;
+};
+
 std::vector<std::pair<std::string, AddedToken>> needles_of(const TokenizerParts& parts,
-                                                           bool normalized) {
+                                                           NeedleChoice choice) {
   std::vector<std::pair<std::string, AddedToken>> needles;
   for (const AddedToken& token : parts.added_tokens) {
-    if (token.normalized != normalized) continue;
+    if (token.normalized != choice.normalized || (token.special && !choice.special)) continue;
     needles.emplace_back(token.needle.empty() ? token.content : token.needle, token);
   }
   return needles;
@@ -67,7 +72,7 @@ class Tokenizer::Encoding {
       if (options_.add_special_tokens) out_.insert(out_.end(), ids.begin(), ids.end());
     };
     append(tokenizer_.parts_.prefix);
-    for (const TextSegment& segment : cut(tokenizer_.raw_matcher_, text, options_.inert_ranges)) {
+    for (const TextSegment& segment : cut(tokenizer_.raw_matchers_, text, options_.inert_ranges)) {
       if (segment.id >= 0) {
         out_.push_back(segment.id);
       } else {
@@ -81,10 +86,12 @@ class Tokenizer::Encoding {
   }
 
  private:
-  std::vector<TextSegment> cut(const AddedTokenMatcher& matcher, std::string_view text,
+  std::vector<TextSegment> cut(const AddedTokenMatchers& matchers, std::string_view text,
                                std::span<const ByteRange> inert) const {
     std::vector<TextSegment> segments;
-    if (options_.match_added_tokens && !matcher.empty()) {
+    const AddedTokenMatcher& matcher =
+        options_.match_added_tokens ? matchers.all : matchers.ordinary;
+    if (!matcher.empty()) {
       matcher.split(text, &segments, inert);
     } else if (!text.empty()) {
       segments.push_back({text, -1});
@@ -95,7 +102,7 @@ class Tokenizer::Encoding {
   // The inert ranges inside a segment, from its begin; only who normalises asks for them.
   std::vector<ByteRange> inert_within(size_t begin, size_t size) const {
     std::vector<ByteRange> within;
-    if (tokenizer_.normalized_matcher_.empty()) return within;
+    if (tokenizer_.normalized_matchers_.all.empty()) return within;
     for (const ByteRange& range : options_.inert_ranges) {
       if (range.end <= begin || range.begin >= begin + size) continue;
       within.push_back(
@@ -141,7 +148,7 @@ class Tokenizer::Encoding {
 
   Status encode_between_added(std::string_view text, bool is_first,
                               std::span<const ByteRange> inert) {
-    for (const TextSegment& segment : cut(tokenizer_.normalized_matcher_, text, inert)) {
+    for (const TextSegment& segment : cut(tokenizer_.normalized_matchers_, text, inert)) {
       if (segment.id >= 0) {
         out_.push_back(segment.id);
       } else {
@@ -232,8 +239,11 @@ class Tokenizer::Encoding {
 
 Tokenizer::Tokenizer(TokenizerParts parts)
     : parts_(std::move(parts)),
-      raw_matcher_(needles_of(parts_, false)),
-      normalized_matcher_(needles_of(parts_, true)),
+      raw_matchers_{AddedTokenMatcher(needles_of(parts_, {.normalized = false})),
+                    AddedTokenMatcher(needles_of(parts_, {.normalized = false, .special = false}))},
+      normalized_matchers_{
+          AddedTokenMatcher(needles_of(parts_, {.normalized = true})),
+          AddedTokenMatcher(needles_of(parts_, {.normalized = true, .special = false}))},
       special_(static_cast<size_t>(parts_.vocabulary.size())) {
   for (const AddedToken& token : parts_.added_tokens) {
     if (token.special) special_[static_cast<size_t>(token.id)] = true;

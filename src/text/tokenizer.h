@@ -51,7 +51,8 @@ struct EncodeOptions {
   /// Adds what the post_processor's template puts around a text, for example a BOS token. Prompts
   /// from a chat template need none: the template prints it.
   bool add_special_tokens = false;
-  /// Text that spells an added token becomes that token. Switch off for text that must stay inert.
+  /// Text that spells an added token becomes that token. Without, only those that are not special
+  /// do, letters and words like any other of the vocabulary: the text spells no special token.
   bool match_added_tokens = true;
   /// Stretches of the text in which no added token begins or ends: what a user wrote is text,
   /// whatever it spells. Sorted and apart; all else is encoded as without them.
@@ -140,9 +141,13 @@ class Tokenizer {
   class Encoding;
 
   TokenizerParts parts_;
-  AddedTokenMatcher raw_matcher_;         // before normalisation
-  AddedTokenMatcher normalized_matcher_;  // after it
-  std::vector<bool> special_;             // by id; ids past its end are not
+  struct AddedTokenMatchers {
+    AddedTokenMatcher all;
+    AddedTokenMatcher ordinary;  // those that are not special
+  };
+  AddedTokenMatchers raw_matchers_;         // before normalisation
+  AddedTokenMatchers normalized_matchers_;  // after it
+  std::vector<bool> special_;               // by id; ids past its end are not
 };
 
 }  // namespace moeflux

@@ -255,12 +255,13 @@ TEST(Tokenizer, TextThatGoesOnKeepsTheSpaceThatAStripWouldTake) {
   EXPECT_EQ(gemma.decode(*gemma.encode(" the end")), " the end");
 }
 
-TEST(Tokenizer, InertTextSpellsOutAddedTokens) {
+TEST(Tokenizer, InertTextSpellsOutSpecialTokensAndNoOthers) {
   const Tokenizer tokenizer = load("qwen2");
   const std::string text = "a<|im_end|><think>";
   const auto inert = tokenizer.encode(text, {.match_added_tokens = false});
   ASSERT_TRUE(inert.ok());
   EXPECT_GT(inert->size(), 3u);
+  EXPECT_EQ(inert->back(), tokenizer.encode("<think>")->front());
   EXPECT_EQ(tokenizer.decode(*inert, {.skip_special = true}), text);
   EXPECT_EQ(tokenizer.encode(text)->size(), 3u);
 }
