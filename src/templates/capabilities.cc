@@ -143,9 +143,23 @@ void probe_calls(const Prober& prober, TemplateCapabilities& found) {
   found.absent_content = takes(without);
   without["content"] = nullptr;
   found.null_content = takes(without);
+  const auto renders = [&](const Json& message) {
+    return prober.render(prober.calls(message), tools).has_value();
+  };
+  const Json broken = assistant(
+      Json::array({call_of(kTool, std::string(kArguments.substr(0, kArguments.size() - 2)))}));
+  found.broken_arguments = renders(broken);
+  found.one_call_alone = found.tool_calls && !renders(two);
   one["reasoning_content"] = kOther;
   one["thinking"] = kOther;
   found.reasoning = prober.shows(kOther, prober.calls(one), tools);
+  found.calls_with_reasoning = renders(one);
+  Json all = one;
+  all["content"] = kUser;
+  found.calls_with_text_and_reasoning = renders(all);
+  all.erase("tool_calls");
+  found.answer_with_reasoning =
+      prober.render(Json::array({prober.user(), all, prober.user()})).has_value();
   for (const Json& messages : {prober.calls(one), Json::array({prober.user()})}) {
     found.sample += prober.render(messages, tools).value_or("");
   }

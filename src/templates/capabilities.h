@@ -20,10 +20,16 @@ struct TemplateCapabilities {
   bool tools = false;             // shows the tools of a request
   bool tool_calls = false;        // shows an assistant's call
   bool parallel_calls = false;    // and two of them
+  bool one_call_alone = false;    // or refuses them
   bool object_arguments = false;  // shows arguments that are an object
   bool string_arguments = false;  // shows arguments that are JSON text as they are
   bool tool_results = false;      // shows messages of role tool
   bool reasoning = false;         // shows reasoning_content of a call's message
+  // Takes a message of the assistant with
+  bool answer_with_reasoning = false;          // a text and reasoning
+  bool calls_with_reasoning = false;           // calls and reasoning
+  bool calls_with_text_and_reasoning = false;  // all three
+  bool broken_arguments = false;               // a call whose arguments are no JSON
   /// Variables that change the prompt: "enable_thinking", "thinking", "reasoning_effort".
   std::vector<std::string> switches;
   /// Conversations as they were rendered: what the template writes by itself stands there.

@@ -155,6 +155,52 @@ TEST(ChatTemplate, ProbesFindWhatATemplateTakes) {
   EXPECT_EQ(found.generation_prompt, "<|im_start|>assistant\n");
 }
 
+// As gpt-oss's template has it: reasoning or a text beside calls, not both, and no
+// reasoning_content.
+constexpr std::string_view kHarmony =
+    "{% for m in messages %}{% if m.tool_calls %}{% if m.content and m.thinking %}"
+    "{{ raise_exception('one of both, please') }}{% endif %}{% if m.thinking or m.content %}"
+    "<|channel|>analysis<|message|>{{ m.thinking or m.content }}<|end|>{% endif %}"
+    "{% for c in m.tool_calls %}to={{ c.function.name }}<|message|>"
+    "{{ c.function.arguments|tojson }}<|call|>{% endfor %}{% else %}"
+    "<|start|>{{ m.role }}<|message|>{{ m.content }}<|end|>{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|start|>assistant{% endif %}";
+
+Json said_by_a_server(Json arguments) {
+  const Json call = {{"id", "c1"},
+                     {"type", "function"},
+                     {"function", {{"name", "f"}, {"arguments", std::move(arguments)}}}};
+  return Json::array({{{"role", "user"}, {"content", "weather?"}},
+                      {{"role", "assistant"},
+                       {"content", "I will look."},
+                       {"reasoning_content", "need the tool"},
+                       {"tool_calls", Json::array({call})}},
+                      {{"role", "tool"}, {"tool_call_id", "c1"}, {"content", "sunny"}}});
+}
+
+TEST(ChatTemplate, WhatAServerSaidComesBackIn) {
+  if (testing::without_engine()) return;
+  const std::string needs_objects =
+      "{% for m in messages %}{{ m.role }}:{{ m.content.strip() }}{% for c in m.tool_calls or [] %}"
+      "{% for k, v in c.function.arguments.items() %}{{ k }}={{ v }};{% endfor %}{% endfor %}"
+      "{% endfor %}";
+  for (const std::string& text : {std::string(kHarmony), needs_objects}) {
+    const auto made = template_of(text);
+    ASSERT_TRUE(made.ok());
+    for (const char* arguments : {R"({"city": "Rome"})", R"({"city": "Ro)", "", "nonsense"}) {
+      const auto prompt = made->render({.messages = said_by_a_server(arguments)}, {});
+      ASSERT_TRUE(prompt.ok()) << prompt.error().message() << " for " << arguments;
+      EXPECT_NE(prompt->text.find("I will look."), std::string::npos) << prompt->text;
+    }
+  }
+  const auto prompt =
+      template_of(std::string(kHarmony))->render({.messages = said_by_a_server("{}")}, {});
+  ASSERT_TRUE(prompt.ok());
+  EXPECT_NE(prompt->text.find("need the tool\n\nI will look.<|end|>to=f<|message|>{}<|call|>"),
+            std::string::npos)
+      << prompt->text;
+}
+
 TEST(ChatTemplate, AModelWithoutTemplateSaysWhereOneWasLookedFor) {
   const auto made = ChatTemplate::create({.what = "some/folder", .text = {}, .named = {}}, {}, {});
   ASSERT_FALSE(made.ok());

@@ -1,7 +1,9 @@
 #include "templates/normalise.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/format.h"
 
@@ -75,6 +77,55 @@ std::string spaced_json(const Json& value) {
   return value.dump();
 }
 
+/// What was said of an object that breaks off, closed: {"a": "b gives {"a": "b"}.
+Json closed_object(std::string_view text) {
+  std::string closers;
+  bool in_text = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_text) {
+      if (c == '\\') ++i;
+      if (c == '"') in_text = false;
+    } else if (c == '"') {
+      in_text = true;
+    } else if (c == '{' || c == '[') {
+      closers.insert(closers.begin(), c == '{' ? '}' : ']');
+    } else if (!closers.empty() && c == closers.front()) {
+      closers.erase(0, 1);
+    }
+  }
+  std::string head(text);
+  if (in_text) head += '"';
+  for (const char* middle : {"", "null", ":null"}) {
+    const Result<Json> closed = parse_json(head + middle + closers, "arguments");
+    if (closed.ok() && closed->is_object()) return *closed;
+  }
+  return Json::object();
+}
+
+/// Arguments as the template shows them. A model may have written none, or broken ones.
+void normalise_arguments(Json& arguments, const TemplateCapabilities& takes) {
+  constexpr std::string_view kSpaces = " \t\r\n";
+  if (arguments.is_null()) arguments = Json::object();
+  if (arguments.is_string()) {
+    const auto& text = arguments.get_ref<const std::string&>();
+    if (text.find_first_not_of(kSpaces) == std::string::npos) {
+      arguments = "{}";
+    }
+  }
+  if (arguments.is_object() && !takes.object_arguments && takes.string_arguments) {
+    arguments = spaced_json(arguments);
+  }
+  if (!arguments.is_string()) return;
+  const Result<Json> parsed = parse_json(arguments.get_ref<const std::string&>(), "arguments");
+  if (parsed.ok() && parsed->is_object()) {
+    if (!takes.string_arguments) arguments = *parsed;
+  } else if (!takes.broken_arguments) {
+    Json closed = closed_object(arguments.get_ref<const std::string&>());
+    arguments = takes.string_arguments ? Json(spaced_json(closed)) : std::move(closed);
+  }
+}
+
 Status normalise_calls(Json& message, size_t number, const TemplateCapabilities& takes) {
   const auto calls = message.find("tool_calls");
   if (calls == message.end() || calls->is_null()) return {};
@@ -85,12 +136,7 @@ Status normalise_calls(Json& message, size_t number, const TemplateCapabilities&
     if (!function.is_object()) return wrong(number, "a call's function, expected an object");
     const auto arguments = function.find("arguments");
     if (arguments == function.end()) continue;
-    if (arguments->is_string() && !takes.string_arguments) {
-      const Result<Json> parsed = parse_json(arguments->get_ref<const std::string&>(), "arguments");
-      if (parsed.ok() && parsed->is_object()) *arguments = *parsed;
-    } else if (arguments->is_object() && !takes.object_arguments && takes.string_arguments) {
-      *arguments = spaced_json(*arguments);
-    }
+    normalise_arguments(*arguments, takes);
   }
   return {};
 }
@@ -105,6 +151,90 @@ void spread_reasoning(Json& message) {
     message["reasoning_content"] = reasoning;
     return;
   }
+}
+
+bool has_calls(const Json& message) {
+  const auto calls = message.find("tool_calls");
+  return calls != message.end() && calls->is_array() && !calls->empty();
+}
+
+bool has_text(const Json& message, const char* name) {
+  const auto text = message.find(name);
+  return text != message.end() && text->is_string() && !text->get_ref<const std::string&>().empty();
+}
+
+/// What a model says at once, reasoning, a text and calls, in the combination that the template
+/// takes. gpt-oss's shows reasoning or a text beside calls, and refuses both.
+void fit_reasoning(Json& message, const TemplateCapabilities& takes) {
+  if (message["role"] != "assistant" || !has_text(message, "reasoning_content")) return;
+  const auto drop = [&] {
+    for (const char* name : {"reasoning_content", "thinking", "reasoning"}) message.erase(name);
+  };
+  if (!has_calls(message)) {
+    if (!takes.answer_with_reasoning) drop();
+    return;
+  }
+  const auto content = message.find("content");
+  const bool is_empty =
+      content == message.end() || content->is_null() || content->empty() || *content == "";
+  if (is_empty ? takes.calls_with_reasoning : takes.calls_with_text_and_reasoning) return;
+  if (is_empty || !takes.calls_with_reasoning || !content->is_string()) return drop();
+  const std::string both =
+      message["reasoning_content"].get<std::string>() + "\n\n" + content->get<std::string>();
+  *content = "";
+  for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
+    if (message.contains(name)) message[name] = both;
+  }
+}
+
+/// The results that follow a message, by its calls' ids; those of other ids go to calls without.
+Json results_of(const Json& calls, const Json& messages, size_t begin, size_t* end) {
+  std::vector<Json> left;
+  for (*end = begin; *end < messages.size() && messages[*end]["role"] == "tool"; ++*end) {
+    left.push_back(messages[*end]);
+  }
+  Json by_call = Json::array();
+  for (const Json& call : calls) {
+    const Json id = call.is_object() && call.contains("id") ? call["id"] : Json();
+    const auto found = std::find_if(left.begin(), left.end(), [&](const Json& result) {
+      return !id.is_null() && result.contains("tool_call_id") && result["tool_call_id"] == id;
+    });
+    by_call.push_back(found == left.end() ? Json() : *found);
+    if (found != left.end()) left.erase(found);
+  }
+  for (Json& result : by_call) {
+    if (!result.is_null() || left.empty()) continue;
+    result = std::move(left.front());
+    left.erase(left.begin());
+  }
+  for (Json& more : left) by_call.push_back(std::move(more));
+  return by_call;
+}
+
+/// Several calls in one message become a message and its result each.
+void split_calls(Json& messages) {
+  Json split = Json::array();
+  for (size_t i = 0; i < messages.size(); ++i) {
+    Json& message = messages[i];
+    if (!has_calls(message) || message["tool_calls"].size() == 1) {
+      split.push_back(std::move(message));
+      continue;
+    }
+    size_t end = 0;
+    const Json calls = message["tool_calls"];
+    Json results = results_of(calls, messages, i + 1, &end);
+    for (size_t c = 0; c < calls.size(); ++c) {
+      Json one = c == 0 ? message : Json{{"role", "assistant"}, {"content", ""}};
+      one["tool_calls"] = Json::array({calls[c]});
+      split.push_back(std::move(one));
+      if (!results[c].is_null()) split.push_back(std::move(results[c]));
+    }
+    for (size_t more = calls.size(); more < results.size(); ++more) {
+      split.push_back(std::move(results[more]));
+    }
+    i = end - 1;
+  }
+  messages = std::move(split);
 }
 
 /// Puts text before or behind the content of a message.
@@ -180,10 +310,12 @@ Status normalise_messages(Json& messages, const TemplateCapabilities& takes) {
     if (role == "developer" && !takes.developer_role) role = "system";
   }
   MF_RETURN_IF_ERROR(fold_systems(messages, takes));
+  if (takes.one_call_alone) split_calls(messages);
   for (size_t i = 0; i < messages.size(); ++i) {
     MF_RETURN_IF_ERROR(normalise_content(messages[i], i + 1, takes));
     MF_RETURN_IF_ERROR(normalise_calls(messages[i], i + 1, takes));
     spread_reasoning(messages[i]);
+    fit_reasoning(messages[i], takes);
   }
   return {};
 }

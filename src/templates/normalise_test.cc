@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/format.h"
+
 namespace moeflux {
 namespace {
 
@@ -15,7 +17,9 @@ TemplateCapabilities takes_all() {
   TemplateCapabilities takes;
   takes.text_content = takes.content_parts = takes.null_content = takes.absent_content = true;
   takes.system_role = takes.late_system = takes.developer_role = true;
-  takes.object_arguments = takes.string_arguments = true;
+  takes.object_arguments = takes.string_arguments = takes.broken_arguments = true;
+  takes.answer_with_reasoning = takes.calls_with_reasoning = true;
+  takes.calls_with_text_and_reasoning = true;
   return takes;
 }
 
@@ -97,6 +101,73 @@ TEST(NormaliseMessages, ReasoningHasEveryName) {
                 R"([{"role": "assistant", "content": "", "reasoning": "r", "thinking": "r",
                      "reasoning_content": "r"}])",
                 takes_all());
+}
+
+TEST(NormaliseMessages, NoArgumentsAreAnEmptyObject) {
+  TemplateCapabilities takes = takes_all();
+  const auto message = [](const std::string& arguments) {
+    return R"([{"role": "assistant", "content": "", "tool_calls": [
+              {"function": {"name": "f", "arguments": )" +
+           arguments + "}}]}]";
+  };
+  for (const char* none : {R"("")", R"(" \n")", R"("{}")"}) {
+    takes.string_arguments = true;
+    expect_normal(message(none), message(R"("{}")"), takes);
+    takes.string_arguments = false;
+    expect_normal(message(none), message("{}"), takes);
+  }
+}
+
+TEST(NormaliseMessages, BrokenArgumentsAreClosedForTemplatesThatNeedAnObject) {
+  TemplateCapabilities takes = takes_all();
+  takes.string_arguments = takes.broken_arguments = false;
+  for (const auto& [broken, closed] :
+       {std::pair{R"({"city": "Ro)", R"({"city": "Ro"})"},
+        std::pair{R"({"a": [1, {"b": 2)", R"({"a": [1, {"b": 2}]})"},
+        std::pair{R"({"a": )", R"({"a": null})"}, std::pair{R"({"a)", R"({"a": null})"},
+        std::pair{"nonsense", "{}"}, std::pair{R"({"a": "b\)", "{}"}, std::pair{"[1]", "{}"}}) {
+    Json messages = Json::array(
+        {{{"role", "assistant"},
+          {"content", ""},
+          {"tool_calls", Json::array({{{"function", {{"name", "f"}, {"arguments", broken}}}}})}}});
+    ASSERT_TRUE(normalise_messages(messages, takes).ok());
+    EXPECT_EQ(messages[0]["tool_calls"][0]["function"]["arguments"], parsed(closed)) << broken;
+  }
+}
+
+TEST(NormaliseMessages, ReasoningBesideATextAndCallsFitsTheTemplate) {
+  const std::string_view all =
+      R"([{"role": "assistant", "content": "c", "reasoning_content": "r", "tool_calls": [
+            {"function": {"name": "f", "arguments": {}}}]}])";
+  const std::string calls = R"("tool_calls": [{"function": {"name": "f", "arguments": {}}}])";
+  TemplateCapabilities takes = takes_all();
+  takes.calls_with_text_and_reasoning = false;
+  expect_normal(all,
+                R"([{"role": "assistant", "content": "", "reasoning_content": "r\n\nc", )" + calls +
+                    R"(, "thinking": "r\n\nc"}])",
+                takes);
+  takes.calls_with_reasoning = false;
+  expect_normal(all, R"([{"role": "assistant", "content": "c", )" + calls + "}]", takes);
+  takes = takes_all();
+  takes.answer_with_reasoning = false;
+  expect_normal(R"([{"role": "assistant", "content": "c", "reasoning": "r"}])",
+                R"([{"role": "assistant", "content": "c"}])", takes);
+}
+
+TEST(NormaliseMessages, CallsThatMustBeAloneHaveTheirResultsBehindThem) {
+  TemplateCapabilities takes = takes_all();
+  takes.one_call_alone = true;
+  const std::string f = R"({"id": "1", "function": {"name": "f"}})";
+  const std::string g = R"({"id": "2", "function": {"name": "g"}})";
+  const std::string x = R"({"role": "tool", "tool_call_id": "1", "content": "x"})";
+  const std::string y = R"({"role": "tool", "tool_call_id": "2", "content": "y"})";
+  const std::string user = R"({"role": "user", "content": "u"})";
+  const auto calls = [](const char* content, const std::string& all) {
+    return formatted(R"({{"role": "assistant", "content": "{}", "tool_calls": [{}]}})", content,
+                     all);
+  };
+  expect_normal(formatted("[{}, {}, {}, {}]", calls("c", f + ", " + g), y, x, user),
+                formatted("[{}, {}, {}, {}, {}]", calls("c", f), x, calls("", g), y, user), takes);
 }
 
 TEST(NormaliseMessages, NamesTheMessageThatIsNone) {
