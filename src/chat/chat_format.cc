@@ -87,14 +87,28 @@ Result<ChatPrompt> ChatFormat::prompt(const TemplateRequest& request,
   ChatPrompt prompt{.text = std::move(rendered.text), .tokens = {}, .tail = {}};
   MF_ASSIGN_OR_RETURN(prompt.tokens,
                       tokenizer_.encode(prompt.text, {.inert_ranges = rendered.inert_ranges}));
-  if (!request.add_generation_prompt) return prompt;
+  if (request.add_generation_prompt || request.continue_final_message) {
+    prompt.tail = tail_of(prompt.text, request, now);
+  }
+  return prompt;
+}
+
+std::string ChatFormat::tail_of(std::string_view prompt, const TemplateRequest& request,
+                                const TemplateTime& now) const {
   TemplateRequest without = request;
   without.add_generation_prompt = false;
+  without.continue_final_message = false;
+  if (request.continue_final_message) without.messages.erase(without.messages.size() - 1);
   const Result<RenderedPrompt> head = template_.render(without, now);
-  prompt.tail = head.ok() && prompt.text.starts_with(head->text)
-                    ? prompt.text.substr(head->text.size())
-                    : template_.capabilities(!request.tools.is_null()).generation_prompt;
-  return prompt;
+  if (head.ok() && prompt.starts_with(head->text)) {
+    return std::string(prompt.substr(head->text.size()));
+  }
+  const std::string& begin = template_.capabilities(!request.tools.is_null()).generation_prompt;
+  if (!request.continue_final_message) return begin;
+  // The template shows the messages before in another way: the last turn is found by its begin.
+  const std::string_view line = std::string_view(begin).substr(0, begin.find('\n'));
+  const size_t found = line.empty() ? std::string_view::npos : prompt.rfind(line);
+  return found == std::string_view::npos ? std::string() : std::string(prompt.substr(found));
 }
 
 }  // namespace moeflux

@@ -21,7 +21,8 @@ namespace moeflux {
 struct ChatPrompt {
   std::string text;
   std::vector<TokenId> tokens;
-  /// What the template put behind the last message: tells a parser where the answer begins.
+  /// What the template put behind the last message, or where that is continued behind the one
+  /// before: tells a parser where the answer begins.
   std::string tail;
 };
 
@@ -50,6 +51,8 @@ class ChatFormat {
  private:
   ChatFormat(ChatTemplate chat_template, std::string text, OutputFormat output,
              const Tokenizer& tokenizer);
+  std::string tail_of(std::string_view prompt, const TemplateRequest& request,
+                      const TemplateTime& now) const;
 
   ChatTemplate template_;
   std::string text_;

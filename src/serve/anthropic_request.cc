@@ -239,12 +239,13 @@ void read_conversation(Fields& fields, const MessagesOptions& options, Json& cha
   for (size_t i = 0; i < messages->size() && !fields.problem(); ++i) {
     conversation.read_message((*messages)[i], formatted("messages[{}]", i));
   }
-  const Json& last = messages->back();
-  if (last.is_object() && last.contains("role") && last["role"] == "assistant") {
-    fields.fail(unsupported_field(
-        "messages", "messages end with the assistant's, whose text cannot be continued"));
-  }
+  // A last text of the assistant is continued; its calls want results.
   chat["messages"] = conversation.take();
+  const Json& all = chat["messages"];
+  if (!all.empty() && all.back().contains("tool_calls")) {
+    fields.fail(unsupported_field(
+        "messages", "messages end with the assistant's tool_use, expected its tool_result"));
+  }
 }
 
 // Tools that Anthropic's servers run are left out, by name.

@@ -168,7 +168,9 @@ TEST(DecodeMessages, NamesTheFieldThatCannotBe) {
       {"messages", Json::array({3}), "messages[0]"},
       {"messages", message(7), "messages[0].content"},
       {"messages", message("x", "robot"), "messages[0].role"},
-      {"messages", message("x", "assistant"), "messages"},
+      {"messages",
+       message(Json::array({{{"type", "tool_use"}, {"id", "a"}, {"name", "f"}}}), "assistant"),
+       "messages"},
       {"messages", message(image), "messages[0].content[0]"},
       {"messages", message(Json::array({{{"type", "text"}}})), "messages[0].content[0].text"},
       {"system", 3, "system"},
@@ -186,6 +188,17 @@ TEST(DecodeMessages, NamesTheFieldThatCannotBe) {
     EXPECT_EQ(error.param, param) << value.dump();
     EXPECT_NE(error.message.find(param), std::string::npos) << error.message;
   }
+}
+
+TEST(DecodeMessages, ALastTextOfTheAssistantIsContinued) {
+  auto decoded = decode_messages_request(
+      with("messages", Json::array({{{"role", "user"}, {"content", "Say the days."}},
+                                    {{"role", "assistant"}, {"content", "Monday, Tues"}}})),
+      {});
+  const auto* request = std::get_if<ChatRequest>(&decoded);
+  ASSERT_NE(request, nullptr);
+  EXPECT_TRUE(request->conversation.continue_final_message);
+  EXPECT_FALSE(request->conversation.add_generation_prompt);
 }
 
 TEST(DecodeMessages, CountingNeedsNoLimit) {

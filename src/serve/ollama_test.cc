@@ -41,6 +41,14 @@ TEST(DecodeOllama, ReadsAConversationWithCalls) {
   EXPECT_TRUE(request.chat.generation.stream);
 }
 
+TEST(DecodeOllama, ALastMessageOfTheAssistantIsContinued) {
+  const OllamaRequest request = chat(Json::parse(
+      R"({"messages": [{"role": "user", "content": "Say the days."},
+                       {"role": "assistant", "content": "Monday, Tues"}]})"));
+  EXPECT_TRUE(request.chat.conversation.continue_final_message);
+  EXPECT_FALSE(request.chat.conversation.add_generation_prompt);
+}
+
 TEST(DecodeOllama, TakesItsOptions) {
   const OllamaRequest request = chat(Json::parse(R"({
     "messages": [{"role": "user", "content": "hi"}], "stream": false, "think": "low",

@@ -53,6 +53,37 @@ void read_variables(Fields& fields, Json& variables) {
   }
 }
 
+// A last message of the assistant is the beginning of the answer, as it is to llama.cpp and Ollama,
+// unless the request says otherwise in the words of vLLM. Not one with calls, whose results are
+// missing, nor one before a constraint, which describes the whole answer.
+void read_continuation(Fields& fields, ChatRequest& request) {
+  TemplateRequest& conversation = request.conversation;
+  const auto adds = fields.boolean("add_generation_prompt");
+  const auto continues = fields.boolean("continue_final_message");
+  const Json last = conversation.messages.empty() ? Json() : conversation.messages.back();
+  const bool is_own = last.is_object() && last.contains("role") && last["role"] == "assistant";
+  const bool has_calls = is_own && last.contains("tool_calls") && !last["tool_calls"].empty();
+  const bool is_held = request.constraint.kind != ConstraintKind::kNone;
+  conversation.continue_final_message =
+      continues ? *continues : !adds && is_own && !has_calls && !is_held;
+  conversation.add_generation_prompt = adds.value_or(!conversation.continue_final_message);
+  if (!continues.value_or(false)) return;
+  if (adds.value_or(false)) {
+    fields.fail(bad_field("continue_final_message",
+                          "continue_final_message and add_generation_prompt are both true, "
+                          "expected one"));
+  } else if (!is_own || has_calls) {
+    fields.fail(bad_field("continue_final_message",
+                          "continue_final_message is true, but the last message is not a text of "
+                          "the assistant"));
+  } else if (is_held) {
+    fields.fail(bad_field("continue_final_message",
+                          formatted("continue_final_message is true, but {} describes a whole "
+                                    "answer",
+                                    request.constraint.source)));
+  }
+}
+
 void read_logprobs(Fields& fields, ChatRequest& request) {
   const bool wanted = fields.boolean("logprobs").value_or(false);
   const auto top = fields.integer("top_logprobs", {0, kTopLogprobsMax});
@@ -120,6 +151,7 @@ DecodedChat decode_chat_request(const Json& body, const RequestDefaults& default
   request.constraint = read_constraint(fields);
   request.conversation.variables = defaults.template_variables;
   read_variables(fields, request.conversation.variables);
+  read_continuation(fields, request);
   read_logprobs(fields, request);
   request.reasoning_tokens_max =
       fields.integer("reasoning_budget", {-1, kTokensMax}).value_or(defaults.reasoning_tokens_max);

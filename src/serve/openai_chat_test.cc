@@ -136,6 +136,43 @@ Json tools_of(const std::vector<std::string>& names, bool strict = false) {
   return tools;
 }
 
+TEST(DecodeChat, ALastMessageOfTheAssistantIsContinuedUnlessSaidOtherwise) {
+  const auto body = [](const char* last, const Json& more) {
+    Json made = hello();
+    made["messages"].push_back({{"role", last}, {"content", "Mon"}});
+    made.update(more);
+    return made;
+  };
+  const auto rule = [](const ChatRequest& request) {
+    return std::pair(request.conversation.add_generation_prompt,
+                     request.conversation.continue_final_message);
+  };
+  const auto begins_a_turn = std::pair(true, false);
+  const auto continues = std::pair(false, true);
+  EXPECT_EQ(rule(decode(hello())), begins_a_turn);
+  EXPECT_EQ(rule(decode(body("assistant", Json::object()))), continues);
+  EXPECT_EQ(rule(decode(body("assistant", {{"continue_final_message", true}}))), continues);
+  EXPECT_EQ(rule(decode(body("assistant", {{"continue_final_message", true},
+                                           {"add_generation_prompt", false}}))),
+            continues);
+  EXPECT_EQ(rule(decode(body("assistant", {{"continue_final_message", false}}))), begins_a_turn);
+  EXPECT_EQ(rule(decode(body("assistant", {{"add_generation_prompt", true}}))), begins_a_turn);
+  EXPECT_EQ(rule(decode(body("assistant", {{"add_generation_prompt", false}}))),
+            std::pair(false, false));
+  Json calls = body("assistant", Json::object());
+  calls["messages"].back()["tool_calls"] = Json::array({{{"function", {{"name", "f"}}}}});
+  EXPECT_EQ(rule(decode(calls)), begins_a_turn);
+  calls["continue_final_message"] = true;
+  for (const Json& bad :
+       {calls, body("user", {{"continue_final_message", true}}),
+        body("assistant", {{"continue_final_message", true}, {"add_generation_prompt", true}}),
+        body("assistant", {{"continue_final_message", "yes"}})}) {
+    const ApiError error = refusal(bad);
+    EXPECT_EQ(error.status, 400);
+    EXPECT_EQ(error.param, "continue_final_message") << bad.dump();
+  }
+}
+
 TEST(DecodeChat, ReadsWhatAnAnswerIsHeldTo) {
   EXPECT_EQ(decode(with("response_format", {{"type", "text"}})).constraint.kind,
             ConstraintKind::kNone);

@@ -60,6 +60,13 @@ TEST(DecodeResponses, WhatTheAssistantDidInATurnIsOneMessage) {
             SortedJson::parse(expected.dump()));
 }
 
+TEST(DecodeResponses, ALastMessageOfTheAssistantIsContinued) {
+  const Json body = Json::parse(
+      R"({"input": [{"role": "user", "content": "Say the days."},
+                    {"role": "assistant", "content": "Monday, Tues"}]})");
+  EXPECT_TRUE(decode(body).chat.conversation.continue_final_message);
+}
+
 TEST(DecodeResponses, GoesOnFromEarlierItemsWithItsOwnInstructions) {
   const Json earlier = Json::parse(R"([
     {"type": "message", "role": "user", "content": "Hi"},

@@ -61,6 +61,33 @@ TEST_F(ApisTest, EveryInterfaceGivesTheSameText) {
   EXPECT_EQ(post(*service, "/api/generate", prompt)->json()["response"], text);
 }
 
+TEST_F(ApisTest, EveryInterfaceContinuesTheAssistantsText) {
+  if (testing::without_engine()) return;
+  const auto service = start();
+  const Json messages = Json::array({{{"role", "user"}, {"content", "Once upon a time"}},
+                                     {{"role", "assistant"}, {"content", "there was"}}});
+  Json body = question("", 6);
+  body["messages"] = messages;
+  const std::string text = content(*post(*service, "/v1/chat/completions", body));
+  const auto prompt = post(*service, "/apply-template", body)->json()["prompt"];
+  EXPECT_TRUE(prompt.get<std::string>().ends_with("assistant: there was")) << prompt;
+  body["continue_final_message"] = true;
+  EXPECT_EQ(content(*post(*service, "/v1/chat/completions", body)), text);
+  body["continue_final_message"] = false;
+  EXPECT_EQ(post(*service, "/apply-template", body)->json()["prompt"],
+            prompt.get<std::string>() + "\nassistant:");
+  Json own = message(6);
+  own["messages"] = messages;
+  EXPECT_EQ(post(*service, "/v1/messages", own)->json()["content"][0]["text"], text);
+  Json other = ollama(6);
+  other["messages"] = messages;
+  EXPECT_EQ(post(*service, "/api/chat", other)->json()["message"]["content"], text);
+  Json items = responses(6);
+  items["input"] = messages;
+  EXPECT_EQ(post(*service, "/v1/responses", items)->json()["output"][0]["content"][0]["text"],
+            text);
+}
+
 TEST_F(ApisTest, StreamsSayWhatWholeAnswersSay) {
   if (testing::without_engine()) return;
   const auto service = start();

@@ -78,10 +78,7 @@ void Service::apply_template(Call& call) {
   if (!format_.ok()) return call.fail(api_error(format_.error()));
   const auto decoded = decode_chat_request(call.body, options_.defaults);
   if (const auto* error = std::get_if<ApiError>(&decoded)) return call.fail(*error);
-  TemplateRequest request = std::get<ChatRequest>(decoded).conversation;
-  Fields fields(call.body);
-  request.add_generation_prompt = fields.boolean("add_generation_prompt").value_or(true);
-  if (fields.problem()) return call.fail(*fields.problem());
+  const TemplateRequest& request = std::get<ChatRequest>(decoded).conversation;
   const auto prompt = (*format_)->prompt(request, local_time_now());
   if (!prompt.ok()) return call.fail(api_error(prompt.error()));
   call.answer({{"prompt", prompt->text}});

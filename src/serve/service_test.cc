@@ -225,6 +225,11 @@ TEST_F(ServiceTest, TheTemplateIsShownWithoutAnAnswer) {
   body["add_generation_prompt"] = false;
   EXPECT_EQ(post(*service, "/apply-template", body)->json()["prompt"], "user: hi\n");
   EXPECT_GT(post(*service, "/v1/chat/completions/input_tokens", body)->json()["input_tokens"], 3);
+  body["messages"].push_back({{"role", "assistant"}, {"content", "Mon"}});
+  EXPECT_EQ(post(*service, "/apply-template", body)->json()["prompt"],
+            "user: hi\nassistant: Mon\n");
+  body["continue_final_message"] = true;
+  EXPECT_EQ(post(*service, "/apply-template", body)->json()["prompt"], "user: hi\nassistant: Mon");
 }
 
 // Renders calls as a family of models writes them.

@@ -18,6 +18,55 @@ Json variables_of(const TemplateRequest& request, const Json& tokens) {
   return variables;
 }
 
+Error cannot_continue(std::string_view why) {
+  return make_error(ErrorCode::kInvalidArgument,
+                    "continue_final_message: {}, so the last message cannot be continued", why);
+}
+
+/// Marks where the text of the last message ends.
+Status mark_end(Json& messages) {
+  if (messages.empty() || messages.back()["role"] != "assistant") {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "continue_final_message: the last message is of {}, expected the assistant's",
+                      messages.empty() ? Json("nobody").dump() : messages.back()["role"].dump());
+  }
+  Json& message = messages.back();
+  const auto calls = message.find("tool_calls");
+  if (calls != message.end() && !calls->empty()) return cannot_continue("it has tool_calls");
+  const auto append = [](Json& text) {
+    text = text.get_ref<const std::string&>() + std::string(kContinuationMark);
+  };
+  Json& content = message["content"];
+  if (content.is_array() && !content.empty() && content.back().is_object() &&
+      content.back().contains("text") && content.back()["text"].is_string()) {
+    append(content.back()["text"]);
+    return {};
+  }
+  const bool has_text = content.is_string() && !content.get_ref<const std::string&>().empty();
+  bool is_marked = false;
+  for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
+    const auto reasoning = message.find(name);
+    if (has_text || reasoning == message.end() || !reasoning->is_string()) continue;
+    append(*reasoning);
+    is_marked = true;
+  }
+  if (is_marked) return {};
+  if (!content.is_string()) content = "";
+  append(content);
+  return {};
+}
+
+/// Cuts behind the marked text.
+Status cut_at_mark(std::string& rendered) {
+  const size_t end = rendered.find(kContinuationMark);
+  if (end == std::string::npos) return cannot_continue("the chat template does not show its end");
+  if (rendered.find(kContinuationMark, end + 1) != std::string::npos) {
+    return cannot_continue("the chat template shows it more than once");
+  }
+  rendered.resize(end);
+  return {};
+}
+
 }  // namespace
 
 Result<ChatTemplate::Compiled> ChatTemplate::compile(std::string_view text, std::string_view what,
@@ -65,6 +114,11 @@ Result<ChatTemplate> ChatTemplate::create(const TemplateTexts& texts, Json token
 
 Result<RenderedPrompt> ChatTemplate::render(const TemplateRequest& request, const TemplateTime& now,
                                             const TemplateLimits& limits) const {
+  if (request.continue_final_message && request.add_generation_prompt) {
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        "continue_final_message and add_generation_prompt are both true, expected one");
+  }
   TemplateRequest normal = request;
   if (normal.tools.is_array() && normal.tools.empty()) normal.tools = nullptr;
   const Compiled& compiled = chosen(!normal.tools.is_null());
@@ -77,8 +131,10 @@ Result<RenderedPrompt> ChatTemplate::render(const TemplateRequest& request, cons
   }
   MF_RETURN_IF_ERROR(stand_ins.replace(normal.tools, spellings_.all()));
   MF_RETURN_IF_ERROR(stand_ins.replace(normal.documents, spellings_.all()));
-  MF_ASSIGN_OR_RETURN(const std::string rendered,
+  if (request.continue_final_message) MF_RETURN_IF_ERROR(mark_end(normal.messages));
+  MF_ASSIGN_OR_RETURN(std::string rendered,
                       compiled.engine->render(variables_of(normal, tokens_), now, limits));
+  if (request.continue_final_message) MF_RETURN_IF_ERROR(cut_at_mark(rendered));
   return stand_ins.put_back(rendered);
 }
 

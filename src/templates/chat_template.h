@@ -31,6 +31,9 @@ struct TemplateRequest {
   Json tools;      // an array, or null
   Json documents;  // an array, or null
   bool add_generation_prompt = true;
+  /// The prompt ends with the text of the last message, which is the assistant's: what it says next
+  /// goes on with it. Not with add_generation_prompt.
+  bool continue_final_message = false;
   /// Further variables: enable_thinking, reasoning_effort, or tokens other than the model's own.
   Json variables = Json::object();
 };
@@ -43,8 +46,8 @@ class ChatTemplate {
   static Result<ChatTemplate> create(const TemplateTexts& texts, Json tokens,
                                      SpecialSpellings spellings);
 
-  /// Fails with kInvalidArgument, naming the message, for what is no conversation and for what the
-  /// template refuses.
+  /// Fails with kInvalidArgument, naming the message, for what is no conversation, for what the
+  /// template refuses, and for a last message that cannot be continued.
   Result<RenderedPrompt> render(const TemplateRequest& request, const TemplateTime& now,
                                 const TemplateLimits& limits = {}) const;
 

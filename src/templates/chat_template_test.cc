@@ -201,6 +201,63 @@ TEST(ChatTemplate, WhatAServerSaidComesBackIn) {
       << prompt->text;
 }
 
+TEST(ChatTemplate, AFinalMessageIsContinuedWhereItsTextEnds) {
+  if (testing::without_engine()) return;
+  const std::string chatml =
+      "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.reasoning_content %}<think>\n"
+      "{{ m.reasoning_content }}\n</think>\n{% endif %}{{ m.content | trim }}<|im_end|>\n"
+      "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+  const auto made = template_of(chatml);
+  ASSERT_TRUE(made.ok());
+  const auto continued = [&](Json last) {
+    TemplateRequest request{.add_generation_prompt = false, .continue_final_message = true};
+    request.messages = Json::array({{{"role", "user"}, {"content", "Say the days."}}});
+    request.messages.push_back(std::move(last));
+    const auto prompt = made->render(request, {});
+    EXPECT_TRUE(prompt.ok()) << prompt.error().message();
+    return prompt.ok() ? prompt->text.substr(prompt->text.rfind("<|im_start|>")) : std::string();
+  };
+  const auto message = [](Json content) -> Json {
+    return {{"role", "assistant"}, {"content", std::move(content)}};
+  };
+  EXPECT_EQ(continued(message("Monday, Tues")), "<|im_start|>assistant\nMonday, Tues");
+  EXPECT_EQ(continued(message("Monday, ")), "<|im_start|>assistant\nMonday, ");
+  EXPECT_EQ(continued(message("a\xF3\xBF\xBF\xBD")), "<|im_start|>assistant\na\xF3\xBF\xBF\xBD");
+  EXPECT_EQ(continued(message("")), "<|im_start|>assistant\n");
+  EXPECT_EQ(continued(message(nullptr)), "<|im_start|>assistant\n");
+  EXPECT_EQ(continued(message(Json::array({{{"type", "text"}, {"text", "Mon"}}}))),
+            "<|im_start|>assistant\nMon");
+  Json thinking = message("");
+  thinking["reasoning_content"] = "Hm";
+  EXPECT_EQ(continued(thinking), "<|im_start|>assistant\n<think>\nHm");
+  thinking["content"] = "Mon";
+  EXPECT_EQ(continued(thinking), "<|im_start|>assistant\n<think>\nHm\n</think>\nMon");
+}
+
+TEST(ChatTemplate, AFinalMessageThatCannotBeContinuedIsRefusedByName) {
+  if (testing::without_engine()) return;
+  const auto refusal = [](const std::string& text, Json last, bool adds) {
+    TemplateRequest request{.add_generation_prompt = adds, .continue_final_message = true};
+    request.messages = Json::array({{{"role", "user"}, {"content", "u"}}});
+    request.messages.push_back(std::move(last));
+    const auto prompt = template_of(text)->render(request, {});
+    EXPECT_FALSE(prompt.ok()) << prompt->text;
+    if (prompt.ok()) return std::string();
+    EXPECT_EQ(prompt.error().code(), ErrorCode::kInvalidArgument);
+    return prompt.error().message();
+  };
+  const std::string plain = "{% for m in messages %}{{ m.role }} {{ m.content }}\n{% endfor %}";
+  const Json own = {{"role", "assistant"}, {"content", "a"}};
+  Json calls = own;
+  calls["tool_calls"] = Json::array({{{"function", {{"name", "f"}, {"arguments", "{}"}}}}});
+  for (const std::string& said :
+       {refusal(plain, own, true), refusal(plain, {{"role", "user"}, {"content", "a"}}, false),
+        refusal(plain, calls, false), refusal("{{ messages[0].content }}", own, false),
+        refusal(plain + plain, own, false)}) {
+    EXPECT_NE(said.find("continue_final_message"), std::string::npos) << said;
+  }
+}
+
 TEST(ChatTemplate, AModelWithoutTemplateSaysWhereOneWasLookedFor) {
   const auto made = ChatTemplate::create({.what = "some/folder", .text = {}, .named = {}}, {}, {});
   ASSERT_FALSE(made.ok());

@@ -13,7 +13,7 @@ namespace {
 
 // Plane 15, whose code points are private and all four bytes long: F3 B0..BF 80..BF 80..BF.
 constexpr uint32_t kFirst = 0xF0000;
-constexpr uint32_t kCountMax = 0xFFFE;
+constexpr uint32_t kCountMax = 0xFFFD;  // the next one is kContinuationMark
 constexpr size_t kBytes = 4;
 
 std::string code_point(uint32_t index) {

@@ -16,6 +16,9 @@
 
 namespace moeflux {
 
+/// A private code point that stands for nothing: what is looked for in a rendering (U+FFFFD).
+inline constexpr std::string_view kContinuationMark = "\xF3\xBF\xBF\xBD";
+
 /// A rendered prompt.
 struct RenderedPrompt {
   std::string text;
@@ -50,7 +53,7 @@ class SpecialSpellings {
 class StandIns {
  public:
   /// Replaces what `spellings` finds in all strings and keys of a value. Fails with
-  /// kResourceExhausted when there are more different ones than private code points (65,534).
+  /// kResourceExhausted when there are more different ones than private code points (65,533).
   Status replace(Json& value, const AddedTokenMatcher& spellings);
   /// Undoes it in a rendered text.
   RenderedPrompt put_back(std::string_view rendered) const;

@@ -44,9 +44,10 @@ Result<TemplateRequest> read_request(const std::string& file) {
     } else if (key == "tools" || key == "documents") {
       if (!value.is_array() && !value.is_null()) return wrong(file, key, value, "an array");
       (key == "tools" ? request.tools : request.documents) = std::move(value);
-    } else if (key == "add_generation_prompt") {
+    } else if (key == "add_generation_prompt" || key == "continue_final_message") {
       if (!value.is_boolean()) return wrong(file, key, value, "true or false");
-      request.add_generation_prompt = value.get<bool>();
+      const bool adds = key == "add_generation_prompt";
+      (adds ? request.add_generation_prompt : request.continue_final_message) = value.get<bool>();
     } else if (key == "chat_template_kwargs") {
       if (!value.is_object()) return wrong(file, key, value, "an object");
       for (auto& [name, variable] : value.items()) request.variables[name] = std::move(variable);
@@ -56,7 +57,7 @@ Result<TemplateRequest> read_request(const std::string& file) {
     } else {
       return make_error(ErrorCode::kInvalidArgument,
                         "{}: key {}, expected messages, tools, documents, add_generation_prompt, "
-                        "chat_template_kwargs, bos_token or eos_token",
+                        "continue_final_message, chat_template_kwargs, bos_token or eos_token",
                         file, key);
     }
   }
@@ -92,9 +93,10 @@ RegisteredCommand add_template_command(CLI::App& program) {
   app->add_option("--template", options->template_file,
                   "Use the Jinja text of a file in place of the model's own")
       ->check(not_empty());
-  app->add_option("--messages", options->messages_file,
-                  "JSON with messages and, if wanted, tools, documents, add_generation_prompt, "
-                  "chat_template_kwargs, bos_token, eos_token ('-': standard input)")
+  app->add_option(
+         "--messages", options->messages_file,
+         "JSON with messages and, if wanted, tools, documents, add_generation_prompt, "
+         "continue_final_message, chat_template_kwargs, bos_token, eos_token ('-': standard input)")
       ->required()
       ->check(not_empty());
   return {app, [options] { return run(*options); }};
