@@ -39,7 +39,7 @@ void AnswerReader::push_stop_token(TokenId token, std::vector<OutputEvent>& even
   for (const auto& [text, id] : format_.markers()) {
     if (id != token) continue;
     std::vector<OutputEvent> parsed;
-    parser_.push(text, token, &parsed);
+    parser_.push_end(text, token, &parsed);
     return filter(parsed, events);
   }
 }

@@ -223,12 +223,22 @@ ValueReader::Outcome OutputMachine::stream_value() {
   auto outcome = ValueReader::Outcome::kMore;
   std::string json;
   while (at_ < input_.size() && outcome == ValueReader::Outcome::kMore) {
+    if (message_ends_here()) return ValueReader::Outcome::kBad;
     json.clear();
     outcome = reader_.push(peek(), &json);
     if (outcome == ValueReader::Outcome::kMore || outcome == ValueReader::Outcome::kDone) eat(1);
     arguments(json);
   }
   return outcome;
+}
+
+/// The token of a message's end is no part of a value, be it within a text. Spelled out it may be.
+bool OutputMachine::message_ends_here() const {
+  if (format_->channel.empty() || tokens_.empty()) return false;
+  const TokenId here = token_here();
+  return here >= 0 && std::any_of(markers_.begin(), markers_.end(), [&](const Marker& marker) {
+           return marker.token == here && (marker.role & (kMessageEnd | kStart | kCallClose)) != 0;
+         });
 }
 
 bool OutputMachine::step_key() {
@@ -305,21 +315,48 @@ bool OutputMachine::step_value() {
       return true;
     }
     element_depth_ += found.is(kKeyOpen) ? 1 : -1;
+  } else if (found.is(kValueClose)) {
+    closer_ = found.marker->text;
+    eat(*found.marker);
+    state_ = State::kValueEnd;
+    return true;
   } else if (found.marker != nullptr) {
-    if (found.is(kValueClose)) eat(*found.marker);
     end_value();
     return true;
   }
   const size_t bytes = found.marker == nullptr ? 1 : found.marker->text.size();
-  const std::string_view text = std::string_view(input_).substr(at_, bytes);
-  std::string json;
-  if (streaming_) {
-    append_json_escaped(text, &json);
-  } else {
-    raw_ += text;
-  }
+  const std::string text = input_.substr(at_, bytes);
   eat(bytes);
+  add_to_value(text);
+  return true;
+}
+
+void OutputMachine::add_to_value(std::string_view text) {
+  if (!streaming_) {
+    raw_ += text;
+    return;
+  }
+  std::string json;
+  append_json_escaped(text, &json);
   arguments(json);
+}
+
+/// A closer counts where the format goes on behind it: the next parameter, or the call's end. Else
+/// a value speaks of closers, as code that reads this format does.
+bool OutputMachine::step_value_end() {
+  if (is_space(peek())) {
+    closer_ += peek();
+    eat(1);
+    return true;
+  }
+  const Found found = match(kKeyOpen | kCallOpen | kCallClose | kSectionOpen | kSectionClose);
+  if (found.wait) return false;
+  if (found.marker != nullptr) {
+    end_value();
+    return true;
+  }
+  add_to_value(std::exchange(closer_, {}));
+  state_ = State::kValue;
   return true;
 }
 

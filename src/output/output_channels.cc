@@ -28,6 +28,7 @@ bool OutputMachine::step_channel_start() {
     drop_held();
   } else if (found.marker != nullptr) {
     begin_attempt();
+    is_marked_ = true;
     raw_.clear();
     state_ = State::kHeader;
   } else {

@@ -102,7 +102,10 @@ void OutputMachine::end_call(bool complete) {
 /// The next byte does not fit. What is held is text; a call that was told of ends here.
 void OutputMachine::misfit() {
   ++misfits_;
-  if (bare_) {
+  if (at_end_ && is_marked_ && !begun_ && !bare_) {
+    // What is left began like a marker, within the head of a call that is cut.
+    eat(input_.size() - at_);
+  } else if (bare_) {
     leave_bare();
   } else if (begun_) {
     end_call(arguments_whole_);
@@ -142,10 +145,13 @@ void OutputMachine::finish(std::vector<OutputEvent>* out) {
   } else if (bare_) {
     misfit();
   } else if (begun_) {
+    if (state_ == State::kValueEnd) end_value();
     end_call(arguments_whole_);
   } else if (is_blank(held_)) {
     if (after_call_ || drop_leading_) held_.clear();
     emit_text(held_);
+  } else if (is_marked_ && state_ != State::kText) {
+    ++misfits_;  // a call that is cut before its name is told is no text
   } else {
     misfit();
   }

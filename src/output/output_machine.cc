@@ -117,6 +117,8 @@ bool OutputMachine::step() {
       return step_value_open();
     case State::kValue:
       return step_value();
+    case State::kValueEnd:
+      return step_value_end();
     case State::kElementEnd:
       return step_element_end();
     case State::kClosing:

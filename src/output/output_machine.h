@@ -76,6 +76,7 @@ class OutputMachine {
     kKey,
     kValueOpen,
     kValue,
+    kValueEnd,    // behind what may close a value
     kElementEnd,  // within the tag that closes a value
     kClosing,     // behind a call's arguments
     kObject,      // within {"name", "arguments"}
@@ -133,10 +134,13 @@ class OutputMachine {
   void begin_whole_arguments();
   bool step_whole_arguments();
   ValueReader::Outcome stream_value();
+  bool message_ends_here() const;
   bool step_key();
   bool step_value_open();
   void begin_value(std::string_view key, std::string_view is_string);
   bool step_value();
+  void add_to_value(std::string_view text);
+  bool step_value_end();
   bool step_element_end();
   void end_value();
   void end_tagged();
@@ -185,6 +189,7 @@ class OutputMachine {
   bool content_seen_ = false;
   bool drop_leading_ = false;  // white space here belongs to the marker before
   bool after_call_ = false;    // nothing but white space since
+  bool is_marked_ = false;     // the attempt began with a marker of calls
   bool following_prompt_ = false;
 
   /// Consumed but not told: white space in text, or all of an attempt that may be no call.
@@ -211,6 +216,7 @@ class OutputMachine {
   bool skip_newline_ = false;
   int element_depth_ = 0;    // of elements that are open within a value
   std::string element_end_;  // what of the closing tag must still come
+  std::string closer_;       // what may have closed a value, and white space behind it
   ValueReader reader_;
   Phase phase_ = Phase::kName;
   int object_depth_ = 0;

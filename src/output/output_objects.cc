@@ -132,6 +132,7 @@ void OutputMachine::take_object_arguments() {
   early_arguments_ = raw_ == "null" ? "{}" : raw_;
   if (raw_.starts_with('"')) {  // JSON within JSON
     const std::string inside = unquoted(raw_);
+    if (std::all_of(inside.begin(), inside.end(), is_space)) early_arguments_ = "{}";
     if (inside.starts_with('{')) {
       const std::string json = json_or_string(inside);
       if (json.starts_with('{')) early_arguments_ = json;

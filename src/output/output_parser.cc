@@ -1,5 +1,7 @@
 #include "output/output_parser.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "output/output_machine.h"
@@ -56,6 +58,20 @@ OutputParser::~OutputParser() = default;
 
 void OutputParser::push(std::string_view text, TokenId token, std::vector<OutputEvent>* out) {
   machine_->push(text, token, out);
+}
+void OutputParser::push_end(std::string_view text, TokenId token, std::vector<OutputEvent>* out) {
+  // Whether it closes something depends on the state, and shows in what becomes of it.
+  OutputMachine tried = *machine_;
+  std::vector<OutputEvent> events;
+  tried.push(text, token, &events);
+  OutputMachine ended = tried;
+  std::vector<OutputEvent> all = events;
+  ended.finish(&all);
+  std::string said;
+  for (const OutputEvent& event : all) said += event.text;
+  if (said.find(text) != std::string::npos) return;
+  *machine_ = std::move(tried);
+  std::move(events.begin(), events.end(), std::back_inserter(*out));
 }
 void OutputParser::finish(std::vector<OutputEvent>* out) { machine_->finish(out); }
 int OutputParser::complete_calls() const { return machine_->complete_calls(); }

@@ -77,7 +77,10 @@ class OutputParser {
   /// give events of whole characters.
   void push(std::string_view text, TokenId token, std::vector<OutputEvent>* out);
   void push(std::string_view text, std::vector<OutputEvent>* out) { push(text, -1, out); }
-  /// Ends the answer: what was held back becomes text, an open call ends.
+  /// The token that ends the answer. It closes what it can close, and is text of nothing.
+  void push_end(std::string_view text, TokenId token, std::vector<OutputEvent>* out);
+  /// Ends the answer: what was held back becomes text, an open call ends. What a call that is cut
+  /// before its arguments had is told as markup.
   void finish(std::vector<OutputEvent>* out);
 
   /// Calls that ended whole.

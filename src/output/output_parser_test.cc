@@ -1,5 +1,6 @@
-// Transcripts of every format (tests/golden/output), cut in every way, with and without tokens, and
-// mutated. MOEFLUX_OUTPUT_MUTATIONS says how many mutations, 10,000 if it says nothing.
+// One file for all formats, as they share helpers: transcripts (tests/golden/output), cut in every
+// way, with and without tokens, and mutated. MOEFLUX_OUTPUT_MUTATIONS says how many mutations,
+// 10,000 if it says nothing.
 #include "output/output_parser.h"
 
 #include <gtest/gtest.h>
@@ -301,6 +302,127 @@ TEST(OutputMutations, NeverFailAndLoseNothing) {
       const auto again = parse_pieces(format, options, random_pieces(text, &random));
       ASSERT_EQ(told(again), told(events)) << name << ":\n" << text;
     }
+  }
+}
+
+std::string all_text(const std::vector<OutputEvent>& events, bool with_calls) {
+  std::string text;
+  for (const OutputEvent& event : events) {
+    const bool plain = event.kind == OutputKind::kContent || event.kind == OutputKind::kReasoning;
+    if (plain || with_calls) text += event.text;
+  }
+  return text;
+}
+
+/// What of a call had come when the answer was cut, by tokens: no cut is within a marker.
+std::vector<std::string> cut_calls(const std::string& name) {
+  std::vector<std::string> cuts;
+  const MarkerTokens tokens = all_tokens(*find_output_format(name));
+  for (const Transcript& transcript : read_corpus(name).transcripts) {
+    if (transcript.name != "call") continue;
+    for (size_t cut = 0; cut <= transcript.text.size(); ++cut) {
+      const auto splits = [&](const auto& entry) {
+        const std::string& marker = entry.first;
+        for (size_t in = 1; in < marker.size() && in <= cut; ++in) {
+          if (std::string_view(transcript.text).substr(cut - in).starts_with(marker)) return true;
+        }
+        return false;
+      };
+      if (std::none_of(tokens.begin(), tokens.end(), splits)) {
+        cuts.push_back(transcript.text.substr(0, cut));
+      }
+    }
+  }
+  return cuts;
+}
+
+TEST(OutputParser, ACallThatIsCutInItsHeadLeavesNoMarkup) {
+  size_t tried = 0;
+  for (const std::string& name : names_of_formats()) {
+    const OutputFormat& format = *find_output_format(name);
+    for (const std::string& text : cut_calls(name)) {
+      const auto events = parse_tokens(format, {}, text);
+      const std::string plain = all_text(events, false);
+      for (const auto& [marker, token] : all_tokens(format)) {
+        EXPECT_EQ(plain.find(marker), std::string::npos) << name << ": " << text << "\n" << plain;
+      }
+      EXPECT_EQ(broken_rule(text, events), "") << name << ": " << text;
+      ++tried;
+    }
+  }
+  EXPECT_GT(tried, 500u);
+}
+
+TEST(OutputParser, TheTokenThatEndsAnAnswerIsTextOfNothing) {
+  for (const std::string& name : names_of_formats()) {
+    const OutputFormat& format = *find_output_format(name);
+    const MarkerTokens tokens = all_tokens(format);
+    for (const std::string& text : cut_calls(name)) {
+      for (const auto& [marker, token] : tokens) {
+        OutputParser parser(format, {.markers = &tokens});
+        std::vector<OutputEvent> events;
+        std::string_view rest = text;
+        while (!rest.empty()) {
+          size_t size = 1;
+          TokenId id = -1;
+          for (const auto& [one, its] : tokens) {
+            if (!rest.starts_with(one) || (id >= 0 && one.size() < size)) continue;
+            size = one.size();
+            id = its;
+          }
+          parser.push(rest.substr(0, size), id, &events);
+          rest.remove_prefix(size);
+        }
+        parser.push_end(marker, token, &events);
+        parser.finish(&events);
+        EXPECT_EQ(all_text(events, true).find(marker), std::string::npos)
+            << name << ": " << text << " and " << marker << "\n"
+            << told(events);
+      }
+    }
+  }
+}
+
+TEST(OutputParser, AMessageEndsWithinAText) {
+  const OutputFormat& format = *find_output_format("channels");
+  const auto events = parse_tokens(
+      format, {},
+      R"(<|channel|>commentary to=functions.f <|message|>{"city": "Ro<|end|><|start|>assistant)"
+      "<|channel|>final<|message|>Hello.<|return|>");
+  EXPECT_EQ(said(events), Json::parse(R"([["cut", "f"], ["content", "Hello."]])")) << told(events);
+}
+
+TEST(OutputParser, AValueMaySpeakOfItsOwnCloser) {
+  const OutputFormat& format = *find_output_format("function_tags");
+  const std::string begin = "<tool_call>\n<function=f>\n<parameter=a>\n";
+  const std::string end = "\n</parameter>\n</function>\n</tool_call>";
+  for (const char* value : {"x</parameter>y", "</parameter> is a tag", "a\n</parameter>\nb",
+                            "</parameter></parameter>z", "if s.endswith('</parameter>'): pass"}) {
+    const std::string text = begin + value + end;
+    const auto events = parse_pieces(format, {}, {text});
+    EXPECT_EQ(said(events), Json::array({{"call", "f", {{"a", value}}}})) << told(events);
+    EXPECT_EQ(broken_rule(text, events), "");
+  }
+  const OutputFormat& tags = *find_output_format("invoke_tags");
+  const auto events = parse_pieces(
+      tags, {},
+      {"<minimax:tool_call><invoke name=\"f\"><parameter name=\"a\">x</parameter>y</parameter>"
+       "<parameter name=\"b\">z</parameter></invoke></minimax:tool_call>"});
+  EXPECT_EQ(said(events), Json::array({{"call", "f", {{"a", "x</parameter>y"}, {"b", "z"}}}}));
+}
+
+TEST(OutputParser, NoArgumentsAreAnEmptyObject) {
+  for (const auto& [name, text] :
+       {std::pair{"tagged_json", R"(<tool_call>{"name": "f", "arguments": ""}</tool_call>)"},
+        {"tagged_json", R"(<tool_call>{"arguments": " ", "name": "f"}</tool_call>)"},
+        {"tagged_json", R"(<tool_call>{"name": "f", "arguments": null}</tool_call>)"},
+        {"tagged_json", R"(<tool_call>{"name": "f"}</tool_call>)"},
+        {"channels", "<|channel|>commentary to=functions.f<|message|><|call|>"},
+        {"numbered_names",
+         "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>"
+         "<|tool_call_end|>"}}) {
+    const auto events = parse_pieces(*find_output_format(name), {}, {text});
+    EXPECT_EQ(said(events), Json::array({{"call", "f", Json::object()}})) << text;
   }
 }
 

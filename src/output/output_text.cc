@@ -46,6 +46,7 @@ void OutputMachine::meet_marker(const Marker& marker) {
   switch (marker.role) {
     case kSectionOpen:
       begin_attempt();
+      is_marked_ = true;
       in_section_ = true;
       section_has_calls_ = false;
       eat(marker);
@@ -54,6 +55,7 @@ void OutputMachine::meet_marker(const Marker& marker) {
     case kCallOpen:
     case kBareOpen:
       begin_attempt();
+      is_marked_ = marker.role == kCallOpen;
       eat(marker);
       state_ = State::kBody;
       return;
@@ -61,6 +63,7 @@ void OutputMachine::meet_marker(const Marker& marker) {
     case kMessage:
     case kStart:
       begin_attempt();
+      is_marked_ = true;
       raw_.clear();
       state_ = State::kHeader;
       return;
@@ -99,6 +102,7 @@ bool OutputMachine::begin_bare() {
   bare_begin_ = reported_;
   bare_text_ = held_;
   bare_ = true;
+  is_marked_ = false;
   state_ = State::kBody;
   begin_attempt();
   return true;
@@ -130,6 +134,7 @@ bool OutputMachine::step_section() {
     eat(1);
   } else if (format_->call_open.empty() || (format_->takes_json && peek() == '{')) {
     begin_attempt();
+    is_marked_ = !section_has_calls_;
     state_ = State::kBody;
   } else if (held_.find_first_not_of(" \t\r\n") == std::string::npos) {
     after_call();  // the section went on with text

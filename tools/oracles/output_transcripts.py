@@ -174,7 +174,7 @@ def usual(name):
     yield "cut off", "", whole[:whole.index("Ber") + 3], [["cut", WEATHER[0]]]
     opened = "A call begins with %s and that is all." % opener
     yield "malformed", "", opened, [["content", opened]]
-    yield "ends at the opener", "", "Now " + opener, [["content", "Now " + opener]]
+    yield "ends at the opener", "", "Now " + opener, [["content", "Now"]]
     if not reasoning:
         return
     begin, end = reasoning
