@@ -80,6 +80,10 @@ pub fn make_environment() -> Environment<'static> {
     env.add_function("joiner", filters::Joiner::make);
     env.add_function("dict", filters::dict);
     env.add_function("namespace", filters::namespace);
+    // Prints all there is, on lines as deep as values are; transformers has none.
+    env.remove_global("debug");
+    env.add_filter("pprint", filters::pprint);
+    env.add_filter("slice", filters::slice);
     env.add_filter(source::SAME, |value: Value| value);
     env.add_filter("tojson", json::tojson);
     // Jinja has none, but templates that were written for other engines use it.

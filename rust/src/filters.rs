@@ -84,6 +84,19 @@ pub fn float(value: &Value, other: Option<Value>) -> Value {
     as_float(value).map_or_else(|| other.unwrap_or_else(|| Value::from(0.0)), Value::from)
 }
 
+/// What pprint makes of a value that fits one line.
+pub fn pprint(value: &Value) -> Result<String, Error> {
+    python_text::repr(value)
+}
+
+/// slice(value, slices, fill_with=None), each of which is a list, be there nothing for it.
+pub fn slice(state: &State, value: Value, count: usize, fill: Option<Value>) -> Result<Value, Error> {
+    if count > watch::ITEMS_MAX {
+        return Err(watch::over(format!("slice: {count} lists")));
+    }
+    minijinja::filters::slice(state, value, count, fill)
+}
+
 /// dict(...) and namespace(...), whose values are looked into: nothing may hold itself.
 pub fn dict(state: &State, value: Option<Value>, more: Kwargs) -> Result<Value, Error> {
     let made = minijinja::functions::dict(value, more)?;

@@ -9,6 +9,7 @@ use crate::python_text::{self, FIRST_STAND_IN};
 use crate::watch;
 
 const DEPTH_MAX: usize = 512;
+const INDENT_MAX: usize = 64;
 const BYTES_MAX: usize = 64 << 20;
 /// A list of two bytes becomes sixty.
 const READ_BYTES_MAX: usize = 4 << 20;
@@ -37,8 +38,11 @@ pub fn tojson(state: &State, value: &Value, args: Rest<ValueOrKwargs>) -> Result
     let ensure_ascii = named(a, "ensure_ascii")?.is_some_and(|value| value.is_true());
     let indent = match named(b, "indent")? {
         Some(value) => match value.as_str() {
+            Some(text) if text.len() > INDENT_MAX => {
+                return Err(watch::over(format!("tojson: indent of {} bytes", text.len())));
+            }
             Some(text) => Some(text.to_string()),
-            None => Some(" ".repeat(i64::try_from(value)?.clamp(0, 64) as usize)),
+            None => Some(" ".repeat(i64::try_from(value)?.clamp(0, INDENT_MAX as i64) as usize)),
         },
         None => None,
     };

@@ -25,6 +25,12 @@ pub fn str(value: &Value) -> Result<String, Error> {
     Ok(out)
 }
 
+pub fn repr(value: &Value) -> Result<String, Error> {
+    let mut out = String::new();
+    write_repr(value, 0, &mut out)?;
+    Ok(out)
+}
+
 fn write_repr(value: &Value, depth: usize, out: &mut String) -> Result<(), Error> {
     if depth > DEPTH_MAX {
         let message = format!("a value is nested deeper than {DEPTH_MAX}");

@@ -269,6 +269,12 @@ mod tests {
             "{{ 'x' * 100000000 }}".into(),
             "{{ '%900000000d'|format(1) }}".into(),
             "{{ 'x'.ljust(900000000) }}".into(),
+            "{{ '{:900000000}'.format(1) }}".into(),
+            "{{ '{:.900000000f}'.format(1.5) }}".into(),
+            "{{ '%.900000000f'|format(1.5) }}".into(),
+            "{{ [1]|slice(90000000)|list }}".into(),
+            "{{ [[1]]|tojson(indent='x' * 8000000) }}".into(),
+            "{{ [1]|batch(900000000, 'x')|list }}".into(),
             "{{ 'a\nb'|indent(900000000) }}".into(),
             "{% set s = 'ab' * 3000000 %}{% for i in range(90000) %}{% set c = s[i] == s %}{% for j in range(9) %}{% set d = s == s %}{% endfor %}{% endfor %}".into(),
             "{% set l = namespace(x=[]) %}{% for i in range(90000) %}{% for j in range(900) %}{% set l.x = l.x + [i] %}{% endfor %}{% endfor %}".into(),
@@ -332,6 +338,7 @@ mod tests {
             ("{{ 5 is divisibleby 5 }}{{ 1 is in [1] }}{{ [1] is eq [1] }}{{ n is defined }}", "TrueTrueTrueTrue"),
             ("{% set x %}a{{ 1 }}{% endset %}{{ x }}{% filter upper %}b{% endfilter %}{{ x if x and x != 'b' }}", "a1Ba1"),
             ("{{ '%s-%s'|format(1, 2) }}{{ 'x'|default('y', true) }}{{ none|default('y', boolean=true) }}", "1-2xy"),
+            ("{{ 'a'|pprint }}{{ [1, 'b']|pprint }}{{ [1, 2, 3]|slice(2)|list }}", "'a'[1, 'b'][[1, 2], [3]]"),
             ("{% generation %}a{% endgeneration %}{{ [[1, 2], [3]][0][1] * 2 }}", "a4"),
         ] {
             assert_eq!(said(source), text, "{source}");
