@@ -1,10 +1,11 @@
-// Sources: the tokenizer.json files of the models, and the code that ships with those that have a
-// tiktoken.model. Names with one meaning share a row.
+// Sources: the tokenizer.json files of the models, the code that ships with those that have a
+// tiktoken.model, and llama.cpp for what neither says.
 #include "text/named_splits.h"
 
 #include <algorithm>
 
 #include "base/format.h"
+#include "base/json.h"
 #include "text/pretokenizer.h"
 
 namespace moeflux {
@@ -106,65 +107,197 @@ constexpr Patterns kKimi[] = {
     R"([\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
     R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
 
+// Lines, words and punctuation, each with a space before them; CJK; digits one by one.
+constexpr Patterns kDeepseekCoder[] = {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)",
+                                       R"([\x{4e00}-\x{9fa5}\x{800}-\x{4e00}\x{ac00}-\x{d7ff}]+)",
+                                       R"(\p{N})"};
+
+// Runs of punctuation and GPT-2's; then, in the byte alphabet, numbers of three digits from the
+// first.
+constexpr Patterns kFalcon[] = {R"([\p{P}$+<=>^`|~]+)", kGpt2Pattern, R"(\p{N}+)",
+                                R"([0-9][0-9][0-9])"};
+
+// What llama.cpp does for a file that does not say how: nearly Falcon's, and nobody's own.
+constexpr Patterns kUnstated[] = {R"([\p{P}$+<=>^|~]+)", kGpt2Pattern, R"(\p{N}+)",
+                                  R"([0-9][0-9][0-9])"};
+
+// Words are all that is neither space nor one of some marks.
+constexpr Patterns kBloom[] = {
+    R"( ?[^(\s|.,!?\x{2026}\x{3002}\x{ff0c}\x{3001}\x{964}\x{6d4}\x{60c})]+)"};
+constexpr Patterns kViking[] = {kBloom[0], R"(\p{N})"};
+
+// The marks of images, indents, digits and punctuation one by one, and GPT-2's.
+constexpr Patterns kChameleon[] = {
+    R"(<sentinel:[0-9]+>)",    R"((?:IMGIMG)(?:A|B|C|D|E|F|G|H|I){1,4}Z)",
+    R"([\t\n]|    |  )",       R"(\p{N})",
+    R"([\p{P}!-/:-@\[-`{-~])", kGpt2Pattern};
+
+// Numbers in groups of three from the last, and all between them is one piece.
+constexpr Patterns kSuperbpe[] = {R"(\p{N}+)", R"((?=(\d{3})+(?!\d)))"};
+
+// Line ends do not join the punctuation before them.
+constexpr Patterns kSeedCoder[] = {
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+)"
+    R"(|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+
+// Llama-3's, but numbers are cut before words are.
+constexpr Patterns kMinicpm5[] = {
+    R"(\p{N}{1,3})",
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+| ?[^\s\p{L}\p{N}]+[\r\n]*)"
+    R"(|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+
+// Runs of Korean, of full-width marks, of Bopomofo and of CJK; then o200k's with single digits.
+constexpr Patterns kYoutu[] = {
+    R"([\x{ac00}-\x{d7a3}\x{3131}-\x{318e}]+)"
+    R"(|[\x{ff01}\x{2026}\x{201c}\x{201d}\x{2018}\x{2019}\x{2014}\x{ff1a}\x{ff1b}\x{ff0c})"
+    R"(\x{3001}-\x{303f}\x{fe30}-\x{fe4f}]+|[\x{3105}-\x{312f}]+)"
+    R"(|[\x{4e00}-\x{9fa5}\x{3040}-\x{309f}\x{30a0}-\x{30ff}]+)",
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+
+// DeepSeek-V3's, with each line end and each digit a piece.
+constexpr Patterns kSpark[] = {
+    kDeepseekV3[0], kDeepseekV3[1],
+    R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+)"
+    R"(| ?[\p{P}\p{S}]+|[\r\n]|\s+(?!\S)|\s+)",
+    R"(\p{N})"};
+
+// Llama-3's, but spaces in parts of powers of two.
+constexpr Patterns kJais2[] = {
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3})"
+    R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s{512}(?!\S)|\s{256}(?!\S)|\s{128}(?!\S))"
+    R"(|\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1})"};
+
+// Qwen2's without contractions: in Turkish an apostrophe begins a suffix.
+constexpr Patterns kUfakzeka[] = {
+    R"([^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+
 struct Row {
   std::string_view name;
   NamedSplits splits;
 };
 
 constexpr NamedSplits kWithNfc = {.patterns = kQwen2, .normalize_nfc = true};
+constexpr NamedSplits kGpt2WithNfc = {.patterns = kGpt2, .normalize_nfc = true};
 constexpr NamedSplits kThreeDigits = {.patterns = kLlama3};
 constexpr NamedSplits kThreeDigitsWhole = {.patterns = kLlama3, .ignore_merges = true};
 constexpr NamedSplits kThreeDigitsWholeBos = {
     .patterns = kLlama3, .ignore_merges = true, .add_bos = true};
+constexpr NamedSplits kSpaceSymbols = {.spells_spaces = true};
 
 constexpr Row kRows[] = {
+    {"a.x-4.0", {.patterns = kGpt2}},
     {"afmoe", {.patterns = kAfmoe}},
     {"bailingmoe", {.patterns = kQwen2}},
     {"bailingmoe2", {.patterns = kQwen2}},
+    {"bloom", {.patterns = kBloom}},
+    {"chameleon", {.patterns = kChameleon, .add_bos = true}},
     {"chatglm-bpe", kThreeDigits},
+    {"codeshell", {.patterns = kDigits}},
     {"cohere2moe", {.patterns = kCohere2}},
     {"command-r", {.patterns = kDigits, .normalize_nfc = true}},
     {"dbrx", kThreeDigits},
+    {"deepseek-coder", {.patterns = kDeepseekCoder}},
     {"deepseek-llm", {.patterns = kDeepseekLlm}},
     {"deepseek-r1-qwen", kWithNfc},
     {"deepseek-v3", {.patterns = kDeepseekV3}},
+    {"default", {.patterns = kUnstated, .is_guess = true}},
+    {"exaone", {.patterns = kDigits}},
     {"exaone-moe", {.patterns = kExaone}},
+    {"exaone4", {.patterns = kGpt2}},
+    {"f2llmv2", kWithNfc},
+    {"falcon", {.patterns = kFalcon, .spelled_patterns = 2}},
+    {"falcon-h1", kThreeDigitsWholeBos},
+    {"falcon3", kThreeDigitsWholeBos},
+    {"gemma4", kSpaceSymbols},
+    {"gigachat", {.patterns = kGpt2}},
     {"glm4", kThreeDigitsWhole},
     {"glm5", kThreeDigitsWhole},
     {"gpt-2", {.patterns = kGpt2}},
     {"gpt-4o", {.patterns = kO200k}},
+    {"gpt3-finnish", {.patterns = kBloom}},
+    {"granite-docling", {.patterns = kGpt2}},
+    {"granite-embed-multi-311m", kSpaceSymbols},
+    {"granite-embed-multi-97m", {.patterns = kO200k, .ignore_merges = true}},
+    {"grok-2", {.patterns = kQwen2}},
     {"hunyuan", {.patterns = kQwen2}},
     {"hunyuan-dense", {.patterns = kDeepseekV3}},
     {"hy_v4", {.patterns = kDeepseekV3}},
+    {"jais", {.patterns = kGpt2}},
+    {"jais-2", {.patterns = kJais2}},
+    {"jina-de", {.patterns = kGpt2}},
+    {"jina-es", {.patterns = kGpt2}},
+    {"jina-v1-en", {.patterns = kGpt2}},
+    {"jina-v2-code", {.patterns = kGpt2}},
+    {"jina-v2-de", {.patterns = kGpt2}},
+    {"jina-v2-es", {.patterns = kGpt2}},
+    {"jina-v5-nano", kThreeDigitsWholeBos},
     {"joyai-llm", {.patterns = kDeepseekV3}},
+    {"kanana2", {.patterns = kO200k}},
     {"kimi-k2", {.patterns = kKimi, .ignore_merges = true, .merges_by_rank = true}},
     {"kormo", kWithNfc},
     {"laguna", {.patterns = kLaguna}},
     {"lfm2", kThreeDigitsWholeBos},
+    {"llada-moe", {.patterns = kQwen2}},
     {"llama-bpe", kThreeDigitsWholeBos},
+    {"llama-v3", kThreeDigitsWholeBos},
     {"llama3", kThreeDigitsWholeBos},
     {"llama4", {.patterns = kO200k}},
     {"megrez", kWithNfc},
+    {"mellum", {.patterns = kGpt2}},
+    {"mellum2", {.patterns = kDigits}},
+    {"midm-2.0", kThreeDigitsWholeBos},
+    {"minerva-7b", {.patterns = kDigits}},
+    {"minicpm5", {.patterns = kMinicpm5, .ignore_merges = true}},
     {"minimax-m2", {.patterns = kO200k}},
-    {"mpt", {.patterns = kGpt2}},
-    {"olmo", {.patterns = kGpt2, .normalize_nfc = true}},
+    {"modern-bert", kGpt2WithNfc},
+    {"mpt", kGpt2WithNfc},
+    {"olmo", kGpt2WithNfc},
+    {"phi-2", {.patterns = kGpt2}},
     {"pixtral", kThreeDigitsWholeBos},
+    {"poro-chat", {.patterns = kBloom}},
     {"qwen2", kWithNfc},
     {"qwen35", {.patterns = kQwen35, .normalize_nfc = true}},
     {"refact", {.patterns = kDigits}},
+    {"roberta-bpe", {.patterns = kGpt2}},
+    {"sarvam-moe", kSpaceSymbols},
+    {"seed-coder", {.patterns = kSeedCoder}},
+    {"smaug-bpe", kThreeDigits},
+    {"smollm", {.patterns = kDigits}},
     {"solar-open", {.patterns = kQwen2}},
+    {"spark2_5", {.patterns = kSpark}},
+    {"stablelm2", {.patterns = kQwen2}},
+    {"starcoder", {.patterns = kDigits}},
+    {"superbpe", {.patterns = kSuperbpe}},
+    {"talkie", {.patterns = kO200k}},
     {"tekken", {.patterns = kTekken, .ignore_merges = true, .add_bos = true}},
     {"tiny_aya", {.patterns = kCohere2}},
+    {"trillion", {.patterns = kGpt2}},
+    {"ufakzeka", {.patterns = kUfakzeka}},
+    {"viking", {.patterns = kViking}},
+    {"youtu", {.patterns = kYoutu, .ignore_merges = true}},
 };
 
 }  // namespace
 
 Result<NamedSplits> find_named_splits(std::string_view name) {
+  if (name.empty()) name = "default";  // as llama.cpp reads an absent key
   const auto row = std::find_if(std::begin(kRows), std::end(kRows),
                                 [&](const Row& candidate) { return candidate.name == name; });
   if (row != std::end(kRows)) return row->splits;
   return make_error(ErrorCode::kUnsupported,
-                    "pre-tokenizer \"{}\" (tokenizer.ggml.pre) is not known", name);
+                    "tokenizer.ggml.pre is {}, expected a name that llama.cpp's converter writes, "
+                    "as gpt-2, llama-bpe or qwen2",
+                    json_excerpt(name));
+}
+
+std::vector<std::string_view> split_names() {
+  std::vector<std::string_view> names;
+  for (const Row& row : kRows) names.push_back(row.name);
+  return names;
 }
 
 std::span<const std::string_view> tiktoken_splits() { return kKimi; }

@@ -4,6 +4,7 @@
 
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 
@@ -11,16 +12,24 @@ namespace moeflux {
 
 struct NamedSplits {
   std::span<const std::string_view> patterns;  // applied one after another, each to the pieces left
+  size_t spelled_patterns = 0;                 // so many at the end see pieces in the byte alphabet
   bool normalize_nfc = false;
   bool ignore_merges = false;   // a piece that is a token becomes it without merging
   bool merges_by_rank = false;  // any two tokens that make a token merge, the lowest id first
   bool add_bos = false;         // where the file does not say
+  bool spells_spaces = false;   // no split: characters merge, with U+2581 for spaces
+  bool is_guess = false;        // the file lost its own
 };
 
 /// The meaning of tokenizer.ggml.pre. The expressions are those of the models' own tokenizer.json,
-/// also where other engines approximate them. Fails with kUnsupported, naming the word, when nobody
-/// is known to use it; "default" is no pre-tokenizer but a file that lost its own.
+/// also where other engines approximate them. "default" and the empty name are no pre-tokenizer but
+/// a file that lost its own: it is cut as llama.cpp does, which may differ. Fails with
+/// kUnsupported, naming the key and the word, when llama.cpp's converter writes it for no
+/// byte-level model.
 Result<NamedSplits> find_named_splits(std::string_view name);
+
+/// All names, sorted.
+std::vector<std::string_view> split_names();
 
 /// The expressions of the models that come as a tiktoken.model.
 std::span<const std::string_view> tiktoken_splits();

@@ -1,9 +1,11 @@
-// Every split is "Isolated": a match is a piece, and so is the text between two matches. Each piece
-// is searched as a text of its own by the next split, so look-around stops at its ends.
+// Each piece is searched as a text of its own by the next split, so look-around stops at its ends.
 #include "text/pretokenizer.h"
+
+#include <algorithm>
 
 #include "base/format.h"
 #include "base/json.h"
+#include "text/byte_alphabet.h"
 #include "text/regex_syntax.h"
 #include "text/spec_fields.h"
 #include "text/utf8.h"
@@ -13,15 +15,35 @@ namespace {
 
 constexpr size_t kSplitsMax = 32;
 
-// Appends the pieces of one text. An empty match cuts where it stands, but not right behind the
-// match before it.
-Status split_one(Regex::Matcher& matcher, std::string_view text,
-                 std::vector<std::string_view>* out) {
+// What char::is_ascii_punctuation and the category say together in the `tokenizers` library.
+constexpr std::string_view kPunctuation = R"([\p{P}$+<=>^`|~])";
+
+// Published patterns that group digits from the last one look from each digit to the end of its
+// run, in quadratic time. These do the same: runs of more than 510 digits, a multiple of 3, are cut
+// into parts of 510 from the last first, and where a run does not match its other digits do not
+// try.
+constexpr std::string_view kGroupsAtWordEnd = R"(\d{1,3}(?=(?:\d{3})*\b))";
+constexpr std::string_view kGroupsAtWordEndFast[] = {
+    R"((?<!\d)\d{1,510}(?=(?:\d{510})+\b)|(?<=\d)\G\d{510})",
+    R"((?:(?<!\d)|(?<=\d)\G)\d{1,3}(?=(?:\d{3})*\b))"};
+constexpr std::string_view kGroups = R"((?=(\d{3})+(?!\d)))";
+constexpr std::string_view kGroupsFast[] = {
+    R"((?<!\d)\d{1,510}(?=(?:\d{510})+(?!\d))|(?<=\d)\G\d{510})", kGroups};
+
+struct Stretch {
+  size_t begin;
+  size_t end;
+  bool is_match;
+};
+
+// The matches in one text and what lies between them. An empty match cuts where it stands, but not
+// right behind the match before it.
+Status find_stretches(Regex::Matcher& matcher, std::string_view text, std::vector<Stretch>* out) {
   size_t done = 0;
   size_t from = 0;
   size_t last_end = Regex::npos;
-  const auto add = [&](size_t begin, size_t end) {
-    if (begin < end) out->push_back(text.substr(begin, end - begin));
+  const auto add = [&](size_t begin, size_t end, bool is_match) {
+    if (begin < end) out->push_back({begin, end, is_match});
   };
   while (from <= text.size()) {
     MF_ASSIGN_OR_RETURN(const Match match, matcher.find(text, from));
@@ -31,19 +53,109 @@ Status split_one(Regex::Matcher& matcher, std::string_view text,
       from = match.end + next_utf8(text.substr(match.end)).bytes_count;
       continue;
     }
-    add(done, match.begin);
-    add(match.begin, match.end);
+    add(done, match.begin, false);
+    add(match.begin, match.end, true);
     done = from = last_end = match.end;
   }
-  add(done, text.size());
+  add(done, text.size(), false);
   return {};
+}
+
+void grow(Stretch& into, const Stretch& by) {
+  into.begin = std::min(into.begin, by.begin);
+  into.end = std::max(into.end, by.end);
+}
+
+// A match joins the piece before it unless that is a match as well; read backwards, the one behind.
+void merge_matches(std::vector<Stretch>* stretches) {
+  std::vector<Stretch> merged;
+  bool after_match = false;
+  for (const Stretch& stretch : *stretches) {
+    if (stretch.is_match && !after_match && !merged.empty()) {
+      grow(merged.back(), stretch);
+    } else {
+      merged.push_back(stretch);
+    }
+    after_match = stretch.is_match;
+  }
+  stretches->swap(merged);
+}
+
+void apply_behavior(SplitBehavior behavior, std::vector<Stretch>* stretches) {
+  switch (behavior) {
+    case SplitBehavior::kIsolated:
+      return;
+    case SplitBehavior::kRemoved:
+      std::erase_if(*stretches, [](const Stretch& stretch) { return stretch.is_match; });
+      return;
+    case SplitBehavior::kContiguous: {
+      std::vector<Stretch> merged;
+      for (const Stretch& stretch : *stretches) {
+        const bool is_same = !merged.empty() && merged.back().is_match == stretch.is_match;
+        if (is_same) {
+          grow(merged.back(), stretch);
+        } else {
+          merged.push_back(stretch);
+        }
+      }
+      stretches->swap(merged);
+      return;
+    }
+    case SplitBehavior::kMergedWithPrevious:
+      merge_matches(stretches);
+      return;
+    case SplitBehavior::kMergedWithNext:
+      std::ranges::reverse(*stretches);
+      merge_matches(stretches);
+      std::ranges::reverse(*stretches);
+      return;
+  }
+  __builtin_unreachable();
+}
+
+Result<SplitBehavior> read_behavior(const Json& spec, std::string_view what) {
+  constexpr std::pair<std::string_view, SplitBehavior> kNames[] = {
+      {"Isolated", SplitBehavior::kIsolated},
+      {"Removed", SplitBehavior::kRemoved},
+      {"Contiguous", SplitBehavior::kContiguous},
+      {"MergedWithPrevious", SplitBehavior::kMergedWithPrevious},
+      {"MergedWithNext", SplitBehavior::kMergedWithNext}};
+  const Json& behavior = spec_field(spec, "behavior");
+  for (const auto& [name, value] : kNames) {
+    if (behavior.is_string() && behavior.get_ref<const std::string&>() == name) return value;
+  }
+  return make_error(ErrorCode::kUnsupported,
+                    "{} behavior {}, expected Isolated, Removed, Contiguous, MergedWithPrevious or "
+                    "MergedWithNext",
+                    what, behavior.is_null() ? "missing" : json_excerpt(behavior));
+}
+
+// From places in a spelling to places in what it spells: in the byte alphabet a byte is a
+// character.
+void leave_spelling(std::string_view spelling, std::vector<Stretch>* stretches) {
+  size_t at = 0;
+  size_t bytes = 0;
+  const auto move = [&](size_t* place) {
+    for (; at < *place; ++at) {
+      if ((static_cast<uint8_t>(spelling[at]) & 0xC0u) != 0x80) ++bytes;
+    }
+    *place = bytes;
+  };
+  for (Stretch& stretch : *stretches) {
+    move(&stretch.begin);
+    move(&stretch.end);
+  }
 }
 
 }  // namespace
 
-Result<PreTokenizer> PreTokenizer::create(std::span<const std::string_view> patterns) {
+Result<PreTokenizer> PreTokenizer::create(std::span<const std::string_view> patterns,
+                                          size_t spelled_count) {
   PreTokenizer pre;
-  for (const std::string_view pattern : patterns) MF_RETURN_IF_ERROR(pre.add_pattern(pattern));
+  for (const std::string_view pattern : patterns) {
+    MF_RETURN_IF_ERROR(pre.add_split(pattern, {}));
+  }
+  pre.splits_of_text_ = pre.splits_.size() - spelled_count;
   return pre;
 }
 
@@ -51,12 +163,10 @@ Result<PreTokenizer> PreTokenizer::parse(const Json& spec) {
   PreTokenizer pre;
   MF_ASSIGN_OR_RETURN(const std::string type, spec_type(spec, "pre_tokenizer"));
   if (type != "Sequence") {
-    MF_RETURN_IF_ERROR(pre.add_spec(spec, true));
+    MF_RETURN_IF_ERROR(pre.add_spec(spec));
   } else {
     MF_ASSIGN_OR_RETURN(const Json* list, spec_list(spec, "pretokenizers", "pre_tokenizer"));
-    for (size_t i = 0; i < list->size(); ++i) {
-      MF_RETURN_IF_ERROR(pre.add_spec((*list)[i], i + 1 == list->size()));
-    }
+    for (const Json& item : *list) MF_RETURN_IF_ERROR(pre.add_spec(item));
   }
   if (!pre.has_byte_level_) {
     return make_error(ErrorCode::kUnsupported,
@@ -65,42 +175,46 @@ Result<PreTokenizer> PreTokenizer::parse(const Json& spec) {
   return pre;
 }
 
-Status PreTokenizer::add_spec(const Json& spec, bool is_last) {
+Status PreTokenizer::add_spec(const Json& spec) {
   MF_ASSIGN_OR_RETURN(const std::string type, spec_type(spec, "pre_tokenizer"));
-  if (patterns_.size() >= kSplitsMax) {
+  if (splits_.size() >= kSplitsMax) {
     return make_error(ErrorCode::kUnsupported, "pre_tokenizer has more than {} splits", kSplitsMax);
   }
   if (type == "Split") return add_split(spec);
   if (type == "Digits") {
     MF_ASSIGN_OR_RETURN(const bool one_by_one,
                         spec_bool(spec, "individual_digits", false, "pre_tokenizer Digits"));
-    return add_pattern(one_by_one ? "\\p{N}" : "\\p{N}+");
+    return add_split(one_by_one ? "\\p{N}" : "\\p{N}+", {});
+  }
+  if (type == "Punctuation") {
+    Split how;
+    if (!spec_field(spec, "behavior").is_null()) {
+      MF_ASSIGN_OR_RETURN(how.behavior, read_behavior(spec, "pre_tokenizer Punctuation"));
+    }
+    return add_split(kPunctuation, how);
   }
   if (type == "ByteLevel") {
-    if (is_last) return add_byte_level(spec);
-    return make_error(ErrorCode::kUnsupported, "pre_tokenizer ByteLevel is not the last one");
+    if (!has_byte_level_) return add_byte_level(spec);
+    return make_error(ErrorCode::kUnsupported, "pre_tokenizer with two ByteLevel");
   }
-  return make_error(ErrorCode::kUnsupported,
-                    "pre_tokenizer type {}, expected Sequence, Split, Digits or ByteLevel", type);
+  return make_error(
+      ErrorCode::kUnsupported,
+      "pre_tokenizer type {}, expected Sequence, Split, Digits, Punctuation or ByteLevel", type);
 }
 
 Status PreTokenizer::add_split(const Json& spec) {
   constexpr std::string_view kWhat = "pre_tokenizer Split";
-  const auto behavior = spec.find("behavior");
-  if (behavior == spec.end() || *behavior != "Isolated") {
-    return make_error(ErrorCode::kUnsupported, "{} behavior {}, expected Isolated", kWhat,
-                      behavior == spec.end() ? "missing" : json_excerpt(*behavior));
-  }
-  // "invert" swaps matches and gaps, which an Isolated split treats alike.
-  MF_RETURN_IF_ERROR(spec_bool(spec, "invert", false, kWhat));
+  Split how;
+  MF_ASSIGN_OR_RETURN(how.behavior, read_behavior(spec, kWhat));
+  MF_ASSIGN_OR_RETURN(how.inverts, spec_bool(spec, "invert", false, kWhat));
   const auto pattern = spec.find("pattern");
   if (pattern != spec.end() && pattern->is_object() && pattern->size() == 1) {
     const Json& text = pattern->front();
     if (text.is_string() && pattern->contains("Regex")) {
-      return add_pattern(text.get_ref<const std::string&>());
+      return add_split(text.get_ref<const std::string&>(), how);
     }
     if (text.is_string() && pattern->contains("String")) {
-      return add_pattern(quote_regex(text.get_ref<const std::string&>()));
+      return add_split(quote_regex(text.get_ref<const std::string&>()), how);
     }
   }
   return make_error(ErrorCode::kUnsupported, "{} pattern {}, expected Regex or String", kWhat,
@@ -112,15 +226,30 @@ Status PreTokenizer::add_byte_level(const Json& spec) {
   MF_ASSIGN_OR_RETURN(add_prefix_space_, spec_bool(spec, "add_prefix_space", true, kWhat));
   MF_ASSIGN_OR_RETURN(const bool use_regex, spec_bool(spec, "use_regex", true, kWhat));
   has_byte_level_ = true;
-  patterns_before_byte_level_ = patterns_.size();
-  if (use_regex) return add_pattern(kGpt2Pattern);
+  splits_before_byte_level_ = splits_.size();
+  if (use_regex) MF_RETURN_IF_ERROR(add_split(kGpt2Pattern, {}));
+  splits_of_text_ = splits_.size();
   return {};
 }
 
-Status PreTokenizer::add_pattern(std::string_view pattern) {
+Status PreTokenizer::add_split(std::string_view pattern, Split how) {
+  const bool is_plain = how.behavior == SplitBehavior::kIsolated && !how.inverts;
+  if (is_plain && pattern == kGroupsAtWordEnd) return add_splits(kGroupsAtWordEndFast);
+  if (is_plain && pattern == kGroups) return add_splits(kGroupsFast);
+  return add_pattern(pattern, how);
+}
+
+Status PreTokenizer::add_splits(std::span<const std::string_view> patterns) {
+  for (const std::string_view pattern : patterns) MF_RETURN_IF_ERROR(add_pattern(pattern, {}));
+  return {};
+}
+
+Status PreTokenizer::add_pattern(std::string_view pattern, Split how) {
   Result<Regex> regex = Regex::compile(pattern);
   if (!regex.ok()) return regex.error().with_context("pre_tokenizer");
+  splits_.push_back(how);
   patterns_.push_back(std::move(regex).value());
+  if (!has_byte_level_) splits_of_text_ = splits_.size();
   return {};
 }
 
@@ -135,8 +264,9 @@ Status PreTokenizer::split(std::vector<Regex::Matcher>& matchers,
                            std::vector<std::string_view>* pieces,
                            std::vector<std::string>* prefixed) const {
   std::vector<std::string_view> next;
+  std::vector<Stretch> stretches;
   for (size_t i = 0; i <= matchers.size(); ++i) {
-    if (i == patterns_before_byte_level_ && add_prefix_space_) {
+    if (i == splits_before_byte_level_ && add_prefix_space_) {
       prefixed->reserve(prefixed->size() + pieces->size());  // pieces point into the strings
       for (std::string_view& piece : *pieces) {
         if (piece.starts_with(' ')) continue;
@@ -148,7 +278,21 @@ Status PreTokenizer::split(std::vector<Regex::Matcher>& matchers,
     if (i == matchers.size()) break;
     next.clear();
     for (const std::string_view piece : *pieces) {
-      MF_RETURN_IF_ERROR(split_one(matchers[i], piece, &next));
+      stretches.clear();
+      if (i < splits_of_text_) {
+        MF_RETURN_IF_ERROR(find_stretches(matchers[i], piece, &stretches));
+      } else {
+        const std::string spelling = spelling_of_bytes(piece);
+        MF_RETURN_IF_ERROR(find_stretches(matchers[i], spelling, &stretches));
+        leave_spelling(spelling, &stretches);
+      }
+      for (Stretch& stretch : stretches) {
+        if (splits_[i].inverts) stretch.is_match = !stretch.is_match;
+      }
+      apply_behavior(splits_[i].behavior, &stretches);
+      for (const Stretch& stretch : stretches) {
+        next.push_back(piece.substr(stretch.begin, stretch.end - stretch.begin));
+      }
     }
     pieces->swap(next);
   }
