@@ -9,13 +9,13 @@ namespace {
 // A table of 128 MiB, and 25 pairs for each of 160,000 tokens: a token has fewer pairs than bytes.
 constexpr size_t kPairsMax = size_t{1} << 22;
 
-bool occurs_in_utf8(int byte) { return byte < 0xF5 && byte != 0xC0 && byte != 0xC1; }
-
 }  // namespace
 
-Result<Bpe> Bpe::create(const Vocabulary& vocabulary, const std::vector<BpeMerge>& merges) {
+Result<Bpe> Bpe::create(const Vocabulary& vocabulary, const std::vector<BpeMerge>& merges,
+                        MissingBytes missing) {
   Bpe bpe;
   MF_RETURN_IF_ERROR(bpe.read_bytes(vocabulary));
+  bpe.missing_ = std::move(missing);
   bpe.merges_.reserve(merges.size());
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     bpe.merges_.put(merges[rank], static_cast<uint32_t>(rank));
@@ -45,20 +45,38 @@ Result<Bpe> Bpe::create_from_ranks(const Vocabulary& vocabulary) {
 }
 
 Status Bpe::read_bytes(const Vocabulary& vocabulary) {
-  for (int byte = 0; byte < 256; ++byte) {
+  bool has_some = false;
+  for (size_t byte = 0; byte < byte_ids_.size(); ++byte) {
     const char c = static_cast<char>(byte);
-    const auto id = vocabulary.find(std::string_view(&c, 1));
-    if (!id && occurs_in_utf8(byte)) {
-      return make_error(ErrorCode::kUnsupported, "vocabulary has no token for byte 0x{:02x}", byte);
-    }
-    byte_ids_[static_cast<size_t>(byte)] = id.value_or(-1);
+    byte_ids_[byte] = vocabulary.find(std::string_view(&c, 1)).value_or(-1);
+    has_some = has_some || byte_ids_[byte] >= 0;
   }
-  return {};
+  if (has_some) return {};
+  return make_error(ErrorCode::kUnsupported,
+                    "no token is a single byte, expected a vocabulary in the byte alphabet");
+}
+
+void Bpe::append_missing(uint8_t byte, std::vector<TokenId>* out) const {
+  const std::vector<TokenId>& spelled = missing_.spelled[byte];
+  if (!spelled.empty()) {
+    out->insert(out->end(), spelled.begin(), spelled.end());
+    return;
+  }
+  if (missing_.unknown < 0) return;
+  const bool is_fused = missing_.fuses_unknown && !out->empty() && out->back() == missing_.unknown;
+  if (!is_fused) out->push_back(missing_.unknown);
 }
 
 void Bpe::append(std::string_view piece, Scratch* scratch, std::vector<TokenId>* out) const {
   scratch->bytes.clear();
-  for (const char c : piece) scratch->bytes.push_back(byte_ids_[static_cast<uint8_t>(c)]);
+  for (const char c : piece) {
+    const auto byte = static_cast<uint8_t>(c);
+    if (byte_ids_[byte] >= 0) {
+      scratch->bytes.push_back(byte_ids_[byte]);
+    } else {
+      append_missing(byte, &scratch->bytes);
+    }
+  }
   merges_.append(scratch->bytes, &scratch->merging, out);
 }
 

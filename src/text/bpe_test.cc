@@ -73,17 +73,47 @@ TEST(Bpe, PiecesOfEveryLengthMergeAsDefined) {
   }
 }
 
-TEST(Bpe, AVocabularyWithoutAByteIsRefused) {
+// The letters a and b and what they make together; no other byte.
+Vocabulary two_letters() {
   Vocabulary vocabulary;
-  for (int byte = 0; byte < 256; ++byte) {
-    const char c = static_cast<char>(byte);
-    if (byte == 0xFF || byte == 0xC0) continue;  // never in UTF-8, so never needed
-    ASSERT_TRUE(vocabulary.add(byte, std::string_view(&c, 1), byte != 0x80).ok());
-    EXPECT_EQ(vocabulary.add(byte, "x", true).error().code(), ErrorCode::kCorruption);
-  }
+  EXPECT_TRUE(vocabulary.add(0, "a", true).ok());
+  EXPECT_TRUE(vocabulary.add(1, "b", true).ok());
+  EXPECT_TRUE(vocabulary.add(2, "ab", true).ok());
+  return vocabulary;
+}
+
+std::vector<TokenId> tokens_of(MissingBytes missing, std::string_view piece) {
+  const Result<Bpe> bpe = Bpe::create(two_letters(), {{0, 1, 2}}, std::move(missing));
+  EXPECT_TRUE(bpe.ok());
+  Bpe::Scratch scratch;
+  std::vector<TokenId> found;
+  bpe->append(piece, &scratch, &found);
+  return found;
+}
+
+TEST(Bpe, BytesThatAreNoTokensAreLeftOutAndTheirNeighboursMerge) {
+  EXPECT_EQ(tokens_of({}, "axb"), (std::vector<TokenId>{2}));
+  EXPECT_EQ(tokens_of({}, "xbxax"), (std::vector<TokenId>{1, 0}));
+  EXPECT_TRUE(tokens_of({}, "xyz").empty());
+  EXPECT_TRUE(tokens_of({}, std::string(100, 'x')).empty());
+}
+
+TEST(Bpe, AnUnknownTokenStandsForBytesThatAreNoTokens) {
+  EXPECT_EQ(tokens_of({.unknown = 9}, "axyb"), (std::vector<TokenId>{0, 9, 9, 1}));
+  EXPECT_EQ(tokens_of({.unknown = 9, .fuses_unknown = true}, "xyaxyb"),
+            (std::vector<TokenId>{9, 0, 9, 1}));
+  MissingBytes missing{.unknown = 9};
+  missing.spelled['x'] = {7, 8};
+  EXPECT_EQ(tokens_of(missing, "axyb"), (std::vector<TokenId>{0, 7, 8, 9, 1}));
+}
+
+TEST(Bpe, AVocabularyWithoutASingleByteIsRefused) {
+  Vocabulary vocabulary;
+  ASSERT_TRUE(vocabulary.add(0, "ab", true).ok());
+  EXPECT_EQ(vocabulary.add(0, "x", true).error().code(), ErrorCode::kCorruption);
   const Result<Bpe> bpe = Bpe::create(vocabulary, {});
   ASSERT_FALSE(bpe.ok());
-  EXPECT_NE(bpe.error().message().find("0x80"), std::string::npos);
+  EXPECT_EQ(bpe.error().code(), ErrorCode::kUnsupported);
 }
 
 }  // namespace

@@ -123,11 +123,16 @@ Result<CharacterBpe> CharacterBpe::create_from_merges(
 }
 
 void CharacterBpe::append_fallback(std::string_view character, std::vector<TokenId>* out) const {
-  if (!fallback_.has_bytes) {
+  const bool has_all = fallback_.has_bytes && std::ranges::all_of(character, [&](char c) {
+                         return fallback_.by_byte[static_cast<uint8_t>(c)] >= 0;
+                       });
+  // The `tokenizers` library puts an unknown token behind the bytes of the characters that follow
+  // it; here it stays in its place.
+  if (has_all) {
+    for (const char c : character) out->push_back(fallback_.by_byte[static_cast<uint8_t>(c)]);
+  } else if (fallback_.unknown >= 0) {
     out->push_back(fallback_.unknown);
-    return;
   }
-  for (const char c : character) out->push_back(fallback_.by_byte[static_cast<uint8_t>(c)]);
 }
 
 void CharacterBpe::append(std::string_view piece, Scratch* scratch,
@@ -151,8 +156,9 @@ void CharacterBpe::append(std::string_view piece, Scratch* scratch,
       bytes.clear();
       append_fallback(symbols_.bytes(id), &bytes);
     }
-    const bool is_unknown = !fallback_.has_bytes && bytes[0] == fallback_.unknown;
-    if (!is_unknown || !after_unknown) out->insert(out->end(), bytes.begin(), bytes.end());
+    const bool is_unknown = bytes.size() == 1 && bytes[0] == fallback_.unknown;
+    const bool is_fused = is_unknown && after_unknown && fallback_.fuses_unknown;
+    if (!is_fused) out->insert(out->end(), bytes.begin(), bytes.end());
     after_unknown = is_unknown;
   }
 }

@@ -16,12 +16,13 @@
 
 namespace moeflux {
 
-/// What becomes of a character that is no token: its bytes' tokens if `by_byte` has all of them,
-/// else `unknown`, once for a run of such characters.
+/// What becomes of a character that is no token: its bytes' tokens if `by_byte` has all of its
+/// bytes, else `unknown`, else nothing.
 struct CharacterFallback {
   std::array<TokenId, 256> by_byte;  // -1: none
-  TokenId unknown = -1;
-  bool has_bytes = false;
+  TokenId unknown = -1;              // likewise
+  bool has_bytes = false;            // some at least
+  bool fuses_unknown = true;         // one for a run of such characters
 };
 
 class CharacterBpe {

@@ -39,6 +39,7 @@ class SentencePieceReader {
                .unknown_token_id = 0,
                .add_space_prefix = true,
                .remove_extra_whitespaces = true,
+               .keeps_kinds = true,
                .unknown_surface = std::string(kUnknownSurface)};
     stored_.bos_token_id = 1;
     stored_.eos_token_id = 2;
@@ -53,7 +54,12 @@ class SentencePieceReader {
     MF_RETURN_IF_ERROR(check_type());
     const auto byte = static_cast<int32_t>(TokenKind::kByte);
     const auto& kinds = stored_.token_type;
-    const bool has_bytes = std::find(kinds.begin(), kinds.end(), byte) != kinds.end();
+    const auto bytes_count = std::count(kinds.begin(), kinds.end(), byte);
+    const bool has_bytes = bytes_count > 0;
+    if (has_bytes && bytes_count != 256) {
+      return make_error(ErrorCode::kCorruption, "{} byte tokens, expected 256 or none",
+                        bytes_count);
+    }
     if (has_bytes == byte_fallback_) return {};
     return make_error(ErrorCode::kCorruption, "byte_fallback is {}, but {} byte tokens",
                       byte_fallback_, has_bytes ? "there are" : "there are no");

@@ -83,14 +83,14 @@ TEST(SentencePiece, ContradictionsAreNamed) {
   EXPECT_EQ(problem_of(small_model() + piece("ab", -5, TokenKind::kNormal) + kBpe),
             "m: tokens 6 and 7 are the same");
   EXPECT_EQ(problem_of(small_model() + piece("<0x41>", 0, TokenKind::kByte) + kBpe),
-            "m: byte_fallback is false, but there are byte tokens");
+            "m: 1 byte tokens, expected 256 or none");
   EXPECT_EQ(problem_of(small_model() + bytes(2, number(3, 2) + number(35, 1))),
             "m: byte_fallback is true, but there are no byte tokens");
   EXPECT_EQ(problem_of(small_model() + piece("<0x41>", 0, TokenKind::kByte) +
                        bytes(2, number(3, 2) + number(35, 1))),
-            "m: there is no token <0x00>, but some of bytes");
+            "m: 1 byte tokens, expected 256 or none");
   EXPECT_EQ(problem_of(small_model() + bytes(2, number(3, 2) + number(41, 7))),
-            "m: bos_token_id is 7, but there are 7 tokens");
+            "m: tokenizer.ggml.bos_token_id is 7, but there are 7 tokens");
   EXPECT_EQ(problem_of(small_model() + piece("c", NAN, TokenKind::kNormal) + kBpe),
             "m: the score of token 7 is nan");
   EXPECT_EQ(problem_of(small_model() + kBpe + bytes(3, bytes(2, "abcd"))).substr(0, 34),

@@ -101,12 +101,6 @@ class CharacterTokens {
   Status read_fallback() {
     auto& bytes = fallback_.by_byte;
     fallback_.has_bytes = std::any_of(bytes.begin(), bytes.end(), [](TokenId t) { return t >= 0; });
-    for (size_t byte = 0; fallback_.has_bytes && byte < bytes.size(); ++byte) {
-      if (bytes[byte] < 0) {
-        return make_error(ErrorCode::kCorruption, "there is no token <0x{:02X}>, but some of bytes",
-                          byte);
-      }
-    }
     if (stored_.unknown_token_id) {
       fallback_.unknown = static_cast<TokenId>(*stored_.unknown_token_id);
     }
@@ -124,7 +118,6 @@ class CharacterTokens {
 }  // namespace
 
 Result<Tokenizer> make_from_scores(const StoredVocabulary& stored) {
-  if (stored.scores.empty()) return make_error(ErrorCode::kCorruption, "there are no scores");
   CharacterTokens tokens(stored);
   MF_RETURN_IF_ERROR(tokens.read());
   MF_ASSIGN_OR_RETURN(CharacterBpe bpe, CharacterBpe::create_from_scores(
@@ -146,10 +139,11 @@ Result<Tokenizer> make_from_scores(const StoredVocabulary& stored) {
                          .all = removes_spaces};
   MF_ASSIGN_OR_RETURN(parts.pre_tokenizer, cuts_before_spaces(tokens.symbols));
   MF_RETURN_IF_ERROR(read_affixes(stored, true, &parts));
+  parts.end_tokens = end_of_text_tokens(stored);
   return Tokenizer(std::move(parts));
 }
 
-Result<Tokenizer> make_from_character_merges(const StoredVocabulary& stored) {
+Result<Tokenizer> make_from_character_merges(const StoredVocabulary& stored, bool always_adds_bos) {
   CharacterTokens tokens(stored);
   MF_RETURN_IF_ERROR(tokens.read());
   TokenizerParts parts = tokens.take_parts();
@@ -178,8 +172,11 @@ Result<Tokenizer> make_from_character_merges(const StoredVocabulary& stored) {
   MF_ASSIGN_OR_RETURN(parts.pre_tokenizer, cuts_before_spaces(tokens.symbols));
   StoredVocabulary affixes{.bos_token_id = stored.bos_token_id,
                            .eos_token_id = stored.eos_token_id,
+                           .add_bos_token = stored.add_bos_token,
                            .add_eos_token = stored.add_eos_token};
-  MF_RETURN_IF_ERROR(read_affixes(affixes, true, &parts));
+  if (always_adds_bos) affixes.add_bos_token = std::nullopt;
+  MF_RETURN_IF_ERROR(read_affixes(affixes, always_adds_bos, &parts));
+  parts.end_tokens = end_of_text_tokens(stored);
   return Tokenizer(std::move(parts));
 }
 

@@ -10,8 +10,7 @@
 namespace moeflux {
 
 TokenKind kind_of(const StoredVocabulary& stored, size_t id) {
-  return stored.token_type.empty() ? TokenKind::kNormal
-                                   : static_cast<TokenKind>(stored.token_type[id]);
+  return static_cast<TokenKind>(stored.token_type[id]);
 }
 
 std::optional<char> byte_of_spelling(std::string_view spelling) {
@@ -49,7 +48,8 @@ Status read_affixes(const StoredVocabulary& stored, bool adds_bos, TokenizerPart
     if (id && parts->vocabulary.contains(static_cast<TokenId>(*id))) {
       out->push_back(static_cast<TokenId>(*id));
     } else if (stated) {
-      return make_error(ErrorCode::kCorruption, "{} is true, but there is no such token", key);
+      return make_error(ErrorCode::kCorruption,
+                        "tokenizer.ggml.{} is true, but there is no such token", key);
     }
     return {};
   };

@@ -11,7 +11,7 @@
 
 namespace moeflux {
 
-/// kNormal where the file has no kinds. `id` is below the number of tokens, whose list is checked.
+/// `id` is below the number of tokens, whose list is checked and whose kinds are settled.
 TokenKind kind_of(const StoredVocabulary& stored, size_t id);
 
 /// The byte that a token spelled <0xNN> means.
@@ -31,8 +31,9 @@ Status read_affixes(const StoredVocabulary& stored, bool adds_bos, TokenizerPart
 /// Fails with kCorruption when two have one spelling.
 Status check_added_tokens(const std::vector<AddedToken>& tokens);
 
-/// BPE over characters: by scores ("llama"), or by a list of merges ("gemma4").
+/// BPE over characters: by scores ("llama"), or by a list of merges ("gemma4"), where
+/// `always_adds_bos` overrules the file.
 Result<Tokenizer> make_from_scores(const StoredVocabulary& stored);
-Result<Tokenizer> make_from_character_merges(const StoredVocabulary& stored);
+Result<Tokenizer> make_from_character_merges(const StoredVocabulary& stored, bool always_adds_bos);
 
 }  // namespace moeflux

@@ -6,22 +6,17 @@
 #include "base/format.h"
 #include "base/json.h"
 #include "text/byte_alphabet.h"
+#include "text/end_names.h"
 #include "text/named_splits.h"
 #include "text/stored_tokens.h"
 
 namespace moeflux {
 namespace {
 
-// Names of control tokens that end a turn or a text. Harmony's <|end|> only ends a message; what
-// follows <|tool_response> is the tool's to say.
-constexpr std::string_view kEndNames[] = {
-    "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "<|eom_id|>",
-    "<|return|>", "<|call|>",      "<|user|>",   "<|observation|>", "<end_of_turn>",
-    "<turn|>",    "[EOT]",         "[e~[",       "<|tool_response>"};
-
 Status check_id(std::string_view key, const std::optional<int64_t>& id, size_t count) {
   if (!id || (*id >= 0 && static_cast<uint64_t>(*id) < count)) return {};
-  return make_error(ErrorCode::kCorruption, "{} is {}, but there are {} tokens", key, *id, count);
+  return make_error(ErrorCode::kCorruption, "tokenizer.ggml.{} is {}, but there are {} tokens", key,
+                    *id, count);
 }
 
 Status check_lists(const StoredVocabulary& stored) {
@@ -29,15 +24,17 @@ Status check_lists(const StoredVocabulary& stored) {
   if (count == 0) return make_error(ErrorCode::kCorruption, "a vocabulary without tokens");
   const auto check_length = [&](std::string_view key, size_t length) -> Status {
     if (length == 0 || length == count) return {};
-    return make_error(ErrorCode::kCorruption, "{} has {} entries for {} tokens", key, length,
-                      count);
+    return make_error(ErrorCode::kCorruption, "tokenizer.ggml.{} has {} entries for {} tokens", key,
+                      length, count);
   };
   MF_RETURN_IF_ERROR(check_length("scores", stored.scores.size()));
   MF_RETURN_IF_ERROR(check_length("token_type", stored.token_type.size()));
   for (size_t id = 0; id < stored.token_type.size(); ++id) {
     const int32_t type = stored.token_type[id];
-    if (type < 1 || type > 6) {
-      return make_error(ErrorCode::kCorruption, "token {} has type {}, expected 1 to 6", id, type);
+    if (type < 0 || type > 6) {
+      return make_error(ErrorCode::kCorruption,
+                        "token {} has type {} (tokenizer.ggml.token_type), expected 0 to 6", id,
+                        type);
     }
   }
   MF_RETURN_IF_ERROR(check_id("bos_token_id", stored.bos_token_id, count));
@@ -46,6 +43,45 @@ Status check_lists(const StoredVocabulary& stored) {
   MF_RETURN_IF_ERROR(check_id("eom_token_id", stored.eom_token_id, count));
   MF_RETURN_IF_ERROR(check_id("unknown_token_id", stored.unknown_token_id, count));
   return check_id("padding_token_id", stored.padding_token_id, count);
+}
+
+bool is_kind(const StoredVocabulary& stored, size_t id, TokenKind kind) {
+  return !stored.token_type.empty() && stored.token_type[id] == static_cast<int32_t>(kind);
+}
+
+std::vector<TokenId> named_ends(const StoredVocabulary& stored) {
+  std::vector<NamedToken> named;
+  const bool has_kinds = stored.token_type.size() == stored.tokens.size();
+  for (size_t id = 0; id < stored.tokens.size(); ++id) {
+    if (!is_end_name(stored.tokens[id])) continue;
+    named.push_back({stored.tokens[id], static_cast<TokenId>(id),
+                     has_kinds && is_kind(stored, id, TokenKind::kControl)});
+  }
+  return ends_by_name(std::span<const NamedToken>(named));
+}
+
+// Gives each token the kind with which it works.
+void settle_kinds(StoredVocabulary* stored) {
+  auto& kinds = stored->token_type;
+  constexpr auto kNormal = static_cast<int32_t>(TokenKind::kNormal);
+  constexpr auto kControl = static_cast<int32_t>(TokenKind::kControl);
+  if (kinds.empty()) {
+    kinds.assign(stored->tokens.size(), kNormal);
+    for (const auto& id : {stored->bos_token_id, stored->eos_token_id, stored->eot_token_id,
+                           stored->eom_token_id, stored->padding_token_id}) {
+      if (id) kinds[static_cast<size_t>(*id)] = kControl;
+    }
+    const auto& unknown = stored->unknown_token_id;
+    if (unknown && kinds[static_cast<size_t>(*unknown)] == kNormal) {
+      kinds[static_cast<size_t>(*unknown)] = static_cast<int32_t>(TokenKind::kUnknown);
+    }
+  }
+  std::ranges::replace(kinds, 0, kNormal);
+  if (stored->keeps_kinds) return;
+  for (const TokenId id : named_ends(*stored)) {
+    int32_t& kind = kinds[static_cast<size_t>(id)];
+    if (kind == kNormal || kind == static_cast<int32_t>(TokenKind::kUserDefined)) kind = kControl;
+  }
 }
 
 Status add_token(const StoredVocabulary& stored, size_t id, TokenizerParts* parts) {
@@ -88,9 +124,16 @@ Result<std::vector<BpeMerge>> read_merges(const StoredVocabulary& stored,
   return merges;
 }
 
-Result<Tokenizer> make_byte_level(const StoredVocabulary& stored) {
-  MF_ASSIGN_OR_RETURN(const NamedSplits splits, find_named_splits(stored.pre));
-  MF_ASSIGN_OR_RETURN(PreTokenizer pre_tokenizer, PreTokenizer::create(splits.patterns));
+std::string guess_warning(std::string_view pre) {
+  return formatted(
+      "tokenizer.ggml.pre is {}: texts are cut as llama.cpp does, which may not be the model's own "
+      "way and then makes its answers worse; convert the model again",
+      pre.empty() ? "absent" : json_excerpt(pre));
+}
+
+Result<Tokenizer> make_byte_level(const StoredVocabulary& stored, const NamedSplits& splits) {
+  MF_ASSIGN_OR_RETURN(PreTokenizer pre_tokenizer,
+                      PreTokenizer::create(splits.patterns, splits.spelled_patterns));
   TokenizerParts parts{.pre_tokenizer = std::move(pre_tokenizer),
                        .normalize_nfc = splits.normalize_nfc,
                        .ignore_merges = splits.ignore_merges};
@@ -99,7 +142,8 @@ Result<Tokenizer> make_byte_level(const StoredVocabulary& stored) {
     return kind == TokenKind::kNormal || kind == TokenKind::kByte;
   };
   for (size_t id = 0; id < stored.tokens.size(); ++id) {
-    if (is_own(id)) MF_RETURN_IF_ERROR(add_token(stored, id, &parts));
+    const bool is_ours = is_own(id) && !stored.tokens[id].empty();
+    if (is_ours) MF_RETURN_IF_ERROR(add_token(stored, id, &parts));
   }
   // Before the added tokens, which have no rank.
   if (splits.merges_by_rank) {
@@ -111,6 +155,8 @@ Result<Tokenizer> make_byte_level(const StoredVocabulary& stored) {
   }
   MF_RETURN_IF_ERROR(check_added_tokens(parts.added_tokens));
   MF_RETURN_IF_ERROR(read_affixes(stored, splits.add_bos, &parts));
+  parts.end_tokens = end_of_text_tokens(stored);
+  if (splits.is_guess) parts.warning = guess_warning(stored.pre);
   if (!splits.merges_by_rank) {
     MF_ASSIGN_OR_RETURN(const std::vector<BpeMerge> merges, read_merges(stored, parts.vocabulary));
     MF_ASSIGN_OR_RETURN(parts.bpe, Bpe::create(parts.vocabulary, merges));
@@ -118,11 +164,31 @@ Result<Tokenizer> make_byte_level(const StoredVocabulary& stored) {
   return Tokenizer(std::move(parts));
 }
 
+// Ollama's converter writes "default" for what llama.cpp's calls gpt-4o.
+std::string_view pre_of(const StoredVocabulary& stored) {
+  const bool is_stated = !stored.pre.empty() && stored.pre != "default";
+  const bool is_known = stored.architecture == "gptoss" || stored.architecture == "gpt-oss";
+  return !is_stated && is_known ? "gpt-4o" : std::string_view(stored.pre);
+}
+
 Result<Tokenizer> make_by_model(const StoredVocabulary& stored) {
-  MF_RETURN_IF_ERROR(check_lists(stored));
-  if (stored.model == "gpt2") return make_byte_level(stored);
+  NamedSplits splits;
+  if (stored.model == "gpt2") {
+    MF_ASSIGN_OR_RETURN(splits, find_named_splits(pre_of(stored)));
+  }
+  const bool merges = stored.model == "gemma4" || stored.model == "gpt2";
+  if (merges && !splits.merges_by_rank && stored.lacks_merges) {
+    return make_error(
+        ErrorCode::kCorruption,
+        "key tokenizer.ggml.merges is absent, which a tokenizer.ggml.model of {} needs",
+        stored.model);
+  }
+  if (stored.model == "gpt2") {
+    if (!splits.spells_spaces) return make_byte_level(stored, splits);
+    return make_from_character_merges(stored, stored.pre != "sarvam-moe");
+  }
   if (stored.model == "llama") return make_from_scores(stored);
-  if (stored.model == "gemma4") return make_from_character_merges(stored);
+  if (stored.model == "gemma4") return make_from_character_merges(stored, true);
   return make_error(ErrorCode::kUnsupported,
                     "tokenizer model {} (tokenizer.ggml.model), expected gpt2, llama or gemma4",
                     json_excerpt(stored.model));
@@ -130,7 +196,10 @@ Result<Tokenizer> make_by_model(const StoredVocabulary& stored) {
 
 }  // namespace
 
-Result<Tokenizer> make_tokenizer(const StoredVocabulary& stored, std::string_view what) {
+Result<Tokenizer> make_tokenizer(StoredVocabulary stored, std::string_view what) {
+  const Status checked = check_lists(stored);
+  if (!checked.ok()) return checked.error().with_context(what);
+  settle_kinds(&stored);
   Result<Tokenizer> tokenizer = make_by_model(stored);
   if (!tokenizer.ok()) return tokenizer.error().with_context(what);
   return tokenizer;
@@ -146,12 +215,8 @@ std::vector<TokenId> end_of_text_tokens(const StoredVocabulary& stored) {
   add(stored.eos_token_id);
   add(stored.eot_token_id);
   add(stored.eom_token_id);
-  for (size_t id = 0; id < std::min(stored.tokens.size(), stored.token_type.size()); ++id) {
-    const bool ends = kind_of(stored, id) == TokenKind::kControl &&
-                      std::find(std::begin(kEndNames), std::end(kEndNames), stored.tokens[id]) !=
-                          std::end(kEndNames);
-    if (ends) ids.push_back(static_cast<TokenId>(id));
-  }
+  for (const int64_t id : stored.other_ends) add(id);
+  for (const TokenId id : named_ends(stored)) ids.push_back(id);
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   return ids;

@@ -10,6 +10,7 @@
 #include "base/format.h"
 #include "base/json.h"
 #include "text/added_token_spec.h"
+#include "text/end_names.h"
 #include "text/named_splits.h"
 #include "text/spec_fields.h"
 #include "text/tiktoken_ranks.h"
@@ -47,11 +48,13 @@ class TiktokenBuilder {
     for (const AddedToken& token : added_) {
       MF_RETURN_IF_ERROR(vocabulary_.add(token.id, token.content, false));
     }
+    std::vector<TokenId> ends = ends_by_name(added_);
     return Tokenizer({.vocabulary = std::move(vocabulary_),
                       .bpe = std::move(bpe),
                       .pre_tokenizer = std::move(pre),
                       .added_tokens = std::move(added_),
-                      .ignore_merges = true});
+                      .ignore_merges = true,
+                      .end_tokens = std::move(ends)});
   }
 
  private:

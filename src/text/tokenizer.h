@@ -3,9 +3,11 @@
 //
 // These parts of tokenizer.json are honoured:
 // - normalizer NFC (or a Sequence of them, or none);
-// - pre_tokenizer Split with behavior Isolated, Digits, ByteLevel (also with its own GPT-2 pattern)
-//   and Sequences of these;
-// - BPE models with both spellings of merges, and ignore_merges;
+// - pre_tokenizer Split with every behavior, Digits, Punctuation, ByteLevel (also with its own
+// GPT-2
+//   pattern, and with splits behind it) and Sequences of these;
+// - BPE models with both spellings of merges, ignore_merges, unk_token and fuse_unk; a byte that is
+//   no token is left out where there is no unk_token;
 // - added tokens with all their flags;
 // - decoder ByteLevel, post_processor ByteLevel and the single template of TemplateProcessing.
 //
@@ -92,6 +94,8 @@ struct TokenizerParts {
   std::vector<TokenId> suffix;           // and behind it
   bool normalize_nfc = false;
   bool ignore_merges = false;  // a piece that is a token becomes it without merging
+  std::vector<TokenId> end_tokens;
+  std::string warning;
 };
 
 /// Immutable after construction, pure and thread-safe.
@@ -133,6 +137,12 @@ class Tokenizer {
 
   /// What EncodeOptions::add_special_tokens puts before a text.
   const std::vector<TokenId>& prefix() const { return parts_.prefix; }
+
+  /// What ends a text, as the vocabulary says by ids and by names. Others may name more.
+  const std::vector<TokenId>& end_tokens() const { return parts_.end_tokens; }
+
+  /// A line on what is done without the file's word, for whoever opens it; empty: nothing.
+  const std::string& warning() const { return parts_.warning; }
 
   /// In the order of the file.
   const std::vector<AddedToken>& added_tokens() const { return parts_.added_tokens; }

@@ -1,11 +1,14 @@
 // Building a Tokenizer from the file's data: one step a section, each refusing by name what is not
 // honoured.
+#include <algorithm>
+#include <array>
 #include <unordered_map>
 
 #include "base/format.h"
 #include "text/added_token_spec.h"
 #include "text/byte_alphabet.h"
 #include "text/character_rules.h"
+#include "text/end_names.h"
 #include "text/space_symbol.h"
 #include "text/spec_fields.h"
 #include "text/stored_tokens.h"
@@ -33,6 +36,7 @@ class TokenizerBuilder {
     parts.added_tokens = std::move(added_);
     parts.prefix = std::move(prefix_);
     parts.suffix = std::move(suffix_);
+    parts.end_tokens = ends_by_name(parts.added_tokens);
     return Tokenizer(std::move(parts));
   }
 
@@ -41,9 +45,13 @@ class TokenizerBuilder {
 
   Status check_model() {
     const Json& model = spec_field(file_.rest, "model");
-    MF_ASSIGN_OR_RETURN(const std::string type, spec_type(model, "model"));
-    if (type != "BPE") {
-      return make_error(ErrorCode::kUnsupported, "model type {}, expected BPE", type);
+    // Files of GPT-2's time have none.
+    const bool is_untyped = spec_field(model, "type").is_null() && !file_.merges.empty();
+    if (!is_untyped) {
+      MF_ASSIGN_OR_RETURN(const std::string type, spec_type(model, "model"));
+      if (type != "BPE") {
+        return make_error(ErrorCode::kUnsupported, "model type {}, expected BPE", type);
+      }
     }
     MF_ASSIGN_OR_RETURN(ignore_merges_, spec_bool(model, "ignore_merges", false, "model"));
     MF_ASSIGN_OR_RETURN(const bool fallback, spec_bool(model, "byte_fallback", false, "model"));
@@ -58,8 +66,8 @@ class TokenizerBuilder {
     if (!dropout.is_null() && dropout != 0) {
       return make_error(ErrorCode::kUnsupported, "model dropout {}", json_excerpt(dropout));
     }
-    // unk_token is never needed: a vocabulary without all bytes is refused. So with ByteLevel no
-    // byte falls back.
+    MF_RETURN_IF_ERROR(read_unknown(model));
+    byte_fallback_ = fallback;
     const Json* decoder = &spec_field(file_.rest, "decoder");
     const Json& list = spec_field(*decoder, "decoders");
     if (list.is_array() && list.size() == 1) decoder = &list[0];
@@ -76,12 +84,50 @@ class TokenizerBuilder {
     return {};
   }
 
+  // The id is looked up among the model's tokens, and a name that is none of them stands for
+  // nothing: GPT-2's files have "".
+  Status read_unknown(const Json& model) {
+    MF_ASSIGN_OR_RETURN(fuses_unknown_, spec_bool(model, "fuse_unk", false, "model"));
+    const Json& name = spec_field(model, "unk_token");
+    if (!name.is_string()) return {};
+    for (const auto& [spelling, id] : file_.vocab) {
+      if (spelling != name.get_ref<const std::string&>()) continue;
+      if (id < 0 || id > Vocabulary::kIdMax) return {};  // refused where tokens are added
+      unknown_ = static_cast<TokenId>(id);
+    }
+    return {};
+  }
+
+  // With byte_fallback the byte alphabet's own bytes are what falls back: F1 is spelled U+00F1,
+  // whose tokens are <0xC3> and <0xB1>.
+  MissingBytes missing_bytes() const {
+    MissingBytes missing{.unknown = unknown_, .fuses_unknown = fuses_unknown_};
+    if (!byte_fallback_) return missing;
+    std::array<TokenId, 256> by_byte{};
+    by_byte.fill(-1);
+    for (const auto& [spelling, id] : file_.vocab) {
+      const auto byte = byte_of_spelling(spelling);
+      if (byte) by_byte[static_cast<uint8_t>(*byte)] = static_cast<TokenId>(id);
+    }
+    for (size_t byte = 0; byte < 256; ++byte) {
+      const char c = static_cast<char>(byte);
+      std::vector<TokenId> ids;
+      for (const char part : spelling_of_bytes(std::string_view(&c, 1))) {
+        ids.push_back(by_byte[static_cast<uint8_t>(part)]);
+      }
+      if (std::ranges::all_of(ids, [](TokenId id) { return id >= 0; })) {
+        missing.spelled[byte] = std::move(ids);
+      }
+    }
+    return missing;
+  }
+
   Status make_bytes(TokenizerParts* parts) {
     MF_RETURN_IF_ERROR(read_normalizer(spec_field(file_.rest, "normalizer"), 0));
     MF_RETURN_IF_ERROR(read_added_tokens());
     MF_RETURN_IF_ERROR(fill_vocabulary());
     MF_ASSIGN_OR_RETURN(const std::vector<BpeMerge> merges, resolve_merges());
-    MF_ASSIGN_OR_RETURN(parts->bpe, Bpe::create(vocabulary_, merges));
+    MF_ASSIGN_OR_RETURN(parts->bpe, Bpe::create(vocabulary_, merges, missing_bytes()));
     MF_ASSIGN_OR_RETURN(parts->pre_tokenizer,
                         PreTokenizer::parse(spec_field(file_.rest, "pre_tokenizer")));
     parts->normalize_nfc = nfc_;
@@ -164,7 +210,8 @@ class TokenizerBuilder {
 
   // All tokens of the model may merge, those of bytes too.
   Result<CharacterFallback> fill_characters(std::vector<CharacterBpe::Symbol>* symbols) {
-    CharacterFallback fallback{.by_byte = {}, .unknown = -1, .has_bytes = true};
+    CharacterFallback fallback{
+        .by_byte = {}, .unknown = unknown_, .has_bytes = true, .fuses_unknown = fuses_unknown_};
     fallback.by_byte.fill(-1);
     std::vector<bool> in_model(added_.size());
     const auto show = [&](int64_t id, std::string_view text, bool findable) {
@@ -186,11 +233,6 @@ class TokenizerBuilder {
     }
     for (size_t i = 0; i < added_.size(); ++i) {
       if (!in_model[i]) MF_RETURN_IF_ERROR(show(added_[i].id, added_text_[i], false));
-    }
-    for (size_t byte = 0; byte < fallback.by_byte.size(); ++byte) {
-      if (fallback.by_byte[byte] >= 0) continue;
-      return make_error(ErrorCode::kUnsupported, "model byte_fallback true without a token {}",
-                        byte_spelling(byte));
     }
     return fallback;
   }
@@ -302,6 +344,9 @@ class TokenizerBuilder {
   std::optional<CharacterRules> rules_;  // where characters are the first symbols
   bool nfc_ = false;
   bool ignore_merges_ = false;
+  bool byte_fallback_ = false;
+  bool fuses_unknown_ = false;
+  TokenId unknown_ = -1;
 };
 
 }  // namespace
