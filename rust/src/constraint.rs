@@ -13,54 +13,8 @@ use llguidance::toktrie::{
 use llguidance::{Logger, Matcher, ParserFactory};
 use serde_json::Value;
 
+use crate::constraint_failure::{Failure, Kind};
 use crate::schema_check::prepare_schema;
-
-/// Numbered as in src/constraint/rust_interface.h.
-#[derive(Clone, Copy, PartialEq, Debug)]
-#[repr(i32)]
-pub enum Kind {
-    /// What was asked for cannot be.
-    Invalid = 1,
-    /// It could be, and there is no means for it here.
-    Unsupported = 2,
-    /// Takes too much time or memory.
-    Limit = 3,
-    /// A token that cannot stand where it does.
-    Misfit = 4,
-    Bug = 5,
-}
-
-#[derive(Debug)]
-pub struct Failure {
-    pub kind: Kind,
-    pub message: String,
-    /// Of several grammars, which.
-    pub grammar: String,
-    /// A JSON pointer into its schema, if the place is known.
-    pub pointer: String,
-}
-
-impl Failure {
-    pub fn new(kind: Kind, message: impl Into<String>) -> Failure {
-        Failure { kind, message: message.into(), grammar: String::new(), pointer: String::new() }
-    }
-
-    /// Of llguidance's words, in which a state dump or a backtrace follows what is wrong.
-    fn of_words(words: &str) -> Failure {
-        let said = words.split("\n<").next().unwrap_or_default().trim();
-        let has = |signs: &[&str]| signs.iter().any(|sign| said.contains(sign));
-        let kind = if said.starts_with("panic") {
-            Kind::Bug
-        } else if has(&["fuel", "too large", "too complex", "too many", "limit"]) {
-            Kind::Limit
-        } else if has(&["not supported", "Unimplemented", "not disjoint", "can't determine"]) {
-            Kind::Unsupported
-        } else {
-            Kind::Invalid
-        };
-        Failure::new(kind, said)
-    }
-}
 
 pub struct Limits {
     pub text_bytes_max: u64,

@@ -4,7 +4,8 @@
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::slice;
 
-use crate::constraint::{Constraint, Failure, Kind, Language, Limits, Progress, Tokens};
+use crate::constraint::{Constraint, Language, Limits, Progress, Tokens};
+use crate::constraint_failure::{Failure, Kind};
 use crate::{text_of, Text};
 
 /// What went wrong, in texts that the caller frees.

@@ -4,6 +4,10 @@
 #[cfg(feature = "constraints")]
 mod constraint;
 #[cfg(feature = "constraints")]
+mod constraint_costs;
+#[cfg(feature = "constraints")]
+mod constraint_failure;
+#[cfg(feature = "constraints")]
 mod constraint_interface;
 mod environment;
 mod filters;
@@ -12,6 +16,10 @@ mod json;
 mod memory;
 mod methods;
 mod python_text;
+#[cfg(feature = "constraints")]
+mod references;
+#[cfg(feature = "constraints")]
+mod regex_cost;
 #[cfg(feature = "constraints")]
 mod schema_check;
 mod source;

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use serde_json::{json, Value};
 
-use crate::constraint::{Failure, Kind};
+use crate::constraint_failure::{Failure, Kind};
 
 /// Keywords that say what is valid and that no text can be held to here.
 const UNSUPPORTED: [&str; 18] = [

@@ -1,0 +1,68 @@
+//! Why a grammar is refused, or a text that is held to one ends.
+
+/// Numbered as in src/constraint/rust_interface.h.
+#[derive(Clone, Copy, PartialEq, Debug)]
+#[repr(i32)]
+pub enum Kind {
+    /// What was asked for cannot be.
+    Invalid = 1,
+    /// It could be, and there is no means for it here.
+    Unsupported = 2,
+    /// Takes too much time or memory.
+    Limit = 3,
+    /// A token that cannot stand where it does.
+    Misfit = 4,
+    Bug = 5,
+}
+
+#[derive(Debug)]
+pub struct Failure {
+    pub kind: Kind,
+    pub message: String,
+    /// Of several grammars, which.
+    pub grammar: String,
+    /// A JSON pointer into its schema, if the place is known.
+    pub pointer: String,
+}
+
+impl Failure {
+    pub fn new(kind: Kind, message: impl Into<String>) -> Failure {
+        Failure { kind, message: message.into(), grammar: String::new(), pointer: String::new() }
+    }
+
+    /// The same of a place, a JSON pointer.
+    pub fn at(self, pointer: &str) -> Failure {
+        Failure { pointer: pointer.to_string(), ..self }
+    }
+
+    /// Of llguidance's words, in which a state dump or a backtrace follows what is wrong.
+    pub fn of_words(words: &str) -> Failure {
+        let said = words.split("\n<").next().unwrap_or_default().trim();
+        let has = |signs: &[&str]| signs.iter().any(|sign| said.contains(sign));
+        let kind = if said.starts_with("panic") {
+            Kind::Bug
+        } else if has(&[
+            "fuel",
+            "too big",
+            "too large",
+            "too complex",
+            "too many",
+            "limit",
+            "items; max",
+            "exceeded",
+        ]) {
+            Kind::Limit
+        } else if has(&[
+            "not supported",
+            "Unimplemented",
+            "not disjoint",
+            "can't determine",
+            "Unable to determine",
+        ]) {
+            Kind::Unsupported
+        } else {
+            Kind::Invalid
+        };
+        Failure::new(kind, said)
+    }
+}
