@@ -1,19 +1,23 @@
 //! Which tokens may follow a text that is held to a JSON schema, a regular expression or a grammar:
 //! llguidance with the limits and the strictness that a server needs.
 
-use std::sync::mpsc;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use llguidance::api::{GrammarInit, GrammarWithLexer, ParserLimits, StopReason, TopLevelGrammar};
+use llguidance::earley::lexerspec::LexerSpec;
 use llguidance::earley::SlicedBiasComputer;
 use llguidance::toktrie::{
     ApproximateTokEnv, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie, TokenId,
 };
-use llguidance::{Logger, Matcher, ParserFactory};
+use llguidance::{panic_utils, CancellationHandle, Logger, Matcher, ParserFactory};
 use serde_json::Value;
 
+use crate::constraint_costs::{too_much, Costs};
 use crate::constraint_failure::{Failure, Kind};
+use crate::lark_check::check_lark;
+use crate::regex_cost::check_intersections;
 use crate::schema_check::prepare_schema;
 
 pub struct Limits {
@@ -40,8 +44,14 @@ pub enum Language {
     Parts,
 }
 
-/// Levels of a schema take some KiB each.
-const STACK_BYTES: usize = 64 << 20;
+/// The deepest grammars that are taken need a quarter of it, and few need a page.
+const STACK_BYTES: usize = 256 << 20;
+
+/// A symbol has a number of 16 bits.
+const SYMBOLS_MAX: usize = 60_000;
+
+/// Some tenths of a second.
+const BEGIN_FUEL: u64 = 2_000_000;
 
 impl Tokens {
     /// A marker is only itself: no text spells it, and a grammar names it.
@@ -75,36 +85,50 @@ fn parse(text: &str) -> Result<Value, Failure> {
         .map_err(|error| Failure::new(Kind::Invalid, format!("not JSON: {error}")))
 }
 
-fn part_of(value: &Value) -> Result<GrammarWithLexer, Failure> {
+fn lark(text: &str, costs: &mut Costs) -> Result<GrammarWithLexer, Failure> {
+    check_lark(text, costs)?;
+    Ok(GrammarWithLexer::from_lark(text.to_string()))
+}
+
+fn regex(text: &str, costs: &mut Costs) -> Result<GrammarWithLexer, Failure> {
+    costs.regex(text)?;
+    Ok(GrammarWithLexer::from_regex(text))
+}
+
+fn schema(schema: Value, costs: &mut Costs) -> Result<GrammarWithLexer, Failure> {
+    Ok(GrammarWithLexer::from_json_schema(prepare_schema(schema, costs)?))
+}
+
+fn part_of(value: &Value, costs: &mut Costs) -> Result<GrammarWithLexer, Failure> {
     let text = |key: &str| value.get(key).and_then(Value::as_str);
     let name = text("name").unwrap_or_default().to_string();
-    let mut grammar = if let Some(lark) = text("lark") {
-        GrammarWithLexer::from_lark(lark.to_string())
-    } else if let Some(regex) = text("regex") {
-        GrammarWithLexer::from_regex(regex)
-    } else if let Some(schema) = value.get("schema") {
-        let prepared = prepare_schema(schema.clone())
-            .map_err(|failure| Failure { grammar: name.clone(), ..failure })?;
-        GrammarWithLexer::from_json_schema(prepared)
+    let grammar = if let Some(text) = text("lark") {
+        lark(text, costs)
+    } else if let Some(text) = text("regex") {
+        regex(text, costs)
+    } else if let Some(value) = value.get("schema") {
+        schema(value.clone(), costs)
     } else {
         return Err(Failure::new(Kind::Bug, format!("grammar {name} is of no language")));
     };
+    let mut grammar = grammar.map_err(|failure| Failure { grammar: name.clone(), ..failure })?;
     grammar.name = Some(name);
     Ok(grammar)
 }
 
 fn grammar_of(language: Language, text: &str) -> Result<TopLevelGrammar, Failure> {
-    Ok(match language {
-        Language::Schema => TopLevelGrammar::from_json_schema(prepare_schema(parse(text)?)?),
-        Language::Regex => TopLevelGrammar::from_regex(text),
-        Language::Lark => TopLevelGrammar::from_lark(text.to_string()),
+    let mut costs = Costs::default();
+    let grammars = match language {
+        Language::Schema => vec![schema(parse(text)?, &mut costs)?],
+        Language::Regex => vec![regex(text, &mut costs)?],
+        Language::Lark => vec![lark(text, &mut costs)?],
         Language::Parts => {
             let parts = parse(text)?;
             let parts = parts.as_array().map(Vec::as_slice).unwrap_or_default();
-            let grammars = parts.iter().map(part_of).collect::<Result<Vec<_>, _>>()?;
-            TopLevelGrammar { grammars, max_tokens: None }
+            parts.iter().map(|part| part_of(part, &mut costs)).collect::<Result<Vec<_>, _>>()?
         }
-    })
+    };
+    Ok(TopLevelGrammar { grammars, max_tokens: None })
 }
 
 /// A compiled grammar, of which each text gets a copy.
@@ -114,8 +138,11 @@ pub struct Constraint {
 }
 
 impl Constraint {
-    /// In a thread of its own, which has the stack that deep schemas need and is left alone when it
-    /// takes too long: what it may still do is bounded by fuel.
+    /// In a thread of its own, which has the stack that deep grammars need, and whose end is waited
+    /// for. It ends because what it may cost is counted first, by depth, size and what of it is
+    /// compared with what (`constraint_costs`, `lark_check`, `schema_check`, `schema_merge`,
+    /// `regex_cost`), and what cannot be counted has fuel. Time is looked at between its steps, of
+    /// which none takes seconds.
     pub fn compile(
         tokens: &Tokens,
         language: Language,
@@ -127,78 +154,122 @@ impl Constraint {
             return Err(Failure::new(Kind::Limit, message));
         }
         let parser_limits = ParserLimits {
+            max_grammar_size: SYMBOLS_MAX,
             max_lexer_states: limits.lexer_states_max as usize,
             step_lexer_fuel: limits.step_lexer_fuel,
             step_max_items: limits.step_items_max as usize,
             verbose_errors: false,
             ..ParserLimits::default()
         };
-        let factory = Arc::clone(&tokens.factory);
-        let text = text.to_string();
-        let (sender, receiver) = mpsc::channel();
-        let work = move || {
-            // Nobody listens any more if it took too long.
-            let _ = sender.send(compile_here(&factory, language, &text, parser_limits));
+        let work = Compile {
+            factory: &tokens.factory,
+            limits: parser_limits,
+            patience: Patience::of(limits.compile_milliseconds_max),
         };
-        let compiler = std::thread::Builder::new()
-            .stack_size(STACK_BYTES)
-            .spawn(work)
-            .map_err(|error| Failure::new(Kind::Limit, format!("no thread: {error}")))?;
-        let patience = Duration::from_millis(limits.compile_milliseconds_max);
-        let fresh = match receiver.recv_timeout(patience) {
-            Ok(made) => {
-                // It has nothing left to do but to let go of the vocabulary.
-                let _ = compiler.join();
-                made?
-            }
-            Err(mpsc::RecvTimeoutError::Timeout) => {
-                let message =
-                    format!("takes longer than {} ms to compile", limits.compile_milliseconds_max);
-                return Err(Failure::new(Kind::Limit, message));
-            }
-            Err(mpsc::RecvTimeoutError::Disconnected) => {
-                return Err(Failure::new(Kind::Bug, "the compiler panicked"));
-            }
-        };
+        let fresh = std::thread::scope(|scope| {
+            let compiler = std::thread::Builder::new()
+                .stack_size(STACK_BYTES)
+                .spawn_scoped(scope, || work.run(language, text))
+                .map_err(|error| Failure::new(Kind::Limit, format!("no thread: {error}")))?;
+            let made = compiler.join();
+            made.map_err(|_| Failure::new(Kind::Bug, "the compiler panicked"))?
+        })?;
         Ok(Constraint { fresh, end: tokens.end })
     }
 }
 
-fn compile_here(
-    factory: &ParserFactory,
-    language: Language,
-    text: &str,
-    limits: ParserLimits,
-) -> Result<Matcher, Failure> {
-    let grammar = GrammarInit::Serialized(grammar_of(language, text)?);
-    let logger = Logger::new(0, 0);
-    let capabilities = InferenceCapabilities::default();
-    let parser = factory.create_parser_from_init_ext(grammar, logger, capabilities, limits);
-    let matcher = Matcher::new(parser);
-    match matcher.get_error() {
-        Some(words) => Err(Failure::of_words(&words)),
-        None => Ok(matcher),
+struct Patience {
+    milliseconds: u64,
+    end: Option<Instant>,
+}
+
+impl Patience {
+    fn of(milliseconds: u64) -> Patience {
+        let end = Instant::now().checked_add(Duration::from_millis(milliseconds));
+        Patience { milliseconds, end }
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        if self.end.is_none_or(|end| Instant::now() < end) {
+            return Ok(());
+        }
+        let message = format!("takes longer than {} ms to compile", self.milliseconds);
+        Err(Failure::new(Kind::Limit, message))
     }
 }
+
+struct Compile<'a> {
+    factory: &'a ParserFactory,
+    limits: ParserLimits,
+    patience: Patience,
+}
+
+impl Compile<'_> {
+    /// llguidance tries each first byte without fuel. A divisor of 31 bits takes hours then.
+    fn check_begin(&self, lexer: &LexerSpec) -> Result<(), Failure> {
+        let mut limits = self.limits.clone();
+        let states = lexer.to_regex_vec(&mut limits);
+        let mut states = states.map_err(|error| Failure::of_words(&error.to_string()))?;
+        states.set_fuel(BEGIN_FUEL);
+        let begin = states.initial_state(&lexer.all_lexemes());
+        for byte in 0..=255 {
+            states.transition(begin, byte);
+            if states.has_error() {
+                return Err(too_much("what may come first is too complex"));
+            }
+        }
+        Ok(())
+    }
+
+    fn run(&self, language: Language, text: &str) -> Result<Matcher, Failure> {
+        let grammar = GrammarInit::Serialized(grammar_of(language, text)?);
+        self.patience.check()?;
+        let tokens = Some(self.factory.tok_env().clone());
+        let limits = self.limits.clone();
+        let built =
+            panic_utils::catch_unwind(AssertUnwindSafe(|| grammar.to_internal(tokens, limits)));
+        let (grammar, lexer) = built.map_err(|error| Failure::of_words(&error.to_string()))?;
+        self.patience.check()?;
+        check_intersections(lexer.regex_builder.exprset())?;
+        self.check_begin(&lexer)?;
+        self.patience.check()?;
+        let grammar = GrammarInit::Internal(grammar, lexer);
+        let logger = Logger::new(0, 0);
+        let capabilities = InferenceCapabilities::default();
+        let limits = self.limits.clone();
+        let parser =
+            self.factory.create_parser_from_init_ext(grammar, logger, capabilities, limits);
+        let matcher = Matcher::new(parser).into_cancellable();
+        match matcher.get_error() {
+            Some(words) => Err(Failure::of_words(&words)),
+            None => Ok(matcher),
+        }
+    }
+}
+
+/// What all masks of a text may add to its lexer, whose states stay: up to ten bytes
+/// each.
+const LEXER_COST_MAX: u64 = 30_000_000;
 
 /// How far one text has come.
 pub struct Progress {
     matcher: Matcher,
     end: TokenId,
+    lexer_cost: u64,
 }
 
 impl Progress {
     /// Caches are not shared with other texts: what a step costs, and so whether it stays within its
     /// limits, depends on nobody else.
     pub fn start(constraint: &Constraint) -> Progress {
-        Progress { matcher: constraint.fresh.deep_clone(), end: constraint.end }
+        Progress { matcher: constraint.fresh.deep_clone(), end: constraint.end, lexer_cost: 0 }
     }
 
     fn failure(&self, words: &str) -> Failure {
         let mut failure = Failure::of_words(words);
         let is_limit = matches!(
             self.matcher.stop_reason(),
-            StopReason::LexerTooComplex | StopReason::ParserTooComplex
+            StopReason::LexerTooComplex | StopReason::ParserTooComplex | StopReason::Cancelled
         );
         if is_limit {
             failure.kind = Kind::Limit;
@@ -211,6 +282,11 @@ impl Progress {
             Some(words) => Err(self.failure(&words)),
             None => Ok(()),
         }
+    }
+
+    /// Ends what another thread does here, and all that it would do later.
+    pub fn stopper(&self) -> CancellationHandle {
+        self.matcher.cancellation_handle().unwrap_or_default()
     }
 
     /// Nothing can follow.
@@ -229,6 +305,10 @@ impl Progress {
             Ok(mask) => mask,
             Err(error) => return Err(self.failure(&error.to_string())),
         };
+        self.lexer_cost += self.matcher.last_step_stats().map_or(0, |stats| stats.lexer_cost);
+        if self.lexer_cost > LEXER_COST_MAX {
+            return Err(too_much("the text's states of the lexer take too much memory"));
+        }
         let may_end = mask.is_allowed(self.end);
         for (word, allowed) in words.iter_mut().zip(mask.as_slice()) {
             *word = *allowed;
@@ -258,145 +338,5 @@ impl Progress {
     pub fn rollback(&mut self, count: usize) -> Result<(), Failure> {
         self.check()?;
         self.matcher.rollback(count).map_err(|error| self.failure(&error.to_string()))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LIMITS: Limits = Limits {
-        text_bytes_max: 1 << 20,
-        compile_milliseconds_max: 20_000,
-        lexer_states_max: 50_000,
-        step_lexer_fuel: 200_000,
-        step_items_max: 50_000,
-    };
-    const CALL: TokenId = 256;
-
-    /// A token for each byte, and two markers.
-    fn tokens() -> Tokens {
-        let bytes: Vec<[u8; 1]> = (0..=255).map(|byte| [byte]).collect();
-        let words = bytes.iter().map(|word| (&word[..], false));
-        let markers = [&b"<call>"[..], b"</call>"].map(|word| (word, true));
-        Tokens::make(words.chain(markers)).expect("a vocabulary")
-    }
-
-    fn start(language: Language, text: &str) -> Progress {
-        Progress::start(&Constraint::compile(&tokens(), language, text, &LIMITS).expect("a grammar"))
-    }
-
-    fn refusal(language: Language, text: &str) -> Failure {
-        match Constraint::compile(&tokens(), language, text, &LIMITS) {
-            Ok(_) => panic!("{text} was taken"),
-            Err(failure) => failure,
-        }
-    }
-
-    /// How many bytes of the text can stand, and whether it may end there.
-    fn read(progress: &mut Progress, text: &str) -> (usize, bool) {
-        let mut words = [0; 9];
-        for (at, byte) in text.bytes().enumerate() {
-            let may_end = progress.mask(&mut words).expect("a mask");
-            let allowed = words[byte as usize / 32] >> (byte % 32) & 1 == 1;
-            assert_eq!(allowed, progress.consume(TokenId::from(byte)).is_ok());
-            if !allowed {
-                return (at, may_end);
-            }
-        }
-        (text.len(), progress.mask(&mut words).expect("a mask"))
-    }
-
-    #[test]
-    fn documents_of_a_schema_pass_and_others_do_not() {
-        let schema = r##"{"type": "object", "properties": {"n": {"$ref": "#/$defs/n"}},
-            "required": ["n"], "additionalProperties": false, "$defs": {"n": {"type": "integer"}}}"##;
-        for (text, passes) in [
-            (r#"{"n":12}"#, true),
-            ("{\n  \"n\": -3\n}", true),
-            (r#"{"n":1.5}"#, false),
-            (r#"{"m":1}"#, false),
-            ("{}", false),
-        ] {
-            let read = read(&mut start(Language::Schema, schema), text);
-            assert_eq!(read == (text.len(), true), passes, "{text}: {read:?}");
-        }
-    }
-
-    #[test]
-    fn what_cannot_be_held_to_is_refused_with_its_place() {
-        for (schema, pointer, kind) in [
-            (r#"{"properties": {"a/b": {"not": {}}}}"#, "/properties/a~1b/not", Kind::Unsupported),
-            (r#"{"items": [{}, {"uniqueItems": true}]}"#, "/items/1/uniqueItems", Kind::Unsupported),
-            (r#"{"type": "string", "format": "iri"}"#, "/format", Kind::Unsupported),
-            (r#"{"type": "text"}"#, "/type", Kind::Invalid),
-            (r##"{"$ref": "#/$defs/x"}"##, "/$ref", Kind::Invalid),
-            (r#"{"$ref": "http://example.com/x"}"#, "/$ref", Kind::Unsupported),
-            (r#"{"const": 9007199254740993}"#, "/const", Kind::Unsupported),
-        ] {
-            let failure = refusal(Language::Schema, schema);
-            assert_eq!(failure.pointer, pointer, "{schema}: {failure:?}");
-            assert_eq!(failure.kind, kind, "{schema}: {failure:?}");
-        }
-        assert_eq!(refusal(Language::Schema, "{").kind, Kind::Invalid);
-    }
-
-    #[test]
-    fn a_schema_cannot_loosen_its_own_reading() {
-        let schema = r#"{"oneOf": [{"type": "integer"}, {"minimum": 2}],
-            "x-guidance": {"coerce_one_of": true, "lenient": true}}"#;
-        assert_eq!(refusal(Language::Schema, schema).kind, Kind::Unsupported);
-    }
-
-    #[test]
-    fn white_space_ends() {
-        let text = format!("[{}1]", " ".repeat(41));
-        let read = read(&mut start(Language::Schema, r#"{"type": "array"}"#), &text);
-        assert_eq!(read.0, 41);
-    }
-
-    #[test]
-    fn a_marker_is_no_text_and_is_named_by_its_id() {
-        let grammar = format!("start: /(?s:.*)/ <[{CALL}]> \"a\"");
-        let mut progress = start(Language::Lark, &grammar);
-        assert_eq!(read(&mut progress, "x<call>y"), (8, false));
-        let mut words = [0; 9];
-        progress.mask(&mut words).expect("a mask");
-        assert_eq!(words[8], 1, "of the markers the named one, and no end");
-        progress.consume(CALL).expect("the marker");
-        assert_eq!(read(&mut progress, "ab"), (1, true));
-        assert!(progress.is_done());
-    }
-
-    #[test]
-    fn several_grammars_are_one() {
-        let parts = r#"[{"name": "all", "lark": "start: @number \",\" @word \"!\""},
-            {"name": "number", "schema": {"type": "integer"}}, {"name": "word", "regex": "[a-c]+"}]"#;
-        assert_eq!(read(&mut start(Language::Parts, parts), "12,abc!"), (7, true));
-        assert_eq!(read(&mut start(Language::Parts, parts), "12,abd!"), (5, false));
-        let bad = r#"[{"name": "all", "lark": "start: @n"}, {"name": "n", "schema": {"if": {}}}]"#;
-        let failure = refusal(Language::Parts, bad);
-        assert_eq!((failure.grammar.as_str(), failure.pointer.as_str()), ("n", "/if"));
-    }
-
-    #[test]
-    fn a_text_goes_back() {
-        let mut progress = start(Language::Regex, "[0-9]{2}");
-        assert_eq!(read(&mut progress, "12"), (2, true));
-        assert!(progress.is_done());
-        progress.rollback(1).expect("one token less");
-        assert!(!progress.is_done());
-        assert_eq!(read(&mut progress, "a"), (0, false));
-        assert_eq!(read(&mut progress, "7"), (1, true));
-    }
-
-    #[test]
-    fn grammars_have_limits() {
-        let long = format!("\"{}\"", "a".repeat(1 << 20));
-        assert_eq!(refusal(Language::Schema, &long).kind, Kind::Limit);
-        let deep = format!("{}{{}}{}", r#"{"items":"#.repeat(130), "}".repeat(130));
-        assert_eq!(refusal(Language::Schema, &deep).kind, Kind::Invalid);
-        assert_eq!(refusal(Language::Lark, "start: nothing").kind, Kind::Invalid);
-        assert_eq!(refusal(Language::Regex, "(").kind, Kind::Invalid);
     }
 }

@@ -4,6 +4,8 @@
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::slice;
 
+use llguidance::CancellationHandle;
+
 use crate::constraint::{Constraint, Language, Limits, Progress, Tokens};
 use crate::constraint_failure::{Failure, Kind};
 use crate::{text_of, Text};
@@ -59,9 +61,10 @@ pub unsafe extern "C" fn moeflux_tokens_make(
         let markers = slice::from_raw_parts(markers, count);
         let bytes = slice::from_raw_parts(bytes, ends.last().map_or(0, |end| *end as usize));
         let begins = std::iter::once(&0).chain(ends.iter());
-        let words = begins.zip(ends).zip(markers).map(|((begin, end), marker)| {
-            (&bytes[*begin as usize..*end as usize], *marker != 0)
-        });
+        let words = begins
+            .zip(ends)
+            .zip(markers)
+            .map(|((begin, end), marker)| (&bytes[*begin as usize..*end as usize], *marker != 0));
         *out = Box::into_raw(Box::new(Tokens::make(words)?));
         Ok(())
     })
@@ -179,6 +182,31 @@ pub unsafe extern "C" fn moeflux_progress_rollback(
     problem: *mut Problem,
 ) -> i32 {
     guarded(problem, || (*progress).rollback(count))
+}
+
+/// What stops a progress from another thread, and lives as long as it likes.
+///
+/// # Safety
+/// `progress` is from `moeflux_progress_start` and in use by nobody.
+#[no_mangle]
+pub unsafe extern "C" fn moeflux_stopper_make(
+    progress: *const Progress,
+) -> *mut CancellationHandle {
+    Box::into_raw(Box::new((*progress).stopper()))
+}
+
+/// # Safety
+/// `stopper` is from `moeflux_stopper_make`.
+#[no_mangle]
+pub unsafe extern "C" fn moeflux_stopper_stop(stopper: *const CancellationHandle) {
+    (*stopper).cancel();
+}
+
+/// # Safety
+/// `stopper` is from `moeflux_stopper_make`, or null, and in use by nobody.
+#[no_mangle]
+pub unsafe extern "C" fn moeflux_stopper_free(stopper: *mut CancellationHandle) {
+    free(stopper);
 }
 
 /// # Safety

@@ -9,10 +9,14 @@ mod constraint_costs;
 mod constraint_failure;
 #[cfg(feature = "constraints")]
 mod constraint_interface;
+#[cfg(all(test, feature = "constraints"))]
+mod constraint_tests;
 mod environment;
 mod filters;
 mod hooks;
 mod json;
+#[cfg(feature = "constraints")]
+mod lark_check;
 mod memory;
 mod methods;
 mod python_text;
@@ -22,6 +26,8 @@ mod references;
 mod regex_cost;
 #[cfg(feature = "constraints")]
 mod schema_check;
+#[cfg(feature = "constraints")]
+mod schema_merge;
 mod source;
 mod strftime;
 mod template;

@@ -1,11 +1,14 @@
 //! Whether all of a JSON schema can be held to. llguidance refuses most of what it cannot; here the
 //! place is found, as a JSON pointer, and what it would read otherwise than the standard is refused.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use serde_json::{json, Value};
 
+use crate::constraint_costs::Costs;
 use crate::constraint_failure::{Failure, Kind};
+use crate::references::References;
+use crate::schema_merge::{Merges, CHAIN_MAX};
 
 /// Keywords that say what is valid and that no text can be held to here.
 const UNSUPPORTED: [&str; 18] = [
@@ -29,9 +32,8 @@ const UNSUPPORTED: [&str; 18] = [
     "$anchor",
 ];
 
-const FORMATS: [&str; 10] = [
-    "date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri",
-];
+const FORMATS: [&str; 10] =
+    ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"];
 
 const TYPES: [&str; 7] = ["null", "boolean", "integer", "number", "string", "array", "object"];
 
@@ -49,22 +51,54 @@ const WHITE_SPACE: &str = r"[\x20\x0A\x0D\x09]{1,40}";
 /// Whole numbers up to here are the same as a double.
 const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
 
-const PLACES_MAX: usize = 50_000;
+/// Schemas in schemas, through references too: llguidance follows them on the stack.
+const LEVELS_MAX: u64 = 4000;
 
 /// The schema with what llguidance has to be told, once all of it is known to be understood.
-pub fn prepare_schema(mut schema: Value) -> Result<Value, Failure> {
-    let mut check = Check { root: &schema, seen: HashSet::new(), places: 0 };
-    check.schema(&schema, "")?;
+pub fn prepare_schema(mut schema: Value, costs: &mut Costs) -> Result<Value, Failure> {
+    check_schema(&schema, costs)?;
     if let Some(object) = schema.as_object_mut() {
         object.insert("x-guidance".to_string(), json!({"whitespace_pattern": WHITE_SPACE}));
     }
     Ok(schema)
 }
 
+/// Refuses what is not understood, and what is too deep or too much.
+pub fn check_schema(schema: &Value, costs: &mut Costs) -> Result<(), Failure> {
+    let mut check = Check {
+        root: schema,
+        costs,
+        merges: Merges::new(schema),
+        parts: HashMap::new(),
+        depths: References::default(),
+        queue: Vec::new(),
+        now: 0,
+        level: 0,
+    };
+    check.part("");
+    while let Some((target, pointer, part)) = check.queue.pop() {
+        check.now = part;
+        check.schema(target, &pointer)?;
+    }
+    let levels = check.depths.levels();
+    if levels > LEVELS_MAX {
+        let message = format!(
+            "schemas nest {levels} deep, $ref and what they refer to included, at most {LEVELS_MAX}"
+        );
+        return Err(failure(Kind::Limit, "", message));
+    }
+    Ok(())
+}
+
 struct Check<'a> {
     root: &'a Value,
-    seen: HashSet<String>, // targets of references
-    places: usize,
+    costs: &'a mut Costs,
+    merges: Merges<'a>,
+    parts: HashMap<String, usize>, // the root and targets of references
+    depths: References,            // of these
+    queue: Vec<(&'a Value, String, usize)>,
+    now: usize,
+    level: u64,
 }
 
 fn failure(kind: Kind, pointer: &str, message: String) -> Failure {
@@ -81,13 +115,39 @@ fn excerpt(value: &Value) -> String {
     text[..end].to_string()
 }
 
+/// A constant's values and names.
+fn scalars(value: &Value) -> usize {
+    match value {
+        Value::Array(list) => 1 + list.iter().map(scalars).sum::<usize>(),
+        Value::Object(object) => 1 + object.values().map(|one| 1 + scalars(one)).sum::<usize>(),
+        _ => 1,
+    }
+}
+
 impl<'a> Check<'a> {
-    fn schema(&mut self, schema: &'a Value, pointer: &str) -> Result<(), Failure> {
-        self.places += 1;
-        if self.places > PLACES_MAX {
-            let message = format!("more than {PLACES_MAX} subschemas");
-            return Err(failure(Kind::Limit, pointer, message));
+    /// What a reference leads to, which is looked at once, and not on the way there: chains are long.
+    /// None where nothing is.
+    fn part(&mut self, pointer: &str) -> Option<usize> {
+        if let Some(part) = self.parts.get(pointer) {
+            return Some(*part);
         }
+        let target = self.root.pointer(pointer)?;
+        let part = self.depths.add(1);
+        self.parts.insert(pointer.to_string(), part);
+        self.queue.push((target, pointer.to_string(), part));
+        Some(part)
+    }
+
+    fn schema(&mut self, schema: &'a Value, pointer: &str) -> Result<(), Failure> {
+        self.costs.place().map_err(|failure| failure.at(pointer))?;
+        self.level += 1;
+        self.depths.raise(self.now, self.level);
+        let done = self.keywords(schema, pointer);
+        self.level -= 1;
+        done
+    }
+
+    fn keywords(&mut self, schema: &'a Value, pointer: &str) -> Result<(), Failure> {
         if schema.is_boolean() {
             return Ok(());
         }
@@ -105,7 +165,7 @@ impl<'a> Check<'a> {
             }
             self.keyword(key, value, schema, &at)?;
         }
-        Ok(())
+        self.merges.check(self.costs, schema).map_err(|failure| failure.at(pointer))
     }
 
     fn keyword(
@@ -116,9 +176,18 @@ impl<'a> Check<'a> {
         at: &str,
     ) -> Result<(), Failure> {
         match key {
-            "properties" | "patternProperties" => self.map(value, at),
-            "anyOf" | "oneOf" | "allOf" | "prefixItems" => self.list(value, at),
-            "items" if value.is_array() => self.list(value, at),
+            "properties" => self.map(value, at),
+            "patternProperties" => {
+                for pattern in value.as_object().into_iter().flat_map(|all| all.keys()) {
+                    self.regex(pattern, at)?;
+                }
+                self.map(value, at)
+            }
+            "pattern" => self.regex(value.as_str().unwrap_or_default(), at),
+            "required" => self.count(value.as_array().map_or(0, Vec::len), at),
+            "anyOf" | "oneOf" | "allOf" => self.list(value, at),
+            "prefixItems" => self.items(value, at),
+            "items" if value.is_array() => self.items(value, at),
             "items" | "additionalItems" | "additionalProperties" => self.schema(value, at),
             "$ref" => self.reference(value, at),
             "$schema" => Self::draft(value, at),
@@ -129,8 +198,20 @@ impl<'a> Check<'a> {
             }
             "type" => Self::types(value, at),
             "format" => Self::format(value, schema, at),
-            "const" | "enum" | "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum"
-            | "multipleOf" => Self::numbers(value, at),
+            "const" | "enum" => {
+                // Those of one type make one expression; what is in objects and lists does not.
+                let nested = if key == "enum" {
+                    value.as_array().map_or(&[][..], Vec::as_slice)
+                } else {
+                    std::slice::from_ref(value)
+                };
+                let count = nested.iter().map(|one| scalars(one)).filter(|count| *count > 1).sum();
+                self.count(count, at)?;
+                Self::numbers(value, at)
+            }
+            "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf" => {
+                Self::numbers(value, at)
+            }
             _ => Ok(()),
         }
     }
@@ -140,7 +221,25 @@ impl<'a> Check<'a> {
             let message = format!("{}, expected an object", excerpt(value));
             return Err(failure(Kind::Invalid, at, message));
         };
+        self.count(object.len(), at)?;
         object.iter().try_for_each(|(name, inner)| self.schema(inner, &child(at, name)))
+    }
+
+    fn count(&mut self, names: usize, at: &str) -> Result<(), Failure> {
+        self.costs.lexemes(names).map_err(|failure| failure.at(at))
+    }
+
+    fn regex(&mut self, text: &str, at: &str) -> Result<(), Failure> {
+        self.costs.regex(text).map_err(|failure| failure.at(at))
+    }
+
+    fn items(&mut self, value: &'a Value, at: &str) -> Result<(), Failure> {
+        let items = value.as_array().map_or(0, Vec::len);
+        if items > CHAIN_MAX {
+            let message = format!("{items} items with schemas of their own, at most {CHAIN_MAX}");
+            return Err(failure(Kind::Limit, at, message));
+        }
+        self.list(value, at)
     }
 
     fn list(&mut self, value: &'a Value, at: &str) -> Result<(), Failure> {
@@ -154,18 +253,17 @@ impl<'a> Check<'a> {
     fn reference(&mut self, value: &'a Value, at: &str) -> Result<(), Failure> {
         let text = value.as_str().unwrap_or_default();
         let pointer = text.strip_prefix('#').unwrap_or("?");
-        let is_plain = pointer.is_empty() || (pointer.starts_with('/') && !pointer.contains(['~', '%']));
+        let is_plain =
+            pointer.is_empty() || (pointer.starts_with('/') && !pointer.contains(['~', '%']));
         if !is_plain {
             let message = format!("{}, expected # or #/ and plain names", excerpt(value));
             return Err(failure(Kind::Unsupported, at, message));
         }
-        let Some(target) = self.root.pointer(pointer) else {
+        let Some(part) = self.part(pointer) else {
             return Err(failure(Kind::Invalid, at, format!("{text} is not there")));
         };
-        if !self.seen.insert(pointer.to_string()) {
-            return Ok(());
-        }
-        self.schema(target, pointer)
+        self.depths.link(self.now, part);
+        Ok(())
     }
 
     fn draft(value: &Value, at: &str) -> Result<(), Failure> {
@@ -213,9 +311,10 @@ impl<'a> Check<'a> {
                 let message = format!("{number} is not below 2^53, where doubles are not exact");
                 Err(failure(Kind::Unsupported, at, message))
             }
-            Value::Array(list) => {
-                list.iter().enumerate().try_for_each(|(i, v)| Self::numbers(v, &format!("{at}/{i}")))
-            }
+            Value::Array(list) => list
+                .iter()
+                .enumerate()
+                .try_for_each(|(i, v)| Self::numbers(v, &format!("{at}/{i}"))),
             Value::Object(map) => {
                 map.iter().try_for_each(|(name, v)| Self::numbers(v, &child(at, name)))
             }

@@ -23,13 +23,15 @@ struct TokenShape {
   bool is_marker = false;
 };
 
-/// What compiling and each step may use up. A schema is a program of whoever sends it.
+/// What compiling and each step may use up, beside what grammars may come to by depth, size and
+/// combinations (docs/constraints.md). A schema is a program of whoever sends it.
 struct ConstraintLimits {
   uint64_t text_bytes_max = uint64_t{1} << 20;
-  uint64_t compile_milliseconds_max = 2000;
+  uint64_t compile_milliseconds_max = 2000;  // looked at between steps that end by themselves
   uint64_t lexer_states_max = 50'000;  // of some KiB each
   uint64_t step_lexer_fuel = 200'000;  // a mask of all of it takes some ten milliseconds
-  uint64_t step_items_max = 50'000;
+  // Each is compared with those of its row: 50'000 in one take a second.
+  uint64_t step_items_max = 20'000;
 };
 
 /// A vocabulary as a tree of bytes: what masks are computed over. Immutable; threads may share one.
@@ -41,7 +43,7 @@ class TokenTree {
   static Result<std::shared_ptr<const TokenTree>> make(std::span<const TokenShape> tokens);
 };
 
-/// One text. Not thread-safe.
+/// One text. Not thread-safe, but for stop().
 class Matcher {
  public:
   virtual ~Matcher() = default;
@@ -52,12 +54,15 @@ class Matcher {
     bool may_end = false;
     bool must_end = false;  // nothing can follow
   };
-  /// Fails with kResourceExhausted where a step would take more than the limits.
+  /// Fails with kUnsupported where a step would take more than the limits: to ask again is no use.
   virtual Result<Next> next() = 0;
-  /// The token comes next. Fails with kInvalidArgument, and changes nothing, for one that cannot.
+  /// The token comes next. Fails with kInvalidArgument, and changes nothing, for one that cannot;
+  /// with kUnsupported as next() does.
   virtual Status consume(TokenId token) = 0;
   /// The text loses its last tokens.
   virtual Status rollback(int64_t count) = 0;
+  /// For any thread: what another does here ends soon, and fails as all later calls do.
+  virtual void stop() = 0;
 };
 
 /// Immutable; threads may share one.

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace moeflux {
 namespace {
@@ -145,6 +147,91 @@ TEST_F(ConstraintTest, CompilingHasLimits) {
   EXPECT_NE(refusal(ConstraintKind::kRegex, std::string(100, 'a'), {.text_bytes_max = 99})
                 .find("100 bytes, at most 99"),
             std::string::npos);
+}
+
+/// `link` of 0 names `link` of 1, and so on.
+template <typename Link>
+std::string chain(int count, const Link& link, const std::string& end) {
+  std::string text;
+  for (int i = 0; i < count; ++i) text += link(std::to_string(i), std::to_string(i + 1));
+  return text + end;
+}
+
+TEST_F(ConstraintTest, LongChainsAreRefusedAsTooDeep) {
+  if (!has_constraints()) return;
+  const std::string references = chain(
+      20'000,
+      [](const std::string& from, const std::string& to) {
+        return "\"" + from + "\": {\"$ref\": \"#/$defs/" + to + "\"}, ";
+      },
+      "\"20000\": {}");
+  const std::string rules = chain(
+      5000,
+      [](const std::string& from, const std::string& to) {
+        return "r" + from + ": r" + to + " \"a\"\n";
+      },
+      "r5000: \"a\"\n");
+  const std::string terminals = chain(
+      5000,
+      [](const std::string& from, const std::string& to) {
+        return "T" + from + ": T" + to + " \"a\"\n";
+      },
+      "T5000: \"a\"\n");
+  for (const auto& [kind, text] : std::vector<std::pair<ConstraintKind, std::string>>{
+           {ConstraintKind::kJsonSchema,
+            "{\"$ref\": \"#/$defs/0\", \"$defs\": {" + references + "}}"},
+           {ConstraintKind::kLark, "start: r0\n" + rules},
+           {ConstraintKind::kLark, "start: T0\n" + terminals}}) {
+    const std::string said = refusal(kind, text);
+    EXPECT_NE(said.find("resource exhausted: field: "), std::string::npos) << said;
+    EXPECT_NE(said.find(" deep, "), std::string::npos) << said;
+  }
+}
+
+TEST_F(ConstraintTest, IntersectionsAndDivisorsThatWouldNotEndAreRefused) {
+  if (!has_constraints()) return;
+  std::string both;
+  std::string patterns;
+  for (int i = 1; i < 40; ++i) {
+    const std::string count = "[a-z]{" + std::to_string(i) + "}";
+    both += (i > 1 ? " & /.*" : "/.*") + count + ".*/";
+    patterns += (i > 1 ? ", {\"pattern\": \"" : "{\"pattern\": \"") + count + "\"}";
+  }
+  for (const auto& [kind, text] : std::vector<std::pair<ConstraintKind, std::string>>{
+           {ConstraintKind::kLark, "start: A\nA: " + both},
+           {ConstraintKind::kJsonSchema, "{\"allOf\": [" + patterns + "]}"},
+           {ConstraintKind::kJsonSchema, R"({"type": "integer", "multipleOf": 2147483647})"}}) {
+    const std::string said = refusal(kind, text);
+    EXPECT_NE(said.find("resource exhausted: field"), std::string::npos) << said;
+    EXPECT_NE(said.find("too complex"), std::string::npos) << said;
+  }
+}
+
+TEST_F(ConstraintTest, ATextThatBecomesTooComplexIsNotToBeAskedForAgain) {
+  if (!has_constraints()) return;
+  const auto matcher = start(ConstraintKind::kLark,
+                             "start: A\nA: ~/(?s:.*)a(?s:.){200}/ & ~/(?s:.*)b(?s:.){200}/ & "
+                             "/(?s:.*)c(?s:.){100}/");
+  for (int i = 0; i < 200; ++i) {
+    const Result<Matcher::Next> next = matcher->next();
+    if (next.ok()) {
+      consume(*matcher, std::string_view("abc").substr(static_cast<size_t>(i % 3), 1));
+      continue;
+    }
+    EXPECT_EQ(next.error().code(), ErrorCode::kUnsupported);
+    return;
+  }
+  FAIL() << "200 tokens were taken";
+}
+
+TEST_F(ConstraintTest, AMatcherThatIsStoppedFails) {
+  if (!has_constraints()) return;
+  const auto constraint = compile(ConstraintKind::kRegex, "[ab]*");
+  const auto stopped = (*constraint)->start().value();
+  const auto other = (*constraint)->start().value();
+  stopped->stop();
+  EXPECT_EQ(stopped->next().error().code(), ErrorCode::kUnsupported);
+  EXPECT_TRUE(other->next().ok());
 }
 
 TEST(ConstraintWithoutRust, IsRefused) {

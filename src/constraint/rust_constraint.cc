@@ -28,6 +28,11 @@ ErrorCode code_of(int32_t kind) {
   }
 }
 
+/// In mid-text: a client that waits and asks again would get there again.
+ErrorCode code_of_step(int32_t kind) {
+  return kind == kConstraintLimit ? ErrorCode::kUnsupported : code_of(kind);
+}
+
 /// Each run of white space becomes a blank: regular expressions are complained of in several lines.
 std::string one_line(const std::string& text) {
   std::string line;
@@ -54,7 +59,8 @@ Error failure(int32_t kind, const OutputConstraint& constraint,
 }
 
 Error failure(int32_t kind, const std::string& source, const moeflux_constraint_problem& problem) {
-  return failure(kind, OutputConstraint{.source = source}, problem);
+  const Error error = failure(kind, OutputConstraint{.source = source}, problem);
+  return {code_of_step(kind), error.message()};
 }
 
 template <typename Handle, void (*kFree)(Handle*)>
@@ -81,7 +87,10 @@ class RustTokens final : public TokenTree {
 class RustMatcher final : public Matcher {
  public:
   RustMatcher(moeflux_progress* progress, size_t tokens, std::string source)
-      : progress_(progress), words_((tokens + 31) / 32), source_(std::move(source)) {}
+      : progress_(progress),
+        stopper_(moeflux_stopper_make(progress)),
+        words_((tokens + 31) / 32),
+        source_(std::move(source)) {}
 
   Result<Next> next() override {
     if (is_known_) return next_;
@@ -116,8 +125,14 @@ class RustMatcher final : public Matcher {
     return kind == 0 ? Status() : failure(kind, source_, problem);
   }
 
+  void stop() override {
+    const Uninstrumented rust;
+    moeflux_stopper_stop(stopper_.get());
+  }
+
  private:
   Owned<moeflux_progress, moeflux_progress_free> progress_;
+  Owned<moeflux_stopper, moeflux_stopper_free> stopper_;
   std::vector<uint32_t> words_;
   std::string source_;
   bool is_known_ = false;

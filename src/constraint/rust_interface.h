@@ -9,6 +9,7 @@ extern "C" {
 struct moeflux_tokens;
 struct moeflux_constraint;
 struct moeflux_progress;
+struct moeflux_stopper;
 
 struct moeflux_constraint_text {
   uint8_t* data;
@@ -67,5 +68,9 @@ int32_t moeflux_progress_consume(moeflux_progress* progress, uint32_t token,
                                  moeflux_constraint_problem* problem);
 int32_t moeflux_progress_rollback(moeflux_progress* progress, size_t count,
                                   moeflux_constraint_problem* problem);
+/// For any thread, as long as the stopper lives.
+moeflux_stopper* moeflux_stopper_make(const moeflux_progress* progress);
+void moeflux_stopper_stop(const moeflux_stopper* stopper);
+void moeflux_stopper_free(moeflux_stopper* stopper);
 void moeflux_constraint_free_text(moeflux_constraint_text text);
 }
