@@ -83,6 +83,7 @@ pub fn make_environment() -> Environment<'static> {
     // Prints all there is, on lines as deep as values are; transformers has none.
     env.remove_global("debug");
     env.add_filter("pprint", filters::pprint);
+    env.add_filter("format", filters::format);
     env.add_filter("slice", filters::slice);
     env.add_filter(source::SAME, |value: Value| value);
     env.add_filter("tojson", json::tojson);

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
 
-use minijinja::value::{from_args, Kwargs, Object, Value, ValueKind, ValueOrKwargs};
+use minijinja::value::{from_args, Kwargs, Object, Rest, Value, ValueKind, ValueOrKwargs};
 use minijinja::{Error, ErrorKind, State};
 
 use crate::{methods, python_text, watch};
@@ -87,6 +87,14 @@ pub fn float(value: &Value, other: Option<Value>) -> Value {
 /// What pprint makes of a value that fits one line.
 pub fn pprint(value: &Value) -> Result<String, Error> {
     python_text::repr(value)
+}
+
+pub fn format(
+    state: &mut State, text: &Value, args: Rest<ValueOrKwargs>,
+) -> Result<Value, Error> {
+    let given: Vec<Value> = args.0.iter().cloned().map(Value::from).collect();
+    methods::check_format(text.as_str().unwrap_or_default(), b'%', &given)?;
+    minijinja::filters::format(state, text, args)
 }
 
 /// slice(value, slices, fill_with=None), each of which is a list, be there nothing for it.

@@ -7,6 +7,9 @@ use minijinja_contrib::pycompat::unknown_method_callback;
 
 use crate::watch;
 
+/// Of a text that one call makes.
+const TEXT_BYTES_MAX: usize = 64 << 20;
+
 fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }
@@ -92,9 +95,51 @@ fn string_method(
             let at = at.ok_or_else(|| absent("substring not found"))?;
             Value::from(text[..at].chars().count())
         }
+        "join" => joined(text, args)?,
+        "format" => {
+            check_format(text, b'{', args)?;
+            return Ok(None);
+        }
         "ljust" | "rjust" | "center" | "zfill" => padded(state, text, method, args)?,
         _ => return Ok(None),
     }))
+}
+
+fn joined(separator: &str, args: &[Value]) -> Result<Value, Error> {
+    let (items,): (&Value,) = from_args(args)?;
+    let mut out = String::new();
+    for (index, item) in items.try_iter()?.enumerate() {
+        if index > 0 {
+            out.push_str(separator);
+        }
+        match item.as_str() {
+            Some(text) => out.push_str(text),
+            None => out.push_str(&item.to_string()),
+        }
+        if out.len() > TEXT_BYTES_MAX {
+            return Err(watch::over(format!("join: more than {TEXT_BYTES_MAX} bytes")));
+        }
+    }
+    Ok(Value::from(out))
+}
+
+/// Widths, precisions and repeated fields are paid for when the text is there, which may be too late.
+pub fn check_format(text: &str, marker: u8, args: &[Value]) -> Result<(), Error> {
+    let longest = |value: &Value| match (value.as_str(), value.as_usize()) {
+        (Some(text), _) => text.len(),
+        // A number may be the width of another field.
+        (None, Some(number)) => number,
+        (None, None) => value.to_string().len(),
+    };
+    let fields = text.bytes().filter(|byte| *byte == marker).count();
+    let args = args.iter().map(longest).max().unwrap_or(0).saturating_mul(fields);
+    let digits = text.split(|c: char| !c.is_ascii_digit()).filter(|run| !run.is_empty());
+    let widths = digits.map(|run| run.parse::<usize>().unwrap_or(usize::MAX));
+    let bytes = widths.fold(args, usize::saturating_add);
+    if bytes > TEXT_BYTES_MAX {
+        return Err(watch::over(format!("format: more than {TEXT_BYTES_MAX} bytes")));
+    }
+    Ok(())
 }
 
 fn rsplit(text: &str, args: &[Value]) -> Result<Value, Error> {
