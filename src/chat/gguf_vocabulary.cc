@@ -52,7 +52,12 @@ class Reader {
                     gguf::value_type_name(value->type), expected));
     return std::nullopt;
   }
-  std::optional<int64_t> id(std::string_view name) { return one<int64_t>(name, "a whole number"); }
+  /// Writers say that there is none by leaving the key out, by -1 and by what -1 is as a u32.
+  std::optional<int64_t> id(std::string_view name) {
+    const std::optional<int64_t> stated = one<int64_t>(name, "a whole number");
+    return stated && *stated >= 0 && *stated < int64_t{UINT32_MAX} ? stated : std::nullopt;
+  }
+  std::vector<int64_t> id_list(std::string_view name) { return read(name, &gguf::Keys::ints); }
   std::optional<bool> flag(std::string_view name) { return one<bool>(name, "a bool"); }
 
   /// An array of bytes.
@@ -61,6 +66,8 @@ class Reader {
     for (const int64_t byte : read(name, &gguf::Keys::ints)) all += static_cast<char>(byte);
     return all;
   }
+
+  bool has(std::string_view name) const { return find(name) != nullptr; }
 
   const Status& status() const { return status_; }
 
@@ -97,6 +104,11 @@ Result<StoredVocabulary> read_gguf_tokens(const gguf::Keys& keys) {
   stored.eom_token_id = r.id("eom_token_id");
   stored.unknown_token_id = r.id("unknown_token_id");
   stored.padding_token_id = r.id("padding_token_id");
+  // Ollama's converter writes a list; llama.cpp ends a text where another file would begin.
+  stored.other_ends = r.id_list("eos_token_ids");
+  for (const char* name : {"fim_pad_token_id", "fim_rep_token_id", "fim_sep_token_id"}) {
+    if (const auto id = r.id(name)) stored.other_ends.push_back(*id);
+  }
   MF_RETURN_IF_ERROR(r.status());
   return stored;
 }
@@ -106,6 +118,11 @@ Result<StoredVocabulary> read_gguf_vocabulary(const gguf::Keys& keys) {
   Reader r(keys);
   stored.model = r.text("model");
   stored.pre = r.text("pre");
+  const gguf::Value* architecture = keys.find("general.architecture");
+  if (architecture != nullptr && std::holds_alternative<std::string>(architecture->data)) {
+    stored.architecture = std::get<std::string>(architecture->data);
+  }
+  stored.lacks_merges = !r.has("merges");
   stored.scores = r.floats("scores");
   stored.merges = r.texts("merges");
   stored.add_bos_token = r.flag("add_bos_token");

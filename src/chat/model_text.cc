@@ -9,32 +9,10 @@
 #include "chat/gguf_vocabulary.h"
 #include "sampling/generation_config.h"
 #include "text/sentencepiece_model.h"
+#include "text/spec_fields.h"
 #include "text/tiktoken.h"
 
 namespace moeflux {
-
-Result<Tokenizer> load_tokenizer(const ModelSource& source) {
-  MF_ASSIGN_OR_RETURN(const TokenizerText stored, source.tokenizer());
-  switch (stored.kind) {
-    case TokenizerText::Kind::kJson:
-      return Tokenizer::parse(stored.text, stored.name);
-    case TokenizerText::Kind::kTiktoken:
-      return parse_tiktoken(stored.text, stored.config, stored.name);
-    case TokenizerText::Kind::kSentencePiece:
-      return parse_sentencepiece(stored.text, stored.config, stored.name);
-    case TokenizerText::Kind::kGguf: {
-      MF_ASSIGN_OR_RETURN(const StoredVocabulary vocabulary,
-                          read_gguf_vocabulary(stored.gguf->keys()));
-      return make_tokenizer(vocabulary, stored.name);
-    }
-  }
-  __builtin_unreachable();
-}
-
-Result<Tokenizer> load_tokenizer(const std::string& directory) {
-  MF_ASSIGN_OR_RETURN(const auto source, open_model_source(directory));
-  return load_tokenizer(*source);
-}
 
 namespace {
 
@@ -46,54 +24,114 @@ void add_stops(const std::vector<TokenId>& stops, GenerationDefaults& defaults) 
   }
 }
 
-/// A vocabulary of GGUF says itself what ends a text.
-Status add_vocabulary_stops(const ModelSource& source, GenerationDefaults& defaults) {
-  const Result<TokenizerText> stored = source.tokenizer();
-  if (!stored.ok() || stored->kind != TokenizerText::Kind::kGguf) return {};
-  MF_ASSIGN_OR_RETURN(const StoredVocabulary vocabulary, read_gguf_tokens(stored->gguf->keys()));
-  add_stops(end_of_text_tokens(vocabulary), defaults);
+Status add_stops_of(const Json& config, const std::string& path, GenerationDefaults& defaults) {
+  const Result<std::vector<TokenId>> stops = eos_token_ids_from(config);
+  if (!stops.ok()) return stops.error().with_context(path);
+  add_stops(*stops, defaults);
   return {};
+}
+
+Status read_generation_config(const ModelSource& source, GenerationDefaults& defaults) {
+  MF_ASSIGN_OR_RETURN(const std::optional<std::string> generation, source.generation_config());
+  if (!generation) return {};
+  const std::string path = source.path() + "/generation_config.json";
+  MF_ASSIGN_OR_RETURN(const Json json, parse_json(*generation, path));
+  Result<SamplerOptions> sampler = sampler_options_from(json);
+  if (!sampler.ok()) return sampler.error().with_context(path);
+  defaults.sampler = std::move(sampler).value();
+  return add_stops_of(json, path, defaults);
+}
+
+/// The ends of a model of text within a model of more are beside its own sizes.
+Status read_config(const ModelSource& source, GenerationDefaults& defaults) {
+  const Result<std::string> config = source.config();
+  if (!config.ok() && config.error().code() == ErrorCode::kNotFound) return {};
+  if (!config.ok()) return config.error();
+  const std::string path = source.path() + "/config.json";
+  MF_ASSIGN_OR_RETURN(const Json json, parse_json(*config, path));
+  MF_RETURN_IF_ERROR(add_stops_of(json, path, defaults));
+  const auto text = json.is_object() ? json.find("text_config") : json.end();
+  if (text == json.end()) return {};
+  return add_stops_of(*text, path, defaults);
+}
+
+/// Texts that tokenizer_config.json and special_tokens_map.json call ends, plain or as an added
+/// token. A text that is no token of the vocabulary ends nothing.
+Status read_special_tokens(const ModelSource& source, const Tokenizer& tokenizer,
+                           GenerationDefaults& defaults) {
+  MF_ASSIGN_OR_RETURN(const std::vector<std::string> maps, source.special_token_maps());
+  for (const std::string& text : maps) {
+    MF_ASSIGN_OR_RETURN(const Json map, parse_json(text, source.path() + ": special tokens"));
+    for (const char* name : {"eos_token", "eot_token", "eom_token"}) {
+      const Json& token = spec_field(map, name);
+      const Json& content = token.is_object() ? spec_field(token, "content") : token;
+      if (!content.is_string()) continue;
+      if (const auto id = tokenizer.find(content.get_ref<const std::string&>())) {
+        add_stops({*id}, defaults);
+      }
+    }
+  }
+  return {};
+}
+
+/// A tokenizer.json within a GGUF file has keys beside it that name ends by id.
+Status read_keys(const TokenizerText& stored, const Tokenizer& tokenizer,
+                 GenerationDefaults& defaults) {
+  if (stored.kind != TokenizerText::Kind::kJson || stored.gguf == nullptr) return {};
+  MF_ASSIGN_OR_RETURN(const StoredVocabulary vocabulary, read_gguf_tokens(stored.gguf->keys()));
+  for (const auto& id :
+       {vocabulary.eos_token_id, vocabulary.eot_token_id, vocabulary.eom_token_id}) {
+    if (id && *id < tokenizer.vocab_size()) add_stops({static_cast<TokenId>(*id)}, defaults);
+  }
+  return {};
+}
+
+Result<Tokenizer> parse_tokenizer(const TokenizerText& stored) {
+  switch (stored.kind) {
+    case TokenizerText::Kind::kJson:
+      return Tokenizer::parse(stored.text, stored.name);
+    case TokenizerText::Kind::kTiktoken:
+      return parse_tiktoken(stored.text, stored.config, stored.name);
+    case TokenizerText::Kind::kSentencePiece:
+      return parse_sentencepiece(stored.text, stored.config, stored.name);
+    case TokenizerText::Kind::kGguf: {
+      MF_ASSIGN_OR_RETURN(StoredVocabulary vocabulary, read_gguf_vocabulary(stored.gguf->keys()));
+      return make_tokenizer(std::move(vocabulary), stored.name);
+    }
+  }
+  __builtin_unreachable();
 }
 
 }  // namespace
 
-Result<GenerationDefaults> load_generation_defaults(const ModelSource& source) {
-  GenerationDefaults defaults;
-  MF_ASSIGN_OR_RETURN(const std::optional<std::string> generation, source.generation_config());
-  if (generation) {
-    const std::string path = source.path() + "/generation_config.json";
-    MF_ASSIGN_OR_RETURN(const Json json, parse_json(*generation, path));
-    Result<SamplerOptions> sampler = sampler_options_from(json);
-    if (!sampler.ok()) return sampler.error().with_context(path);
-    defaults.sampler = std::move(sampler).value();
-    const Result<std::vector<TokenId>> stops = eos_token_ids_from(json);
-    if (!stops.ok()) return stops.error().with_context(path);
-    add_stops(*stops, defaults);
-  }
-  MF_RETURN_IF_ERROR(add_vocabulary_stops(source, defaults));
-  const Result<std::string> config = source.config();
-  if (!config.ok() && config.error().code() == ErrorCode::kNotFound) return defaults;
-  if (!config.ok()) return config.error();
-  const std::string path = source.path() + "/config.json";
-  MF_ASSIGN_OR_RETURN(const Json json, parse_json(*config, path));
-  const Result<std::vector<TokenId>> stops = eos_token_ids_from(json);
-  if (!stops.ok()) return stops.error().with_context(path);
-  add_stops(*stops, defaults);
-  return defaults;
+Result<Tokenizer> load_tokenizer(const ModelSource& source) {
+  MF_ASSIGN_OR_RETURN(const TokenizerText stored, source.tokenizer());
+  return parse_tokenizer(stored);
 }
 
-Result<GenerationDefaults> load_generation_defaults(const std::string& directory) {
+Result<Tokenizer> load_tokenizer(const std::string& directory) {
   MF_ASSIGN_OR_RETURN(const auto source, open_model_source(directory));
-  return load_generation_defaults(*source);
+  return load_tokenizer(*source);
 }
 
 Result<ModelText> load_model_text(const std::string& directory) {
   MF_ASSIGN_OR_RETURN(const auto source, open_model_source(directory));
   ModelText text;
-  MF_ASSIGN_OR_RETURN(text.defaults, load_generation_defaults(*source));
-  text.tokenizer = load_tokenizer(*source);
-  if (text.tokenizer.ok() || text.tokenizer.error().code() == ErrorCode::kNotFound) return text;
-  return text.tokenizer.error();
+  GenerationDefaults& defaults = text.defaults;
+  MF_RETURN_IF_ERROR(read_generation_config(*source, defaults));
+  const Result<TokenizerText> stored = source->tokenizer();
+  if (stored.ok()) {
+    text.tokenizer = parse_tokenizer(*stored);
+    if (!text.tokenizer.ok()) return text.tokenizer.error();
+    add_stops(text.tokenizer->end_tokens(), defaults);
+    MF_RETURN_IF_ERROR(read_keys(*stored, *text.tokenizer, defaults));
+    MF_RETURN_IF_ERROR(read_special_tokens(*source, *text.tokenizer, defaults));
+  } else {
+    if (stored.error().code() != ErrorCode::kNotFound) return stored.error();
+    text.tokenizer = stored.error();
+  }
+  MF_RETURN_IF_ERROR(read_config(*source, defaults));
+  return text;
 }
 
 }  // namespace moeflux

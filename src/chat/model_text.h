@@ -18,13 +18,14 @@ namespace moeflux {
 Result<Tokenizer> load_tokenizer(const ModelSource& source);
 Result<Tokenizer> load_tokenizer(const std::string& path);
 
-/// Sampling and stopping as generation_config.json and config.json have them; both may be absent.
 struct GenerationDefaults {
-  SamplerOptions sampler;
+  SamplerOptions sampler;  // as generation_config.json has it
+  /// What ends a text, from every place that names something: generation_config.json, config.json
+  /// (also within text_config), the eos_token of tokenizer_config.json and special_tokens_map.json,
+  /// the vocabulary's own ids, and the names of its tokens. Converted folders keep stale ids in one
+  /// or the other.
   std::vector<TokenId> stop_tokens;
 };
-Result<GenerationDefaults> load_generation_defaults(const ModelSource& source);
-Result<GenerationDefaults> load_generation_defaults(const std::string& path);
 
 /// Both.
 struct ModelText {

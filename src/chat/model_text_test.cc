@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"
 
@@ -64,6 +68,55 @@ TEST(LoadTokenizer, NamesTheFileThatIsMissingOrBroken) {
   copy_config(folder);
   write_bytes(folder / "tiktoken.model", "YQ== 0\nYQ== x\n");
   expect_error(load_tokenizer(folder.path()), ErrorCode::kCorruption, {"tiktoken.model", "line 2"});
+}
+
+std::vector<TokenId> stops_of(const std::string& path) {
+  const auto text = load_model_text(path);
+  EXPECT_TRUE(text.ok()) << text.error().to_string();
+  if (!text.ok()) return {};
+  std::vector<TokenId> stops = text->defaults.stop_tokens;
+  std::ranges::sort(stops);
+  return stops;
+}
+
+// It has <|endoftext|> 0, <|im_end|> 700, <mask> 701, <pad> 702 and <think> 704.
+void copy_tokenizer(const TempFolder& folder) {
+  write_bytes(folder / "tokenizer.json", read_bytes(kGolden + "qwen2.tokenizer.json"));
+}
+
+using Ids = std::vector<TokenId>;
+
+TEST(LoadModelText, EndsOfATextAreUnitedFromEveryPlaceThatNamesOne) {
+  const TempFolder folder;
+  copy_tokenizer(folder);
+  EXPECT_EQ(stops_of(folder.path()), (Ids{0, 700}));
+  write_bytes(folder / "config.json",
+              R"({"eos_token_id": 5, "text_config": {"eos_token_id": [6, -1]}})");
+  EXPECT_EQ(stops_of(folder.path()), (Ids{0, 5, 6, 700}));
+  write_bytes(folder / "generation_config.json", R"({"eos_token_id": [7, 4294967295]})");
+  EXPECT_EQ(stops_of(folder.path()), (Ids{0, 5, 6, 7, 700}));
+  write_bytes(folder / "tokenizer_config.json", R"({"eos_token": "<mask>", "eot_token": "none"})");
+  EXPECT_EQ(stops_of(folder.path()), (Ids{0, 5, 6, 7, 700, 701}));
+  write_bytes(folder / "special_tokens_map.json",
+              R"({"eos_token": {"content": "<pad>", "special": true}, "eom_token": "<think>"})");
+  EXPECT_EQ(stops_of(folder.path()), (Ids{0, 5, 6, 7, 700, 701, 702, 704}));
+}
+
+TEST(LoadModelText, EndsOfModelsOfPiecesAndRanksAreTheirOwn) {
+  const TempFolder pieces;
+  write_bytes(pieces / "tokenizer.model",
+              read_bytes(kGolden + "sentencepiece-plain.tokenizer.model"));
+  EXPECT_EQ(stops_of(pieces.path()), (Ids{2, 4}));  // </s> by its id, <|im_end|> by its name
+  const TempFolder ranks;
+  copy_ranks(ranks);
+  copy_config(ranks);
+  const auto tokenizer = load_tokenizer(ranks.path());
+  ASSERT_TRUE(tokenizer.ok());
+  for (const char* name : {"[EOS]", "<|im_end|>", "[EOT]"}) {
+    const auto id = tokenizer->find(name);
+    if (!id) continue;
+    EXPECT_TRUE(std::ranges::count(stops_of(ranks.path()), *id) == 1) << name;
+  }
 }
 
 }  // namespace

@@ -10,16 +10,19 @@
 namespace moeflux {
 namespace {
 
+void warn(const OpenModelOptions& options, std::string line) {
+  // A key is any text that a file can spell.
+  std::ranges::replace_if(
+      line, [](char c) { return static_cast<unsigned char>(c) < ' '; }, '?');
+  options.on_warning(line);
+}
+
 Status warn_of_unknown_keys(const std::string& directory, const OpenModelOptions& options) {
   if (!options.on_warning) return {};
   MF_ASSIGN_OR_RETURN(const ModelSpec spec, read_model_spec(directory));
   const std::string warning = unknown_keys_warning(spec);
   if (warning.empty()) return {};
-  std::string line = formatted("{}: {}", directory, warning);
-  // A key is any text that JSON can spell.
-  std::ranges::replace_if(
-      line, [](char c) { return static_cast<unsigned char>(c) < ' '; }, '?');
-  options.on_warning(line);
+  warn(options, formatted("{}: {}", directory, warning));
   return {};
 }
 
@@ -58,6 +61,9 @@ Result<std::shared_ptr<const Constraint>> OpenModel::compile(const OutputConstra
 Result<std::shared_ptr<OpenModel>> open_model(const std::string& directory,
                                               const OpenModelOptions& options, ModelText text) {
   MF_RETURN_IF_ERROR(warn_of_unknown_keys(directory, options));
+  if (options.on_warning && text.tokenizer.ok() && !text.tokenizer->warning().empty()) {
+    warn(options, formatted("{}: {}", directory, text.tokenizer->warning()));
+  }
   auto open = std::make_shared<OpenModel>();
   open->directory = directory;
   open->text = std::move(text);

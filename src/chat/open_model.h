@@ -23,8 +23,8 @@ struct OpenModelOptions {
   EngineOptions engine;
   /// How long calls of new sessions wait for their turn; see Turn.
   int64_t turn_timeout_ms = 0;
-  /// Receives one line, before weights are read, if config.json has keys that nobody knows, and
-  /// what EngineOptions::on_warning says.
+  /// Receives one line, before weights are read, if config.json has keys that nobody knows, one if
+  /// the tokenizer had to be guessed, and what EngineOptions::on_warning says.
   std::function<void(const std::string& line)> on_warning = {};
   ConstraintLimits constraints = {};
 };

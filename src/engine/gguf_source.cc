@@ -39,6 +39,7 @@ class GgufSource : public ModelSource {
     if (keys.find(kWhole) != nullptr) {
       tokenizer.kind = TokenizerText::Kind::kJson;
       MF_ASSIGN_OR_RETURN(tokenizer.text, keys.text(kWhole));
+      tokenizer.gguf = model_;
       return tokenizer;
     }
     if (keys.find("tokenizer.ggml.tokens") == nullptr) {

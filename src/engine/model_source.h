@@ -25,8 +25,8 @@ struct TokenizerText {
   Kind kind = Kind::kJson;
   std::string text;
   std::string config;
-  std::string name;  // of the file that `text` is from, for messages
-  std::shared_ptr<const gguf::Container> gguf;
+  std::string name;                             // of the file that `text` is from, for messages
+  std::shared_ptr<const gguf::Container> gguf;  // where it lies in one
 };
 
 /// Jinja texts that turn messages into a prompt.

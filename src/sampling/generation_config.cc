@@ -64,6 +64,8 @@ Result<std::vector<TokenId>> eos_token_ids_from(const Json& config) {
   const Json* value = field(config, "eos_token_id");
   if (value == nullptr) return ids;
   const auto add = [&](const Json& item) -> Status {
+    MF_ASSIGN_OR_RETURN(const int64_t number, json_int(item, "eos_token_id"));
+    if (number == -1 || number == int64_t{UINT32_MAX}) return {};  // how people write that none is
     MF_ASSIGN_OR_RETURN(const int32_t id, read_int32(item, "eos_token_id"));
     if (id < 0) {
       return make_error(ErrorCode::kInvalidArgument, "eos_token_id is {}, expected 0 or more", id);

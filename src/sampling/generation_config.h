@@ -17,7 +17,7 @@ namespace moeflux {
 Result<SamplerOptions> sampler_options_from(const Json& config);
 
 /// "eos_token_id", an integer or a list of them, in its order without repeats; empty when absent.
-/// Also reads config.json, which has the same field.
+/// -1, also as an unsigned number, is absent. Also reads config.json, which has the same field.
 Result<std::vector<TokenId>> eos_token_ids_from(const Json& config);
 
 }  // namespace moeflux

@@ -56,8 +56,15 @@ TEST(GenerationConfig, EosIsOneIdOrAList) {
             (std::vector<TokenId>{7, 3}));
   EXPECT_TRUE(eos_token_ids_from(parse("{}"))->empty());
   EXPECT_TRUE(eos_token_ids_from(parse(R"({"eos_token_id": null})"))->empty());
-  EXPECT_FALSE(eos_token_ids_from(parse(R"({"eos_token_id": [-1]})")).ok());
+  EXPECT_FALSE(eos_token_ids_from(parse(R"({"eos_token_id": [-2]})")).ok());
   EXPECT_FALSE(eos_token_ids_from(parse(R"({"eos_token_id": "</s>"})")).ok());
+}
+
+TEST(GenerationConfig, AnEosOfMinusOneIsNone) {
+  EXPECT_TRUE(eos_token_ids_from(parse(R"({"eos_token_id": -1})"))->empty());
+  EXPECT_TRUE(eos_token_ids_from(parse(R"({"eos_token_id": 4294967295})"))->empty());
+  EXPECT_EQ(*eos_token_ids_from(parse(R"({"eos_token_id": [-1, 7, 4294967295]})")),
+            (std::vector<TokenId>{7}));
 }
 
 }  // namespace

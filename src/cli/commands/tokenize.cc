@@ -32,6 +32,9 @@ Status run(Options options, bool text_given) {
   }
   MF_ASSIGN_OR_RETURN(const std::string directory, model_directory(options.model));
   MF_ASSIGN_OR_RETURN(const Tokenizer tokenizer, load_tokenizer(directory));
+  if (!tokenizer.warning().empty()) {
+    print_warning(formatted("{}: {}", directory, tokenizer.warning()));
+  }
   MF_ASSIGN_OR_RETURN(const std::vector<TokenId> tokens,
                       tokenizer.encode(options.text, {.match_added_tokens = !options.no_special}));
   std::string out;
