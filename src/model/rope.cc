@@ -5,12 +5,13 @@
 #include <numbers>
 
 #include "base/format.h"
+#include "base/portable_math.h"
 
 namespace moeflux {
 namespace {
 
 double mscale(double factor, double weight) {
-  return factor <= 1.0 ? 1.0 : 0.1 * weight * std::log(factor) + 1.0;
+  return factor <= 1.0 ? 1.0 : 0.1 * weight * portable_log(factor) + 1.0;
 }
 
 void read_yarn(Config& r, double theta, RopeSpec& spec) {
@@ -99,14 +100,14 @@ std::vector<float> proportional_frequencies(double theta, int64_t dim, double fr
 
 float QueryScale::at(int64_t position) const {
   const auto periods = static_cast<double>((position + offset) / period);
-  return static_cast<float>(1.0 + beta * std::log1p(periods));
+  return static_cast<float>(1.0 + beta * portable_log1p(periods));
 }
 
 std::vector<float> default_frequencies(double theta, int64_t dim) {
   std::vector<float> frequencies(static_cast<size_t>(dim / 2));
   for (size_t i = 0; i < frequencies.size(); ++i) {
     const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(dim);
-    frequencies[i] = static_cast<float>(1.0 / std::pow(theta, exponent));
+    frequencies[i] = static_cast<float>(1.0 / portable_pow(theta, exponent));
   }
   return frequencies;
 }
@@ -115,8 +116,8 @@ std::vector<float> yarn_frequencies(const YarnSpec& yarn) {
   const auto dim = static_cast<double>(yarn.dim);
   // The dimension whose wavelength fits `rotations` times into the original context.
   const auto dimension_of = [&](double rotations) {
-    return dim * std::log(yarn.original_max_position / (rotations * 2.0 * std::numbers::pi)) /
-           (2.0 * std::log(yarn.theta));
+    return dim * portable_log(yarn.original_max_position / (rotations * 2.0 * std::numbers::pi)) /
+           (2.0 * portable_log(yarn.theta));
   };
   double low = dimension_of(yarn.beta_fast);
   double high = dimension_of(yarn.beta_slow);
@@ -131,7 +132,7 @@ std::vector<float> yarn_frequencies(const YarnSpec& yarn) {
   for (size_t i = 0; i < frequencies.size(); ++i) {
     const auto position = static_cast<double>(i);
     const double ramp = std::clamp((position - low) / (high - low), 0.0, 1.0);
-    const double original = 1.0 / std::pow(yarn.theta, 2.0 * position / dim);
+    const double original = 1.0 / portable_pow(yarn.theta, 2.0 * position / dim);
     frequencies[i] = static_cast<float>(original * (1.0 - ramp) + original / yarn.factor * ramp);
   }
   return frequencies;
@@ -141,7 +142,7 @@ std::vector<float> llama3_frequencies(double theta, int64_t dim, const Llama3Spe
   std::vector<float> frequencies = default_frequencies(theta, dim);
   for (size_t i = 0; i < frequencies.size(); ++i) {
     const double own =
-        1.0 / std::pow(theta, 2.0 * static_cast<double>(i) / static_cast<double>(dim));
+        1.0 / portable_pow(theta, 2.0 * static_cast<double>(i) / static_cast<double>(dim));
     const double turns = scaling.original_max_position * own / (2.0 * std::numbers::pi);
     if (turns > scaling.high_freq) continue;
     const double share = turns < scaling.low_freq

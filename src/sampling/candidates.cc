@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "sampling/portable_math.h"
+#include "base/portable_math.h"
 
 namespace moeflux {
 

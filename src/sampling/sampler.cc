@@ -6,10 +6,10 @@
 #include <limits>
 
 #include "base/format.h"
+#include "base/portable_math.h"
 #include "sampling/dry.h"
 #include "sampling/mirostat.h"
 #include "sampling/philox.h"
-#include "sampling/portable_math.h"
 #include "sampling/truncation.h"
 
 namespace moeflux {

@@ -1,9 +1,9 @@
 #include "sampling/token_logprobs.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/check.h"
+#include "base/portable_math.h"
 
 namespace moeflux {
 
@@ -11,8 +11,8 @@ TokenLogprobs token_logprobs(std::span<const float> logits, TokenId token, int32
   MF_CHECK(token >= 0 && static_cast<size_t>(token) < logits.size());
   const double highest = *std::ranges::max_element(logits);
   double total = 0.0;
-  for (const float logit : logits) total += std::exp(logit - highest);
-  const double log_total = std::log(total);
+  for (const float logit : logits) total += portable_exp(logit - highest);
+  const double log_total = portable_log(total);
   // In this order: beside a large logit the logarithm would be lost.
   const auto logprob = [&](float logit) {
     return static_cast<float>((logit - highest) - log_total);

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "sampling/portable_math.h"
+#include "base/portable_math.h"
 
 namespace moeflux {
 namespace {

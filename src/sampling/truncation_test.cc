@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "sampling/mirostat.h"
-#include "sampling/portable_math.h"
 
 namespace moeflux {
 namespace {
@@ -29,19 +28,6 @@ Ids ids(const Candidates& candidates) {
   Ids ids;
   for (const TokenLogit& c : candidates.list) ids.push_back(c.id);
   return ids;
-}
-
-TEST(PortableMath, AgreesWithTheLibrarys) {
-  for (double x = -699.0; x < 700.0; x += 0.37) {
-    EXPECT_NEAR(portable_exp(x) / std::exp(x), 1.0, 1e-15) << x;
-  }
-  for (double x = 1e-300; x < 1e300; x *= 1.37) {
-    EXPECT_NEAR(portable_log(x), std::log(x), 4e-16 * std::abs(std::log(x))) << x;
-  }
-  for (double x = 0.9; x < 1.1; x += 0.00037) EXPECT_NEAR(portable_log(x), std::log(x), 1e-16) << x;
-  EXPECT_EQ(portable_log(1.0), 0.0);
-  EXPECT_EQ(portable_exp(0.0), 1.0);
-  EXPECT_EQ(portable_exp(-kInfinity), 0.0);
 }
 
 TEST(Typical, MayLeaveTheLikeliestOut) {

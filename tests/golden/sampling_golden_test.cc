@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "base/portable_math.h"
 #include "sampling/dry.h"
-#include "sampling/portable_math.h"
 #include "sampling/sampler.h"
 #include "tests/support/golden_file.h"
 

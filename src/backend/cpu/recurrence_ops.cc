@@ -4,11 +4,12 @@
 
 #include "backend/cpu/cpu_encoder.h"
 #include "backend/cpu/kernel_args.h"
+#include "base/portable_math.h"
 
 namespace moeflux::cpu {
 namespace {
 
-double softplus(double x) { return x > 20.0 ? x : std::log1p(std::exp(x)); }
+double softplus(double x) { return x > 20.0 ? x : portable_log1p(portable_exp(x)); }
 
 bool is_token_each(std::span<const StateRows> sequences) {
   return std::ranges::all_of(sequences, [](const StateRows& s) { return s.rows == 1; });
@@ -31,15 +32,15 @@ struct DeltaInputs {
 
   void find_gates(int64_t head, int64_t begin, int64_t end) const {
     const int64_t n = qkv.rows;
-    const double rate = std::exp(static_cast<double>(log_rates[head]));
+    const double rate = portable_exp(static_cast<double>(log_rates[head]));
     for (int64_t t = begin; t < end; ++t) {
-      beta[head * n + t] = static_cast<float>(1.0 / (1.0 + std::exp(-double{b.row(t)[head]})));
+      beta[head * n + t] = static_cast<float>(1.0 / (1.0 + portable_exp(-double{b.row(t)[head]})));
       if (o.row_decay) continue;
       const double input = static_cast<double>(a.row(t)[head]) + biases[head];
       const double log_decay = o.decay_bound != 0.0f
-                                   ? o.decay_bound / (1.0 + std::exp(-rate * input))
+                                   ? o.decay_bound / (1.0 + portable_exp(-rate * input))
                                    : -rate * softplus(input);
-      decay[head * n + t] = static_cast<float>(std::exp(log_decay));
+      decay[head * n + t] = static_cast<float>(portable_exp(log_decay));
     }
   }
 
@@ -57,7 +58,7 @@ struct DeltaInputs {
   /// What lies behind these where rows decay by themselves.
   void find_row_decays(const KernelTable& kernels, int64_t head, int64_t begin, int64_t end,
                        float* to) const {
-    const auto rate = static_cast<float>(std::exp(static_cast<double>(log_rates[head])));
+    const auto rate = static_cast<float>(portable_exp(static_cast<double>(log_rates[head])));
     for (int64_t t = begin; t < end; ++t, to += row_size()) {
       kernels.row_decays({.a = a.row(t) + head * o.key_dim,
                           .bias = biases + head * o.key_dim,
@@ -216,12 +217,12 @@ void CpuEncoder::selective_scan(Tensor out, Tensor xbc, Tensor dt, const ScanWei
   float* decay = strips + slot_count() * strip_size;  // [heads, n]
   float* step = decay + o.heads * n;                  // [heads, n]
   const auto find_steps = [&](int64_t head, int64_t begin, int64_t end) {
-    const double rate = std::exp(static_cast<double>(host_ptr<float>(weights.a_log)[head]));
+    const double rate = portable_exp(static_cast<double>(host_ptr<float>(weights.a_log)[head]));
     const double bias = host_ptr<float>(weights.dt_bias)[head];
     for (int64_t t = begin; t < end; ++t) {
       const double own = softplus(static_cast<double>(steps.row(t)[head]) + bias);
       step[head * n + t] = static_cast<float>(own);
-      decay[head * n + t] = static_cast<float>(std::exp(-rate * own));
+      decay[head * n + t] = static_cast<float>(portable_exp(-rate * own));
     }
   };
   const auto run = [&](size_t sequence, int64_t head, int64_t begin, int64_t end, float* strip) {

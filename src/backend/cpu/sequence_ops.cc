@@ -1,9 +1,9 @@
 // Ops along the sequence: rotary embedding and convolution.
 #include <algorithm>
-#include <cmath>
 
 #include "backend/cpu/cpu_encoder.h"
 #include "backend/cpu/kernel_args.h"
+#include "base/portable_math.h"
 
 namespace moeflux::cpu {
 void CpuEncoder::rope(Tensor x, Tensor positions, Tensor inverse_frequencies,
@@ -25,8 +25,9 @@ void CpuEncoder::rope(Tensor x, Tensor positions, Tensor inverse_frequencies,
     const int64_t at = position[t] / options.unit * options.unit;
     for (int64_t i = 0; i < half; ++i) {
       const float angle = static_cast<float>(at) * frequencies[i];
-      cosines[i] = std::cos(angle) * options.attention_factor;
-      sines[i] = std::sin(angle) * options.attention_factor;
+      const SineAndCosine of = portable_sin_cos(angle);
+      cosines[i] = static_cast<float>(of.cosine) * options.attention_factor;
+      sines[i] = static_cast<float>(of.sine) * options.attention_factor;
     }
     kernels_.rope({.x = rows.row(t * heads),
                    .head_stride = x.strides[1],

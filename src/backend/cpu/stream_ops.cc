@@ -5,11 +5,12 @@
 
 #include "backend/cpu/cpu_encoder.h"
 #include "backend/cpu/kernel_args.h"
+#include "base/portable_math.h"
 
 namespace moeflux::cpu {
 namespace {
 
-double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
+double sigmoid(double x) { return 1.0 / (1.0 + portable_exp(-x)); }
 
 /// The gates of one token.
 struct TokenGates {
@@ -36,7 +37,7 @@ struct TokenGates {
       double sum = 0.0;
       for (int64_t j = 0; j < streams; ++j) {
         double& value = row[static_cast<size_t>(j)];
-        value = std::exp(value - most);
+        value = portable_exp(value - most);
         sum += value;
       }
       for (int64_t j = 0; j < streams; ++j) {

@@ -1,8 +1,8 @@
 #include "model/mixers/gated_delta.h"
 
-#include <cmath>
 #include <string>
 
+#include "base/portable_math.h"
 #include "model/model.h"
 #include "model/weight_store.h"
 
@@ -25,7 +25,7 @@ struct GatedDeltaWeights {
   Tensor norm;
 };
 
-float log_of_negated(float rate) { return std::log(-rate); }
+float log_of_negated(float rate) { return static_cast<float>(portable_log(-rate)); }
 
 GatedDeltaWeights take_weights(WeightStore& weights, const GatedDeltaSpec& s,
                                const MixerPlace& place) {

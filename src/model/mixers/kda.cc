@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "base/portable_math.h"
 #include "model/model.h"
 #include "model/weight_store.h"
 
@@ -32,7 +33,7 @@ struct KdaWeights {
   Tensor norm;
 };
 
-float log_of_size(float rate) { return std::log(std::abs(rate)); }
+float log_of_size(float rate) { return static_cast<float>(portable_log(std::abs(rate))); }
 
 KdaWeights take_weights(WeightStore& weights, const KdaSpec& s, const MixerPlace& place) {
   const std::string p = place.layer + "self_attn.";

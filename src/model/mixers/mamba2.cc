@@ -1,8 +1,8 @@
 #include "model/mixers/mamba2.h"
 
-#include <cmath>
 #include <string>
 
+#include "base/portable_math.h"
 #include "model/model.h"
 #include "model/weight_store.h"
 
@@ -22,7 +22,7 @@ struct Mamba2Weights {
   Tensor norm;
 };
 
-float log_of_negated(float rate) { return std::log(-rate); }
+float log_of_negated(float rate) { return static_cast<float>(portable_log(-rate)); }
 
 Mamba2Weights take_weights(WeightStore& weights, const Mamba2Spec& s, const MixerPlace& place) {
   const std::string p = place.layer + "mamba.";
