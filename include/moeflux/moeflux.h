@@ -107,7 +107,7 @@ typedef struct mf_model_options {
   size_t struct_size;
   const char* device;     // "auto" (null), "cpu", "cuda:0" or another number, "metal", "reference",
                           // "emulator"
-  const char* cpu_isa;    // null: the best; or "generic", "avx2", "avx512", "neon", ...
+  const char* cpu_isa;    // null: the best; "portable": every CPU's bits; or "avx2", "neon", ...
   const char* precision;  // of the CPU: "f32", "int8", "q16", or "auto" (null): the faster of two
   const char* expert_io;  // null or "auto"; "uring", "direct", "pread"
   int64_t context_length;       // tokens of a sequence; 0: what memory allows

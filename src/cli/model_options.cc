@@ -108,8 +108,9 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
           "reference, or emulator (GPU kernels on the CPU, slow)")
       ->capture_default_str();
   command.add_option("--cpu-isa", options.isa,
-                     "Force the kernels of an instruction set: generic, avx2, avx-vnni, avx512, "
-                     "avx512-vnni, avx512-amx, neon, neon-dotprod, neon-i8mm");
+                     "portable: the same bits on every CPU, a little slower; or the kernels of an "
+                     "instruction set: generic, avx2, avx-vnni, avx512, avx512-vnni, avx512-amx, "
+                     "neon, neon-dotprod, neon-i8mm (default: the best)");
   command
       .add_option("--precision", options.precision,
                   "Activations against 4-bit and 8-bit weights on the CPU: f32, int8 (faster, less "

@@ -21,7 +21,7 @@ struct DeviceOptions {
   std::string name = "cpu";
   int threads = 0;                 // of the CPU; 0: one per usable core
   bool pin_threads = false;        // each thread of the CPU on a core of its own
-  std::string isa;                 // forces the CPU kernels' instruction set
+  std::string isa;                 // forces the CPU kernels' instruction set, or "portable"
   std::string precision = "auto";  // of the CPU's activations: f32, int8, q16
 };
 

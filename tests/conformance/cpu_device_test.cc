@@ -42,6 +42,30 @@ TEST(CpuDevice, PrecisionIsInt8WhereThatIsFasterUnlessForced) {
             ErrorCode::kInvalidArgument);
 }
 
+TEST(CpuDevice, PortableSetsShareTheirBitsAndTheirPrecision) {
+  const std::vector<const cpu::KernelSet*> sets = cpu::portable_kernels();
+  EXPECT_STREQ(sets.back()->name, "portable-generic");
+  const auto best = cpu::choose_kernels("portable");
+  ASSERT_TRUE(best.ok());
+  EXPECT_EQ(*best, sets.front());
+  for (const cpu::KernelSet* kernels : sets) {
+    const CpuOptions options{.threads = 1, .isa = kernels->name, .precision = Precision::kAuto};
+    const auto device = make_cpu_device(options);
+    ASSERT_TRUE(device.ok());
+    EXPECT_EQ((*device)->bits_key(), "cpu portable int8");
+    EXPECT_EQ((*device)->description(), formatted("cpu ({} int8, 1 thread)", kernels->name));
+  }
+  // No machine has both.
+  const auto avx2 = cpu::choose_kernels("portable-avx2");
+  const auto neon = cpu::choose_kernels("portable-neon-i8mm");
+  ASSERT_TRUE(!avx2.ok() || !neon.ok());
+  const Error& lacking = avx2.ok() ? neon.error() : avx2.error();
+  EXPECT_EQ(lacking.code(), ErrorCode::kUnsupported);
+  EXPECT_NE(lacking.message().find("portable, portable-"), std::string::npos) << lacking.message();
+  EXPECT_EQ(cpu::choose_kernels("portable-avx9").error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(cpu::choose_kernels("portables").error().code(), ErrorCode::kInvalidArgument);
+}
+
 TEST(CpuDevice, RefusesUnknownInstructionSetsAndThreadCounts) {
   auto device = make_cpu_device({.threads = 1, .isa = "avx9"});
   ASSERT_FALSE(device.ok());

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "backend/cpu/cpu_device.h"
+#include "backend/cpu/isa_choice.h"
 #include "backend/cuda/cuda_device.h"
 #include "backend/gpu/gpu_device.h"
 #include "backend/metal/metal_device.h"
@@ -18,6 +19,18 @@
 
 namespace moeflux::conformance {
 namespace {
+
+/// The portable kernels and those with the same bits, as one family: they must agree.
+void add_portable(std::vector<NamedDevice>& list) {
+  const std::vector<const cpu::KernelSet*> kernels = cpu::portable_kernels();
+  for (const int threads : {1, 2, 3}) {
+    const cpu::KernelSet* const set = threads == 2 ? kernels.front() : kernels.back();
+    auto device =
+        make_cpu_device({.threads = threads, .isa = set->name, .precision = Precision::kF32});
+    EXPECT_TRUE(device.ok());
+    list.push_back({formatted("{}/{}", set->name, threads), "portable", std::move(device).value()});
+  }
+}
 
 NamedDevice on_platform(const std::string& family, int run, bool is_slow,
                         std::unique_ptr<gpu::Platform> platform) {
@@ -84,6 +97,7 @@ const Devices& opened_devices() {
         list.push_back({formatted("{}/{}", isa, threads), isa, std::move(device).value()});
       }
     }
+    add_portable(list);
     add_emulators(list);
     add_cuda(list);
     if (auto device = make_metal_device(); device.ok()) {

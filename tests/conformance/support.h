@@ -28,6 +28,7 @@ struct NamedDevice {
 };
 /// All devices that tests compare with the reference:
 /// - the CPU at every instruction set this machine has, with 1, 2 and 3 threads;
+/// - the CPU's portable bits, by the portable kernels and by the best ones that have the same;
 /// - GPU kernels on the emulator, whose threads run in two different orders, once behind Metal's
 ///   command buffers;
 /// - emulators with matrix units, one of which is a small GPU (tests/support/small_gpu.h);

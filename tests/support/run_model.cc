@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <sstream>
+#include <string_view>
 
 #include "backend/cpu/cpu_device.h"
 #include "backend/cuda/cuda_device.h"
@@ -77,7 +78,11 @@ std::unique_ptr<Device> make_test_device(const RunOptions& options) {
     EXPECT_TRUE(gpu.ok()) << (gpu.ok() ? "" : gpu.error().to_string());
     return gpu.ok() ? std::move(gpu).value() : nullptr;
   }
-  auto device = make_cpu_device({.threads = options.threads, .precision = options.precision});
+  constexpr std::string_view kKernelsOf = "cpu ";
+  const bool is_plain = !options.device.starts_with(kKernelsOf);
+  auto device = make_cpu_device({.threads = options.threads,
+                                 .isa = is_plain ? "" : options.device.substr(kKernelsOf.size()),
+                                 .precision = options.precision});
   EXPECT_TRUE(device.ok());
   return device.ok() ? std::move(device).value() : nullptr;
 }

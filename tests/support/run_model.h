@@ -15,7 +15,8 @@
 namespace moeflux::testing {
 
 struct RunOptions {
-  std::string device = "cpu";             // or "reference", "tiling reference", "emulator",
+  std::string device = "cpu";             // or "cpu portable", "cpu avx2", ...: of kernels,
+                                          // "reference", "tiling reference", "emulator",
                                           // "emulator with matrix units",
                                           // "emulator of a small GPU", "emulator behind metal",
                                           // "cuda:0", "cuda:0 as a small GPU", "metal"

@@ -22,7 +22,7 @@ class CpuDevice : public Device {
         threads_(threads),
         placement_(placement),
         look_(look),
-        bits_key_(formatted("cpu {} {}", kernels.name, precision_name(precision))),
+        bits_key_(formatted("cpu {} {}", kernels.bits, precision_name(precision))),
         description_(formatted("cpu ({} {}, {} thread{})", kernels.name, precision_name(precision),
                                threads, threads == 1 ? "" : "s")) {}
 

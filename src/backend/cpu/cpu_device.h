@@ -24,7 +24,9 @@ std::string_view precision_name(Precision precision);
 struct CpuOptions {
   int threads = 0;           // 0: every core this process may use
   bool pin_threads = false;  // to one core each
-  std::string isa;  // "": the best this machine has; or a name of isa_choice.cc: "avx512-vnni"
+  /// "": the best this machine has; or a name of isa_choice.cc: "avx512-vnni". "portable": the best
+  /// one with the bits that every machine has.
+  std::string isa;
   Precision precision = Precision::kF32;
   /// Another device, layer by layer: threads look longer for work before they sleep.
   bool helps = false;
@@ -34,9 +36,9 @@ struct CpuOptions {
 /// instruction set.
 Result<Precision> chosen_precision(const CpuOptions& options);
 
-/// Output bits depend on the instruction set (those of int8 and q16 products do not), never on the
-/// number of threads. Fails with kUnsupported when the machine lacks the instruction set or cannot
-/// pin threads, kInvalidArgument on a bad option.
+/// Output bits depend on the instruction set (those of int8 and q16 products do not, nor anything
+/// of "portable"), never on the number of threads. Fails with kUnsupported when the machine lacks
+/// the instruction set or cannot pin threads, kInvalidArgument on a bad option.
 Result<std::unique_ptr<Device>> make_cpu_device(const CpuOptions& options);
 
 }  // namespace moeflux

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "backend/cpu/kernels/portable_tables.h"
 #include "base/format.h"
 #if defined(MOEFLUX_CPU_X86)
 #include <cpuid.h>
@@ -19,50 +20,86 @@ namespace moeflux::cpu {
 namespace {
 
 constexpr KernelSet kGeneric = {"generic",
+                                "generic",
                                 &kGenericKernels,
                                 &kGenericSelect,
                                 &kGenericF32Tiles,
                                 &kGenericInt8Tiles,
                                 &kGenericQ16Tiles,
                                 /*int8_is_fast=*/false};
+
+/// The portable bits with the integer products of `products`.
+constexpr KernelSet portable_beside(const char* name, const KernelSet& lanes,
+                                    const KernelSet& products) {
+  return {name,
+          "portable",
+          lanes.ops,
+          lanes.select,
+          lanes.f32_tiles,
+          products.int8_tiles,
+          products.q16_tiles,
+          /*int8_is_fast=*/true};  // everywhere: what "auto" means is part of the bits
+}
+
+constexpr KernelSet kEightLanes = {"portable-generic",   "portable",         &kPortableKernels,
+                                   &kPortableSelect,     &kPortableF32Tiles, &kGenericInt8Tiles,
+                                   &kGenericQ16Tiles,
+                                   /*int8_is_fast=*/true};
 #if defined(MOEFLUX_CPU_X86)
 constexpr KernelSet kAvx2 = {"avx2",
+                             "avx2",
                              &kAvx2Kernels,
                              &kAvx2Select,
                              &kAvx2F32Tiles,
                              &kAvx2Int8Tiles,
                              &kAvx2Q16Tiles,
                              /*int8_is_fast=*/true};
-constexpr KernelSet kAvxVnni = {"avx-vnni",           &kAvx2Kernels,      &kAvx2Select,
-                                &kAvx2F32Tiles,       &kAvxVnniInt8Tiles, &kAvxVnniQ16Tiles,
+constexpr KernelSet kAvxVnni = {"avx-vnni",           "avx-vnni",     &kAvx2Kernels,
+                                &kAvx2Select,         &kAvx2F32Tiles, &kAvxVnniInt8Tiles,
+                                &kAvxVnniQ16Tiles,
                                 /*int8_is_fast=*/true};
 constexpr KernelSet kAvx512 = {"avx512",
+                               "avx512",
                                &kAvx512Kernels,
                                &kAvx512Select,
                                &kAvx512F32Tiles,
                                &kAvx2Int8Tiles,
                                &kAvx2Q16Tiles,
                                /*int8_is_fast=*/true};
-constexpr KernelSet kAvx512Vnni = {
-    "avx512-vnni",         &kAvx512Kernels,      &kAvx512Select,       &kAvx512F32Tiles,
-    &kAvx512VnniInt8Tiles, &kAvx512VnniQ16Tiles, /*int8_is_fast=*/true};
-constexpr KernelSet kAvx512Amx = {"avx512-amx",         &kAvx512Kernels,      &kAvx512Select,
-                                  &kAvx512F32Tiles,     &kAvx512AmxInt8Tiles, &kAvx512VnniQ16Tiles,
+constexpr KernelSet kAvx512Vnni = {"avx512-vnni",        "avx512-vnni",    &kAvx512Kernels,
+                                   &kAvx512Select,       &kAvx512F32Tiles, &kAvx512VnniInt8Tiles,
+                                   &kAvx512VnniQ16Tiles,
+                                   /*int8_is_fast=*/true};
+constexpr KernelSet kAvx512Amx = {"avx512-amx",         "avx512-amx",     &kAvx512Kernels,
+                                  &kAvx512Select,       &kAvx512F32Tiles, &kAvx512AmxInt8Tiles,
+                                  &kAvx512VnniQ16Tiles,
                                   /*int8_is_fast=*/true};
+constexpr KernelSet kPortableAvx2 = portable_beside("portable-avx2", kAvx2, kAvx2);
+constexpr KernelSet kPortableAvxVnni = portable_beside("portable-avx-vnni", kAvx2, kAvxVnni);
+constexpr KernelSet kPortableAvx512Vnni =
+    portable_beside("portable-avx512-vnni", kAvx2, kAvx512Vnni);
+constexpr KernelSet kPortableAvx512Amx = portable_beside("portable-avx512-amx", kAvx2, kAvx512Amx);
 #elif defined(MOEFLUX_CPU_ARM64)
 constexpr KernelSet kNeon = {"neon",
+                             "neon",
                              &kNeonKernels,
                              &kNeonSelect,
                              &kNeonF32Tiles,
                              &kGenericInt8Tiles,
                              &kGenericQ16Tiles,
                              /*int8_is_fast=*/false};
-constexpr KernelSet kNeonDotprod = {
-    "neon-dotprod",         &kNeonKernels,         &kNeonSelect,         &kNeonF32Tiles,
-    &kNeonDotprodInt8Tiles, &kNeonDotprodQ16Tiles, /*int8_is_fast=*/true};
-constexpr KernelSet kNeonI8mm = {"neon-i8mm",          &kNeonKernels,       &kNeonSelect,
-                                 &kNeonF32Tiles,       &kNeonI8mmInt8Tiles, &kNeonDotprodQ16Tiles,
+constexpr KernelSet kNeonDotprod = {"neon-dotprod",        "neon-dotprod", &kNeonKernels,
+                                    &kNeonSelect,          &kNeonF32Tiles, &kNeonDotprodInt8Tiles,
+                                    &kNeonDotprodQ16Tiles,
+                                    /*int8_is_fast=*/true};
+constexpr KernelSet kNeonI8mm = {"neon-i8mm",           "neon-i8mm",    &kNeonKernels,
+                                 &kNeonSelect,          &kNeonF32Tiles, &kNeonI8mmInt8Tiles,
+                                 &kNeonDotprodQ16Tiles,
                                  /*int8_is_fast=*/true};
+constexpr KernelSet kPortableNeonDotprod =
+    portable_beside("portable-neon-dotprod", kEightLanes, kNeonDotprod);
+constexpr KernelSet kPortableNeonI8mm =
+    portable_beside("portable-neon-i8mm", kEightLanes, kNeonI8mm);
 
 bool has_dotprod() {
 #if defined(__linux__)
@@ -131,10 +168,15 @@ bool may_use_amx() {
 }
 #endif
 
-}  // namespace
+/// A set and its portable twin, null where another set has the same one.
+struct Candidate {
+  const KernelSet* set;
+  const KernelSet* portable;
+};
 
-std::vector<const KernelSet*> supported_kernels() {
-  std::vector<const KernelSet*> kernels;
+/// What this machine runs, best first.
+std::vector<Candidate> candidates() {
+  std::vector<Candidate> kernels;
 #if defined(MOEFLUX_CPU_X86)
   // The builtin also asks whether the operating system saves the wide registers.
   __builtin_cpu_init();
@@ -143,37 +185,59 @@ std::vector<const KernelSet*> supported_kernels() {
                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
                       __builtin_cpu_supports("avx512dq");
   const bool vnni = avx512 && __builtin_cpu_supports("avx512vnni");
-  if (vnni && may_use_amx()) kernels.push_back(&kAvx512Amx);
-  if (vnni) kernels.push_back(&kAvx512Vnni);
-  if (avx512) kernels.push_back(&kAvx512);
-  if (avx2 && has_avx_vnni()) kernels.push_back(&kAvxVnni);
-  if (avx2) kernels.push_back(&kAvx2);
+  if (vnni && may_use_amx()) kernels.push_back({&kAvx512Amx, &kPortableAvx512Amx});
+  if (vnni) kernels.push_back({&kAvx512Vnni, &kPortableAvx512Vnni});
+  if (avx512) kernels.push_back({&kAvx512, nullptr});  // the twin would be AVX2's
+  if (avx2 && has_avx_vnni()) kernels.push_back({&kAvxVnni, &kPortableAvxVnni});
+  if (avx2) kernels.push_back({&kAvx2, &kPortableAvx2});
 #elif defined(MOEFLUX_CPU_ARM64)
-  if (has_dotprod() && has_i8mm()) kernels.push_back(&kNeonI8mm);
-  if (has_dotprod()) kernels.push_back(&kNeonDotprod);
-  kernels.push_back(&kNeon);
+  if (has_dotprod() && has_i8mm()) kernels.push_back({&kNeonI8mm, &kPortableNeonI8mm});
+  if (has_dotprod()) kernels.push_back({&kNeonDotprod, &kPortableNeonDotprod});
+  kernels.push_back({&kNeon, nullptr});  // the twin would be the generic one's
 #endif
-  kernels.push_back(&kGeneric);
+  kernels.push_back({&kGeneric, &kEightLanes});
+  return kernels;
+}
+
+}  // namespace
+
+std::vector<const KernelSet*> supported_kernels() {
+  std::vector<const KernelSet*> kernels;
+  for (const Candidate& candidate : candidates()) kernels.push_back(candidate.set);
+  return kernels;
+}
+
+std::vector<const KernelSet*> portable_kernels() {
+  std::vector<const KernelSet*> kernels;
+  for (const Candidate& candidate : candidates()) {
+    if (candidate.portable != nullptr) kernels.push_back(candidate.portable);
+  }
   return kernels;
 }
 
 Result<const KernelSet*> choose_kernels(std::string_view isa) {
-  const std::vector<const KernelSet*> kernels = supported_kernels();
-  if (isa.empty()) return kernels.front();
-  std::string names;
+  const std::string_view portable = "portable";
+  const bool is_portable = isa.starts_with(portable);
+  const std::vector<const KernelSet*> kernels =
+      is_portable ? portable_kernels() : supported_kernels();
+  if (isa.empty() || isa == portable) return kernels.front();
+  std::string names(is_portable ? "portable" : "");
   for (const KernelSet* set : kernels) {
     if (isa == set->name) return set;
     names += (names.empty() ? "" : ", ") + std::string(set->name);
   }
+  std::string_view bare = isa;
+  if (isa.starts_with("portable-")) bare.remove_prefix(portable.size() + 1);
   for (const std::string_view known : {"avx2", "avx-vnni", "avx512", "avx512-vnni", "avx512-amx",
                                        "neon", "neon-dotprod", "neon-i8mm"}) {
-    if (isa == known) {
+    if (bare == known) {
       return make_error(ErrorCode::kUnsupported, "this machine lacks {} kernels; it has {}", isa,
                         names);
     }
   }
   return make_error(ErrorCode::kInvalidArgument,
-                    "unknown instruction set '{}'; this machine has {}", isa, names);
+                    "unknown instruction set '{}'; this machine has {}{}", isa, names,
+                    is_portable ? "" : ", portable");
 }
 
 }  // namespace moeflux::cpu

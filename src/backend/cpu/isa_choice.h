@@ -14,6 +14,7 @@ namespace moeflux::cpu {
 /// Everything one kind of machine runs.
 struct KernelSet {
   const char* name;
+  const char* bits;  // sets that share it give the same bits
   const KernelTable* ops;
   const SelectKernels* select;
   const TileKernels* f32_tiles;
@@ -25,8 +26,14 @@ struct KernelSet {
 /// The kernels this machine supports, best first; "generic" is always the last.
 std::vector<const KernelSet*> supported_kernels();
 
-/// The kernels called `isa`, or the best ones for "". Fails with kUnsupported when the machine (or
-/// the build) lacks them, and with kInvalidArgument when no such instruction set is known.
+/// The kernels whose bits are those of every machine, best first; "portable-generic", which needs
+/// no instructions of its own, is always the last. Their products of int8 and q16 are those of the
+/// instruction set, whose bits no set changes; all else sums in eight lanes, as AVX2 does.
+std::vector<const KernelSet*> portable_kernels();
+
+/// The kernels called `isa`, the best ones for "", or the best of the portable ones for "portable".
+/// Fails with kUnsupported when the machine (or the build) lacks them, and with kInvalidArgument
+/// when no such instruction set is known.
 Result<const KernelSet*> choose_kernels(std::string_view isa);
 
 }  // namespace moeflux::cpu

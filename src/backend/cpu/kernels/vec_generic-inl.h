@@ -8,7 +8,7 @@ constexpr int kRegisters = 16;
 
 MF_INLINE Vec vset(float x) { return Vec{x, x, x, x}; }
 MF_INLINE Vec vload(const float* p) {
-  Vec v;
+  Vec v{};
   __builtin_memcpy(&v, p, sizeof(v));
   return v;
 }
@@ -70,14 +70,14 @@ MF_INLINE float scalar_from_bits(uint32_t bits) {
 MF_INLINE Vec vload_bf16(const uint8_t* p) {
   uint16_t h[4];
   __builtin_memcpy(h, p, sizeof(h));
-  Vec v;
+  Vec v{};
   for (int i = 0; i < 4; ++i) v[i] = scalar_from_bits(static_cast<uint32_t>(h[i]) << 16);
   return v;
 }
 MF_INLINE Vec vload_f16(const uint8_t* p) {
   uint16_t h[4];
   __builtin_memcpy(h, p, sizeof(h));
-  Vec v;
+  Vec v{};
   for (int i = 0; i < 4; ++i) {
     const uint32_t sign = (h[i] & 0x8000u) << 16;
     const uint32_t magnitude = static_cast<uint32_t>(h[i] & 0x7fffu) << 13;
@@ -194,7 +194,7 @@ template <int kBits>
 MF_INLINE Vec vcodes(const uint8_t* words, int shift) {
   uint32_t word[kLanes];
   __builtin_memcpy(word, words, sizeof(word));
-  VecInt codes;
+  VecInt codes{};
   for (int i = 0; i < kLanes; ++i) {
     codes[i] = static_cast<int32_t>((word[i] >> shift) & ((1u << kBits) - 1));
   }
