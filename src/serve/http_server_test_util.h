@@ -72,6 +72,7 @@ class RawClient {
   RawClient& operator=(const RawClient&) = delete;
 
   bool connected() const { return connected_; }
+  int fd() const { return fd_; }
   void close() {
     if (fd_ >= 0) ::close(std::exchange(fd_, -1));
   }
