@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "tests/support/expect_error.h"
 
 namespace moeflux {
@@ -89,6 +91,65 @@ TEST(SessionSnapshot, RefusesOptionsThatCannotBe) {
   sampler.options.repeat_penalty = -1.0f;
   expect_error(unpack_extra(pack_extra({sampler, {}}), 3), ErrorCode::kInvalidArgument,
                {"repeat_penalty"});
+}
+
+TEST(SessionSnapshot, RefusesAConstraintOrProgressThatCannotBe) {
+  const SessionExtra good{
+      .sampler = some_sampler(),
+      .constraint = {.stated = {.kind = ConstraintKind::kLark, .text = "start: \"a\""},
+                     .begin = 3}};
+  const auto back = unpack_extra(pack_extra(good), 3);
+  ASSERT_TRUE(back.ok()) << back.error().to_string();
+  EXPECT_EQ(back->constraint.stated.kind, ConstraintKind::kLark);
+  EXPECT_EQ(back->constraint.begin, 3);
+  SessionExtra odd = good;
+  odd.constraint.stated.kind = static_cast<ConstraintKind>(200);
+  expect_error(unpack_extra(pack_extra(odd), 3), ErrorCode::kCorruption, {"kind 200"});
+  odd = good;
+  odd.constraint.begin = -1;
+  expect_error(unpack_extra(pack_extra(odd), 3), ErrorCode::kCorruption, {"token -1"});
+  odd = good;
+  odd.sampler.progress.mirostat_mu = HUGE_VAL;
+  expect_error(unpack_extra(pack_extra(odd), 3), ErrorCode::kInvalidArgument, {"mirostat's mu"});
+  odd = good;
+  odd.sampler.options.samplers = {static_cast<SamplerStep>(99)};
+  expect_error(unpack_extra(pack_extra(odd), 3), ErrorCode::kCorruption, {"sampler 99"});
+}
+
+// Each option has its own place: none is written from another, or over it.
+TEST(SessionSnapshot, NoOptionTakesAnothersPlace) {
+  SamplerState sampler = some_sampler();
+  SamplerOptions& o = sampler.options;
+  o.typical_p = 0.91f;
+  o.top_n_sigma = 1.5f;
+  o.xtc_probability = 0.25f;
+  o.xtc_threshold = 0.15f;
+  o.dynatemp_range = 0.3f;
+  o.dynatemp_exponent = 1.25f;
+  o.mirostat_tau = 4.5f;
+  o.mirostat_eta = 0.2f;
+  o.dry_multiplier = 0.8f;
+  o.dry_base = 1.75f;
+  o.dry_allowed_length = 4;
+  o.dry_penalty_last_n = 77;
+  o.mirostat = 0;
+  sampler.progress.mirostat_mu.reset();
+  const auto back = unpack_extra(pack_extra({sampler, {}}), 3);
+  ASSERT_TRUE(back.ok()) << back.error().to_string();
+  const SamplerOptions& got = back->sampler.options;
+  EXPECT_EQ(got.typical_p, 0.91f);
+  EXPECT_EQ(got.top_n_sigma, 1.5f);
+  EXPECT_EQ(got.xtc_probability, 0.25f);
+  EXPECT_EQ(got.xtc_threshold, 0.15f);
+  EXPECT_EQ(got.dynatemp_range, 0.3f);
+  EXPECT_EQ(got.dynatemp_exponent, 1.25f);
+  EXPECT_EQ(got.mirostat_tau, 4.5f);
+  EXPECT_EQ(got.mirostat_eta, 0.2f);
+  EXPECT_EQ(got.dry_multiplier, 0.8f);
+  EXPECT_EQ(got.dry_base, 1.75f);
+  EXPECT_EQ(got.dry_allowed_length, 4);
+  EXPECT_EQ(got.dry_penalty_last_n, 77);
+  EXPECT_FALSE(back->sampler.progress.mirostat_mu.has_value());
 }
 
 }  // namespace

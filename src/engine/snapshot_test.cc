@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "checkpoint/checksum.h"
 #include "tests/support/expect_error.h"
 
 namespace moeflux {
@@ -119,6 +120,38 @@ TEST(Snapshot, SizesThatOverflowAreRefused) {
   refused([](SnapshotHeader& h) { h.layers[2].tensors[0].window = int64_t{1} << 40; });
   refused([](SnapshotHeader& h) { h.layers[0].tensors[0].window = 4; });
   refused([](SnapshotHeader& h) { h.layers[0].tensors[1].dtype = DType::kF16; });
+}
+
+// What a hand that knows the checksum writes.
+TEST(Snapshot, AHeaderThatMakesNoSenseIsRefusedWhateverItsChecksum) {
+  const auto refused = [](size_t at, uint32_t value, const char* word) {
+    Bytes bytes = some_snapshot();
+    const auto put = [&](size_t begin, uint64_t number, size_t count) {
+      for (size_t i = 0; i < count; ++i) {
+        bytes[begin + i] = static_cast<std::byte>(number >> (8 * i));
+      }
+    };
+    put(at, value, 4);
+    const size_t checksum_at = kTokensBegin - 8;
+    put(checksum_at, checksum64(std::span(bytes).first(checksum_at)), 8);
+    expect_error(parse_snapshot(bytes), ErrorCode::kCorruption, {word});
+  };
+  constexpr auto record = [](size_t i) { return 72 + i * 48; };
+  refused(12, 0, "0 layers");
+  refused(12, kSnapshotLayersMax + 1, "layers");
+  refused(24, UINT32_MAX, "tokens");
+  refused(24, 4, "what its header means");  // one token fewer
+  refused(32, 2, "what its header means");
+  refused(32, UINT32_MAX, "extra bytes");
+  refused(40, 1, "it says 1");
+  refused(record(6), 0, "is of layer 0");  // behind layers 1 and 2
+  refused(record(6), 5, "is of layer 5");
+  refused(record(2) + 4, 2, "extent 2");
+  refused(record(2) + 8, 3, "type 3");
+  refused(record(2) + 12, 4, "rank 4");
+  refused(record(2) + 12, 1, "extent of 3, expected 0");
+  refused(record(2) + 28, 1, "expected a known extent");
+  refused(record(4) + 32, 2, "what its header means");
 }
 
 TEST(Snapshot, FrontIsReadWithoutTheRest) {
