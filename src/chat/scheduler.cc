@@ -46,7 +46,9 @@ Result<TextRequestId> Scheduler::submit(TextRequest request,
 
 void Scheduler::cancel(TextRequestId id) { loop_->cancel(id); }
 void Scheduler::resume(TextRequestId id) { loop_->resume(id); }
-void Scheduler::drain() { loop_->drain(); }
+void Scheduler::refuse() { loop_->refuse(); }
+void Scheduler::drain() { loop_->drain(std::nullopt); }
+bool Scheduler::drain_within(std::chrono::milliseconds time) { return loop_->drain(time); }
 SchedulerCounters Scheduler::counters() const { return loop_->counters(); }
 std::vector<ActiveText> Scheduler::slots() const { return loop_->slots(); }
 

@@ -93,9 +93,13 @@ class Scheduler {
   void cancel(TextRequestId id);
   /// Goes on with a text that was parked, or is being parked by the call at hand.
   void resume(TextRequestId id);
-  /// Refuses new requests from now on, and returns when all have ended, parked ones by resume() or
-  /// cancel(), and what is to survive the process is written.
+  /// Refuses new requests from now on.
+  void refuse();
+  /// The same, and returns when all have ended, parked ones by resume() or cancel(), and what is to
+  /// survive the process is written.
   void drain();
+  /// The same; false when `time` is over before.
+  bool drain_within(std::chrono::milliseconds time);
 
   SchedulerCounters counters() const;
   /// In the order in which they began.

@@ -165,10 +165,18 @@ void Scheduler::Loop::resume(TextRequestId id) {
   has_news_.notify_one();
 }
 
-void Scheduler::Loop::drain() {
+void Scheduler::Loop::refuse() {
+  const std::lock_guard lock(mutex_);
+  is_draining_ = true;
+}
+
+bool Scheduler::Loop::drain(std::optional<std::chrono::milliseconds> time) {
   std::unique_lock lock(mutex_);
   is_draining_ = true;
-  became_idle_.wait(lock, [this] { return is_idle_; });
+  const auto is_idle = [this] { return is_idle_; };
+  if (time) return became_idle_.wait_for(lock, *time, is_idle);
+  became_idle_.wait(lock, is_idle);
+  return true;
 }
 
 SchedulerCounters Scheduler::Loop::counters() const {
@@ -199,6 +207,7 @@ std::vector<ActiveText> Scheduler::Loop::slots() const {
 void Scheduler::Loop::run() {
   while (true) {
     end_cancelled();
+    free_parked();
     admit();
     tell_news();
     if (step()) continue;
@@ -262,11 +271,27 @@ void Scheduler::Loop::tell_news() {
   }
 }
 
+// Memory has run out for a text that would go on. One that is parked may stay so for good.
+bool Scheduler::Loop::waits_for_memory() const {
+  return std::ranges::any_of(out_of_memory_, [this](TextRequestId id) {
+    const TextPtr text = find(id);
+    return text != nullptr && !text->is_parked();
+  });
+}
+
+// Who waits for memory does not wait for those whose receivers may never come back.
+void Scheduler::Loop::free_parked() {
+  if (!waits_for_memory()) return;
+  for (const TextPtr& text : active_) {
+    if (text->is_parked() && text->has_state()) text->drop_state();
+  }
+}
+
 // Where memory ran out for a text, those that have some end before it begins again, and nobody
 // begins beside it, who ran out of it too neither.
 bool Scheduler::Loop::is_ready(const RunningText& text) const {
   if (text.is_parked() || text.is_preempted()) return false;
-  if (out_of_memory_.empty() || text.has_state()) return true;
+  if (!waits_for_memory() || text.has_state()) return true;
   const bool nobody_has_memory =
       std::ranges::none_of(active_, [](const TextPtr& other) { return other->has_state(); });
   const auto first = std::ranges::find_if(out_of_memory_, [this](TextRequestId id) {
@@ -279,7 +304,7 @@ bool Scheduler::Loop::is_ready(const RunningText& text) const {
 // Evicts what the text may need, but for the kept text from which it will begin.
 void Scheduler::Loop::make_room(const RunningText& text) {
   bool begins_from_kept = false;
-  if (!out_of_memory_.empty()) {
+  if (waits_for_memory()) {
     kept_.clear();
   } else if (!text.has_state()) {
     const KeptStates::Match match = kept_.find(reusable(text));

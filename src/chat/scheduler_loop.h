@@ -35,7 +35,9 @@ class Scheduler::Loop {
   Result<TextRequestId> submit(TextRequest request, std::shared_ptr<TextReceiver> receiver);
   void cancel(TextRequestId id);
   void resume(TextRequestId id);
-  void drain();
+  void refuse();
+  /// False when the time is over before.
+  bool drain(std::optional<std::chrono::milliseconds> time);
   SchedulerCounters counters() const;
   std::vector<ActiveText> slots() const;
 
@@ -83,6 +85,8 @@ class Scheduler::Loop {
   Result<TextState> find_state(const RunningText& text, int64_t& branch);
   std::span<const TokenId> reusable(const RunningText& text) const;
   bool is_ready(const RunningText& text) const;
+  bool waits_for_memory() const;
+  void free_parked();
   void fail(const TextPtr& text, const Error& error);
   void finish(const TextPtr& text);
   void leave(const RunningText& text, uint64_t SchedulerCounters::*ended);

@@ -262,6 +262,57 @@ TEST_P(SchedulerStateTest, WhereMemoryRunsOutATextBeginsAgainAlone) {
   EXPECT_EQ(run(*lone, request)->tokens, expected);
 }
 
+// An answer that nobody takes stays parked: with the memory that ran out for it once, and for good.
+TEST_P(SchedulerStateTest, WhereMemoryRanOutATextThatNobodyTakesHoldsNobodyUp) {
+  const auto model = std::make_shared<OpenModel>();
+  auto device =
+      std::make_unique<RefusingDevice>(testing::make_test_device({.device = "reference"}));
+  std::atomic<int>& refusals = device->refusals;
+  model->device = std::move(device);
+  auto engine = Engine::open(folder_.path(), *model->device, {.prefill_chunk = 64});
+  ASSERT_TRUE(engine.ok()) << engine.error().to_string();
+  model->engine = std::move(engine).value();
+  const auto scheduler = begin(model, {.sharing = Sharing::kSlices, .slice_time = milliseconds(0)});
+  // Its 257th token needs a page.
+  const TextRequest request{
+      .prompt = tokens(250, 1), .sampler = {.seed = 1}, .tokens_max = 20, .reuse = false};
+  const TextRequest small{.prompt = tokens(20, 2), .sampler = {.seed = 1}, .tokens_max = 40};
+  const Tokens expected = run(*scheduler, request)->tokens;
+  const auto refuse_once_and_park_at = [&](size_t token) {
+    return std::make_shared<Collector>([&, token](const DrawnToken&, size_t before) {
+      if (before == 6) refusals = 1;
+      return Verdict{.park = before == token};
+    });
+  };
+  Gate gate;
+  const auto beside = std::make_shared<Collector>([&](const DrawnToken&, size_t before) {
+    if (before == 0) gate.pass();
+    return Verdict{};
+  });
+  submit(*scheduler, small, beside);
+  gate.wait_for_arrival();
+  const auto untaken = refuse_once_and_park_at(12);
+  const TextRequestId parked = submit(*scheduler, request, untaken);
+  gate.open();
+  beside->wait();
+  while (scheduler->counters().parked == 0) std::this_thread::yield();
+  EXPECT_EQ(refusals, 0);
+  const auto next = std::make_shared<Collector>();
+  submit(*scheduler, small, next);
+  ASSERT_TRUE(next->ends());
+  EXPECT_EQ(next->tokens, beside->tokens);
+  // Memory that a parked text has is given to who needs it.
+  const auto needing = refuse_once_and_park_at(SIZE_MAX);
+  submit(*scheduler, request, needing);
+  ASSERT_TRUE(needing->ends());
+  EXPECT_TRUE(needing->error.ok());
+  EXPECT_EQ(needing->tokens, expected);
+  EXPECT_EQ(refusals, 0);
+  scheduler->resume(parked);
+  ASSERT_TRUE(untaken->ends());
+  EXPECT_EQ(untaken->tokens, expected);
+}
+
 /// A request and what its receiver does with it.
 struct Drawn {
   TextRequest request;

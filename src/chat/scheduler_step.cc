@@ -62,9 +62,9 @@ AdmissionView Scheduler::Loop::admission_view() const {
   return view;
 }
 
-// Beside the texts that run; kept states give way. Where memory has run out, nobody begins.
+// Beside the texts that run; kept states give way. Where somebody waits for memory, nobody begins.
 void Scheduler::Loop::admit() {
-  if (!out_of_memory_.empty()) return;
+  if (waits_for_memory()) return;
   const AdmissionPlan plan = plan_admission(limits_, admission_view());
   if (!preempt(plan.preempt)) return;
   for (const TextRequestId id : plan.admit) {

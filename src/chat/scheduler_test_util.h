@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <functional>
 #include <future>
 #include <memory>
@@ -47,6 +48,8 @@ class Collector final : public TextReceiver {
   }
   /// A second last call would throw.
   void wait() { ended_.get_future().get(); }
+  /// False where it hangs, after a time in which nothing else would.
+  bool ends() { return ended_.get_future().wait_for(std::chrono::seconds(60)) == kReady; }
 
   std::function<void()> on_error;
   std::vector<TokenId> tokens;
@@ -60,6 +63,7 @@ class Collector final : public TextReceiver {
   Status error;
 
  private:
+  static constexpr std::future_status kReady = std::future_status::ready;
   OnToken on_token_;
   std::promise<void> ended_;
 };
