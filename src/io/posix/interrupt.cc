@@ -11,6 +11,11 @@
 namespace moeflux {
 namespace {
 
+bool is_ignored(int signal) {
+  struct sigaction action = {};
+  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
 class SigwaitListener : public InterruptListener {
  public:
   explicit SigwaitListener(std::function<void()> interrupted)
@@ -18,6 +23,7 @@ class SigwaitListener : public InterruptListener {
     sigemptyset(&signals_);
     sigaddset(&signals_, SIGINT);
     sigaddset(&signals_, SIGTERM);
+    if (!is_ignored(SIGHUP)) sigaddset(&signals_, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &signals_, &previous_);
     thread_ = std::jthread([this] { wait_for_signals(); });
   }
@@ -39,7 +45,8 @@ class SigwaitListener : public InterruptListener {
         interrupted_();
         continue;
       }
-      if (!stop_.request_stop()) _exit(kInterruptedStatus);
+      // Who closes a terminal may send more than one: the first has said it all.
+      if (!stop_.request_stop() && signal != SIGHUP) _exit(kInterruptedStatus);
     }
   }
 
