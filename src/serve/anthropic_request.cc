@@ -209,11 +209,9 @@ void Conversation::late_system(const Json& content, const std::string& path) {
   }
   Json& last = messages_.back();
   if (last["role"] != "user") return flush_user(parts);
-  Json joined = last["content"].is_array()
-                    ? last["content"]
-                    : Json::array({{{"type", "text"}, {"text", last["content"]}}});
+  Json& joined = last["content"];
+  if (!joined.is_array()) joined = Json::array({{{"type", "text"}, {"text", std::move(joined)}}});
   for (Json& part : parts) joined.push_back(std::move(part));
-  last["content"] = std::move(joined);
 }
 
 void Conversation::read_message(const Json& message, const std::string& path) {

@@ -155,6 +155,22 @@ TEST(DecodeMessages, ASystemMessageInTheMiddleChangesNothingBeforeIt) {
   EXPECT_EQ(messages_of(only, folds)[0]["role"], "system");
 }
 
+TEST(DecodeMessages, ManySystemMessagesAreJoinedInTimeLinearInTheirBytes) {
+  constexpr int kMessages = 100'000;
+  Json messages = Json::array({{{"role", "user"}, {"content", std::string(10'000'000, 'a')}}});
+  for (int i = 0; i < kMessages; ++i) {
+    messages.push_back({{"role", "system"}, {"content", "b"}});
+  }
+  const auto decoded =
+      decode_messages_request({{"max_tokens", 1}, {"messages", std::move(messages)}}, {},
+                              {.steady_prompts = true, .late_system = false});
+  const auto* request = std::get_if<ChatRequest>(&decoded);
+  ASSERT_NE(request, nullptr);
+  const Json& read = request->conversation.messages;
+  ASSERT_EQ(read.size(), 1u);
+  EXPECT_EQ(read[0]["content"].size(), 1u + kMessages);
+}
+
 TEST(DecodeMessages, NamesTheFieldThatCannotBe) {
   const auto message = [](Json content, const char* role = "user") {
     return Json::array({{{"role", role}, {"content", std::move(content)}}});

@@ -1,6 +1,6 @@
 #include "serve/constraint_fields.h"
 
-#include <algorithm>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,11 +21,6 @@ std::string function_name(const Json& choice) {
   if (!holder.is_object()) return {};
   const auto name = holder.find("name");
   return name != holder.end() && name->is_string() ? name->get<std::string>() : std::string();
-}
-
-bool has_tool(const Json& tools, const std::string& name) {
-  return std::any_of(tools.begin(), tools.end(),
-                     [&](const Json& tool) { return function_name(tool) == name; });
 }
 
 // "required" and "auto"; false for anything else.
@@ -129,8 +124,10 @@ ToolChoice read_tool_choice(Fields& fields, const Json& tools) {
   if (read.rule.required && tools.is_null()) {
     fields.fail(bad_field(name, formatted("{} asks for a call, and there are no tools", name)));
   }
+  std::set<std::string> names;
+  for (const Json& tool : tools) names.insert(function_name(tool));
   for (const std::string& tool : read.rule.names) {
-    if (has_tool(tools, tool)) continue;
+    if (names.count(tool) > 0) continue;
     fields.fail(
         bad_field(name, formatted("{} names \"{}\", which is none of the tools", name, tool)));
   }

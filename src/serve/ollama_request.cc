@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <deque>
 #include <limits>
+#include <map>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -111,22 +112,25 @@ void refuse_images(Fields& fields, const Json& holder, const std::string& param)
 class CallIds {
  public:
   std::string add(std::string name) {
-    std::string id = formatted("call_{}", next_++);
-    open_.emplace_back(id, std::move(name));
-    return id;
+    by_name_[name].insert(next_);
+    open_.emplace(next_, std::move(name));
+    return formatted("call_{}", next_++);
   }
   std::string take(const std::string& name) {
-    auto found = std::find_if(open_.begin(), open_.end(),
-                              [&](const auto& call) { return call.second == name; });
-    if (found == open_.end()) found = open_.begin();
-    if (found == open_.end()) return formatted("call_{}", next_++);
-    std::string id = found->first;
-    open_.erase(found);
-    return id;
+    if (open_.empty()) return formatted("call_{}", next_++);
+    const auto named = by_name_.find(name);
+    const auto call = named == by_name_.end() ? open_.begin() : open_.find(*named->second.begin());
+    const int number = call->first;
+    const auto of_name = by_name_.find(call->second);
+    of_name->second.erase(number);
+    if (of_name->second.empty()) by_name_.erase(of_name);
+    open_.erase(call);
+    return formatted("call_{}", number);
   }
 
  private:
-  std::deque<std::pair<std::string, std::string>> open_;  // id and name
+  std::map<int, std::string> open_;               // calls without a result, and their names
+  std::map<std::string, std::set<int>> by_name_;  // the same; no empty ones
   int next_ = 0;
 };
 

@@ -1,6 +1,7 @@
 // What Ollama's requests ask for, and what its clients are told.
 #include <gtest/gtest.h>
 
+#include "base/format.h"
 #include "serve/answer_script_test_util.h"
 #include "serve/ollama_answer.h"
 #include "serve/ollama_request.h"
@@ -140,6 +141,28 @@ TEST(OllamaEncoder, SaysACutTextOfGenerate) {
                 R"("done_reason":"length",)" + kNumbers + "\n");
   EXPECT_EQ(one.fail({.message = "the drive"}), "{\"error\":\"the drive\"}\n");
   EXPECT_EQ(one.loaded()["done_reason"], "load");
+}
+
+// 100,000 calls that each result looks through are ten billion comparisons.
+TEST(OllamaRequest, ManyCallsAndResultsFindEachOther) {
+  constexpr int kCalls = 100'000;
+  Json calls = Json::array();
+  for (int i = 0; i < kCalls; ++i) {
+    calls.push_back({{"function", {{"name", formatted("f{}", i)}, {"arguments", Json::object()}}}});
+  }
+  Json messages = Json::array({{{"role", "assistant"}, {"tool_calls", std::move(calls)}}});
+  for (int i = kCalls; i-- > 0;) {
+    messages.push_back({{"role", "tool"}, {"tool_name", formatted("f{}", i)}, {"content", "done"}});
+  }
+  const auto decoded =
+      decode_ollama_chat({{"model", "m"}, {"messages", std::move(messages)}}, {}, 4096);
+  const auto* request = std::get_if<OllamaRequest>(&decoded);
+  ASSERT_NE(request, nullptr);
+  const Json& read = request->chat.conversation.messages;
+  ASSERT_EQ(read.size(), 1u + kCalls);
+  for (size_t i = 0; i < kCalls; i += 999) {
+    EXPECT_EQ(read[1 + i]["tool_call_id"], read[0]["tool_calls"][kCalls - 1 - i]["id"]);
+  }
 }
 
 TEST(UtcText, IsRfc3339) {

@@ -139,8 +139,10 @@ void Items::message(const Json& item, const std::string& path) {
     own = std::move(said);
     return;
   }
-  const auto as_parts = [](Json text) {
-    return text.is_array() ? text : Json::array({{{"type", "text"}, {"text", std::move(text)}}});
+  // Without a copy: what one turn says may come in as many items as a body has room for.
+  const auto as_parts = [](Json text) -> Json {
+    if (text.is_array()) return text;
+    return Json::array({{{"type", "text"}, {"text", std::move(text)}}});
   };
   own = as_parts(std::move(own));
   for (Json& part : as_parts(std::move(said))) own.push_back(std::move(part));
@@ -177,11 +179,9 @@ void Items::reasoning(const Json& item) {
     }
   }
   if (text.empty()) return;
-  Json& message = assistant();
-  if (message.contains("reasoning_content")) {
-    text = message["reasoning_content"].get<std::string>() + text;
-  }
-  message["reasoning_content"] = std::move(text);
+  Json& thought = assistant()["reasoning_content"];
+  if (thought.is_null()) thought = "";
+  thought.get_ref<std::string&>() += text;
 }
 
 // Items of tools that run elsewhere are left out, as these tools are.

@@ -120,6 +120,33 @@ TEST(DecodeResponses, LeavesOutToolsThatNobodyHereCanRun) {
   EXPECT_EQ(request.echo["tools"].size(), 1u);
 }
 
+// A long item and many short ones behind it: each that copied the turn's text so far would make 2
+// TB.
+TEST(DecodeResponses, ATurnOfManyItemsIsJoinedInTimeLinearInItsBytes) {
+  constexpr int kItems = 100'000;
+  const auto of_assistant = [](const std::string& text) {
+    return Json{{"type", "message"}, {"role", "assistant"}, {"content", text}};
+  };
+  const auto thought = [](const std::string& text) {
+    return Json{{"type", "reasoning"},
+                {"content", Json::array({{{"type", "reasoning_text"}, {"text", text}}})}};
+  };
+  const std::string longest(10'000'000, 'a');
+  Json input = Json::array({of_assistant(longest), thought(longest)});
+  for (int i = 0; i < kItems; ++i) {
+    input.push_back(of_assistant("b"));
+    input.push_back(thought("c"));
+  }
+  const auto decoded = decode_responses_request({{"input", std::move(input)}}, {}, Json::array());
+  const auto* request = std::get_if<ResponsesRequest>(&decoded);
+  ASSERT_NE(request, nullptr);
+  const Json& messages = request->chat.conversation.messages;
+  ASSERT_EQ(messages.size(), 1u);
+  EXPECT_EQ(messages[0]["content"].size(), 1u + kItems);
+  EXPECT_EQ(messages[0]["reasoning_content"].get_ref<const std::string&>().size(),
+            longest.size() + kItems);
+}
+
 TEST(DecodeResponses, NamesTheFieldThatCannotBe) {
   const Json image =
       Json::parse(R"([{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}])");
