@@ -1,6 +1,8 @@
 #include "serve/answer_grammar.h"
 
 #include <algorithm>
+#include <chrono>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +14,8 @@
 
 namespace moeflux::serve {
 namespace {
+
+constexpr std::chrono::milliseconds kToolsTime{5000};
 
 // The message begins with the field.
 ApiError refusal(const Error& error) {
@@ -48,21 +52,29 @@ bool can_hold(OpenModel& model, const Json& schema) {
 }
 
 // The tools that the rule allows, as grammars need them.
-std::vector<CallableTool> callable_tools(OpenModel& model, const ChatRequest& request) {
+Result<std::vector<CallableTool>> callable_tools(OpenModel& model, const ChatRequest& request,
+                                                 const std::function<bool()>& is_given_up) {
+  const auto begin = std::chrono::steady_clock::now();
   std::vector<CallableTool> callable;
   const Json& tools = request.conversation.tools;
-  const std::vector<std::string>& names = request.tool_rule.names;
+  const std::set<std::string> names(request.tool_rule.names.begin(), request.tool_rule.names.end());
   for (size_t i = 0; i < tools.size(); ++i) {
     const Json* function = function_of(tools[i]);
     if (function == nullptr || !function->value("name", Json()).is_string()) continue;
     CallableTool tool{.name = function->at("name").get<std::string>()};
-    if (!names.empty() && std::ranges::count(names, tool.name) == 0) continue;
+    if (!names.empty() && names.count(tool.name) == 0) continue;
     tool.strict = function->value("strict", Json()) == true;
     tool.source = formatted("tools[{}].function.parameters", i);
     const Json parameters = function->value("parameters", Json());
     if (parameters.is_object()) tool.parameters = parameters;
     // Arguments are an object, also where the schema leaves that out.
     if (!tool.parameters.contains("type")) tool.parameters["type"] = "object";
+    if (is_given_up()) return make_error(ErrorCode::kCancelled, "the client has gone");
+    // Each may take as long as a grammar may; who sends a hundred of those waits for one.
+    if (std::chrono::steady_clock::now() - begin > kToolsTime) {
+      return make_error(ErrorCode::kInvalidArgument, "tools: takes longer than {} ms to compile",
+                        kToolsTime.count());
+    }
     if (!tool.strict && !can_hold(model, tool.parameters)) {
       tool.parameters = loosened(tool.parameters);
       if (!can_hold(model, tool.parameters)) tool.parameters = {{"type", "object"}};
@@ -81,6 +93,12 @@ bool has_strict_tool(const Json& tools) {
 
 }  // namespace
 
+bool needs_compile(const ChatRequest& request) {
+  const ToolRule& tools = request.tool_rule;
+  return tools.required || !tools.names.empty() || has_strict_tool(request.conversation.tools) ||
+         request.constraint.kind != ConstraintKind::kNone;
+}
+
 AnswerConstraint compile_text(OpenModel& model, const OutputConstraint& constraint) {
   if (constraint.kind == ConstraintKind::kNone) return std::shared_ptr<const Constraint>();
   Result<std::shared_ptr<const Constraint>> compiled = model.compile(constraint);
@@ -89,20 +107,20 @@ AnswerConstraint compile_text(OpenModel& model, const OutputConstraint& constrai
 }
 
 AnswerConstraint compile_answer(OpenModel& model, const ChatFormat& format,
-                                std::string_view prompt_tail, const ChatRequest& request) {
-  const ToolRule& tools = request.tool_rule;
-  const bool holds_calls =
-      tools.required || !tools.names.empty() || has_strict_tool(request.conversation.tools);
-  if (!holds_calls && request.constraint.kind == ConstraintKind::kNone) {
-    return std::shared_ptr<const Constraint>();
-  }
+                                std::string_view prompt_tail, const ChatRequest& request,
+                                const std::function<bool()>& is_given_up) {
+  if (!needs_compile(request)) return std::shared_ptr<const Constraint>();
   const Status dialect = check_dialect(request.constraint);
   if (!dialect.ok()) return refusal(dialect.error());
   AnswerRule rule{.content = request.constraint,
-                  .calls_required = tools.required,
+                  .calls_required = request.tool_rule.required,
                   .one_call = request.one_call};
   // Calls may come beside content that is held to something, too.
-  if (!request.conversation.tools.is_null()) rule.tools = callable_tools(model, request);
+  if (!request.conversation.tools.is_null()) {
+    Result<std::vector<CallableTool>> callable = callable_tools(model, request, is_given_up);
+    if (!callable.ok()) return refusal(callable.error());
+    rule.tools = std::move(callable).value();
+  }
   const Result<OutputConstraint> grammar =
       answer_grammar(format.output(), model.text.tokenizer.value(), prompt_tail, rule);
   if (!grammar.ok()) return refusal(grammar.error());

@@ -211,6 +211,11 @@ void AnswerChannel::sent(size_t bytes) {
   if (drained) drained();
 }
 
+bool AnswerChannel::is_answered() const {
+  const std::lock_guard lock(mutex_);
+  return stage_ != Stage::kOpen;
+}
+
 AnswerChannel::KeepAlive AnswerChannel::silence() const {
   const std::lock_guard lock(mutex_);
   if (closed_ || given_up_ || stage_ != Stage::kStreaming) return {};

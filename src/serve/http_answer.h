@@ -64,6 +64,8 @@ class AnswerChannel {
   std::optional<AnswerPiece> take(bool keep_alive);
   /// The peer took so many bytes of what was taken here.
   void sent(size_t bytes);
+  /// Something of the answer is there.
+  bool is_answered() const;
   /// What to send after so much silence, while the answer is being given.
   struct KeepAlive {
     std::chrono::milliseconds interval{0};  // 0: none

@@ -10,13 +10,13 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/thread_pool.hpp>
 #include <cerrno>
 #include <condition_variable>
 #include <exception>
@@ -27,7 +27,9 @@
 #include <utility>
 
 #include "base/format.h"
+#include "serve/handler_lanes.h"
 #include "serve/http_answer.h"
+#include "serve/incoming_body.h"
 
 namespace moeflux::serve {
 namespace {
@@ -39,7 +41,6 @@ using Acceptor = asio::basic_socket_acceptor<asio::generic::stream_protocol>;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr int kHandlerThreads = 2;
 constexpr size_t kReadBytes = 64 * 1024;
 // A client may send so much of further requests before it has its answer; the rest stays with it.
 constexpr size_t kReadAheadMax = 64 * 1024;
@@ -82,8 +83,13 @@ class Server : public HttpServer {
   // From any thread.
   uint16_t port() const override { return port_; }
   std::string address() const override { return address_; }
+  void drain() override {
+    call_on_loop([this] { close_idle(); });
+  }
+  void wait_for_answers(milliseconds grace, milliseconds unanswered) override;
   void stop(milliseconds grace) override;
   HttpStatistics statistics() const override;
+  bool is_handling() const override { return lanes_->is_handling(); }
 
   // What connections use.
   const HttpServerOptions& options() const { return options_; }
@@ -92,7 +98,8 @@ class Server : public HttpServer {
   bool is_draining() const { return draining_; }
   std::array<char, kReadBytes>& scratch() { return scratch_; }
   std::string new_request_id() { return make_request_id(id_seed_, ++last_id_); }
-  void handle(Request request, std::shared_ptr<AnswerChannel> channel);
+  std::atomic<size_t>& bodies_bytes() { return bodies_bytes_; }
+  HandlerLanes& lanes() { return *lanes_; }
   void count_answer(int status);
   void count_dropped();
   void remove(const std::shared_ptr<Connection>& connection, bool was_refused);
@@ -103,21 +110,23 @@ class Server : public HttpServer {
   Status listen_unix();
   void accept();
   void on_accept(const error_code& error);
-  void drain();
+  void call_on_loop(const std::function<void()>& task);
+  void close_idle();
   void close_all();
   bool wait_until_empty(std::optional<milliseconds> time);
 
   const HttpServerOptions options_;
-  const Handler handler_;
   asio::io_context io_{1};
   std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work_;
   std::shared_ptr<AsioLoop> loop_;
   Acceptor acceptor_;
   Socket incoming_;
   asio::steady_timer accept_timer_;
+  std::atomic<size_t> bodies_bytes_ = 0;
   std::set<std::shared_ptr<Connection>> connections_;
   size_t refused_open_ = 0;  // of connections_
   bool draining_ = false;
+  bool accepts_ = true;
   std::array<char, kReadBytes> scratch_;  // what a connection has just read
   uint64_t id_seed_;
   uint64_t last_id_ = 0;
@@ -130,7 +139,7 @@ class Server : public HttpServer {
   std::condition_variable empty_;
   HttpStatistics statistics_;
 
-  asio::thread_pool pool_{kHandlerThreads};
+  std::optional<HandlerLanes> lanes_;
   std::thread thread_;
 };
 
@@ -140,12 +149,16 @@ class Connection : public std::enable_shared_from_this<Connection> {
       : server_(server),
         socket_(std::move(socket)),
         timer_(socket_.get_executor()),
-        is_refused_(is_refused) {}
+        is_refused_(is_refused),
+        is_late_(server.is_draining()) {}
 
   void start();
   /// Closes if nothing was asked that has no answer yet.
   void drain();
   void close();
+  /// It came before the server began to drain. Then: its answer is not whole, or not begun.
+  bool is_early() const { return !is_late_; }
+  bool is_unanswered() const;
 
  private:
   enum class Phase {
@@ -187,7 +200,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void set_clock();
   void on_clock(uint64_t round);
   void on_deadline();
-  void on_body_deadline(Clock::time_point now);
   void drop();
 
   const HttpLimits& limits() const { return server_.options().limits; }
@@ -196,20 +208,20 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Socket socket_;
   asio::steady_timer timer_;
   const bool is_refused_;
+  const bool is_late_;
 
   Phase phase_ = Phase::kIdle;
   bool is_reading_ = false;
   bool is_first_request_ = true;
   std::string buffer_;  // read and not parsed
   std::unique_ptr<RequestReader> reader_;
+  std::optional<IncomingBody> body_;  // while it is read
   AnswerFrame frame_;
   std::shared_ptr<AnswerChannel> channel_;
   bool keep_alive_ = false;  // the request allows another one
   std::optional<Write> write_;
 
   Clock::time_point phase_begin_ = Clock::now();
-  Clock::time_point window_begin_;  // of the body's rate
-  size_t window_bytes_ = 0;
   Clock::time_point last_sent_;
   std::optional<Clock::time_point> timer_at_;  // when the timer fires
   uint64_t timer_round_ = 0;                   // a timer that was set anew may have fired before
@@ -264,7 +276,10 @@ void Connection::advance() {
     }
     const size_t taken = reader_->feed(buffer_);
     buffer_.erase(0, taken);
-    if (phase_ == Phase::kBody) window_bytes_ += taken;
+    if (phase_ == Phase::kBody && !body_->add(taken)) {
+      return refuse({503, "unavailable_error", "", "too much is being read, try again later"},
+                    false);
+    }
     const auto state = reader_->state();
     if (state == RequestReader::State::kRefused) {
       make_frame();
@@ -295,8 +310,7 @@ void Connection::on_header() {
     return answer(204, std::move(headers), {}, keep_alive);
   }
   phase_ = Phase::kBody;
-  phase_begin_ = window_begin_ = Clock::now();
-  window_bytes_ = 0;
+  body_.emplace(limits(), server_.bodies_bytes(), Clock::now());
   if (meta.has_body && meta.expects_continue && buffer_.empty()) {
     write(std::string(kContinue), std::nullopt);
   }
@@ -328,8 +342,9 @@ void Connection::dispatch() {
     if (name == "x-request-id") request.headers.emplace_back(name, value);
   }
   keep_alive_ = reader_->meta().keep_alive;
+  auto share = body_->take_share();
   make_channel();
-  server_.handle(std::move(request), channel_);
+  server_.lanes().handle(std::move(request), make_response(channel_), std::move(share));
   set_clock();
   read();
 }
@@ -338,6 +353,7 @@ void Connection::dispatch() {
 
 void Connection::make_channel() {
   reader_.reset();
+  body_.reset();
   if (buffer_.empty()) buffer_ = {};  // gives memory back for as long as the answer takes
   phase_ = Phase::kAnswering;
   is_first_request_ = false;
@@ -451,6 +467,10 @@ void Connection::drain() {
   if (phase_ == Phase::kIdle || phase_ == Phase::kHeader) close();
 }
 
+bool Connection::is_unanswered() const {
+  return phase_ == Phase::kBody || (phase_ == Phase::kAnswering && !channel_->is_answered());
+}
+
 // --- Connection: time ---
 
 std::optional<Clock::time_point> Connection::deadline() const {
@@ -460,7 +480,7 @@ std::optional<Clock::time_point> Connection::deadline() const {
     case Phase::kHeader:
       return phase_begin_ + limits().header_time;
     case Phase::kBody:
-      return std::min(phase_begin_ + limits().body_time, window_begin_ + limits().body_window);
+      return body_->deadline();
     case Phase::kAnswering: {
       if (write_) return last_sent_ + limits().write_time;
       const auto silence = channel_->silence();
@@ -504,7 +524,8 @@ void Connection::on_deadline() {
       make_frame();
       return refuse({408, "invalid_request_error", "", "the headers took too long"}, false);
     case Phase::kBody:
-      return on_body_deadline(now);
+      if (!body_->is_slow(now)) return;
+      return refuse({408, "invalid_request_error", "", "the body took too long"}, false);
     case Phase::kAnswering:
       if (write_) return drop();
       // What has been written meanwhile is on its way here and breaks the silence itself.
@@ -516,38 +537,24 @@ void Connection::on_deadline() {
   }
 }
 
-void Connection::on_body_deadline(Clock::time_point now) {
-  const double seconds = std::chrono::duration<double>(now - window_begin_).count();
-  const double wanted = seconds * static_cast<double>(limits().body_bytes_per_second);
-  if (now >= phase_begin_ + limits().body_time || static_cast<double>(window_bytes_) < wanted) {
-    return refuse({408, "invalid_request_error", "", "the body took too long"}, false);
-  }
-  window_begin_ = now;
-  window_bytes_ = 0;
-}
-
 // --- Server ---
 
 Server::Server(HttpServerOptions options, Handler handler)
     : options_(std::move(options)),
-      handler_(std::move(handler)),
       work_(asio::make_work_guard(io_)),
       loop_(std::make_shared<AsioLoop>(io_)),
       acceptor_(io_),
       incoming_(io_),
       accept_timer_(io_),
-      id_seed_(static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count())) {
-}
+      id_seed_(static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count())),
+      lanes_(std::in_place, std::move(handler), options_.is_at_once) {}
 
 Server::~Server() {
   if (thread_.joinable()) stop(milliseconds(0));
-  // Requests that no handler has seen are forgotten.
-  pool_.stop();
-  pool_.join();
+  lanes_.reset();  // requests that no handler has seen are forgotten
   loop_->end();
   work_.reset();
   if (thread_.joinable()) thread_.join();
-  if (owns_socket_file_) ::unlink(options_.unix_socket.c_str());
 }
 
 Result<asio::ip::tcp::endpoint> Server::endpoint() const {
@@ -644,7 +651,7 @@ void Server::accept() {
 }
 
 void Server::on_accept(const error_code& error) {
-  if (draining_) {
+  if (!accepts_) {
     error_code ignored;
     incoming_.close(ignored);
     return;
@@ -658,7 +665,7 @@ void Server::on_accept(const error_code& error) {
     }
     accept_timer_.expires_after(options_.limits.accept_pause);
     accept_timer_.async_wait([this](const error_code& stopped) {
-      if (!stopped && !draining_) accept();
+      if (!stopped && accepts_) accept();
     });
     return;
   }
@@ -693,13 +700,6 @@ void Server::remove(const std::shared_ptr<Connection>& connection, bool was_refu
   if (--statistics_.connections == 0) empty_.notify_all();
 }
 
-void Server::handle(Request request, std::shared_ptr<AnswerChannel> channel) {
-  auto response = make_response(std::move(channel));
-  asio::post(pool_, [this, request = std::move(request), response = std::move(response)]() mutable {
-    if (!response->is_closed()) handler_(std::move(request), std::move(response));
-  });
-}
-
 void Server::count_answer(int status) {
   const std::lock_guard lock(mutex_);
   ++statistics_.answers[status];
@@ -715,11 +715,8 @@ HttpStatistics Server::statistics() const {
   return statistics_;
 }
 
-void Server::drain() {
+void Server::close_idle() {
   draining_ = true;
-  error_code ignored;
-  acceptor_.close(ignored);
-  accept_timer_.cancel();
   const auto connections = connections_;  // each removes itself
   for (const auto& connection : connections) connection->drain();
 }
@@ -727,6 +724,21 @@ void Server::drain() {
 void Server::close_all() {
   const auto connections = connections_;
   for (const auto& connection : connections) connection->close();
+}
+
+// Returns when `task` has been called on the loop's thread.
+void Server::call_on_loop(const std::function<void()>& task) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool done = false;
+  loop_->post([&] {
+    task();
+    const std::lock_guard lock(mutex);
+    done = true;
+    changed.notify_all();
+  });
+  std::unique_lock lock(mutex);
+  changed.wait(lock, [&] { return done; });
 }
 
 bool Server::wait_until_empty(std::optional<milliseconds> time) {
@@ -737,24 +749,37 @@ bool Server::wait_until_empty(std::optional<milliseconds> time) {
   return true;
 }
 
-void Server::stop(milliseconds grace) {
-  // Once this has run, nobody is accepted and the count of connections only falls.
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool drained = false;
-  loop_->post([&] {
-    drain();
-    const std::lock_guard lock(mutex);
-    drained = true;
-    changed.notify_all();
-  });
-  {
-    std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return drained; });
+void Server::wait_for_answers(milliseconds grace, milliseconds unanswered) {
+  constexpr milliseconds kLook{20};
+  const auto begin = Clock::now();
+  while (true) {
+    bool waits = false;
+    bool is_begun = false;
+    call_on_loop([&] {
+      for (const auto& one : connections_) {
+        if (one->is_early()) (one->is_unanswered() ? waits : is_begun) = true;
+      }
+    });
+    const auto time = Clock::now() - begin;
+    if (!waits && !is_begun) return;
+    if (time >= (is_begun ? grace : unanswered) || wait_until_empty(kLook)) return;
   }
-  if (wait_until_empty(grace)) return;
-  loop_->post([this] { close_all(); });
-  wait_until_empty(std::nullopt);
+}
+
+void Server::stop(milliseconds grace) {
+  call_on_loop([this] {
+    accepts_ = false;
+    error_code ignored;
+    acceptor_.close(ignored);
+    accept_timer_.cancel();
+    close_idle();
+  });
+  // Nobody is accepted any more: the count of connections only falls.
+  if (!wait_until_empty(grace)) {
+    loop_->post([this] { close_all(); });
+    wait_until_empty(std::nullopt);
+  }
+  if (std::exchange(owns_socket_file_, false)) ::unlink(options_.unix_socket.c_str());
 }
 
 }  // namespace

@@ -1,14 +1,16 @@
 // Carries requests of HTTP/1.1 clients to a Handler and its answers back. What a request means is
 // the handler's to know.
 //
-// One thread serves all sockets; two more call the handler, so that reading a long request stops
-// nobody else's answer. A client that closes its side of the connection, be it half of it, has
-// gone: its answers are dropped and their when_closed() callbacks run.
+// One thread serves all sockets. Others call the handler, in three lanes: what is answered at once,
+// short bodies, and long ones; so a long request stops nobody else's, and none stops /health. A
+// client that closes its side of the connection, be it half of it, has gone: its answers are
+// dropped and their when_closed() callbacks run.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -16,6 +18,7 @@
 #include "base/result.h"
 #include "serve/access.h"
 #include "serve/exchange.h"
+#include "serve/handler_lanes.h"
 #include "serve/request_reader.h"
 
 namespace moeflux::serve {
@@ -23,6 +26,8 @@ namespace moeflux::serve {
 struct HttpLimits {
   RequestLimits request;
   int connections = 1024;  // further ones are told 503
+  /// Room for bodies that are being read or wait for the handler; who exceeds it is told 503.
+  size_t bodies_bytes = size_t{256} << 20;
   /// From a connection's begin or a request's first byte to the end of its headers.
   std::chrono::milliseconds header_time{10'000};
   /// From the headers' end to the body's; in each window it has to bring its share.
@@ -45,6 +50,9 @@ struct HttpServerOptions {
   std::string unix_socket;
   AccessRules access;
   HttpLimits limits;
+  /// Which requests the handler answers from memory, without computing; null: none. They wait for
+  /// none of the others.
+  std::function<bool(const Request& request)> is_at_once = {};
   /// Listens beyond the loopback interface although nobody needs a key (--allow-public).
   bool allow_public_without_key = false;
 };
@@ -63,7 +71,8 @@ class HttpServer {
  public:
   /// Listens when it returns. Fails with kInvalidArgument for an address that is none, kIo where
   /// the system does not let it listen, kFailedPrecondition for a public address without a key,
-  /// kUnsupported in a build without Boost. `handler` is called from two threads at once.
+  /// kUnsupported in a build without Boost. `handler` is called from five threads: one for what is
+  /// at once, two for bodies up to kShortBodyBytes, two for longer ones.
   static Result<std::unique_ptr<HttpServer>> start(HttpServerOptions options, Handler handler);
 
   /// Closes what is open, as stop() without grace. Returns when no handler runs any more; Responses
@@ -74,10 +83,19 @@ class HttpServer {
   virtual uint16_t port() const = 0;
   /// "http://127.0.0.1:8080" or "unix:PATH", for people.
   virtual std::string address() const = 0;
+  /// From now on connections that ask nothing are closed, and all others after their answer. New
+  /// ones are still accepted: the handler may tell them that it ends.
+  virtual void drain() = 0;
+  /// After drain(). Returns when all who had asked before it have their answers, or `grace` is
+  /// over: `unanswered`, where no byte of any answer that is left is there.
+  virtual void wait_for_answers(std::chrono::milliseconds grace,
+                                std::chrono::milliseconds unanswered) = 0;
   /// Accepts nobody any more, lets what was asked be answered for `grace`, then closes the rest.
   /// Returns when no connection is left. Not from a handler or a callback of a Response.
   virtual void stop(std::chrono::milliseconds grace) = 0;
   virtual HttpStatistics statistics() const = 0;
+  /// A call of the handler has not returned.
+  virtual bool is_handling() const = 0;
 };
 
 }  // namespace moeflux::serve

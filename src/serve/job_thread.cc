@@ -4,7 +4,9 @@
 
 namespace moeflux::serve {
 
-JobThread::JobThread() : thread_([this] { work(); }) {}
+JobThread::JobThread(int threads) {
+  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+}
 
 JobThread::~JobThread() {
   const std::lock_guard lock(mutex_);
@@ -20,7 +22,7 @@ void JobThread::add(std::function<void()> job) {
 
 void JobThread::wait() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return jobs_.empty(); });
+  changed_.wait(lock, [&] { return jobs_.empty() && under_way_ == 0; });
 }
 
 void JobThread::work() {
@@ -29,11 +31,13 @@ void JobThread::work() {
     changed_.wait(lock, [&] { return ends_ || !jobs_.empty(); });
     if (jobs_.empty()) return;
     std::function<void()> job = std::move(jobs_.front());
+    jobs_.pop_front();
+    ++under_way_;
     lock.unlock();
     job();
     job = nullptr;  // what it held may take long to end
     lock.lock();
-    jobs_.pop_front();
+    --under_way_;
     changed_.notify_all();
   }
 }

@@ -69,6 +69,15 @@ bool ResumableStreams::erase(const std::string& id) {
   return true;
 }
 
+void ResumableStreams::erase_all() {
+  std::map<std::string, std::shared_ptr<ResumableStream>> streams;
+  {
+    const std::lock_guard lock(mutex_);
+    streams.swap(streams_);
+  }
+  for (const auto& [id, stream] : streams) stream->close();
+}
+
 std::vector<ResumableStreams::Info> ResumableStreams::list() {
   const std::lock_guard lock(mutex_);
   forget_old();

@@ -45,6 +45,8 @@ class ResumableStreams {
                                  std::shared_ptr<Response> response);
   /// Ends the answer, if it goes on, and forgets it. False where there was none.
   bool erase(const std::string& id);
+  /// The same for all there are.
+  void erase_all();
 
   struct Info {
     std::string id;

@@ -9,6 +9,7 @@
 #include "serve/http_text.h"
 #include "serve/one_answer.h"
 #include "serve/service_call.h"
+#include "serve/service_limits.h"
 #include "serve/text_choices.h"
 #include "serve/utc_time.h"
 
@@ -128,7 +129,10 @@ Service::Service(std::shared_ptr<OpenModel> model, ServiceOptions options)
       asked_(routes().size() + 1),
       streams_(options_.streams) {}
 
-Service::~Service() { end_watching(); }
+Service::~Service() {
+  is_draining_ = true;
+  end_watching();
+}
 
 Result<std::unique_ptr<Service>> Service::start(std::shared_ptr<OpenModel> model,
                                                 ServiceOptions options) {
@@ -138,6 +142,7 @@ Result<std::unique_ptr<Service>> Service::start(std::shared_ptr<OpenModel> model
   OpenModel& opened = *service->model_;
   service->fingerprint_ =
       formatted("moeflux-{}-{:016x}", MOEFLUX_VERSION, opened.engine->fingerprint());
+  service->prompt_bytes_max_ = text_bytes_max(opened);
   MF_ASSIGN_OR_RETURN(const auto source, open_model_source(opened.directory));
   service->format_ =
       ChatFormat::load(*source, *opened.text.tokenizer, service->options_.template_text);
@@ -148,11 +153,6 @@ Result<std::unique_ptr<Service>> Service::start(std::shared_ptr<OpenModel> model
   MF_ASSIGN_OR_RETURN(service->scheduler_,
                       Scheduler::start(service->model_, service->options_.scheduler));
   return service;
-}
-
-void Service::drain() {
-  scheduler_->drain();
-  jobs_.wait();
 }
 
 void Service::handle(const Request& request, std::shared_ptr<Response> response) {
@@ -175,8 +175,13 @@ void Service::handle(const Request& request, std::shared_ptr<Response> response)
     if (route.method != request.method && !is_head) continue;
     ++asked_[i];
     call.id = *id;
-    if (route.method == "POST" && !read_body(call)) return;
-    return (this->*route.handle)(call);
+    if (route.method == "POST" && (is_draining_ || !read_body(call))) {
+      if (is_draining_) call.fail(draining());
+      return;
+    }
+    (this->*route.handle)(call);
+    if (call.is_put_off) put_off(call, route.handle);
+    return;
   }
   ++asked_.back();
   if (allowed.empty()) return call.fail(unknown_path(request));
@@ -188,9 +193,16 @@ void Service::handle(const Request& request, std::shared_ptr<Response> response)
 }
 
 bool Service::read_body(Call& call) {
-  Result<Json> body = parse_json(call.request.body, "the body");
+  Result<Json> body = parse_json(
+      call.request.body, "the body",
+      {.values = kBodyValuesMax,
+       .is_given_up = [&response = *call.target.response] { return response.is_closed(); }});
   if (!body.ok()) {
     call.fail(bad_field("", body.error().message()));
+    return false;
+  }
+  if (const auto error = too_many_messages(*body, model_->engine->context_length())) {
+    call.fail(*error);
     return false;
   }
   call.body = std::move(body).value();
@@ -266,9 +278,15 @@ std::optional<Service::Chat> Service::read_chat(Call& call, DecodedChat decoded)
   if (!knows(name)) return fail(unknown_model(name));
   auto& request = std::get<ChatRequest>(decoded);
   note_dropped(request);
+  if (!may_fit(call, request.conversation.messages)) return std::nullopt;
+  if (needs_compile(request) && !call.may_take_long) {
+    call.is_put_off = true;
+    return std::nullopt;
+  }
   Result<ChatPrompt> prompt = (*format_)->prompt(request.conversation, local_time_now());
   if (!prompt.ok()) return fail(api_error(prompt.error()));
-  AnswerConstraint constraint = compile_answer(*model_, **format_, prompt->tail, request);
+  AnswerConstraint constraint = compile_answer(*model_, **format_, prompt->tail, request,
+                                               [&] { return call.target.response->is_closed(); });
   if (const auto* error = std::get_if<ApiError>(&constraint)) return fail(*error);
   return Chat{.request = std::move(request),
               .prompt = std::move(prompt).value(),
@@ -345,6 +363,9 @@ void Service::answer_once(const Call& call, const Chat& chat,
 }
 
 void Service::completions(Call& call) {
+  if (const Json* prompt = Fields(call.body).find("prompt"); prompt && !may_fit(call, *prompt)) {
+    return;
+  }
   auto decoded = decode_completion_request(call.body, options_.defaults.sampler, tokenizer());
   if (const auto* error = std::get_if<ApiError>(&decoded)) return call.fail(*error);
   const auto& request = std::get<CompletionRequest>(decoded);
@@ -356,6 +377,10 @@ void Service::completions(Call& call) {
     // The whole context may be scored, if nothing has to follow.
     const bool fits = static_cast<int64_t>(prompt.size()) < context + (generation.tokens_max == 0);
     if (!fits) return call.fail(too_long(prompt.size(), context));
+  }
+  if (request.constraint.kind != ConstraintKind::kNone && !call.may_take_long) {
+    call.is_put_off = true;
+    return;
   }
   const AnswerConstraint constraint = compile_text(*model_, request.constraint);
   if (const auto* error = std::get_if<ApiError>(&constraint)) return call.fail(*error);

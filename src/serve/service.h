@@ -60,15 +60,28 @@ class Service {
   /// Cancels what runs.
   ~Service();
 
-  /// Answers now or later. Any thread; JSON, template and tokens are made in the call.
+  /// Answers now or later. Any thread; JSON, template and tokens are made in the call, and
+  /// constraints on threads of the service.
   void handle(const Request& request, std::shared_ptr<Response> response);
+  /// Requests that are answered from memory, whatever else goes on: /health and the like.
+  static bool is_at_once(const Request& request);
   /// Ends the streams of those who watch and would never leave: call it before a server waits for
   /// its connections.
   void end_watching();
-  /// Refuses further texts and waits for those that have begun.
+  /// Ends the answers of streams that may be come back to, which end with no client.
+  void end_streams() { streams_.erase_all(); }
+  /// Refuses further texts, and says so at /health.
+  void refuse();
+  /// The same, and waits for texts that have begun and for what is to survive.
   void drain();
+  /// The same; false when `time` is over before.
+  bool drain_within(std::chrono::milliseconds time);
+  /// A constraint is being compiled, or waits for that.
+  bool is_compiling() const { return put_off_bytes_ > 0; }
 
   const std::string& model_name() const { return options_.model_name; }
+  /// Longer prompts are refused unread.
+  size_t prompt_bytes_max() const { return prompt_bytes_max_; }
   SchedulerCounters counters() const { return scheduler_->counters(); }
   /// For Prometheus.
   std::string metrics() const;
@@ -134,6 +147,10 @@ class Service {
 
   /// False where the body is no JSON, which has been answered.
   bool read_body(Call& call);
+  /// Calls `handle` again where it may take long.
+  void put_off(Call& call, Handle handle);
+  /// Refuses texts that cannot fit the context however they are tokenized, which has been answered.
+  bool may_fit(const Call& call, const Json& texts) const;
   /// A chat request with its prompt. Nothing where it cannot be; what is wrong has been answered.
   std::optional<Chat> read_chat(Call& call, DecodedChat decoded);
   /// Nothing where the context is too short for the prompt, which has been answered.
@@ -152,7 +169,7 @@ class Service {
   Json model_json() const;
   Json ollama_model_json() const;
   void answer_ollama(Call& call, DecodedOllama decoded, bool is_chat);
-  void generate_raw(const Call& call, const OllamaRequest& request,
+  void generate_raw(Call& call, const OllamaRequest& request,
                     std::unique_ptr<AnswerEncoder> encoder);
   /// Nothing where it is not kept, or damaged, which is noted.
   std::optional<StoredResponse> find_response(const std::string& id);
@@ -179,6 +196,7 @@ class Service {
   const int64_t started_;
   Result<std::shared_ptr<const ChatFormat>> format_;
   std::string fingerprint_;
+  size_t prompt_bytes_max_ = 0;               // more cannot be what the context takes
   std::vector<std::atomic<uint64_t>> asked_;  // by route; the last is for paths that there are not
   std::unique_ptr<KeptTexts> responses_;
   std::unique_ptr<KeptTexts> conversations_;
@@ -186,9 +204,12 @@ class Service {
   std::mutex mutex_;               // guards what follows
   std::set<std::string> dropped_;  // kinds of tools that were told of
   std::vector<std::weak_ptr<Response>> watchers_;
-  std::set<std::string> answering_;       // conversations, by name
+  std::set<std::string> answering_;  // conversations, by name
+  std::atomic<bool> is_draining_ = false;
   JobThread jobs_;                        // ends of answers that are to be kept
-  std::unique_ptr<Scheduler> scheduler_;  // last: its thread may use all of it
+  std::unique_ptr<Scheduler> scheduler_;  // its thread may use all of it
+  std::atomic<size_t> put_off_bytes_ = 0;
+  JobThread long_jobs_{2};  // last: they use the scheduler too
 };
 
 }  // namespace moeflux::serve

@@ -14,6 +14,9 @@ struct Service::Call {
   AnswerTarget target;
   Json body;       // of POST
   std::string id;  // of the path
+  /// It may compute for long here; where it may not, what does so asks for to be called again.
+  bool may_take_long = false;
+  bool is_put_off = false;
 
   void answer(const Json& json) const {
     target.response->send(200, {{"Content-Type", "application/json"}}, dump_json(json));

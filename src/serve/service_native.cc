@@ -9,6 +9,7 @@
 #include "serve/metrics.h"
 #include "serve/openapi.h"
 #include "serve/service_call.h"
+#include "serve/service_limits.h"
 #include "serve/telemetry.h"
 
 namespace moeflux::serve {
@@ -79,12 +80,18 @@ void Service::apply_template(Call& call) {
   const auto decoded = decode_chat_request(call.body, options_.defaults);
   if (const auto* error = std::get_if<ApiError>(&decoded)) return call.fail(*error);
   const TemplateRequest& request = std::get<ChatRequest>(decoded).conversation;
+  if (!may_fit(call, request.messages)) return;
   const auto prompt = (*format_)->prompt(request, local_time_now());
   if (!prompt.ok()) return call.fail(api_error(prompt.error()));
   call.answer({{"prompt", prompt->text}});
 }
 
-void Service::health(Call& call) { call.answer({{"status", "ok"}}); }
+void Service::health(Call& call) {
+  if (!is_draining_) return call.answer({{"status", "ok"}});
+  Json body = error_body(draining());
+  body["status"] = "draining";
+  call.target.response->send(503, {{"Content-Type", "application/json"}}, dump_json(body));
+}
 
 void Service::props(Call& call) {
   const SamplerOptions& sampler = options_.defaults.sampler;

@@ -109,8 +109,13 @@ void Service::ollama_show(Call& call) {
                {"capabilities", std::move(capabilities)}});
 }
 
-void Service::generate_raw(const Call& call, const OllamaRequest& request,
+void Service::generate_raw(Call& call, const OllamaRequest& request,
                            std::unique_ptr<AnswerEncoder> encoder) {
+  if (!may_fit(call, request.raw_prompt)) return;
+  if (request.chat.constraint.kind != ConstraintKind::kNone && !call.may_take_long) {
+    call.is_put_off = true;
+    return;
+  }
   const AnswerConstraint constraint = compile_text(*model_, request.chat.constraint);
   if (const auto* error = std::get_if<ApiError>(&constraint)) return call.fail(*error);
   const GenerationFields& generation = request.chat.generation;

@@ -16,14 +16,14 @@ TEMPLATE = ("{% for m in messages %}{{ m.role }}:{{ m.content }}\n{% endfor %}"
 class Server:
     """`moeflux serve` on a free port, from the first answer of /health on."""
 
-    def __init__(self, program, *arguments, context=1024, model=MODEL):
+    def __init__(self, program, *arguments, context=1024, model=MODEL, preexec_fn=None):
         self.template = tempfile.NamedTemporaryFile("w", suffix=".jinja")
         self.template.write(TEMPLATE)
         self.template.flush()
         self.process = subprocess.Popen(
             [program, "serve", "-m", model, "--port", "0", "-c", str(context),
              "--chat-template-file", self.template.name, *arguments],
-            stderr=subprocess.PIPE, text=True)
+            stderr=subprocess.PIPE, text=True, preexec_fn=preexec_fn)
         self.lines = []
         self.port = None
         for line in self.process.stderr:

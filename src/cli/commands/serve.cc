@@ -1,5 +1,7 @@
-// moeflux serve: answers HTTP clients until Ctrl-C or SIGTERM. Requests are answered from the start
-// on: with 503 until the model is loaded, and while the program ends.
+// moeflux serve: answers HTTP clients until Ctrl-C, SIGTERM or SIGHUP. Requests are answered from
+// the start on: with 503 until the model is loaded, and while the program ends.
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
@@ -25,7 +27,8 @@
 namespace moeflux {
 namespace {
 
-constexpr std::chrono::seconds kGrace{30};
+constexpr std::chrono::milliseconds kGrace{29'000};
+constexpr std::chrono::milliseconds kUnanswered{500};
 constexpr uint64_t kResponseBytesMax = 256 * kMiB;  // of OpenAI's that are kept on a drive
 
 struct Options {
@@ -61,7 +64,7 @@ class Door {
   void close() {
     const std::lock_guard lock(mutex_);
     service_ = nullptr;
-    why_ = "the server is stopping";
+    why_ = "the server has stopped";
   }
   void answer(const serve::Request& request, std::shared_ptr<serve::Response> response) {
     std::shared_ptr<serve::Service> service;
@@ -114,6 +117,7 @@ serve::HttpServerOptions http_options(const Options& options, std::vector<std::s
   http.access.allowed_hosts = options.allowed_hosts;
   http.access.allowed_origins = options.allowed_origins;
   http.allow_public_without_key = options.allow_public;
+  http.is_at_once = &serve::Service::is_at_once;
   return http;
 }
 
@@ -155,6 +159,23 @@ Result<std::shared_ptr<serve::Service>> load(const Options& options) {
   return std::shared_ptr<serve::Service>(std::move(started));
 }
 
+/// Ends what runs within kGrace; /health says so meanwhile.
+void end(serve::HttpServer& server, serve::Service& service) {
+  const auto begin = std::chrono::steady_clock::now();
+  service.refuse();
+  service.end_watching();
+  server.drain();
+  if (!service.drain_within(kGrace)) service.end_streams();
+  const auto time = std::chrono::duration_cast<std::chrono::milliseconds>(
+      std::chrono::steady_clock::now() - begin);
+  // Who has not been answered by now asked for what nobody begins any more.
+  server.wait_for_answers(std::max(kGrace - time, kUnanswered), kUnanswered);
+  server.stop(std::chrono::milliseconds(0));
+  service.drain();  // writes states that are to survive
+  // A template or grammar that is still at work may take seconds, and its client has gone.
+  if (server.is_handling() || service.is_compiling()) ::_exit(0);
+}
+
 Status run(const Options& options) {
   const std::unique_ptr<InterruptListener> interrupts = listen_for_interrupts();
   MF_ASSIGN_OR_RETURN(std::vector<std::string> keys, read_keys(options));
@@ -179,10 +200,8 @@ Status run(const Options& options) {
   std::condition_variable_any stopped;
   std::unique_lock lock(mutex);
   stopped.wait(lock, interrupts->token(), [] { return false; });
+  end(*server, *service);
   door.close();
-  service->end_watching();
-  server->stop(kGrace);
-  service->drain();  // writes states that are to survive
   return {};
 }
 
