@@ -11,6 +11,7 @@
 #include "base/format.h"
 #include "base/json.h"
 #include "base/units.h"
+#include "checkpoint/foreign_file.h"
 
 namespace moeflux::gguf {
 namespace {
@@ -251,8 +252,10 @@ Status place_tensors(std::vector<TensorInfo>& tensors, uint64_t data_begin, uint
                      in_quotes(tensor.name), tensor.offset_bytes, alignment);
     }
     if (tensor.offset_bytes > data_bytes || tensor.size_bytes > data_bytes - tensor.offset_bytes) {
-      return corrupt("tensor {} is {} bytes from {} of the data on, which has {} bytes",
-                     in_quotes(tensor.name), tensor.size_bytes, tensor.offset_bytes, data_bytes);
+      return corrupt(
+          "tensor {} is {} bytes from {} of the data on, which has {} bytes: a download "
+          "that was cut?",
+          in_quotes(tensor.name), tensor.size_bytes, tensor.offset_bytes, data_bytes);
     }
     tensor.offset_bytes += data_begin;
   }
@@ -293,7 +296,8 @@ HeaderReader::HeaderReader(const File& file, uint64_t begin, uint64_t end)
 
 Status HeaderReader::need(uint64_t bytes, std::string_view what) const {
   if (bytes <= remaining()) return {};
-  return corrupt("ends in {}, which takes {} bytes at {} of {}", what, bytes, at_, end_);
+  return corrupt("ends in {}, which takes {} bytes at {} of {}: a download that was cut?", what,
+                 bytes, at_, end_);
 }
 
 Status HeaderReader::read(std::span<std::byte> into, std::string_view what) {
@@ -409,6 +413,8 @@ Result<Header> read_header(const File& file) {
   Result<Header> header = read_unnamed(file);
   // Read errors name the file themselves.
   if (header.ok() || header.error().code() == ErrorCode::kIo) return header;
+  const std::string kind = foreign_kind(file);
+  if (!kind.empty()) return make_error(ErrorCode::kCorruption, "{} is {}", file.path(), kind);
   return header.error().with_context(file.path());
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/format.h"
 #include "base/json.h"
+#include "checkpoint/foreign_file.h"
 
 namespace moeflux::safetensors {
 namespace {
@@ -135,7 +136,8 @@ class EntryParser {
                      excerpt(*value));
     }
     if (entry.end > data_bytes) {
-      return corrupt("ends at byte {} of the data, which has {}", entry.end, data_bytes);
+      return corrupt("ends at byte {} of the data, which has {}: a download that was cut?",
+                     entry.end, data_bytes);
     }
     return {};
   }
@@ -196,9 +198,11 @@ Result<Header> read_header_unnamed(const File& file) {
                       header_bytes, kHeaderBytesMax);
   }
   if (header_bytes > file_bytes - kLengthBytes) {
-    return make_error(ErrorCode::kCorruption,
-                      "the header length is {}, but only {} bytes follow it in the file",
-                      header_bytes, file_bytes - kLengthBytes);
+    return make_error(
+        ErrorCode::kCorruption,
+        "the header length is {}, but only {} bytes follow it in the file: a download "
+        "that was cut?",
+        header_bytes, file_bytes - kLengthBytes);
   }
   std::string json(header_bytes, '\0');
   MF_RETURN_IF_ERROR(
@@ -236,10 +240,10 @@ Result<Header> parse_header(std::string_view json, uint64_t data_bytes) {
 Result<Header> read_header(const File& file) {
   Result<Header> header = read_header_unnamed(file);
   // Read errors name the file themselves.
-  if (!header.ok() && header.error().code() != ErrorCode::kIo) {
-    return header.error().with_context(file.path());
-  }
-  return header;
+  if (header.ok() || header.error().code() == ErrorCode::kIo) return header;
+  const std::string kind = foreign_kind(file);
+  if (!kind.empty()) return make_error(ErrorCode::kCorruption, "{} is {}", file.path(), kind);
+  return header.error().with_context(file.path());
 }
 
 }  // namespace moeflux::safetensors

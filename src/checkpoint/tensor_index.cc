@@ -8,7 +8,9 @@
 #include "base/format.h"
 #include "base/json.h"
 #include "checkpoint/checksum.h"
+#include "checkpoint/foreign_file.h"
 #include "checkpoint/safetensors.h"
+#include "checkpoint/shard_choice.h"
 #include "quant/format_traits.h"
 
 namespace moeflux {
@@ -46,17 +48,6 @@ std::vector<std::string> with_suffix(const std::vector<std::string>& names,
     if (ends_with(name, suffix)) found.push_back(name);
   }
   return found;
-}
-
-/// "a, b, c and 4 more".
-std::string list_some(const std::vector<std::string>& names) {
-  constexpr size_t kShownMax = 5;
-  std::string text;
-  for (size_t i = 0; i < std::min(names.size(), kShownMax); ++i) {
-    text += (i == 0 ? "" : ", ") + names[i];
-  }
-  if (names.size() > kShownMax) text += formatted(" and {} more", names.size() - kShownMax);
-  return text;
 }
 
 /// Gives a tensor of U8 rows the format that the metadata names.
@@ -102,21 +93,17 @@ Status add_entries(const safetensors::Header& header, const File& file, int32_t 
     if (!made.ok()) return made.error().with_context(file.path());
     contents.entries.emplace(entry.name, std::move(made).value());
   }
-  contents.has_canonical_names = header.metadata.contains(std::string(kCanonicalNamesKey));
+  if (header.metadata.contains(std::string(kCanonicalNamesKey))) {
+    contents.has_canonical_names = true;
+  }
   return {};
-}
-
-Result<Contents> open_single(const std::string& path) {
-  Contents contents;
-  MF_ASSIGN_OR_RETURN(std::unique_ptr<File> file, open_file(path));
-  MF_ASSIGN_OR_RETURN(const safetensors::Header header, safetensors::read_header(*file));
-  MF_RETURN_IF_ERROR(add_entries(header, *file, 0, contents));
-  contents.files.push_back(std::move(file));
-  return contents;
 }
 
 Result<WeightMap> read_weight_map(const std::string& index_path) {
   MF_ASSIGN_OR_RETURN(const std::string text, read_text_file(index_path, kIndexBytesMax));
+  if (is_lfs_pointer(text)) {
+    return make_error(ErrorCode::kCorruption, "{} is {}", index_path, kLfsPointerText);
+  }
   MF_ASSIGN_OR_RETURN(const SortedJson index, parse_sorted_json(text, index_path));
   const auto map = index.is_object() ? index.find("weight_map") : index.end();
   if (map == index.end() || !map->is_object() || map->empty()) {
@@ -135,55 +122,100 @@ Result<WeightMap> read_weight_map(const std::string& index_path) {
   return shards;
 }
 
-/// Adds the tensors of one shard, each of which the index must place exactly here.
-Status add_shard(const std::string& index_path, const WeightMap& weight_map,
-                 const std::string& shard, std::unique_ptr<File> file, Contents& contents) {
-  MF_ASSIGN_OR_RETURN(const safetensors::Header header, safetensors::read_header(*file));
+size_t count_shards(const WeightMap& weight_map) {
+  std::set<std::string_view> names;
+  for (const auto& [tensor, shard] : weight_map) names.insert(shard);
+  return names.size();
+}
+
+/// The shards that the index names, as far as they are there.
+struct NamedShards {
+  std::vector<std::string> there;
+  std::string missing;  // the first that is not, or empty
+};
+
+Result<NamedShards> find_named(const std::string& directory, const std::string& index_path,
+                               const WeightMap& weight_map) {
+  std::set<std::string> names;
+  for (const auto& [tensor, shard] : weight_map) names.insert(shard);
+  NamedShards shards;
+  for (const std::string& name : names) {
+    const Result<std::string> path = join_inside(directory, name);
+    if (!path.ok()) return path.error().with_context(index_path);
+    if (path_exists(*path)) {
+      shards.there.push_back(name);
+    } else if (shards.missing.empty()) {
+      shards.missing = name;
+    }
+  }
+  return shards;
+}
+
+/// Adds the tensors of one file. One that an earlier file has, too, is that of the file where the
+/// index has it.
+Status add_shard(const std::string& directory, const std::string& shard,
+                 const WeightMap& weight_map, Contents& contents) {
+  MF_ASSIGN_OR_RETURN(const std::string path, join_inside(directory, shard));
+  MF_ASSIGN_OR_RETURN(std::unique_ptr<File> file, open_file(path));
+  MF_ASSIGN_OR_RETURN(safetensors::Header header, safetensors::read_header(*file));
   const auto number = static_cast<int32_t>(contents.files.size());
   for (const safetensors::HeaderEntry& entry : header.entries) {
-    const auto promised = weight_map.find(entry.name);
-    if (promised == weight_map.end()) {
+    const auto other = contents.entries.find(entry.name);
+    if (other == contents.entries.end()) continue;
+    const std::string& other_path = contents.files[static_cast<size_t>(other->second.file)]->path();
+    const auto listed = weight_map.find(entry.name);
+    if (listed == weight_map.end()) {
       return make_error(ErrorCode::kCorruption,
-                        "{}: tensor {} is in {}, but the index does not list it", index_path,
-                        in_quotes(entry.name), file->path());
+                        "tensor {} is in {} and in {}, and no index says which one counts",
+                        in_quotes(entry.name), other_path, path);
     }
-    if (promised->second != shard) {
-      return make_error(ErrorCode::kCorruption,
-                        "{}: tensor {} is in {}, but the index lists it in {}", index_path,
-                        in_quotes(entry.name), file->path(), in_quotes(promised->second));
-    }
+    if (listed->second == shard) contents.entries.erase(other);
   }
   MF_RETURN_IF_ERROR(add_entries(header, *file, number, contents));
   contents.files.push_back(std::move(file));
   return {};
 }
 
-Result<Contents> open_sharded(const std::string& directory, const std::string& index_path) {
-  MF_ASSIGN_OR_RETURN(const WeightMap weight_map, read_weight_map(index_path));
-  std::set<std::string> shards;
-  for (const auto& [tensor, shard] : weight_map) shards.insert(shard);
+/// What files hold counts, whatever the index says of them: indexes outlive a conversion, and list
+/// tensors that are tied, fused or left out since.
+Result<Contents> open_files(const std::string& directory, const std::vector<std::string>& files,
+                            const WeightMap& weight_map) {
   Contents contents;
-  for (const std::string& shard : shards) {
-    const Result<std::string> path = join_inside(directory, shard);
-    if (!path.ok()) return path.error().with_context(index_path);
-    Result<std::unique_ptr<File>> file = open_file(*path);
-    if (!file.ok()) {
-      return file.error().with_context(
-          formatted("{} names the shard {}", index_path, in_quotes(shard)));
-    }
-    MF_RETURN_IF_ERROR(add_shard(index_path, weight_map, shard, std::move(file).value(), contents));
-  }
-  for (const auto& [tensor, shard] : weight_map) {
-    if (contents.entries.find(tensor) == contents.entries.end()) {
-      return make_error(ErrorCode::kCorruption, "{} lists tensor {} in {}, which does not have it",
-                        index_path, in_quotes(tensor), in_quotes(shard));
-    }
+  for (const std::string& file : files) {
+    MF_RETURN_IF_ERROR(add_shard(directory, file, weight_map, contents));
   }
   return contents;
 }
 
+Result<Contents> open_sharded(const std::string& directory, const std::string& index_path) {
+  MF_ASSIGN_OR_RETURN(const WeightMap weight_map, read_weight_map(index_path));
+  MF_ASSIGN_OR_RETURN(const NamedShards named, find_named(directory, index_path, weight_map));
+  if (named.missing.empty()) return open_files(directory, named.there, weight_map);
+  // An index of other files: whole by its names is what counts.
+  MF_ASSIGN_OR_RETURN(const std::vector<std::string> names, list_files(directory));
+  const Result<std::vector<std::string>> chosen = choose_shards(names);
+  if (chosen.ok() && named.there.empty()) return open_files(directory, *chosen, weight_map);
+  const auto is_set = [&] { return chosen->size() > 1 || chosen->front() == kSingleName; };
+  if (chosen.ok() && is_set()) return open_files(directory, *chosen, weight_map);
+  return make_error(ErrorCode::kNotFound,
+                    "{} names the shard {}, which is not there ({} of {} are): a download that has "
+                    "not finished, or an index of other files",
+                    index_path, in_quotes(named.missing), named.there.size(),
+                    count_shards(weight_map));
+}
+
 /// Why a folder without any .safetensors file cannot be opened.
 Error no_checkpoint(const std::string& directory, const std::vector<std::string>& names) {
+  const auto adapter = std::find_if(names.begin(), names.end(), [](const std::string& name) {
+    return name.starts_with("adapter_model") || name == "adapter_config.json";
+  });
+  if (adapter != names.end()) {
+    return make_error(
+        ErrorCode::kUnsupported,
+        "{} has an adapter ({}) and no model: adapters are not read, merge it into its "
+        "base model",
+        directory, *adapter);
+  }
   for (const std::string_view suffix : {".gguf", ".bin", ".pt", ".pth"}) {
     const std::vector<std::string> found = with_suffix(names, suffix);
     if (found.empty()) continue;
@@ -210,17 +242,12 @@ Result<Contents> open_folder(const std::string& directory) {
   if (path_exists(index_path)) return open_sharded(directory, index_path);
   MF_ASSIGN_OR_RETURN(const std::vector<std::string> names, list_files(directory));
   const std::vector<std::string> found = with_suffix(names, ".safetensors");
-  if (found.empty()) return no_checkpoint(directory, names);
-  const bool single = std::find(found.begin(), found.end(), kSingleName) != found.end();
-  if (found.size() > 1 && !single) {
-    return make_error(ErrorCode::kNotFound,
-                      "{} has {} .safetensors files but no {} to say which tensors belong "
-                      "together: {}",
-                      directory, found.size(), kIndexName, list_some(found));
+  if (std::all_of(found.begin(), found.end(), is_beside_model)) {
+    return no_checkpoint(directory, names);
   }
-  MF_ASSIGN_OR_RETURN(const std::string path,
-                      join_inside(directory, single ? kSingleName : found.front()));
-  return open_single(path);
+  const Result<std::vector<std::string>> chosen = choose_shards(names);
+  if (!chosen.ok()) return chosen.error().with_context(directory);
+  return open_files(directory, *chosen, {});
 }
 
 }  // namespace

@@ -44,11 +44,11 @@ class TensorIndex {
  public:
   using Entries = std::map<std::string, TensorEntry, std::less<>>;
 
-  /// Opens DIR/model.safetensors.index.json with the shards it names, or DIR/model.safetensors, or
-  /// a lone *.safetensors file; several files without an index are refused, as nothing says whether
-  /// they belong together or all are there. Every header is checked: length, JSON, dtypes, shapes
+  /// Opens the shards that DIR/model.safetensors.index.json names or, where there is no index or
+  /// one of other files, those that choose_shards() finds. What the files hold counts, not what the
+  /// index says that they hold. Every header is checked: length, JSON, dtypes, shapes
   /// without overflow, extents inside the file that match shape and dtype, no overlap, no name
-  /// twice; the index must agree with the shards both ways. With DIR/expert_pack.json, also the
+  /// twice but where the index says which one counts. With DIR/expert_pack.json, also the
   /// files it names: their lengths and tables of checksums.
   static Result<TensorIndex> open(const std::string& directory);
   /// Over files that are known to hold what `entries` say.

@@ -103,17 +103,65 @@ TEST_F(TensorIndexTest, OpensALoneFileOfAnyName) {
   EXPECT_NE(index->find("a"), nullptr);
 }
 
-TEST_F(TensorIndexTest, SeveralFilesWithoutAnIndexAreListed) {
+TEST_F(TensorIndexTest, AWholeSetOfShardsNeedsNoIndex) {
   write_shard("model-00001-of-00002.safetensors", {"a"});
+  expect_refused(ErrorCode::kNotFound, {"part 2 of 2", "model-00001-of-00002.safetensors"});
   write_shard("model-00002-of-00002.safetensors", {"b"});
-  expect_refused(ErrorCode::kNotFound,
-                 {"2 .safetensors files", "model.safetensors.index.json",
-                  "model-00001-of-00002.safetensors, model-00002-of-00002.safetensors"});
+  write_shard("extra.safetensors", {"c"});
+  write_shard("consolidated-00001-of-00001.safetensors", {"d"});
+  const auto index = TensorIndex::open(folder_);
+  ASSERT_TRUE(index.ok()) << index.error().to_string();
+  EXPECT_EQ(index->num_files(), 2);
+  EXPECT_EQ(index->entries().size(), 2u);
+  write_shard("model-00002-of-00002.safetensors", {"a"});
+  expect_refused(ErrorCode::kCorruption, {"\"a\"", path("model-00001-of-00002.safetensors"),
+                                          path("model-00002-of-00002.safetensors")});
 }
 
-TEST_F(TensorIndexTest, OnlyTheFirstOfVeryManyFilesAreListed) {
+TEST_F(TensorIndexTest, FilesThatAreNoPartsOfOneModelAreListed) {
   for (int i = 0; i < 9; ++i) write_shard(formatted("s{}.safetensors", i), {"a"});
-  expect_refused(ErrorCode::kNotFound, {"s4.safetensors and 4 more"});
+  expect_refused(ErrorCode::kInvalidArgument,
+                 {"9 .safetensors files", "s4.safetensors and 4 more"});
+}
+
+TEST_F(TensorIndexTest, FilesBesideAModelAreNoPartOfIt) {
+  write_shard("weights.safetensors", {"a"});
+  write_text("._weights.safetensors", "\0\5\x16\a");
+  write_text("mmproj.safetensors", "");
+  write_shard("adapter_model.safetensors", {"x"});
+  write_shard("consolidated.safetensors", {"a"});
+  const auto index = TensorIndex::open(folder_);
+  ASSERT_TRUE(index.ok()) << index.error().to_string();
+  EXPECT_EQ(index->file(0).path(), path("weights.safetensors"));
+}
+
+TEST_F(TensorIndexTest, AnAdapterAloneIsNamed) {
+  write_shard("adapter_model.safetensors", {"x"});
+  expect_refused(ErrorCode::kUnsupported, {"adapter_model.safetensors", "merge"});
+}
+
+TEST_F(TensorIndexTest, AnIndexOfOtherFilesDoesNotCount) {
+  write_index(R"({"a":"model-00001-of-00003.safetensors","b":"model-00002-of-00003.safetensors"})");
+  write_shard("model.safetensors", {"a"});
+  auto index = TensorIndex::open(folder_);
+  ASSERT_TRUE(index.ok()) << index.error().to_string();
+  EXPECT_EQ(index->entries().size(), 1u);
+  std::filesystem::remove(path("model.safetensors"));
+  write_shard("model-00001-of-00002.safetensors", {"a"});
+  expect_refused(ErrorCode::kNotFound, {"index.json", "model-00001-of-00003.safetensors"});
+  write_shard("model-00002-of-00002.safetensors", {"b"});
+  index = TensorIndex::open(folder_);
+  ASSERT_TRUE(index.ok()) << index.error().to_string();
+  EXPECT_EQ(index->entries().size(), 2u);
+}
+
+TEST_F(TensorIndexTest, WhatIsNoSafetensorsFileIsNamed) {
+  write_text("model.safetensors", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n");
+  expect_refused(ErrorCode::kCorruption, {path("model.safetensors"), "LFS", "git lfs pull"});
+  write_text("model.safetensors", "<html><body>401</body></html>");
+  expect_refused(ErrorCode::kCorruption, {path("model.safetensors"), "web page"});
+  write_text("model.safetensors", "");
+  expect_refused(ErrorCode::kCorruption, {path("model.safetensors"), "empty"});
 }
 
 TEST_F(TensorIndexTest, MissingFolderAndFileInPlaceOfAFolder) {
@@ -143,7 +191,7 @@ TEST_F(TensorIndexTest, GgufAndPyTorchFilesAreNamedAsNotSupported) {
 TEST_F(TensorIndexTest, MissingShardIsNamed) {
   write_shard("1.safetensors", {"a"});
   write_index(R"({"a":"1.safetensors","b":"2.safetensors"})");
-  expect_refused(ErrorCode::kNotFound, {"index.json", path("2.safetensors")});
+  expect_refused(ErrorCode::kNotFound, {"index.json", "\"2.safetensors\"", "1 of 2"});
 }
 
 TEST_F(TensorIndexTest, ShardNamesMustStayInsideTheFolder) {
@@ -153,30 +201,31 @@ TEST_F(TensorIndexTest, ShardNamesMustStayInsideTheFolder) {
   }
 }
 
-TEST_F(TensorIndexTest, TensorThatTheShardLacksIsNamed) {
-  write_shard("1.safetensors", {"a"});
-  write_index(R"({"a":"1.safetensors","model.gone":"1.safetensors"})");
-  expect_refused(ErrorCode::kCorruption, {"index.json", "model.gone", "1.safetensors"});
+TEST_F(TensorIndexTest, WhatFilesHoldCountsNotWhatTheIndexSays) {
+  write_shard("1.safetensors", {"a", "unlisted"});
+  write_shard("2.safetensors", {"b", "moved"});
+  write_index(R"({"a":"1.safetensors","b":"2.safetensors","moved":"1.safetensors",
+                  "gone":"1.safetensors"})");
+  const auto index = TensorIndex::open(folder_);
+  ASSERT_TRUE(index.ok()) << index.error().to_string();
+  EXPECT_EQ(index->entries().size(), 4u);
+  EXPECT_EQ(index->find("gone"), nullptr);
+  EXPECT_NE(index->find("unlisted"), nullptr);
+  EXPECT_EQ(index->file(index->find("moved")->file).path(), path("2.safetensors"));
 }
 
-TEST_F(TensorIndexTest, TensorThatTheIndexDoesNotListIsNamed) {
-  write_shard("1.safetensors", {"a", "model.extra"});
-  write_index(R"({"a":"1.safetensors"})");
-  expect_refused(ErrorCode::kCorruption, {"index.json", "model.extra", "does not list"});
-}
-
-TEST_F(TensorIndexTest, TensorThatTheIndexListsElsewhereIsNamed) {
+TEST_F(TensorIndexTest, OfATensorInTwoFilesTheListedOneCounts) {
   write_shard("1.safetensors", {"a", "twin"});
   write_shard("2.safetensors", {"b", "twin"});
-  write_index(R"({"a":"1.safetensors","b":"2.safetensors","twin":"2.safetensors"})");
+  for (const char* name : {"1.safetensors", "2.safetensors"}) {
+    write_index(formatted(R"({{"a":"1.safetensors","b":"2.safetensors","twin":"{}"}})", name));
+    const auto index = TensorIndex::open(folder_);
+    ASSERT_TRUE(index.ok()) << index.error().to_string();
+    EXPECT_EQ(index->file(index->find("twin")->file).path(), path(name));
+  }
+  write_index(R"({"a":"1.safetensors","b":"2.safetensors"})");
   expect_refused(ErrorCode::kCorruption,
-                 {"twin", path("1.safetensors"), "lists it in", "2.safetensors"});
-}
-
-TEST_F(TensorIndexTest, OneFileUnderTwoNamesIsRefused) {
-  write_shard("1.safetensors", {"a", "b"});
-  write_index(R"({"a":"1.safetensors","b":"./1.safetensors"})");
-  expect_refused(ErrorCode::kCorruption, {"lists it in"});
+                 {"twin", path("1.safetensors"), path("2.safetensors"), "which one counts"});
 }
 
 TEST_F(TensorIndexTest, IndexesThatAreNoIndexesAreRefused) {
