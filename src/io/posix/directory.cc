@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "io/file.h"
+#include "io/folder_list.h"
 #include "io/posix/errno_text.h"
 
 namespace moeflux {
@@ -26,7 +27,11 @@ bool has_climbing_component(std::string_view name) {
 
 }  // namespace
 
-Result<std::vector<std::string>> list_files(const std::string& directory) {
+namespace {
+
+/// Names of the entries for whose mode `is_wanted` is true.
+template <typename Wanted>
+Result<std::vector<std::string>> list_entries(const std::string& directory, Wanted is_wanted) {
   const std::unique_ptr<DIR, CloseDirectory> stream(::opendir(directory.c_str()));
   if (stream == nullptr) return errno_error(errno, directory, "cannot list the folder");
   std::vector<std::string> names;
@@ -40,9 +45,22 @@ Result<std::vector<std::string>> list_files(const std::string& directory) {
     struct stat info = {};
     // Follows symbolic links: download caches keep the files elsewhere and link to them.
     if (::fstatat(::dirfd(stream.get()), entry->d_name, &info, 0) != 0) continue;
-    if (S_ISREG(info.st_mode)) names.emplace_back(entry->d_name);
+    if (is_wanted(info.st_mode)) names.emplace_back(entry->d_name);
   }
   std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> list_files(const std::string& directory) {
+  return list_entries(directory, [](mode_t mode) { return S_ISREG(mode); });
+}
+
+Result<std::vector<std::string>> list_folders(const std::string& directory) {
+  MF_ASSIGN_OR_RETURN(std::vector<std::string> names,
+                      list_entries(directory, [](mode_t mode) { return S_ISDIR(mode); }));
+  std::erase_if(names, [](const std::string& name) { return name == "." || name == ".."; });
   return names;
 }
 
