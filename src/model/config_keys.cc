@@ -68,6 +68,7 @@ struct KeyGroup {
 // Qwen4, LongCat, SmolLM3 and their like.
 constexpr std::array<KeyGroup, 4> kChangingKeys = {{
     {Neutral::kOne, R"(
+attn_factor extrapolation_factor
 attention_in_multiplier attention_out_multiplier attention_value_scale decoder_sparse_step
 embed_scale embedding_multiplier embedding_scale full_attn_alpha_factor full_attn_beta_factor
 interleave_moe_layer_step key_multiplier layernorm_full_attention_alpha
@@ -100,7 +101,7 @@ swiglu_limits swiglu_limits_shared swin_norm use_alibi use_attention_gate use_at
 use_bias use_bidirectional_attention use_double_wide_mlp use_expert_bias use_mem_rope
 use_parallel_residual use_post_norm use_qkv_bias use_sandwich_norm use_sliding_window
 zero_expert_num)"},
-    {Neutral::kOn, "enable_moe_block is_causal use_rope"},
+    {Neutral::kOn, "apply_yarn_scaling enable_moe_block is_causal use_rope"},
     {Neutral::kNull, "dim_model_base moe_layers residual_gate_temperature scale_depth"},
 }};
 

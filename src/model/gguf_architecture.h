@@ -4,6 +4,7 @@
 // in a generated table.
 #pragma once
 
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
@@ -97,7 +98,11 @@ struct GgufPattern {
   int64_t full_at = 0;
 };
 void read_gguf_layer_types(GgufKeys& keys, Json& config, const GgufPattern& usual);
-/// The rope_scaling of config.json; null where positions are not scaled.
+/// The rope_scaling of config.json; null where positions are not scaled. Keys that would change the
+/// numbers in a way that is not computed here fail by name.
 Json read_gguf_rope_scaling(GgufKeys& keys);
+/// Fails with kUnsupported unless the key is absent or nearly one of these.
+void expect_gguf_number(GgufKeys& keys, std::string_view key,
+                        std::initializer_list<double> neutral);
 
 }  // namespace moeflux

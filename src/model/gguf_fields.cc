@@ -1,5 +1,6 @@
 // Keys that architectures share, as the keys of a config.json.
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/format.h"
@@ -14,6 +15,17 @@ constexpr double kFreqBaseUsual = 10000.0;
 constexpr int64_t kExpertsMax = 4096;
 
 }  // namespace
+
+void expect_gguf_number(GgufKeys& keys, std::string_view key,
+                        std::initializer_list<double> neutral) {
+  if (!keys.has(key)) return keys.ignore(key);
+  const double found = keys.require_number(key);
+  const auto is_found = [&](double number) { return std::abs(found - number) <= 1e-5; };
+  if (std::any_of(neutral.begin(), neutral.end(), is_found)) return;
+  keys.fail(ErrorCode::kUnsupported,
+            formatted("key {} is {}, with which models are not run here; {} is expected",
+                      keys.full(key), found, *neutral.begin()));
+}
 
 void read_gguf_trunk(GgufKeys& keys, Json& config) {
   config["num_hidden_layers"] = keys.num_layers();
@@ -35,18 +47,39 @@ void read_gguf_trunk(GgufKeys& keys, Json& config) {
   config["tie_word_embeddings"] = keys.tensor("output.weight") == nullptr;
 }
 
+// What llama.cpp (src/llama-context.cpp, since its pull request 17945) makes of the keys: cos and
+// sin of YaRN are multiplied by 1 + 0.1 ln(factor), and by attn_factor whatever the type.
+// yarn_attn_factor is the whole product of a config.json there, and llama.cpp computes its own.
 Json read_gguf_rope_scaling(GgufKeys& keys) {
-  const std::string type = keys.text_or("rope.scaling.type", "none");
-  const double factor = keys.number_or("rope.scaling.factor", 1.0);
-  if (type == "none" || type.empty()) return nullptr;
-  Json scaling = {{"type", type}, {"factor", factor}};
-  if (keys.has("rope.scaling.original_context_length")) {
-    scaling["original_max_position_embeddings"] =
-        keys.require_int("rope.scaling.original_context_length");
+  const double factor = keys.number_or("rope.scaling.factor", 0.0);
+  // Files of llama.cpp's first years have a factor alone, which divides positions; Ollama's gpt-oss
+  // leaves out that its factor is YaRN's.
+  const bool is_scaled = factor != 0.0 && factor != 1.0;
+  const char* usual = keys.architecture() == "gptoss" ? "yarn" : "linear";
+  const std::string type = keys.text_or("rope.scaling.type", is_scaled ? usual : "none");
+  const bool is_none = type == "none" || type.empty() || type == "default";
+  const bool is_yarn = type == "yarn";
+  const double attention = keys.number_or("rope.scaling.attn_factor", 1.0);
+  if (!is_yarn) expect_gguf_number(keys, "rope.scaling.attn_factor", {1.0});
+  if (is_none) return nullptr;
+  Json scaling = {{"type", type}, {"factor", is_scaled ? factor : 1.0}};
+  const int64_t original = keys.int_or("rope.scaling.original_context_length", 0);
+  if (original > 0) {
+    scaling["original_max_position_embeddings"] = original;
+  } else if (is_yarn && keys.has("context_length")) {
+    scaling["original_max_position_embeddings"] = keys.require_int("context_length");
   }
-  if (type != "yarn") return scaling;
-  scaling["beta_fast"] = keys.number_or("rope.scaling.yarn_beta_fast", 32.0);
-  scaling["beta_slow"] = keys.number_or("rope.scaling.yarn_beta_slow", 1.0);
+  if (!is_yarn) return scaling;
+  const double product = factor > 1.0 ? 1.0 + 0.1 * std::log(factor) : 1.0;
+  expect_gguf_number(keys, "rope.scaling.yarn_attn_factor", {1.0, product});
+  expect_gguf_number(keys, "rope.scaling.yarn_ext_factor", {1.0, -1.0});
+  if (attention != 1.0) scaling["attention_factor"] = attention * product;
+  const auto turns = [&](std::string_view key, double absent) {
+    const double found = keys.number_or(key, 0.0);
+    return found == 0.0 ? absent : found;
+  };
+  scaling["beta_fast"] = turns("rope.scaling.yarn_beta_fast", 32.0);
+  scaling["beta_slow"] = turns("rope.scaling.yarn_beta_slow", 1.0);
   return scaling;
 }
 
@@ -69,7 +102,13 @@ void read_gguf_attention(GgufKeys& keys, Json& config) {
 }
 
 void read_gguf_latent_widths(GgufKeys& keys, Json& config) {
-  const bool is_split = keys.has("attention.key_length_mla");
+  // Ollama's first files of GLM-4.7-Flash have the two pairs of keys the other way round.
+  const bool is_swapped = keys.architecture() == "glm4moelite";
+  const bool is_split = keys.has("attention.key_length_mla") && !is_swapped;
+  if (is_swapped) {
+    keys.ignore("attention.key_length_mla");
+    keys.ignore("attention.value_length_mla");
+  }
   const int64_t rope = keys.require_int("rope.dimension_count");
   const int64_t key =
       keys.require_int(is_split ? "attention.key_length_mla" : "attention.key_length");

@@ -1,6 +1,8 @@
 #include "model/gguf_keys.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <utility>
 
 #include "base/format.h"
@@ -13,6 +15,20 @@ constexpr int64_t kBlocksMax = 1024;
 constexpr int64_t kReadFloatsMax = 65536;
 constexpr int64_t kNumberMax = int64_t{1} << 30;  // products of two of them do not overflow
 
+// Names that Ollama's converter gives, or has given, to keys of llama.cpp's; the last is that of
+// llama.cpp's own first files.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kOtherNames = {{
+    {"expert_weights_norm", "norm_top_k_prob"},
+    {"rope.freq_base_swa", "rope.swa.freq_base"},
+    {"rope.dimension_count_swa", "rope.swa.dimension_count"},
+    {"rope.scaling.yarn_beta_fast", "rope.scaling.beta_fast"},
+    {"rope.scaling.yarn_beta_slow", "rope.scaling.beta_slow"},
+    {"rope.dimension_sections", "rope.mrope_section"},
+    {"rope.dimension_sections", "mrope_sections"},
+    {"attention.sliding_window_pattern", "attention.layer_types"},
+    {"rope.scaling.factor", "rope.scale_linear"},
+}};
+
 }  // namespace
 
 GgufKeys::GgufKeys(const gguf::Container& model) : model_(model) {
@@ -20,11 +36,25 @@ GgufKeys::GgufKeys(const gguf::Container& model) : model_(model) {
 }
 
 std::string GgufKeys::full(std::string_view key) const {
-  return formatted("{}.{}", model_.architecture(), key);
+  std::string name = formatted("{}.{}", model_.architecture(), key);
+  if (model_.keys().find(name) != nullptr) return name;
+  for (const auto& [usual, other] : kOtherNames) {
+    if (usual != key) continue;
+    std::string known = formatted("{}.{}", model_.architecture(), other);
+    if (model_.keys().find(known) != nullptr) return known;
+  }
+  return name;
+}
+
+void GgufKeys::ignore(std::string_view key) {
+  asked_.insert(full(key));
+  for (const auto& [usual, other] : kOtherNames) {
+    if (usual == key) asked_.insert(formatted("{}.{}", model_.architecture(), other));
+  }
 }
 
 const gguf::Value* GgufKeys::take(std::string_view key) {
-  asked_.insert(full(key));
+  ignore(key);
   return find(key);
 }
 
@@ -121,7 +151,8 @@ std::vector<int64_t> GgufKeys::of_blocks(std::string_view key, bool longer) {
   }
   const auto& stored = std::get<gguf::Stored>(value->data);
   const uint64_t most = static_cast<uint64_t>(longer ? kBlocksMax : blocks);
-  if (stored.count < static_cast<uint64_t>(blocks) || stored.count > most) {
+  const auto least = static_cast<uint64_t>(num_layers());  // blocks that predict may have none
+  if (stored.count < least || stored.count > most) {
     fail(ErrorCode::kCorruption, formatted("key {} has {} elements, expected {}, one a block",
                                            full(key), stored.count, blocks));
     return std::vector<int64_t>(static_cast<size_t>(blocks));
@@ -185,11 +216,26 @@ int64_t GgufKeys::num_blocks() {
 
 int64_t GgufKeys::num_layers() {
   const int64_t blocks = num_blocks();
-  const int64_t predicting = int_or("nextn_predict_layers", 0);
+  const int64_t predicting = int_or("nextn_predict_layers", predicting_blocks(blocks));
   if (predicting >= 0 && predicting < blocks) return blocks - predicting;
   fail(ErrorCode::kCorruption, formatted("key {} is {}, expected 0 to {}",
                                          full("nextn_predict_layers"), predicting, blocks - 1));
   return 1;
+}
+
+// The last blocks that have tensors of prediction, of which files without the key may have some.
+int64_t GgufKeys::predicting_blocks(int64_t blocks) const {
+  std::set<int64_t> found;
+  for (const gguf::TensorInfo& tensor : model_.tensors()) {
+    const std::string_view name = tensor.name;
+    if (!name.starts_with("blk.") || name.find(".nextn.") == std::string_view::npos) continue;
+    int64_t block = 0;
+    const auto [rest, problem] = std::from_chars(name.data() + 4, name.data() + name.size(), block);
+    if (problem == std::errc() && *rest == '.') found.insert(block);
+  }
+  int64_t predicting = 0;
+  while (predicting + 1 < blocks && found.contains(blocks - 1 - predicting)) ++predicting;
+  return predicting;
 }
 
 const gguf::TensorInfo* GgufKeys::tensor(std::string_view name) const {
@@ -228,10 +274,10 @@ std::vector<float> GgufKeys::read_floats(std::string_view name) {
 
 std::vector<std::string> GgufKeys::unread() const {
   std::vector<std::string> names;
-  const std::string prefix = full("");
+  const std::string prefix = model_.architecture() + ".";
   for (const auto& item : model_.keys().values()) {
     if (item.first.starts_with(prefix) && !asked_.contains(item.first)) {
-      names.push_back(item.first);
+      names.push_back(item.first.substr(prefix.size()));
     }
   }
   return names;

@@ -15,7 +15,8 @@
 
 namespace moeflux {
 
-/// Names of keys come without the architecture's in front: "block_count".
+/// Names of keys come without the architecture's in front: "block_count". Where a file has a key
+/// under another converter's name, that one is read and named in messages.
 class GgufKeys {
  public:
   /// `model` must outlive the keys.
@@ -41,11 +42,12 @@ class GgufKeys {
   /// One of each block, of floats.
   std::vector<double> numbers_of_blocks(std::string_view key);
   /// The key is known and does not matter here.
-  void ignore(std::string_view key) { asked_.insert(full(key)); }
+  void ignore(std::string_view key);
   /// Fails with kUnsupported unless the key is absent or this number.
   void expect_int(std::string_view key, int64_t supported);
 
-  /// Blocks that the file counts; those of multi-token prediction are the last of them.
+  /// Blocks that the file counts; those of multi-token prediction are the last of them, which a
+  /// file counts or shows by their tensors.
   int64_t num_blocks();
   /// The model's layers.
   int64_t num_layers();
@@ -59,16 +61,20 @@ class GgufKeys {
 
   void fail(ErrorCode code, std::string message);
   const Status& status() const { return status_; }
-  /// Complete names of the architecture's keys that nobody asked for.
+  /// Names of the architecture's keys that nobody asked for.
   std::vector<std::string> unread() const;
+  bool asked_for(std::string_view key) const { return asked_.contains(full(key)); }
+  const gguf::Container& model() const { return model_; }
+  /// "qwen3moe.block_count", or the other name that the file has it under.
+  std::string full(std::string_view key) const;
 
  private:
-  std::string full(std::string_view key) const;
   const gguf::Value* find(std::string_view key) const { return model_.keys().find(full(key)); }
   const gguf::Value* take(std::string_view key);
   void fail_type(std::string_view key, const gguf::Value& value, std::string_view expected);
   int64_t as_int(std::string_view key, const gguf::Value& value);
   int64_t in_range(std::string_view key, int64_t number);
+  int64_t predicting_blocks(int64_t blocks) const;
 
   const gguf::Container& model_;
   std::map<std::string_view, const gguf::TensorInfo*> tensors_;

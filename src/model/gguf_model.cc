@@ -10,6 +10,7 @@
 #include "base/format.h"
 #include "base/json.h"
 #include "model/gguf_architecture.h"
+#include "model/gguf_meanings.h"
 
 namespace moeflux {
 namespace {
@@ -76,6 +77,21 @@ std::optional<std::pair<int64_t, std::string_view>> split_block(std::string_view
   return std::pair(block, std::string_view(rest + 1, static_cast<size_t>(end - rest - 1)));
 }
 
+/// "ffn_gate.7.weight" behind "ffn_gate." as 7 and "weight": experts of Mixtral's first files, a
+/// tensor each.
+std::optional<std::pair<int64_t, std::string_view>> one_expert(std::string_view rest,
+                                                               std::string_view before) {
+  if (!rest.starts_with(before)) return std::nullopt;
+  rest.remove_prefix(before.size());
+  int64_t expert = 0;
+  const auto [end, problem] = std::from_chars(rest.data(), rest.data() + rest.size(), expert);
+  const auto digits = static_cast<size_t>(end - rest.data());
+  if (problem != std::errc() || digits + 1 >= rest.size() || rest[digits] != '.') {
+    return std::nullopt;
+  }
+  return std::pair(expert, rest.substr(digits + 1));
+}
+
 /// Turns a file's tensors into entries.
 class Translator {
  public:
@@ -91,6 +107,8 @@ class Translator {
       const auto block = split_block(tensor.name);
       if (const auto name = name_in_one_layer(tensor.name)) {
         MF_RETURN_IF_ERROR(add_named(tensor, *name));
+      } else if (!gguf_other_part(tensor.name).empty()) {
+        continue;  // gguf_parts_left_alone() counts it
       } else if (!block) {
         MF_RETURN_IF_ERROR(add(tensor, "", "", tensor.name));
       } else if (block->first < layers) {
@@ -161,24 +179,49 @@ class Translator {
                       name);
   }
 
+  /// The first name that counts, and what `rest` is called by it. Ollama's files leave the last
+  /// component of some names out: "ssm_dt" is "ssm_dt.bias".
+  const GgufName* find_name(std::string_view rest, const std::string& before,
+                            std::string& canonical) const {
+    const bool is_bare = rest.find('.') == std::string_view::npos;
+    for (const std::string_view left_out : {"", ".bias", ".weight"}) {
+      if (!left_out.empty() && !is_bare) continue;
+      const std::string whole = formatted("{}{}", rest, left_out);
+      for (const std::span<const GgufName> names :
+           {std::span<const GgufName>(architecture_.tensors),
+            std::span<const GgufName>(kUsualNames)}) {
+        for (const GgufName& name : names) {
+          const auto suffix = suffix_behind(whole, name.stored);
+          if (!suffix || (!left_out.empty() && !suffix->empty()) ||
+              (!name.unless.empty() && has(before + std::string(name.unless)))) {
+            continue;
+          }
+          canonical = formatted("{}{}", name.canonical, *suffix);
+          return &name;
+        }
+      }
+    }
+    return nullptr;
+  }
+
   /// `rest` is the name behind `before` in the file, `to` what stands in its place.
   Status add(const gguf::TensorInfo& tensor, const std::string& before, const std::string& to,
              std::string_view rest) {
     if (rest.ends_with(".input_scale")) return {};  // of 4-bit activations
-    for (const std::span<const GgufName> names : {std::span<const GgufName>(architecture_.tensors),
-                                                  std::span<const GgufName>(kUsualNames)}) {
-      for (const GgufName& name : names) {
-        const auto suffix = suffix_behind(rest, name.stored);
-        if (!suffix || (!name.unless.empty() && has(before + std::string(name.unless)))) continue;
-        if (name.canonical.empty()) return {};
-        return add_named(tensor, formatted("{}{}{}", to, name.canonical, *suffix));
-      }
+    std::string name;
+    if (const GgufName* known = find_name(rest, before, name)) {
+      return known->canonical.empty() ? Status() : add_named(tensor, to + name);
     }
     if (rest == kSharedGate) return add_shared_gate(tensor, to);
     if (rest.starts_with("attn_qkv.")) return add_fused(tensor, to, rest.substr(9));
     for (const std::string_view projection : {"gate", "up", "down", "gate_up"}) {
       const auto suffix = suffix_behind(rest, formatted("ffn_{}_exps", projection));
       if (suffix) return add_experts(tensor, before, to, projection, *suffix);
+      if (const auto own = one_expert(rest, formatted("ffn_{}.", projection))) {
+        return put(formatted("{}experts.{}.{}_proj.{}", below_experts(to), own->first, projection,
+                             own->second),
+                   entry_of(tensor), tensor);
+      }
     }
     return put(tensor.name, entry_of(tensor), tensor);
   }
@@ -202,11 +245,16 @@ class Translator {
     return put(to + std::string(kSharedGateModule), std::move(entry), tensor);
   }
 
+  std::string below_experts(const std::string& to) const {
+    std::string below = to + std::string(architecture_.experts);
+    if (!below.empty() && below.back() != '.') below += '.';
+    return below;
+  }
+
   /// Stacks of experts, gate and up together or apart.
   Status add_experts(const gguf::TensorInfo& tensor, const std::string& before,
                      const std::string& to, std::string_view projection, std::string_view suffix) {
-    std::string below = to + std::string(architecture_.experts);
-    if (!below.empty() && below.back() != '.') below += '.';
+    const std::string below = below_experts(to);
     if (!has(before + std::string(kFusedExperts))) {
       return put(formatted("{}switch_mlp.{}_proj{}", below, projection, suffix), entry_of(tensor),
                  tensor);
@@ -266,23 +314,13 @@ class Translator {
   TensorIndex::Entries entries_;
 };
 
-/// A value of a key that nobody knows, as far as a message wants it.
-Json unknown_value(const gguf::Value& value) {
-  if (const auto* number = std::get_if<int64_t>(&value.data)) return *number;
-  if (const auto* number = std::get_if<double>(&value.data)) return *number;
-  if (const auto* flag = std::get_if<bool>(&value.data)) return *flag;
-  return std::string(gguf::value_type_name(value.type));
-}
-
 Result<Json> read_config(const gguf::Container& model, const GgufArchitecture& architecture) {
   GgufKeys keys(model);
   Json config = Json::object();
   read_gguf_trunk(keys, config);
   architecture.config(keys, config);
+  if (keys.status().ok()) judge_unread_gguf_keys(keys, config);
   MF_RETURN_IF_ERROR(keys.status());
-  for (const std::string& key : keys.unread()) {
-    config[key] = unknown_value(*model.keys().find(key));
-  }
   return config;
 }
 
@@ -332,6 +370,12 @@ Result<std::string> gguf_config(const gguf::Container& model) {
   const Result<Json> config = read_config(model, **architecture);
   if (!config.ok()) return config.error().with_context(path);
   return config->dump(2, ' ', true, Json::error_handler_t::replace);
+}
+
+Result<std::string> gguf_left_alone(const gguf::Container& model) {
+  MF_ASSIGN_OR_RETURN(const GgufArchitecture* architecture, find_architecture(model));
+  MF_ASSIGN_OR_RETURN(const Json config, read_config(model, *architecture));
+  return gguf_parts_left_alone(model, config["num_hidden_layers"].get<int64_t>());
 }
 
 Result<TensorIndex> gguf_tensors(gguf::Container model) {

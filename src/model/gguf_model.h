@@ -16,9 +16,12 @@ namespace moeflux {
 /// listing the known ones; failures name the file.
 Result<std::string> gguf_config(const gguf::Container& model);
 
+/// One line about tensors that the text model leaves alone; empty where there are none.
+Result<std::string> gguf_left_alone(const gguf::Container& model);
+
 /// The tensors by canonical names, as MLX spells modules: fused q, k and v as three views of their
-/// rows, blocks of multi-token prediction left out. A tensor that the architecture does not know
-/// keeps its own name, so that loading refuses it.
+/// rows, blocks of multi-token prediction and encoders of pictures and sound left out. A tensor
+/// that the architecture does not know keeps its own name, so that loading refuses it.
 Result<TensorIndex> gguf_tensors(gguf::Container model);
 
 /// The architecture that a GGUF file of such models names. Fails with kUnsupported where such files

@@ -25,16 +25,23 @@ void read_yarn(Config& r, double theta, RopeSpec& spec) {
   yarn.truncate = r.bool_or("truncate", true);
   spec.inverse_frequencies = yarn_frequencies(yarn);
   const double all_dim = r.number_or("mscale_all_dim", 0.0, 0.0, 100.0);
+  const double own = r.number_or("mscale", 0.0, 0.0, 100.0);  // 0 and absent are the same
   if (r.has("attention_factor")) {
     spec.attention_factor = static_cast<float>(r.require_number("attention_factor", 0.0, 1e6));
-  } else if (r.has("mscale") && all_dim != 0.0) {
-    const double own = r.require_number("mscale", 0.0, 100.0);
+  } else if (own != 0.0 && all_dim != 0.0) {
     spec.attention_factor =
         static_cast<float>(mscale(yarn.factor, own) / mscale(yarn.factor, all_dim));
   } else {
     spec.attention_factor = static_cast<float>(mscale(yarn.factor, 1.0));
   }
   if (all_dim != 0.0) spec.softmax_mscale = mscale(yarn.factor, all_dim);
+}
+
+// Every position counts as a part of itself, so that all frequencies are divided.
+void read_linear(Config& r, double theta, RopeSpec& spec) {
+  const auto factor = static_cast<float>(r.require_number("factor", 1.0, 1e6));
+  spec.inverse_frequencies = default_frequencies(theta, spec.rotary_dim);
+  for (float& frequency : spec.inverse_frequencies) frequency /= factor;
 }
 
 void read_llama3(Config& r, double theta, RopeSpec& spec) {
@@ -193,14 +200,16 @@ RopeSpec read_rope(Config& c, const RopeDefaults& defaults) {
     spec.inverse_frequencies = default_frequencies(theta, spec.rotary_dim);
   } else if (type == "yarn") {
     read_yarn(r, theta, spec);
+  } else if (type == "linear") {
+    read_linear(r, theta, spec);
   } else if (type == "llama3") {
     read_llama3(r, theta, spec);
   } else if (type == "factors") {
     read_factors(r, theta, spec);
   } else {
     r.fail(ErrorCode::kUnsupported,
-           formatted("rope_type \"{}\" is not supported; known are default, yarn, llama3, "
-                     "proportional",
+           formatted("rope_type \"{}\" is not supported; known are default, linear, yarn, "
+                     "llama3, proportional",
                      type));
   }
   if (spec.rotary_dim % 2 != 0) {

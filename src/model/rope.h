@@ -48,9 +48,9 @@ struct RopeDefaults {
 };
 
 /// Reads either dialect: rope_parameters {rope_theta, rope_type, ...}, or rope_theta with
-/// rope_scaling (null or {type | rope_type, ...}) and partial_rotary_factor. Types default, yarn,
-/// llama3, proportional and, of GGUF files, factors; others are kUnsupported. Problems stick to
-/// `c`.
+/// rope_scaling (null or {type | rope_type, ...}) and partial_rotary_factor. Types default, linear,
+/// yarn, llama3, proportional and, of GGUF files, factors; others are kUnsupported. Problems stick
+/// to `c`.
 RopeSpec read_rope(Config& c, const RopeDefaults& defaults);
 
 /// theta^(-2i / dim) for i below dim / 2, in f32 as the references store them.

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -125,6 +126,38 @@ TEST(ReadRope, CosinesAreScaledUnlessBothMscalesAreGiven) {
       {.head_dim = 64});
   EXPECT_EQ(v3.attention_factor, 1.0f);
   EXPECT_NEAR(v3.softmax_mscale, 1.3688879, 1e-6);
+}
+
+TEST(ReadRope, AnAttentionFactorIsTheWholeFactor) {
+  const auto factor_of = [](const std::string& keys) {
+    return read(R"({"model_type": "m", "rope_theta": 1e4, "rope_scaling": {"type": "yarn",
+                    "factor": 4.0, "original_max_position_embeddings": 64)" +
+                    keys + "}}",
+                {.head_dim = 64})
+        .attention_factor;
+  };
+  const float usual = factor_of("");
+  EXPECT_NEAR(usual, 1.0 + 0.1 * std::log(4.0), 1e-6);
+  EXPECT_FLOAT_EQ(factor_of(R"(, "attention_factor": 0.5)"), 0.5f);
+  EXPECT_FLOAT_EQ(factor_of(R"(, "attention_factor": 0.5, "mscale": 2, "mscale_all_dim": 1)"),
+                  0.5f);
+  EXPECT_NEAR(factor_of(R"(, "mscale": 2, "mscale_all_dim": 1)"),
+              (1.0 + 0.2 * std::log(4.0)) / (1.0 + 0.1 * std::log(4.0)), 1e-6);
+  // The reference asks whether they are true, and 0 is not.
+  EXPECT_EQ(factor_of(R"(, "mscale": 0, "mscale_all_dim": 1)"), usual);
+  EXPECT_EQ(factor_of(R"(, "mscale": 2, "mscale_all_dim": 0)"), usual);
+}
+
+TEST(ReadRope, LinearScalingDividesEveryFrequency) {
+  const RopeSpec spec = read(
+      R"({"model_type": "m", "rope_theta": 1e4, "rope_scaling": {"type": "linear", "factor": 8}})",
+      {.head_dim = 64});
+  const std::vector<float> usual = default_frequencies(1e4, 64);
+  ASSERT_EQ(spec.inverse_frequencies.size(), usual.size());
+  for (size_t i = 0; i < usual.size(); ++i) {
+    EXPECT_FLOAT_EQ(spec.inverse_frequencies[i] * 8.0f, usual[i]);
+  }
+  EXPECT_EQ(spec.attention_factor, 1.0f);
 }
 
 // The scale of a family with DeepSeek-V3's head sizes.

@@ -22,7 +22,7 @@ constexpr auto kInvalid = ErrorCode::kInvalidArgument;
 
 TEST(Refusals, OtherRopeTypesInEitherDialect) {
   for (const std::string& model : testing::every_family()) {
-    for (const std::string type : {"linear", "dynamic", "longrope", "su"}) {
+    for (const std::string type : {"dynamic", "longrope", "su"}) {
       const Json rope = {{"rope_type", type}, {"type", type}, {"rope_theta", 1e4}, {"factor", 2.0}};
       for (const std::string key : {"rope_parameters", "rope_scaling"}) {
         Json json = config_of(model);
@@ -45,6 +45,33 @@ TEST(Refusals, RopeDialectsThatContradictEachOther) {
   EXPECT_TRUE(read(json).ok());
   json["rope_scaling"]["factor"] = 2.0;
   expect_error(read(json), kInvalid, {"rope_scaling", "factor", "2.0", "4.0"});
+}
+
+// Of the first YaRN's configs and of vLLM.
+TEST(Refusals, OtherFactorsOfYarn) {
+  struct Case {
+    std::string key;
+    Json changes;
+    Json neutral;
+  };
+  for (const auto& [key, changes, neutral] : std::vector<Case>{
+           {"attn_factor", 0.5, 1.0},
+           {"extrapolation_factor", 0.5, 1.0},
+           {"apply_yarn_scaling", false, true},
+       }) {
+    Json json = config_of("qwen3-30b-a3b");
+    json.erase("rope_parameters");
+    json["rope_theta"] = 1e4;
+    json["rope_scaling"] = {{"type", "yarn"},
+                            {"factor", 4.0},
+                            {"original_max_position_embeddings", 64},
+                            {key, changes}};
+    expect_error(read(json), kUnsupported, {"rope_scaling", key});
+    json["rope_scaling"][key] = neutral;
+    const auto spec = read(json);
+    ASSERT_TRUE(spec.ok()) << spec.error().to_string();
+    EXPECT_TRUE(spec->unread_keys.empty());
+  }
 }
 
 TEST(Refusals, RopeKeysThatScaleQueriesByPosition) {

@@ -10,8 +10,10 @@ namespace {
 constexpr int64_t kSoftmax = 1;
 constexpr int64_t kSigmoid = 2;
 
-// GLM-4.7-Flash has no key of its scores; it is known by its layers and vocabulary.
+// GLM-4.7-Flash has no key of its scores; it is known by its layers and vocabulary, or by the name
+// that Ollama first gave it.
 bool is_glm_flash(GgufKeys& keys, const Json& c) {
+  if (keys.architecture() == "glm4moelite") return true;
   const int64_t blocks = keys.num_blocks();
   return (blocks == 47 || blocks == 48) && c["vocab_size"] == 154880;
 }
@@ -41,6 +43,8 @@ void read_rope(GgufKeys& keys, Json& c) {
   c["rope_theta"] = keys.number_or("rope.freq_base", 10000.0);
   Json scaling = read_gguf_rope_scaling(keys);
   if (scaling.is_null()) return;
+  // llama.cpp multiplies the scale of scores with it as well.
+  expect_gguf_number(keys, "rope.scaling.attn_factor", {1.0});
   const double all_dim = keys.number_or("rope.scaling.yarn_log_multiplier", 0.0) / 0.1;
   scaling["mscale"] = all_dim;
   scaling["mscale_all_dim"] = all_dim;
@@ -67,7 +71,7 @@ void config(GgufKeys& keys, Json& c) {
   read_gguf_latent_widths(keys, c);
   read_rope(keys, c);
   read_gguf_experts(keys, c);
-  if (keys.architecture() == "deepseek2") {
+  if (keys.architecture() == "deepseek2" || keys.architecture() == "glm4moelite") {
     read_router(keys, c);
   } else {
     c["model_type"] = keys.architecture() == "glm-dsa" ? "glm_moe_dsa" : "deepseek_v32";
@@ -82,7 +86,7 @@ void config(GgufKeys& keys, Json& c) {
 
 extern const GgufArchitecture deepseek2_gguf;
 const GgufArchitecture deepseek2_gguf = {
-    .names = {"deepseek2", "deepseek32", "glm-dsa"},
+    .names = {"deepseek2", "deepseek32", "glm-dsa", "glm4moelite"},
     .config = config,
     .tensors = gguf_latent_names({{"indexer.attn_q_b", "self_attn.indexer.wq_b"},
                                   {"indexer.attn_k", "self_attn.indexer.wk"},

@@ -40,7 +40,6 @@ void read_ropes(GgufKeys& keys, Json& c) {
   c["compress_rope_theta"] = keys.require_number("attention.compress_rope_freq_base");
   const Json scaling = read_gguf_rope_scaling(keys);
   if (!scaling.is_null()) c["rope_scaling"] = scaling;
-  keys.ignore("rope.scaling.yarn_attn_factor");  // it is 1 here: keys are values
 }
 
 void config(GgufKeys& keys, Json& c) {

@@ -88,6 +88,7 @@ const GgufArchitecture gemma4_gguf = {
                 {"post_ffw_norm_2", "post_feedforward_layernorm_2"},
                 {"layer_output_scale.weight", "layer_scalar"},
                 {"ffn_gate_inp.scale", "router.scale"},
+                {"ffn_gate_inp.per_expert_scale", "router.per_expert_scale"},
                 {"ffn_gate_inp", "router.proj"},
                 {"ffn_down_exps.scale", "router.per_expert_scale"}},
     .experts = ""};

@@ -1,5 +1,5 @@
-// gpt-oss as GGUF files spell it: gate and up apart, F32 biases. That YaRN's range is not rounded
-// is in OpenAI's config.json and in no key of these files.
+// gpt-oss as GGUF files spell it, llama.cpp's and Ollama's: gate and up apart, F32 biases. That
+// YaRN's range is not rounded is in OpenAI's config.json and in no key of these files.
 #include "model/gguf_architecture.h"
 
 namespace moeflux {
@@ -25,9 +25,10 @@ void config(GgufKeys& keys, Json& c) {
 
 extern const GgufArchitecture gpt_oss_gguf;
 const GgufArchitecture gpt_oss_gguf = {
-    .names = {"gpt-oss"},
+    .names = {"gpt-oss", "gptoss"},
     .config = config,
     .tensors = {{"ffn_gate_inp", "mlp.router"},
+                {"attn_out", "self_attn.o_proj"},
                 {"post_attention_norm", "post_attention_layernorm"}},
     .written = {{"gpt_oss", "gpt-oss"}}};
 

@@ -1,4 +1,5 @@
-// LFM2 with experts as GGUF files spell it: blocks without key-value heads convolve.
+// LFM2 with experts as GGUF files spell it: blocks without key-value heads convolve. Ollama calls
+// the last norm output_norm, as others do.
 #include "model/gguf_architecture.h"
 
 namespace moeflux {

@@ -25,13 +25,22 @@ void read_blocks(GgufKeys& keys, Json& c) {
   c["layers_block_type"] = types;
 }
 
+// Ollama's files do not say the width of the latent, but their tensors do.
+int64_t latent_rows(const GgufKeys& keys) {
+  for (const gguf::TensorInfo& tensor : keys.model().tensors()) {
+    if (tensor.name.ends_with(".ffn_latent_in.weight") && tensor.shape.rank() == 2) {
+      return tensor.shape[0];
+    }
+  }
+  return 0;
+}
+
 void config(GgufKeys& keys, Json& c) {
   c["model_type"] = "nemotron_h";
   c["mlp_hidden_act"] = "relu2";
   read_gguf_attention(keys, c);
   c.erase("rope_theta");
   c.erase("partial_rotary_factor");
-  keys.ignore("rope.scaling.finetuned");
   const GgufScan scan = read_gguf_scan(keys);
   c["mamba_num_heads"] = scan.heads;
   c["mamba_head_dim"] = scan.head_dim;
@@ -41,7 +50,7 @@ void config(GgufKeys& keys, Json& c) {
   c["use_conv_bias"] = scan.conv_bias;
   read_gguf_experts(keys, c);
   read_gguf_noaux_tc(keys, c);
-  c["moe_latent_size"] = keys.int_or("moe_latent_size", 0);
+  c["moe_latent_size"] = keys.int_or("moe_latent_size", latent_rows(keys));
   c["n_shared_experts"] = keys.int_or("expert_shared_count", 1);
   c["moe_shared_expert_intermediate_size"] = keys.require_int("expert_shared_feed_forward_length");
   c["intermediate_size"] = c["moe_intermediate_size"];  // of no block but those read_blocks() finds
@@ -52,12 +61,14 @@ void config(GgufKeys& keys, Json& c) {
 
 extern const GgufArchitecture nemotron_h_moe_gguf;
 const GgufArchitecture nemotron_h_moe_gguf = {
-    .names = {"nemotron_h_moe"},
+    .names = {"nemotron_h_moe", "nemotron_h_omni"},
     .config = config,
     .tensors = {{"attn_norm", "norm"},
                 {"output_norm", "norm_f"},
                 {"ffn_latent_down", "mlp.fc1_latent_proj"},
                 {"ffn_latent_up", "mlp.fc2_latent_proj"},
+                {"ffn_latent_in", "mlp.fc1_latent_proj"},  // as Ollama has them
+                {"ffn_latent_out", "mlp.fc2_latent_proj"},
                 {"ssm_in", "mamba.in_proj"},
                 {"ssm_conv1d", "mamba.conv1d"},
                 {"ssm_a", "mamba.decay_rate"},

@@ -12,7 +12,8 @@ void config(GgufKeys& keys, Json& c) {
   c["model_type"] = is_next ? "qwen3_next" : "qwen3_5_moe_text";
   read_gguf_attention(keys, c);
   read_gguf_gated_delta(keys, c);
-  if (!is_next) c["linear_tiled_value_heads"] = true;
+  // Ollama's files say whether they have Qwen3.5's order.
+  if (keys.bool_or("ssm.v_head_reordered", !is_next)) c["linear_tiled_value_heads"] = true;
   read_gguf_experts(keys, c);
   c["norm_topk_prob"] = keys.bool_or("expert_weights_norm", true);
   keys.ignore("feed_forward_length");  // of dense layers: there are none

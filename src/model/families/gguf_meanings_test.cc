@@ -1,0 +1,153 @@
+#include "model/gguf_meanings.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "model/families/gguf_test_util.h"
+#include "model/mixers/attention.h"
+#include "model/mixers/latent_attention.h"
+#include "tests/support/expect_error.h"
+
+namespace moeflux {
+namespace {
+
+using testing::config_of;
+using testing::expect_error;
+using testing::GgufImage;
+using testing::model_of;
+using testing::open;
+using testing::spec_of;
+
+TEST(GgufConfig, KeysThatChangeNumbersAreReadOrRefusedByName) {
+  struct Case {
+    const char* key;
+    float refused;
+    std::vector<float> neutral;
+  };
+  for (const auto& [key, refused, neutral] :
+       std::vector<Case>{{"rope.scaling.yarn_attn_factor", 0.5f, {1.0f}},
+                         {"rope.scaling.yarn_ext_factor", 0.5f, {1.0f, -1.0f}},
+                         {"rope.scaling.yarn_log_multiplier", 0.1f, {0.0f}},
+                         {"rope.scaling.alpha", 2.0f, {0.0f}},
+                         {"attention.clamp_kqv", 8.0f, {0.0f}},
+                         {"attention.max_alibi_bias", 8.0f, {0.0f}},
+                         {"attention.temperature_scale", 0.1f, {0.0f}},
+                         {"attention.output_scale", 0.5f, {0.0f, 1.0f}},
+                         {"attention.value_scale", 0.5f, {0.0f, 1.0f}},
+                         {"expert_group_scale", 0.05f, {0.0f, 1.0f}},
+                         {"swiglu_clamp_exp", 7.0f, {0.0f}},
+                         {"expert_weights_scale", 2.5f, {0.0f, 1.0f}},
+                         {"logit_scale", 0.5f, {0.0f, 1.0f}},
+                         {"embedding_scale", 12.0f, {0.0f, 1.0f}},
+                         {"residual_scale", 0.2f, {0.0f, 1.0f}},
+                         {"attn_logit_softcapping", 50.0f, {0.0f}},
+                         {"final_logit_softcapping", 30.0f, {0.0f}},
+                         {"router_logit_softcapping", 30.0f, {0.0f}}}) {
+    const auto yarn = [](const std::string& own, float value) {
+      GgufImage image = model_of("qwen3moe");
+      image.text("qwen3moe.rope.scaling.type", "yarn").f32("qwen3moe.rope.scaling.factor", 4.0f);
+      return image.f32("qwen3moe." + own, value);
+    };
+    const auto spec = spec_of(yarn(key, refused));
+    ASSERT_FALSE(spec.ok()) << key;
+    EXPECT_EQ(spec.error().code(), ErrorCode::kUnsupported) << spec.error().to_string();
+    for (const float value : neutral) {
+      const auto same = spec_of(yarn(key, value));
+      ASSERT_TRUE(same.ok()) << same.error().to_string();
+      EXPECT_TRUE(same->unread_keys.empty()) << key;
+    }
+  }
+}
+
+TEST(GgufConfig, KeysWithoutEffectAreNotTold) {
+  GgufImage image = model_of("qwen3moe");
+  const std::string p = "qwen3moe.";
+  image.u32(p + "vision.block_count", 27).u32(p + "audio.block_count", 12);
+  image.u32(p + "image_token_id", 7).u32(p + "pooling_type", 1);
+  image.key(p + "rope.scaling.finetuned", 7, "\x01").key(p + "attention.causal", 7, "\x01");
+  image.u32(p + "expert_gating_func", 1).u32(p + "expert_group_count", 1);
+  const auto spec = spec_of(image);
+  ASSERT_TRUE(spec.ok()) << spec.error().to_string();
+  EXPECT_TRUE(spec->unread_keys.empty()) << spec->unread_keys.front();
+  const std::string off(1, '\0');
+  expect_error(config_of(model_of("qwen3moe").key(p + "attention.causal", 7, off)),
+               ErrorCode::kUnsupported, {"m.gguf", "qwen3moe.attention.causal", "false"});
+  expect_error(spec_of(model_of("qwen3moe").u32(p + "expert_gating_func", 2)),
+               ErrorCode::kUnsupported, {"sigmoid"});
+}
+
+// As llama.cpp reads files of its first years.
+TEST(GgufConfig, AFactorWithoutATypeDividesPositions) {
+  const auto frequencies = [](const GgufImage& image) {
+    const auto spec = spec_of(image);
+    EXPECT_TRUE(spec.ok()) << spec.error().to_string();
+    return spec.ok() ? first_mixer<AttentionSpec>(*spec)->rope.inverse_frequencies
+                     : std::vector<float>{};
+  };
+  const std::vector<float> usual = frequencies(model_of("qwen3moe"));
+  ASSERT_FALSE(usual.empty());
+  for (const char* key : {"rope.scaling.factor", "rope.scale_linear"}) {
+    const std::vector<float> divided =
+        frequencies(model_of("qwen3moe").f32(std::string("qwen3moe.") + key, 4.0f));
+    ASSERT_EQ(divided.size(), usual.size());
+    for (size_t i = 0; i < usual.size(); ++i) EXPECT_FLOAT_EQ(divided[i] * 4.0f, usual[i]);
+  }
+  GgufImage none = model_of("qwen3moe").f32("qwen3moe.rope.scaling.factor", 4.0f);
+  EXPECT_EQ(frequencies(none.text("qwen3moe.rope.scaling.type", "none")), usual);
+}
+
+TEST(GgufConfig, YarnWithoutALengthStretchesThatOfTheContext) {
+  GgufImage image = model_of("qwen3moe");
+  image.text("qwen3moe.rope.scaling.type", "yarn").f32("qwen3moe.rope.scaling.factor", 4.0f);
+  const auto text = config_of(image);
+  ASSERT_TRUE(text.ok()) << text.error().to_string();
+  EXPECT_NE(text->find(R"("original_max_position_embeddings": 512)"), std::string::npos) << *text;
+}
+
+TEST(GgufConfig, ErrorsNameTheFileAndItsKeys) {
+  const auto error_of = [](const GgufImage& image) {
+    const auto model = open(image);
+    const auto text = gguf_config(*model);
+    EXPECT_TRUE(text.ok()) << text.error().to_string();
+    auto config = Config::parse(*text);
+    const auto spec = (*find_family(config->model_type()))->read_spec(*config);
+    EXPECT_FALSE(spec.ok());
+    return gguf_message(spec.error().message(), "m.gguf", model->architecture());
+  };
+  GgufImage many = model_of("qwen3moe");
+  many.keys[8] = GgufImage().u32("qwen3moe.expert_used_count", 9).keys[0];
+  EXPECT_EQ(error_of(many), "m.gguf: qwen3moe.expert_used_count 9 exceeds qwen3moe.expert_count 8");
+  GgufImage none = model_of("qwen3moe");
+  none.keys[8] = GgufImage().u32("qwen3moe.expert_used_count", 0).keys[0];
+  EXPECT_EQ(error_of(none), "m.gguf: qwen3moe.expert_used_count is 0, expected 1 to 1024");
+  GgufImage scaled = model_of("qwen3moe");
+  scaled.text("qwen3moe.rope.scaling.type", "longrope").f32("qwen3moe.rope.scaling.factor", 4.0f);
+  const std::string message = error_of(scaled);
+  EXPECT_TRUE(message.starts_with("m.gguf: qwen3moe.rope.scaling.type \"longrope\"")) << message;
+  EXPECT_EQ(message.find("config.json"), std::string::npos) << message;
+}
+
+TEST(GgufConfig, GlmFlashOfOllamaHasItsWidthsInOtherKeys) {
+  GgufImage image = model_of("glm4moelite");
+  const auto u32 = [&](const char* key, uint32_t value) {
+    image.u32(std::string("glm4moelite.") + key, value);
+  };
+  u32("attention.kv_lora_rank", 64);
+  u32("rope.dimension_count", 16);
+  u32("attention.key_length", 48);
+  u32("attention.value_length", 32);
+  u32("attention.key_length_mla", 80);
+  u32("attention.value_length_mla", 64);
+  const auto spec = spec_of(image);
+  ASSERT_TRUE(spec.ok()) << spec.error().to_string();
+  EXPECT_EQ(spec->model_type, "deepseek_v3");
+  const auto* latent = first_mixer<LatentAttentionSpec>(*spec);
+  ASSERT_NE(latent, nullptr);
+  EXPECT_EQ(latent->nope_dim, 32);
+  EXPECT_EQ(latent->v_dim, 32);
+}
+
+}  // namespace
+}  // namespace moeflux

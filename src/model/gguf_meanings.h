@@ -1,0 +1,33 @@
+// The meaning of GGUF keys and tensors that no architecture asks for, and what keys of a
+// config.json that was made from a GGUF file are called in that file.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/json_fwd.h"
+#include "checkpoint/gguf.h"
+#include "model/gguf_keys.h"
+
+namespace moeflux {
+
+/// Judges the keys that nobody asked for. Those that change numbers stick to `keys` as kUnsupported
+/// unless they have a value that changes none; those that a config.json says under another name go
+/// into `config` under it, so that they are judged with the model's spec; those that nobody knows
+/// go there under their full names.
+void judge_unread_gguf_keys(GgufKeys& keys, Json& config);
+
+/// A message about the config.json that was made from a GGUF file, as one about that file: its name
+/// and those of its keys in the place of config.json's.
+std::string gguf_message(std::string_view message, std::string_view file,
+                         std::string_view architecture);
+
+/// What a tensor of no block belongs to that is not run here: "a picture encoder", "a sound
+/// encoder", "draft blocks"; empty for tensors of the text model.
+std::string_view gguf_other_part(std::string_view tensor);
+
+/// One line that counts the tensors of such parts and of blocks behind the model's layers; empty
+/// where there are none.
+std::string gguf_parts_left_alone(const gguf::Container& model, int64_t num_layers);
+
+}  // namespace moeflux
