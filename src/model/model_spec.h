@@ -33,6 +33,8 @@ struct MoeSpec {
   int64_t listed_tokens = 0;
   bool router_bias = false;
   bool expert_bias = false;
+  /// Not 0: router logits become cap * tanh(logit / cap) before they are scored.
+  float router_soft_cap = 0.0f;
   RouterOptions router;
   GluOptions glu;
   std::optional<GluOptions> shared_glu;  // of the shared expert; empty: the same

@@ -91,6 +91,7 @@ MoeWeights take_moe(WeightStore& weights, LayerId layer, const MoeNames& names, 
   MoeWeights w;
   w.router = weights.router(names.router, s.num_experts, hidden_size);
   if (s.router_bias) w.router_bias = weights.vector(names.router + ".bias", {s.num_experts});
+  w.router_soft_cap = s.router_soft_cap;
   w.options = s.router;
   if (s.correction_bias) {
     w.options.correction_bias = weights.vector(names.correction_bias, {s.num_experts});
@@ -120,6 +121,7 @@ RouterOptions options_for(const MoeWeights& weights, Tensor token_ids) {
 void router_logits(Encoder& e, Tensor logits, Tensor x, const MoeWeights& w) {
   e.linear(logits, x, w.router);
   if (!w.router_bias.is_null()) e.add_bias(logits, w.router_bias);
+  if (w.router_soft_cap > 0.0f) e.soft_cap(logits, w.router_soft_cap);
 }
 
 Status moe(const ForwardStep& step, LayerId layer, Tensor out, Tensor x, const MoeWeights& w,

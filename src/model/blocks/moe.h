@@ -35,6 +35,7 @@ Status routed_experts(const ForwardStep& step, LayerId layer, Tensor out, Tensor
 struct MoeWeights {
   Weight router;
   Tensor router_bias;
+  float router_soft_cap = 0.0f;
   RouterOptions options;  // of the spec, with the tensors in place
   FfnWeights shared;
   Weight shared_gate;

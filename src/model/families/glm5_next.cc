@@ -1,6 +1,7 @@
 // GLM-5.3-Flash's text: layers of Kimi delta attention with bounded decays, every fourth one with
 // latent attention, of which no dimension turns, to tokens that an index of pooled keys has chosen.
 // The residual has several streams; the mixture is that of DeepSeek-V3 with limited units.
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -60,7 +61,7 @@ std::vector<bool> read_full_layers(Config& c, int64_t num_layers) {
   return full;
 }
 
-KeyIndexSpec read_index(Config& c, int64_t num_layers) {
+KeyIndexSpec read_index(Config& c) {
   KeyIndexSpec index;
   index.pooled = true;
   index.recent = 1;  // the pool that is not whole yet
@@ -78,10 +79,25 @@ KeyIndexSpec read_index(Config& c, int64_t num_layers) {
   }
   c.expect_bool("index_kpool_compress", true);
   c.expect_bool("index_kpool_always_select_tail", true);
-  if (c.has("indexer_types")) {
-    (void)read_layer_types(c, num_layers, {"indexer_types", "full", "full", num_layers + 1});
-  }
   return index;
+}
+
+// Which layers of sparse attention have an index; the others see what the last one before them has
+// chosen, as in GLM-5.2. What the list says of other layers does not matter.
+std::vector<bool> read_indexed_layers(Config& c, const std::vector<bool>& sparse) {
+  std::vector<bool> indexed = sparse;
+  if (!c.has("indexer_types")) return indexed;
+  const auto num_layers = static_cast<int64_t>(sparse.size());
+  const std::vector<std::string> types =
+      read_layer_types(c, num_layers, {"indexer_types", "full", "shared", num_layers + 1});
+  for (size_t i = 0; i < indexed.size(); ++i) indexed[i] = sparse[i] && types[i] == "full";
+  const auto first = std::find(sparse.begin(), sparse.end(), true);
+  if (first != sparse.end() && !indexed[static_cast<size_t>(first - sparse.begin())]) {
+    c.fail(ErrorCode::kInvalidArgument,
+           "the first layer of sparse attention has no index by indexer_types, and none before it "
+           "whose choice it could share");
+  }
+  return indexed;
 }
 
 StreamSpec read_streams(Config& c) {
@@ -92,10 +108,10 @@ StreamSpec read_streams(Config& c) {
   return streams;
 }
 
-LatentAttentionSpec read_attention(Config& c, int64_t num_layers, float norm_eps) {
+LatentAttentionSpec read_attention(Config& c, float norm_eps) {
   LatentAttentionSpec attention = read_latent_attention_without_rope(c);
   attention.latent_norm_eps = norm_eps;
-  attention.index = read_index(c, num_layers);
+  attention.index = read_index(c);
   attention.tokens_read = attention.index->tokens_read();
   if (attention.rope_dim != 0) {
     c.fail(ErrorCode::kUnsupported,
@@ -113,7 +129,11 @@ Result<ModelSpec> read_spec(Config& c) {
   spec.streams = read_streams(c);
   std::vector<bool> full = read_full_layers(c, num_layers);
   const auto linear = share_mixer(read_kda(c, num_layers, full));
-  const auto attention = share_mixer(read_attention(c, num_layers, spec.rms_norm_eps));
+  LatentAttentionSpec latent = read_attention(c, spec.rms_norm_eps);
+  const auto attention = share_mixer(latent);
+  latent.index.reset();
+  const auto sharing = share_mixer(latent);
+  const std::vector<bool> indexed = read_indexed_layers(c, full);
   MoeSpec moe = read_experts(c);
   c.expect_present("routed_scaling_factor");
   read_noaux_tc(c, moe);
@@ -123,7 +143,11 @@ Result<ModelSpec> read_spec(Config& c) {
   moe.glu = layer.dense_glu;
   spec.layers = make_layers(c, layer, moe, read_dense_layers(c, num_layers));
   for (size_t i = 0; i < full.size(); ++i) {
-    spec.layers[i].mixer = full[i] ? attention : linear;
+    if (!full[i]) {
+      spec.layers[i].mixer = linear;
+    } else {
+      spec.layers[i].mixer = indexed[i] ? attention : sharing;
+    }
   }
   return finish_spec(c, std::move(spec));
 }

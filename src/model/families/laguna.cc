@@ -78,7 +78,8 @@ MoeSpec read_moe(Config& c) {
   c.expect_string("moe_router_score_func", "sigmoid");
   c.expect_bool("moe_router_use_sigmoid", true);
   c.expect_bool("moe_apply_router_weight_on_input", false);
-  c.expect_number("moe_router_logit_softcapping", 0.0);
+  moe.router_soft_cap =
+      static_cast<float>(c.number_or("moe_router_logit_softcapping", 0.0, 0.0, 1e6));
   c.expect_number("decoder_sparse_step", 1);
   return moe;
 }

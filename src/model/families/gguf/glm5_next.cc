@@ -2,6 +2,7 @@
 // decay is stored as its rate; the others have latent attention that turns nothing.
 #include <cmath>
 
+#include "base/format.h"
 #include "model/gguf_architecture.h"
 
 namespace moeflux {
@@ -30,7 +31,15 @@ void read_index(GgufKeys& keys, Json& c) {
   c["index_kpool"] = keys.require_int("attention.indexer.kpool");
   c["index_kpool_compress"] = true;
   c["index_kpool_always_select_tail"] = keys.bool_or("attention.indexer.kpool_select_tail", true);
-  keys.ignore("attention.indexer.types");  // layers without an index lack its tensors
+  keys.ignore("attention.indexer.types");  // says the same
+  Json types = Json::array();
+  for (int64_t i = 0; i < keys.num_layers(); ++i) {
+    // Of files without tensors, as tests have them, nothing is known.
+    const bool has_index = keys.tensor(formatted("blk.{}.indexer.proj.weight", i)) != nullptr ||
+                           keys.model().tensors().empty();
+    types.push_back(has_index ? "full" : "shared");
+  }
+  c["indexer_types"] = types;
   const double eps = keys.number_or("attention.layer_norm_epsilon", kIndexNormEps);
   if (std::abs(eps - kIndexNormEps) < 1e-9) return;
   keys.fail(ErrorCode::kUnsupported,

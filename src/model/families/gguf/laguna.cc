@@ -49,9 +49,11 @@ void config(GgufKeys& keys, Json& c) {
   c["rope_parameters"] = {{"full_attention", rope(keys, c, false)},
                           {"sliding_attention", rope(keys, c, true)}};
   const gguf::TensorInfo* gate = keys.tensor("blk.0.attn_gate.weight");
+  if (gate == nullptr) gate = keys.tensor("blk.0.attn_g.weight");  // as Ollama has it
   const bool per_head =
       gate != nullptr && gate->shape.rank() == 2 && gate->shape[0] == c["num_attention_heads"];
   c["gating"] = per_head ? "per-head" : "per-element";
+  c["moe_router_logit_softcapping"] = keys.number_or("router_logit_softcapping", 0.0);
   read_gguf_experts(keys, c);
   read_gguf_noaux_tc(keys, c);
   c["moe_routed_scaling_factor"] = c["routed_scaling_factor"];
@@ -72,6 +74,8 @@ void config(GgufKeys& keys, Json& c) {
 
 extern const GgufArchitecture laguna_gguf;
 const GgufArchitecture laguna_gguf = {
-    .names = {"laguna"}, .config = config, .tensors = {{"attn_gate", "self_attn.g_proj"}}};
+    .names = {"laguna"},
+    .config = config,
+    .tensors = {{"attn_gate", "self_attn.g_proj"}, {"attn_g", "self_attn.g_proj"}}};
 
 }  // namespace moeflux
