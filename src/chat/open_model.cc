@@ -17,12 +17,10 @@ void warn(const OpenModelOptions& options, std::string line) {
   options.on_warning(line);
 }
 
-Status warn_of_unknown_keys(const std::string& directory, const OpenModelOptions& options) {
+Status tell_remarks(const std::string& directory, const OpenModelOptions& options) {
   if (!options.on_warning) return {};
-  MF_ASSIGN_OR_RETURN(const ModelSpec spec, read_model_spec(directory));
-  const std::string warning = unknown_keys_warning(spec);
-  if (warning.empty()) return {};
-  warn(options, formatted("{}: {}", directory, warning));
+  MF_ASSIGN_OR_RETURN(std::vector<std::string> lines, opening_remarks(directory));
+  for (std::string& line : lines) warn(options, std::move(line));
   return {};
 }
 
@@ -60,7 +58,7 @@ Result<std::shared_ptr<const Constraint>> OpenModel::compile(const OutputConstra
 
 Result<std::shared_ptr<OpenModel>> open_model(const std::string& directory,
                                               const OpenModelOptions& options, ModelText text) {
-  MF_RETURN_IF_ERROR(warn_of_unknown_keys(directory, options));
+  MF_RETURN_IF_ERROR(tell_remarks(directory, options));
   if (options.on_warning && text.tokenizer.ok() && !text.tokenizer->warning().empty()) {
     warn(options, formatted("{}: {}", directory, text.tokenizer->warning()));
   }

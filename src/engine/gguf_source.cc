@@ -8,7 +8,10 @@
 #include "base/format.h"
 #include "base/json.h"
 #include "checkpoint/expert_pack.h"
+#include "checkpoint/foreign_file.h"
+#include "checkpoint/gguf_header.h"
 #include "io/file.h"
+#include "model/gguf_meanings.h"
 #include "model/gguf_model.h"
 
 namespace moeflux {
@@ -16,17 +19,26 @@ namespace {
 
 class GgufSource : public ModelSource {
  public:
-  GgufSource(std::string path, std::string file, std::shared_ptr<const gguf::Container> model)
-      : path_(std::move(path)), file_(std::move(file)), model_(std::move(model)) {}
+  GgufSource(std::string path, std::string file, std::string place,
+             std::shared_ptr<const gguf::Container> model)
+      : path_(std::move(path)),
+        file_(std::move(file)),
+        place_(std::move(place)),
+        model_(std::move(model)) {}
 
   const std::string& path() const override { return path_; }
+  const std::string& place() const override { return place_; }
 
   Result<std::string> config() const override { return gguf_config(*model_); }
+  std::string in_its_names(const std::string& message) const override {
+    return gguf_message(message, file_, model_->architecture());
+  }
+  Result<std::string> left_alone() const override { return gguf_left_alone(*model_); }
 
   Result<TensorIndex> tensors() const override {
     MF_ASSIGN_OR_RETURN(gguf::Container model, gguf::Container::open(file_));
     MF_ASSIGN_OR_RETURN(TensorIndex index, gguf_tensors(std::move(model)));
-    if (path_ != file_) MF_RETURN_IF_ERROR(index.open_expert_pack(path_));
+    if (place_ != file_) MF_RETURN_IF_ERROR(index.open_expert_pack(place_));
     return index;
   }
 
@@ -101,8 +113,29 @@ class GgufSource : public ModelSource {
  private:
   const std::string path_;
   const std::string file_;
+  const std::string place_;
   const std::shared_ptr<const gguf::Container> model_;
 };
+
+}  // namespace
+
+namespace {
+
+/// By its keys: a projector of pictures, an importance matrix or an adapter.
+bool says_it_is_no_model(const std::string& path) {
+  const auto file = open_file(path);
+  if (!file.ok()) return false;
+  const auto header = gguf::read_header(**file);
+  if (!header.ok()) return false;
+  const auto text_of = [&](const char* key) {
+    const auto found = header->keys.find(key);
+    const auto* text =
+        found == header->keys.end() ? nullptr : std::get_if<std::string>(&found->second.data);
+    return text == nullptr ? std::string() : *text;
+  };
+  const std::string type = text_of("general.type");
+  return (!type.empty() && type != "model") || text_of("general.architecture") == "clip";
+}
 
 }  // namespace
 
@@ -113,36 +146,45 @@ Result<std::optional<std::string>> find_gguf(const std::string& path) {
   }
   MF_ASSIGN_OR_RETURN(const std::vector<std::string> names, list_files(path));
   const auto has = [&](std::string_view ending) {
-    return std::any_of(names.begin(), names.end(),
-                       [&](const std::string& name) { return name.ends_with(ending); });
+    return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+      return name.ends_with(ending) && !is_beside_model(name);
+    });
   };
   const bool has_tensors = has(".safetensors") || has(".safetensors.index.json");
   if (has_tensors && path_exists(path + "/config.json")) return std::optional<std::string>();
   std::vector<std::string> found;  // of a split its first part, there or not
   for (const std::string& name : names) {
-    if (!name.ends_with(".gguf") || name.starts_with("mmproj")) continue;
+    if (!name.ends_with(".gguf") || is_beside_model(name)) continue;
     gguf::SplitName split;
     std::string first = gguf::parse_split_name(name, split) ? split.path_of(0) : name;
     if (std::find(found.begin(), found.end(), first) == found.end()) {
       found.push_back(std::move(first));
     }
   }
+  if (found.size() > 1) {
+    std::erase_if(found, [&](const std::string& name) {
+      return says_it_is_no_model(formatted("{}/{}", path, name));
+    });
+  }
   if (found.empty()) return std::optional<std::string>();
   if (found.size() == 1) return std::optional(formatted("{}/{}", path, found.front()));
+  constexpr size_t kShownMax = 12;
   std::string list;
-  for (size_t i = 0; i < std::min<size_t>(found.size(), 5); ++i) {
+  for (size_t i = 0; i < std::min(found.size(), kShownMax); ++i) {
     list += (i == 0 ? "" : ", ") + found[i];
   }
   return make_error(ErrorCode::kInvalidArgument,
-                    "{} has {} GGUF models, expected one; name the file itself: {}{}", path,
-                    found.size(), list, found.size() > 5 ? ", ..." : "");
+                    "{} has {} GGUF models, expected one; name the file itself ({}/{}): {}{}", path,
+                    found.size(), path, found.front(), list,
+                    found.size() > kShownMax ? ", ..." : "");
 }
 
 Result<std::unique_ptr<ModelSource>> open_gguf_source(const std::string& path,
-                                                      const std::string& file) {
+                                                      const std::string& file,
+                                                      const std::string& place) {
   MF_ASSIGN_OR_RETURN(gguf::Container model, gguf::Container::open(file));
   return std::unique_ptr<ModelSource>(std::make_unique<GgufSource>(
-      path, file, std::make_shared<const gguf::Container>(std::move(model))));
+      path, file, place, std::make_shared<const gguf::Container>(std::move(model))));
 }
 
 }  // namespace moeflux

@@ -12,12 +12,14 @@ namespace moeflux {
 
 /// The GGUF file that `path` means: itself, whatever its name, when it begins with GGUF; in a
 /// folder that is none of config.json and safetensors the only one, or the first part of the only
-/// split set. Projectors of images (mmproj*) do not count. Nullopt when there is none; several fail
-/// with kInvalidArgument, listing them.
+/// split set. Projectors of images, importance matrices and adapters do not count. Nullopt when
+/// there is none; several fail with kInvalidArgument, listing them.
 Result<std::optional<std::string>> find_gguf(const std::string& path);
 
-/// `path` is what the model was named with, `file` what find_gguf() found there.
+/// `path` is what the model was named with, `place` what find_model_place() made of it, `file` what
+/// find_gguf() found there.
 Result<std::unique_ptr<ModelSource>> open_gguf_source(const std::string& path,
-                                                      const std::string& file);
+                                                      const std::string& file,
+                                                      const std::string& place);
 
 }  // namespace moeflux

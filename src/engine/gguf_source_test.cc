@@ -43,6 +43,28 @@ TEST(FindGguf, AFolderHasOneOrOneSplitSet) {
                {folder.path(), "2 GGUF models", "m-00001-of-00003.gguf", "n.gguf"});
 }
 
+TEST(FindGguf, FilesBesideAModelAreNone) {
+  const TempFolder folder;
+  write_bytes(folder / "m.gguf", small_gguf().bytes());
+  for (const char* name : {"._m.gguf", "mmproj-F16.gguf", "m.mmproj-q8.gguf", "imatrix.gguf",
+                           "m-imatrix.gguf", "MMPROJ.gguf", "n.gguf.part"}) {
+    write_bytes(folder / name, "");
+  }
+  EXPECT_EQ(**find_gguf(folder.path()), folder / "m.gguf");
+  // Of any name, if they say what they are.
+  const auto other = [](const char* key, const char* value) {
+    return GgufImage().text(key, value).bytes();
+  };
+  write_bytes(folder / "a.gguf", other("general.type", "mmproj"));
+  write_bytes(folder / "b.gguf", other("general.type", "imatrix"));
+  write_bytes(folder / "c.gguf", other("general.type", "adapter"));
+  write_bytes(folder / "d.gguf", other("general.architecture", "clip"));
+  EXPECT_EQ(**find_gguf(folder.path()), folder / "m.gguf");
+  write_bytes(folder / "m-q8.gguf", small_gguf().bytes());
+  expect_error(find_gguf(folder.path()), ErrorCode::kInvalidArgument,
+               {"2 GGUF models", "m-q8.gguf, m.gguf", "name the file", folder / "m-q8.gguf"});
+}
+
 TEST(FindGguf, AFolderOfSafetensorsStaysOne) {
   const TempFolder folder;
   write_bytes(folder / "config.json", "{}");

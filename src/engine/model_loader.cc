@@ -6,6 +6,7 @@
 #include "backend/trace/trace_device.h"
 #include "base/format.h"
 #include "checkpoint/checksum.h"
+#include "engine/model_place.h"
 #include "engine/model_source.h"
 #include "io/file.h"
 #include "model/config.h"
@@ -40,7 +41,9 @@ Result<Description> describe_config(std::string text) {
 
 Result<Description> describe(const ModelSource& source) {
   MF_ASSIGN_OR_RETURN(std::string text, source.config());
-  return describe_config(std::move(text));
+  Result<Description> description = describe_config(std::move(text));
+  if (description.ok()) return description;
+  return Error(description.error().code(), source.in_its_names(description.error().message()));
 }
 
 /// A pack describes experts of one model only, and says of which.
@@ -130,18 +133,16 @@ Result<std::unique_ptr<LoadedModel>> assume(const Description& description, Devi
 }  // namespace
 
 Status check_model_folder(const std::string& path) {
-  if (is_directory(path)) {
-    const bool packed = path_exists(formatted("{}/{}", path, kExpertPackName));
-    if (packed || !path_exists(formatted("{}/{}", path, kExpertPackNotesName))) return {};
+  MF_ASSIGN_OR_RETURN(const std::string place, find_model_place(path));
+  for (const std::string& folder : {path, place}) {
+    const bool packed = path_exists(formatted("{}/{}", folder, kExpertPackName));
+    if (packed || !path_exists(formatted("{}/{}", folder, kExpertPackNotesName))) continue;
     return make_error(ErrorCode::kFailedPrecondition,
                       "{}: packing into this folder has not finished; the same moeflux command "
                       "goes on where it stopped",
-                      path);
+                      folder);
   }
-  if (gguf::begins_with_magic(path)) return {};
-  return make_error(ErrorCode::kNotFound, "{}: {}", path,
-                    path_exists(path) ? "not a folder with config.json and weights, nor a GGUF file"
-                                      : "no such folder or file");
+  return {};
 }
 
 Result<std::string> read_config_text(const std::string& directory) {
@@ -162,11 +163,22 @@ Result<ModelSpec> read_model_spec(const std::string& directory) {
   return std::move(description.spec);
 }
 
-std::string unknown_keys_warning(const ModelSpec& spec) {
+Result<std::vector<std::string>> opening_remarks(const std::string& path) {
+  MF_ASSIGN_OR_RETURN(const auto source, open_model_source(path));
+  MF_ASSIGN_OR_RETURN(const Description description, describe(*source));
+  const std::string file = source->in_its_names("config.json");
+  std::vector<std::string> lines;
   std::string names;
-  for (const std::string& key : spec.unread_keys) names += (names.empty() ? "" : ", ") + key;
-  if (names.empty()) return names;
-  return formatted("config.json has keys that are not known and have no effect: {}", names);
+  for (const std::string& key : description.spec.unread_keys) {
+    names += (names.empty() ? "" : ", ") + key;
+  }
+  if (!names.empty()) {
+    lines.push_back(
+        formatted("{}: {} has keys that are not known and have no effect: {}", path, file, names));
+  }
+  MF_ASSIGN_OR_RETURN(const std::string left_alone, source->left_alone());
+  if (!left_alone.empty()) lines.push_back(formatted("{}: {}", file, left_alone));
+  return lines;
 }
 
 Result<std::unique_ptr<LoadedModel>> load_model(const std::string& directory, Device& device,

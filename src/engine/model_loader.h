@@ -40,8 +40,8 @@ struct LoadedModel {
   std::vector<LayerStateSpec> states() const { return state_specs(spec(), cache_types); }
 };
 
-/// Fails with kNotFound, saying what is there instead, unless `path` is a folder or a GGUF file,
-/// and with kFailedPrecondition when a packing into it has not finished.
+/// Fails as find_model_place() does, and with kFailedPrecondition when a packing into the folder
+/// has not finished.
 Status check_model_folder(const std::string& path);
 
 /// Told how many bytes of dense weights have been read of how many; false stops loading with
@@ -77,8 +77,8 @@ Result<std::unique_ptr<LoadedModel>> describe_model(const std::string& directory
 /// The model's own description of itself, without weights.
 Result<ModelSpec> read_model_spec(const std::string& directory);
 
-/// One line that names the keys of config.json which nobody here knows, for whoever loads the
-/// model: they may have meant something. Empty when there are none.
-std::string unknown_keys_warning(const ModelSpec& spec);
+/// Lines for whoever loads the model: keys that nobody here knows, which may have meant something,
+/// and tensors of parts that are not run.
+Result<std::vector<std::string>> opening_remarks(const std::string& path);
 
 }  // namespace moeflux

@@ -7,8 +7,10 @@
 #include "base/json.h"
 #include "base/units.h"
 #include "checkpoint/expert_pack.h"
+#include "checkpoint/foreign_file.h"
 #include "engine/gguf_source.h"
 #include "engine/model_loader.h"
+#include "engine/model_place.h"
 #include "engine/python_json.h"
 #include "io/file.h"
 
@@ -20,15 +22,27 @@ constexpr uint64_t kConfigBytesMax =
 constexpr uint64_t kTokenizerBytesMax = kGiB;
 constexpr uint64_t kRanksBytesMax = 64 * kMiB;
 
+Status check_is_fetched(const std::string& path, std::string_view text) {
+  if (!is_lfs_pointer(text)) return {};
+  return make_error(ErrorCode::kCorruption, "{} is {}", path, kLfsPointerText);
+}
+
 class FolderSource : public ModelSource {
  public:
-  explicit FolderSource(std::string path) : path_(std::move(path)) {}
+  FolderSource(std::string named, std::string path)
+      : named_(std::move(named)), path_(std::move(path)) {}
 
-  const std::string& path() const override { return path_; }
+  const std::string& path() const override { return named_; }
+  const std::string& place() const override { return path_; }
 
   // With Model Optimizer's own file where config.json has no section of it.
   Result<std::string> config() const override {
-    MF_ASSIGN_OR_RETURN(std::string text, read_text_file(path_ + "/config.json", kConfigBytesMax));
+    const std::string file = path_ + "/config.json";
+    if (const std::string kind = path_exists(file) ? "" : describe_folder(path_); !kind.empty()) {
+      return make_error(ErrorCode::kNotFound, "{}: {}", path_, kind);
+    }
+    MF_ASSIGN_OR_RETURN(std::string text, read_text_file(file, kConfigBytesMax));
+    MF_RETURN_IF_ERROR(check_is_fetched(file, text));
     text = with_named_floats(text);
     MF_ASSIGN_OR_RETURN(const std::optional<std::string> beside,
                         read_optional("hf_quant_config.json"));
@@ -54,7 +68,8 @@ class FolderSource : public ModelSource {
   Result<bool> holds_tensors() const override {
     MF_ASSIGN_OR_RETURN(const std::vector<std::string> names, list_files(path_));
     return std::any_of(names.begin(), names.end(), [](const std::string& name) {
-      return name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json");
+      return (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json")) &&
+             !is_beside_model(name);
     });
   }
 
@@ -159,6 +174,7 @@ class FolderSource : public ModelSource {
                                               uint64_t bytes_max) {
     TokenizerText tokenizer{.kind = kind, .name = path};
     MF_ASSIGN_OR_RETURN(tokenizer.text, read_text_file(path, bytes_max));
+    MF_RETURN_IF_ERROR(check_is_fetched(path, tokenizer.text));
     return tokenizer;
   }
 
@@ -166,16 +182,18 @@ class FolderSource : public ModelSource {
   Result<std::unique_ptr<ModelSource>> open_keys() const {
     const std::string path = formatted("{}/{}", path_, kGgufKeysName);
     if (!path_exists(path)) return std::unique_ptr<ModelSource>();
-    return open_gguf_source(path, path);
+    return open_gguf_source(path, path, path);
   }
 
   Result<std::optional<std::string>> read_optional(std::string_view name) const {
     const std::string path = formatted("{}/{}", path_, name);
     if (!path_exists(path)) return std::optional<std::string>();
     MF_ASSIGN_OR_RETURN(std::string text, read_text_file(path, kConfigBytesMax));
+    MF_RETURN_IF_ERROR(check_is_fetched(path, text));
     return std::optional<std::string>(std::move(text));
   }
 
+  std::string named_;
   std::string path_;
 };
 
@@ -183,9 +201,10 @@ class FolderSource : public ModelSource {
 
 Result<std::unique_ptr<ModelSource>> open_model_source(const std::string& path) {
   MF_RETURN_IF_ERROR(check_model_folder(path));
-  MF_ASSIGN_OR_RETURN(const std::optional<std::string> gguf, find_gguf(path));
-  if (gguf) return open_gguf_source(path, *gguf);
-  return std::unique_ptr<ModelSource>(std::make_unique<FolderSource>(path));
+  MF_ASSIGN_OR_RETURN(const std::string place, find_model_place(path));
+  MF_ASSIGN_OR_RETURN(const std::optional<std::string> gguf, find_gguf(place));
+  if (gguf) return open_gguf_source(path, *gguf, place);
+  return std::unique_ptr<ModelSource>(std::make_unique<FolderSource>(path, place));
 }
 
 }  // namespace moeflux

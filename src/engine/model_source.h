@@ -60,15 +60,21 @@ class ModelSource {
   virtual Result<std::vector<std::string>> special_token_maps() const = 0;
   /// A GGUF file that has all keys and no tensor; nullopt where the model has no keys.
   virtual Result<std::optional<std::string>> keys_without_tensors() const = 0;
+  /// The folder or file that find_model_place() found at path().
+  virtual const std::string& place() const = 0;
+  /// A message about config() with the names that file and keys have where it is from.
+  virtual std::string in_its_names(const std::string& message) const { return message; }
+  /// One line about tensors of parts that are not run; empty where there are none.
+  virtual Result<std::string> left_alone() const { return std::string(); }
 };
 
 /// A file of keys without tensors in a folder that was packed from GGUF: what tokenizer.json,
 /// generation_config.json and chat_template.jinja say elsewhere.
 inline constexpr std::string_view kGgufKeysName = "keys.gguf";
 
-/// A folder of Hugging Face or MLX files, or what find_gguf() finds. Fails with kNotFound, saying
-/// what is there instead, unless `path` is either, and with kFailedPrecondition when a packing into
-/// it has not finished.
+/// A folder of Hugging Face or MLX files, or what find_gguf() finds, where find_model_place() says
+/// that it lies. Fails as they do, and with kFailedPrecondition when a packing into the folder has
+/// not finished.
 Result<std::unique_ptr<ModelSource>> open_model_source(const std::string& path);
 
 }  // namespace moeflux

@@ -31,8 +31,8 @@ bool is_side_file(const std::string& name) {
 Result<PackSource> open_pack_source(const std::string& directory) {
   PackSource source;
   source.name = directory;
-  source.directory = directory;
   MF_ASSIGN_OR_RETURN(const auto model, open_model_source(directory));
+  source.directory = model->place();
   MF_ASSIGN_OR_RETURN(source.config_json, model->config());
   MF_ASSIGN_OR_RETURN(source.index, model->tensors());
   MF_ASSIGN_OR_RETURN(std::optional<std::string> keys, model->keys_without_tensors());
@@ -40,11 +40,11 @@ Result<PackSource> open_pack_source(const std::string& directory) {
     source.side_files.push_back({std::string(kGgufKeysName), std::move(*keys)});
     return source;
   }
-  MF_ASSIGN_OR_RETURN(const std::vector<std::string> names, list_files(directory));
+  MF_ASSIGN_OR_RETURN(const std::vector<std::string> names, list_files(source.directory));
   for (const std::string& name : names) {
-    if (!is_side_file(name)) continue;
+    if (!is_side_file(name) || name.starts_with('.')) continue;
     MF_ASSIGN_OR_RETURN(std::string contents,
-                        read_text_file(directory + "/" + name, kSideFileBytesMax));
+                        read_text_file(source.directory + "/" + name, kSideFileBytesMax));
     source.side_files.push_back({name, std::move(contents)});
   }
   return source;
