@@ -1,0 +1,236 @@
+// GGUF files as other programs write them, made here from those of the tree: other names and keys,
+// parts of other models in the same file, another alignment. The numbers stay those of the
+// references.
+#include "tests/support/edited_gguf.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "engine/model_loader.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/golden_file.h"
+#include "tests/support/run_model.h"
+#include "tests/support/temp_folder.h"
+
+namespace moeflux::testing {
+namespace {
+
+constexpr size_t kTokens = 12;
+
+std::string folder_of(const std::string& name) {
+  return tests_directory() + "/golden/formats/" + name;
+}
+std::string file_of(const std::string& name) { return folder_of(name) + "/model.gguf"; }
+
+std::vector<float> logits_of(const std::string& path, std::span<const TokenId> tokens) {
+  return run_model(path, tokens, {.device = "reference"}).logits;
+}
+
+/// The file gives the bits of the one that it was made from.
+void expect_same_bits(const std::string& name, EditedGguf& edited) {
+  std::vector<TokenId> tokens = read_golden(folder_of(name) + "/golden.safetensors")["tokens"].ints;
+  ASSERT_GE(tokens.size(), kTokens);
+  tokens.resize(kTokens);
+  const TempFolder folder;
+  edited.write(folder / "m.gguf");
+  const std::vector<float> logits = logits_of(folder / "m.gguf", tokens);
+  ASSERT_FALSE(logits.empty());
+  EXPECT_EQ(logits, logits_of(folder_of(name), tokens));
+}
+
+std::string replaced(std::string text, std::string_view part, std::string_view other) {
+  const size_t at = text.find(part);
+  if (at != std::string::npos) text.replace(at, part.size(), other);
+  return text;
+}
+
+constexpr uint32_t kArray = 9;
+
+std::string array_of(std::initializer_list<uint32_t> values) {
+  GgufBytes bytes;
+  bytes.number<uint32_t>(4).number<uint64_t>(values.size());
+  for (const uint32_t value : values) bytes.number(value);
+  return bytes.text();
+}
+
+TEST(EditedGguf, OllamasHybridQwenIsRead) {
+  EditedGguf edited(file_of("gguf-qwen3_next"));
+  edited.rename([](const std::string& name) { return replaced(name, ".ssm_dt.bias", ".ssm_dt"); });
+  edited.drop("qwen3next.attention.head_count_kv").drop("qwen3next.expert_weights_norm");
+  edited.image()
+      .key("qwen3next.attention.head_count_kv", kArray, array_of({0, 0, 0, 2}))
+      .key("qwen3next.rope.dimension_sections", kArray, array_of({2, 1, 1}))
+      .key("qwen3next.mrope_sections", kArray, array_of({2, 1, 1}))
+      .key("qwen3next.norm_top_k_prob", 7, "\x01")
+      .u32("qwen3next.vision.block_count", 27)
+      .u32("qwen3next.image_token_id", 7);
+  expect_same_bits("gguf-qwen3_next", edited);
+}
+
+TEST(EditedGguf, EncodersAndDraftBlocksInTheFileAreLeftAloneAndTold) {
+  EditedGguf edited(file_of("gguf-qwen3_next"));
+  edited.add_tensor("v.blk.0.attn_q.weight").add_tensor("mm.0.weight");
+  edited.add_tensor("mm.a.input_projection.weight").add_tensor("a.blk.0.attn_q.weight");
+  edited.add_tensor("mtp.fc.weight").add_tensor("mtp.layers.0.mlp.gate.weight");
+  const TempFolder folder;
+  edited.write(folder / "m.gguf");
+  const auto lines = opening_remarks(folder.path());
+  ASSERT_TRUE(lines.ok()) << lines.error().to_string();
+  ASSERT_EQ(lines->size(), 1u);
+  EXPECT_EQ(lines->front(), folder / "m.gguf" +
+                                ": tensors that are not of the text model are left alone: 2 of a "
+                                "picture encoder, 2 of a sound encoder, 2 of draft blocks");
+  expect_same_bits("gguf-qwen3_next", edited);
+}
+
+// Tensors of a block that the file counts and does not call predicting.
+TEST(EditedGguf, ABlockWithTensorsOfPredictionIsNoLayer) {
+  EditedGguf edited(file_of("gguf-qwen3_next"));
+  edited.drop("qwen3next.block_count");
+  edited.image().u32("qwen3next.block_count", 5);
+  edited.add_tensor("blk.4.nextn.eh_proj.weight").add_tensor("blk.4.attn_norm.weight");
+  expect_same_bits("gguf-qwen3_next", edited);
+}
+
+TEST(EditedGguf, OllamasGptOssIsRead) {
+  EditedGguf edited(file_of("gguf-mxfp4-gpt_oss"));
+  edited.call_architecture("gpt-oss", "gptoss");
+  edited.drop("gptoss.expert_feed_forward_length").drop("gptoss.rope.scaling.type");
+  edited.rename([](std::string name) {
+    name = replaced(std::move(name), ".attn_output.", ".attn_out.");
+    name = replaced(std::move(name), ".attn_sinks.weight", ".attn_sinks");
+    return replaced(std::move(name), ".post_attention_norm.", ".ffn_norm.");
+  });
+  expect_same_bits("gguf-mxfp4-gpt_oss", edited);
+}
+
+TEST(EditedGguf, OllamasNemotronIsRead) {
+  for (const char* name : {"nemotron_h_moe", "nemotron_h_omni"}) {
+    EditedGguf edited(file_of("gguf-nemotron_h_latent"));
+    edited.call_architecture("nemotron_h_moe", name);
+    edited.drop(std::string(name) + ".moe_latent_size");
+    edited.rename([](std::string tensor) {
+      tensor = replaced(std::move(tensor), ".ffn_latent_down.", ".ffn_latent_in.");
+      return replaced(std::move(tensor), ".ffn_latent_up.", ".ffn_latent_out.");
+    });
+    edited.add_tensor("mtp.layers.0.mixer.experts.0.up_proj.weight");
+    expect_same_bits("gguf-nemotron_h_latent", edited);
+  }
+}
+
+TEST(EditedGguf, OllamasGemmaAndLagunaAreRead) {
+  EditedGguf gemma(file_of("gguf-gemma4_text"));
+  gemma.rename([](const std::string& name) {
+    return replaced(name, ".ffn_down_exps.scale", ".ffn_gate_inp.per_expert_scale");
+  });
+  gemma.add_tensor("model.vision_tower.std_bias");
+  expect_same_bits("gguf-gemma4_text", gemma);
+  EditedGguf laguna(file_of("gguf-laguna"));
+  laguna.rename([](const std::string& name) { return replaced(name, ".attn_gate.", ".attn_g."); });
+  for (std::string& key : laguna.image().keys) {
+    uint64_t length = 0;
+    std::memcpy(&length, key.data(), sizeof(length));
+    std::string name = key.substr(sizeof(length), length);
+    for (const auto& [usual, other] :
+         {std::pair("rope.freq_base_swa", "rope.swa.freq_base"),
+          std::pair("rope.dimension_count_swa", "rope.swa.dimension_count"),
+          std::pair("yarn_beta_fast", "beta_fast"), std::pair("yarn_beta_slow", "beta_slow")}) {
+      name = replaced(std::move(name), usual, other);
+    }
+    key = GgufBytes().string(name).raw(std::string_view(key).substr(8 + length)).text();
+  }
+  laguna.image().u32("laguna.attention.gating_type", 1).u32("laguna.decoder_sparse_step", 1);
+  expect_same_bits("gguf-laguna", laguna);
+}
+
+// As Mixtral's first files have them.
+TEST(EditedGguf, ExpertsMayBeATensorEach) {
+  EditedGguf edited(file_of("gguf-mixtral"));
+  edited.split_experts();
+  edited.drop("llama.expert_feed_forward_length");
+  expect_same_bits("gguf-mixtral", edited);
+}
+
+EditedGguf yarn_file() {
+  EditedGguf edited(file_of("gguf-qwen3_moe"));
+  edited.image()
+      .text("qwen3moe.rope.scaling.type", "yarn")
+      .f32("qwen3moe.rope.scaling.factor", 4.0f)
+      .u32("qwen3moe.rope.scaling.original_context_length", 64);
+  return edited;
+}
+
+TEST(EditedGguf, AttentionFactorsMultiplyRotations) {
+  auto golden = read_golden(folder_of("yarn_attn_factor.safetensors"));
+  const std::vector<TokenId> tokens = golden["tokens"].ints;
+  const TempFolder folder;
+  EditedGguf edited = yarn_file();
+  edited.image().f32("qwen3moe.rope.scaling.attn_factor", 0.5f);
+  edited.write(folder / "m.gguf");
+  const RunOutput run = run_model(folder.path(), tokens, {.device = "reference"});
+  ASSERT_FALSE(run.logits.empty());
+  ASSERT_EQ(golden["positions"].ints.size(), 3u);
+  for (int64_t i = 0; i < 3; ++i) {
+    const int64_t position = golden["positions"].ints[static_cast<size_t>(i)];
+    EXPECT_LE(max_abs_difference(run.row(position), golden["logits"].row(i)), 1e-4)
+        << "position " << position;
+  }
+  // Without it the numbers are others, and keys that say what holds anyhow change no bit.
+  EditedGguf plain = yarn_file();
+  plain.write(folder / "m.gguf");
+  const std::vector<float> usual = logits_of(folder.path(), tokens);
+  EXPECT_GT(max_abs_difference(run.logits, usual), 0.01);
+  plain.image()
+      .f32("qwen3moe.rope.scaling.attn_factor", 1.0f)
+      .f32("qwen3moe.rope.scaling.yarn_attn_factor", 1.0f + 0.1f * std::log(4.0f))
+      .f32("qwen3moe.rope.scaling.yarn_ext_factor", -1.0f)
+      .f32("qwen3moe.rope.scaling.yarn_beta_fast", 32.0f)
+      .key("qwen3moe.rope.scaling.finetuned", 7, "\x01");
+  plain.write(folder / "m.gguf");
+  EXPECT_EQ(logits_of(folder.path(), tokens), usual);
+}
+
+TEST(EditedGguf, RangesOfYarnChangeTheNumbers) {
+  const std::vector<TokenId> tokens = {1, 2, 3, 4, 5, 6, 7, 8};
+  const TempFolder folder;
+  yarn_file().write(folder / "m.gguf");
+  const std::vector<float> usual = logits_of(folder.path(), tokens);
+  for (const char* key : {"yarn_beta_fast", "yarn_beta_slow"}) {
+    EditedGguf edited = yarn_file();
+    edited.image().f32(std::string("qwen3moe.rope.scaling.") + key, 4.0f);
+    edited.write(folder / "m.gguf");
+    EXPECT_NE(logits_of(folder.path(), tokens), usual) << key;
+  }
+}
+
+// Each tensor lies elsewhere than at the usual alignment, and so does the beginning of the data.
+TEST(EditedGguf, DataBeginsWhereItsAlignmentSays) {
+  for (const uint32_t alignment : {8u, 64u, 128u, 4096u, 65536u}) {
+    SCOPED_TRACE(alignment);
+    EditedGguf edited(file_of("gguf-qwen3_moe"));
+    edited.align(alignment);
+    expect_same_bits("gguf-qwen3_moe", edited);
+  }
+}
+
+TEST(EditedGguf, EachPartOfASplitHasItsOwnAlignment) {
+  std::vector<TokenId> tokens = {1, 2, 3, 4, 5, 6};
+  const TempFolder folder;
+  for (int part = 1; part <= 3; ++part) {
+    const std::string name = "model-0000" + std::to_string(part) + "-of-00003.gguf";
+    EditedGguf edited(folder_of("gguf-split") + "/" + name, part - 1);
+    edited.align(part == 2 ? 4096 : 128);
+    edited.write(folder / name);
+  }
+  const std::vector<float> logits = logits_of(folder.path(), tokens);
+  ASSERT_FALSE(logits.empty());
+  EXPECT_EQ(logits, logits_of(folder_of("gguf-split"), tokens));
+  // A path to any part means the model.
+  EXPECT_EQ(logits_of(folder / "model-00002-of-00003.gguf", tokens), logits);
+}
+
+}  // namespace
+}  // namespace moeflux::testing
