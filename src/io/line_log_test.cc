@@ -128,7 +128,9 @@ TEST(LineLog, ProcessesDoNotTearEachOthersLines) {
     int number = -1;
     ASSERT_EQ(std::sscanf(line.c_str(), "writer %d line %d", &writer, &number), 2) << line;
     EXPECT_EQ(line, "writer " + std::to_string(writer) + " line " + std::to_string(number));
-    if (last.contains(writer)) EXPECT_EQ(number, last[writer] + 1) << line;
+    if (last.contains(writer)) {
+      EXPECT_EQ(number, last[writer] + 1) << line;
+    }
     last[writer] = number;
   }
   for (const auto& [writer, number] : last) EXPECT_EQ(number, kLinesEach - 1) << writer;

@@ -70,7 +70,7 @@ TEST_P(PortableGolden, EveryInstructionSetHasTheSameBits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, PortableGolden, ::testing::ValuesIn(golden_families()),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& family) { return family.param; });
 
 std::vector<TokenId> long_text() {
   const auto golden = read_golden(tests_directory() + "/golden/models/fable-20m.safetensors");
