@@ -73,6 +73,42 @@ TEST(Yarn, FrequenciesOfGptOssWithAndWithoutTruncation) {
   expect_frequencies(yarn, {{10, 0.0194509675}, {12, 0.00701571391}, {16, 0.000580947502}});
 }
 
+// The formula's end of the ramp lies behind the last dimension where a base is small.
+TEST(Yarn, TheRampEndsAtTheLastDimensionAtMost) {
+  YarnSpec yarn{
+      .theta = 10.0, .dim = 16, .factor = 4.0, .original_max_position = 8192.0, .beta_fast = 512.0};
+  expect_frequencies(yarn, {{0, 1.0},
+                            {3, 0.421696503},
+                            {4, 0.296463531},
+                            {5, 0.207495199},
+                            {6, 0.144485202},
+                            {7, 0.100014107}});
+  yarn.truncate = false;
+  expect_frequencies(yarn, {{3, 0.421696503}, {4, 0.301042367}, {7, 0.101418383}});
+}
+
+// The formula's begin of the ramp lies before the first dimension where a context is short.
+TEST(Yarn, TheRampBeginsAtTheFirstDimensionAtLeast) {
+  expect_frequencies(
+      {.theta = 1e4, .dim = 16, .factor = 4.0, .original_max_position = 64.0},
+      {{0, 1.0}, {1, 0.237170825}, {2, 0.05}, {3, 0.00790569415}, {7, 7.90569415e-05}});
+}
+
+// Equal betas leave no room for a ramp, where its ends are no whole numbers.
+TEST(Yarn, ARampWithoutWidthIsAStep) {
+  YarnSpec yarn{.theta = 1e4,
+                .dim = 16,
+                .factor = 8.0,
+                .original_max_position = 4096.0,
+                .beta_fast = 4.0,
+                .beta_slow = 4.0,
+                .truncate = false};
+  expect_frequencies(yarn, {{4, 0.01}, {5, 0.000395284708}, {7, 3.95284708e-05}});
+  // Both ends are the first dimension.
+  yarn = {.theta = 1e4, .dim = 16, .factor = 4.0, .original_max_position = 4.0};
+  expect_frequencies(yarn, {{0, 1.0}, {1, 0.0790569415}, {2, 0.025}, {7, 7.90569415e-05}});
+}
+
 // By the publisher's definition, which compares wavelengths: the first frequencies of Llama 3.1.
 TEST(Llama3Frequencies, DivideLongWavesOnly) {
   const auto own = default_frequencies(5e5, 128);
