@@ -84,6 +84,21 @@ TEST(SamplerChain, GreedyHeedsPenaltiesAndDryAlone) {
   EXPECT_EQ(*dry.sample(logits), 2);  // 0 2 1 would be a repetition
 }
 
+TEST(SamplerChain, DryLooksAtTheLastTokensOfItsWindow) {
+  SamplerOptions options{.temperature = 0.0f, .dry_multiplier = 5.0f};
+  const std::vector<float> logits = {1.0f, 1.5f, 1.4f};
+  // 0 2 1 came within the last five tokens, or before them.
+  for (const auto& [text, expected] :
+       {std::pair{std::vector<TokenId>{9, 9, 9, 9, 0, 2, 1, 0, 2}, 2},
+        std::pair{std::vector<TokenId>{0, 2, 1, 9, 8, 7, 6, 0, 2}, 1},
+        std::pair{std::vector<TokenId>{0, 2, 1, 9, 8, 7, 6, 5, 4, 3, 0, 2, 1, 0, 2}, 2}}) {
+    options.dry_penalty_last_n = 5;
+    Sampler dry = make(options);
+    for (const TokenId token : text) dry.accept(token);
+    EXPECT_EQ(*dry.sample(logits), expected) << text.size();
+  }
+}
+
 TEST(SamplerChain, XtcUsesANumberOfItsOwn) {
   const std::vector<float> logits(50, 1.0f);
   SamplerOptions options{.seed = 9, .xtc_probability = 0.3f, .xtc_threshold = 0.01f};

@@ -194,6 +194,12 @@ TEST(Sampler, PenaltiesForgetWhatLeftTheWindow) {
   EXPECT_EQ(pick(&sampler, logits), 2);
   sampler.accept(2);  // pushes out 0
   EXPECT_EQ(pick(&sampler, logits), 0);
+  sampler.accept(3);  // pushes out 1
+  EXPECT_EQ(pick(&sampler, {-9.0f, 0.5f, 0.9f, 0.3f}), 1);
+  sampler.accept(0);  // pushes out 2
+  EXPECT_EQ(pick(&sampler, {-9.0f, 0.5f, 0.9f, 0.3f}), 2);
+  sampler.accept(1);
+  sampler.accept(2);
   sampler.accept(-1);
   sampler.accept(1 << 30);
   EXPECT_EQ(pick(&sampler, logits), 0);

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "sampling/mirostat.h"
@@ -73,6 +74,41 @@ TEST(DynamicTemperature, GoesFromCertaintyToAllAlike) {
   Candidates half;
   half.list = {{1.0f, 0}, {1.0f, 1}, {-kInfinity, 2}, {-kInfinity, 3}};
   EXPECT_NEAR(dynamic_temperature(half, options), 0.75, 1e-12);
+}
+
+TEST(DynamicTemperature, IsNeverBelowZero) {
+  Candidates certain;
+  certain.list = {{0.0f, 0}, {-2000.0f, 1}};
+  EXPECT_EQ(dynamic_temperature(certain, {.temperature = 0.5, .range = 1.0, .exponent = 1.0}), 0.0);
+}
+
+// Limits count as reached where they are met exactly: logits of equal tokens make exact sums.
+TEST(Truncation, WhatMeetsALimitExactlyIsWithinIt) {
+  const auto quarters = [] {
+    Candidates four;
+    four.list = {{1.0f, 0}, {1.0f, 1}, {1.0f, 2}, {1.0f, 3}};
+    return four;
+  };
+  Candidates candidates = quarters();
+  keep_top_p(candidates, 0.5);
+  EXPECT_EQ(ids(candidates), (Ids{0, 1}));
+  candidates = quarters();
+  keep_min_p(candidates, 1.0);
+  EXPECT_EQ(ids(candidates), (Ids{0, 1, 2, 3}));
+  candidates = quarters();
+  drop_top_choices(candidates, 0.25);
+  EXPECT_EQ(ids(candidates), (Ids{3}));
+  candidates = quarters();
+  keep_within_sigmas(candidates, 0.0);
+  EXPECT_EQ(ids(candidates), (Ids{0, 1, 2, 3}));
+}
+
+TEST(Typical, OfThoseAsStrangeTheLowestIdIsKept) {
+  Candidates candidates;
+  candidates.list = {{0.0f, 0}, {0.0f, 1}, {0.0f, 2}};
+  std::swap(candidates.list[0], candidates.list[2]);
+  keep_typical(candidates, 0.1);
+  EXPECT_EQ(ids(candidates), (Ids{0}));
 }
 
 TEST(Mirostat2, KeepsWhatIsNoMoreSurprisingThanMu) {

@@ -9,6 +9,7 @@
 
 #include "backend/encoder.h"
 #include "backend/reference/reference_device.h"
+#include "backend/trace/trace_encoder.h"
 
 namespace moeflux {
 namespace {
@@ -173,6 +174,33 @@ TEST_F(SequenceStateTest, MemoryThatRunsOutIsAnErrorAndKeepsWhatThereWas) {
   EXPECT_EQ(grown.error().code(), ErrorCode::kResourceExhausted);
   EXPECT_TRUE(state->reserve(kPage, *encoder_).ok());
   EXPECT_EQ(state->key_value(kAttention).k_pages.size(), 1u);
+}
+
+/// Computes nothing, and keeps what its work needs until a test lets go of it.
+class KeepingEncoder : public TraceEncoder {
+ public:
+  void keep_alive(std::unique_ptr<Retained> resource) override {
+    kept.push_back(std::move(resource));
+  }
+  std::vector<std::unique_ptr<Retained>> kept;
+};
+
+// A device copies later than it is asked to.
+TEST_F(SequenceStateTest, WhatACopyReadsLivesUntilTheCopyHasEnded) {
+  const auto memory = std::make_shared<StateMemory>(*device_);
+  auto made = SequenceState::create(memory, {key_value_layer()}, kStepTokensMax);
+  ASSERT_TRUE(made.ok());
+  std::unique_ptr<SequenceState> first = std::move(made).value();
+  ASSERT_TRUE(first->reserve(10, *encoder_).ok());
+  first->advance(10);
+  const uint64_t page_bytes = memory->near_bytes();
+  const std::unique_ptr<SequenceState> second = first->share();
+  KeepingEncoder later;
+  ASSERT_TRUE(second->reserve(11, later).ok());
+  first.reset();
+  EXPECT_EQ(memory->near_bytes(), 2 * page_bytes);
+  later.kept.clear();
+  EXPECT_EQ(memory->near_bytes(), page_bytes);
 }
 
 LayerStateSpec window_layer(int64_t window) {

@@ -21,7 +21,7 @@ class TwoMemories : public Device {
   std::string_view description() const override { return "two memories"; }
   Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind kind) override {
     if (kind == MemoryKind::kDevice && full) {
-      return make_error(ErrorCode::kResourceExhausted, "the device is full");
+      return make_error(refusal, "the device is full");
     }
     asked.emplace_back(kind, bytes);
     return inner_->allocate(bytes, kind);
@@ -31,6 +31,7 @@ class TwoMemories : public Device {
   }
 
   bool full = false;
+  ErrorCode refusal = ErrorCode::kResourceExhausted;
   std::vector<std::pair<MemoryKind, size_t>> asked;
 
  private:
@@ -102,6 +103,26 @@ TEST_F(StateMemoryTest, ADeviceThatRefusesWhatWasLeftIsNoError) {
   EXPECT_EQ(far.count, 2u);
   EXPECT_EQ(memory_.far_bytes(), 200u);
   EXPECT_EQ(memory_.near_bytes(), 0u);
+}
+
+TEST_F(StateMemoryTest, AnotherErrorIsNoLackOfMemory) {
+  memory_.bound({.near_bytes = 1000});
+  device_.full = true;
+  device_.refusal = ErrorCode::kIo;
+  const auto lost = memory_.take(100, 2, Use::kPages);
+  ASSERT_FALSE(lost.ok());
+  EXPECT_EQ(lost.error().code(), ErrorCode::kIo);
+  EXPECT_TRUE(device_.asked.empty());
+}
+
+TEST_F(StateMemoryTest, RoomIsLeftForWhatEveryStepWritesUntilThatHasIt) {
+  memory_.bound({.near_bytes = 400, .kept_bytes = 200});
+  StateMemory::Blocks kept = take(200, 1, Use::kEveryStep);
+  const StateMemory::Blocks pages = take(100, 4, Use::kPages);
+  EXPECT_EQ(pages.count, 2u);
+  kept = {};
+  take(100, 1, Use::kPages);  // of the host's: what was given back is left again
+  EXPECT_EQ(device_.asked.back().first, MemoryKind::kHostVisible);
 }
 
 TEST_F(StateMemoryTest, BuffersMayOutliveIt) {
