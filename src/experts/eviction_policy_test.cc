@@ -118,5 +118,20 @@ TEST(DecayedLfu, DecodeInheritsThePromptsOrderAndOverrulesIt) {
   EXPECT_GT(policy->rank(key(2)), policy->rank(key(1)));
 }
 
+TEST(DecayedLfu, ThePromptsEndLeavesTheRanksOfOldUses) {
+  const auto policy = halving();
+  visit(*policy, {1, 1, 1, 1});
+  for (int i = 0; i < 3; ++i) visit(*policy, {});
+  policy->begin_prefill(LayerId{0}, 4.0);
+  policy->note_prefill(key(1), 1.0);
+  policy->note_prefill(key(2), 1.0);
+  const int64_t before = policy->rank(key(1));
+  EXPECT_GT(before, policy->rank(key(2)));
+  visit(*policy, {});  // what the prompt said becomes part of the counts
+  EXPECT_EQ(policy->rank(key(1)), before);
+  visit(*policy, {});
+  EXPECT_EQ(policy->rank(key(1)), before);
+}
+
 }  // namespace
 }  // namespace moeflux

@@ -136,6 +136,52 @@ TEST(ExpertCache, GuessThatCameTrueStays) {
   EXPECT_EQ(cache.find(key(1)), guess);
 }
 
+TEST(ExpertCache, APromptTakesAGuesssSlotAndNobodyElses) {
+  ExpertCache cache = make_cache(2);
+  fill(cache, 0);
+  ExpertPin guess = cache.reserve(key(1), Purpose::kReadAhead);
+  cache.set_ready(guess.slot());
+  EXPECT_FALSE(cache.reserve(key(2), Purpose::kPrompt));  // the guess is pinned
+  guess.release();
+  EXPECT_TRUE(cache.reserve(key(2), Purpose::kPrompt));
+  EXPECT_FALSE(cache.find(key(1)).has_value());
+  EXPECT_TRUE(cache.find(key(0)).has_value());
+}
+
+TEST(ExpertCache, AGuessThatCameTrueLeavesRoomForAnother) {
+  ExpertCache cache = make_cache(6, 1);
+  const ExpertPin first = cache.reserve(key(1), Purpose::kGuess);
+  ASSERT_TRUE(first);
+  cache.set_ready(first.slot());
+  EXPECT_FALSE(cache.reserve(key(2), Purpose::kGuess));
+  cache.promote(first.slot(), Purpose::kDecode);
+  EXPECT_TRUE(cache.reserve(key(2), Purpose::kGuess));
+}
+
+TEST(ExpertCache, OfThoseThatPromptsChoseAlikeTheOneChosenFirstLeaves) {
+  ExpertCache cache = make_cache(2);
+  const std::array<int32_t, 1> uses = {1};
+  cache.note_prefill(LayerId{1}, std::array<int32_t, 1>{2}, uses, 10);
+  cache.note_prefill(LayerId{1}, std::array<int32_t, 1>{0}, uses, 10);
+  fill(cache, 0);
+  fill(cache, 2);
+  fill(cache, 3);
+  EXPECT_TRUE(cache.find(key(0)).has_value());
+  EXPECT_FALSE(cache.find(key(2)).has_value());
+}
+
+TEST(ExpertCache, ShrinksByItsGuessesFirst) {
+  ExpertCache cache = make_cache(4);
+  for (const int32_t expert : {0, 1}) fill(cache, expert);
+  for (const int32_t expert : {2, 3}) {
+    const ExpertPin guess = cache.reserve(key(expert), Purpose::kReadAhead);
+    cache.set_ready(guess.slot());
+  }
+  EXPECT_EQ(cache.shrink_to(2), 2u);
+  for (const int32_t expert : {0, 1}) EXPECT_TRUE(cache.find(key(expert)).has_value()) << expert;
+  EXPECT_EQ(cache.evictions(), 0u);
+}
+
 TEST(ExpertCache, AnExpertOnItsWayIsSeenByLookupAlone) {
   ExpertCache cache = make_cache(1);
   const ExpertPin pin = cache.reserve(key(0), Purpose::kDecode);

@@ -102,6 +102,39 @@ TEST(NearPlacement, APromptCountsLess) {
   EXPECT_EQ(move(placement, 1).size(), 1u);
 }
 
+TEST(NearPlacement, ALongPromptCountsAsManyTokensAsAreRemembered) {
+  NearPlacement placement(kShape, 1, {.decay = 0.9, .margin = 1.0, .prompt_weight = 0.5});
+  // All of 1000 tokens chose it: half of ten uses, which are all that a decay of 0.9 remembers.
+  placement.note_prompt(LayerId{0}, std::vector<int32_t>(1000, 1), 1000);
+  move(placement, 1);
+  for (int i = 0; i < 2; ++i) use(placement, 0, {2});
+  EXPECT_TRUE(move(placement, 1).empty());  // 1.9 against 4.05
+  for (int i = 0; i < 4; ++i) use(placement, 0, {2});
+  EXPECT_EQ(move(placement, 1).size(), 1u);  // 4.7 against 2.7
+}
+
+TEST(NearPlacement, OfTwoWorthTheSameTheFirstSlotIsLeft) {
+  NearPlacement placement(kShape, 2, {.decay = 1.0, .margin = 0.5});
+  use(placement, 0, {0, 1});
+  move(placement, 2);
+  use(placement, 1, {3});
+  const auto moves = move(placement, 1);
+  ASSERT_EQ(moves.size(), 1u);
+  EXPECT_EQ(moves[0].slot, 0u);
+}
+
+// Scores are taken down together now and then, here after 333 tokens: nobody gains by it.
+TEST(NearPlacement, OldUsesFadeHoweverManyTokensThereWere) {
+  for (int idle = 10; idle < 400; ++idle) {
+    NearPlacement placement(kShape, 1, {.decay = 0.5, .margin = 2.0});
+    for (int i = 0; i < 9; ++i) use(placement, 0, {0});
+    move(placement, 1);
+    for (int i = 0; i < idle; ++i) placement.begin_token();
+    use(placement, 0, {1});
+    EXPECT_EQ(move(placement, 1).size(), 1u) << idle;
+  }
+}
+
 TEST(NearPlacement, ManyTokensDoNotOverflow) {
   NearPlacement placement(kShape, 2, {.decay = 0.5});
   for (int i = 0; i < 5000; ++i) {
