@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "tensor/dtype.h"
 
@@ -44,6 +45,33 @@ TEST(SmallFloats, E5m2IsTheUpperHalfOfAnIeeeHalf) {
       EXPECT_EQ(std::signbit(value), i >= 128) << i;
     }
   }
+}
+
+// Bytes and numbers as the standards print them.
+TEST(SmallFloats, EdgesAreThoseOfTheStandards) {
+  const auto both = [](float (*of)(uint8_t), uint8_t code, float value) {
+    const float negative = of(static_cast<uint8_t>(code | 0x80u));
+    EXPECT_EQ(of(code), value) << int{code};
+    EXPECT_EQ(negative, -value) << int{code};
+    EXPECT_TRUE(std::signbit(negative)) << int{code};
+  };
+  both(e4m3_to_float, 0x00, 0.0f);
+  both(e4m3_to_float, 0x01, 0x1p-9f);
+  both(e4m3_to_float, 0x07, 0.875f * 0x1p-6f);
+  both(e4m3_to_float, 0x08, 0x1p-6f);
+  both(e4m3_to_float, 0x78, 256.0f);  // the exponent that means infinity elsewhere
+  both(e4m3_to_float, 0x7e, 448.0f);
+  both(e5m2_to_float, 0x01, 0x1p-16f);
+  both(e5m2_to_float, 0x03, 0.75f * 0x1p-14f);
+  both(e5m2_to_float, 0x04, 0x1p-14f);
+  both(e5m2_to_float, 0x7b, 57344.0f);
+  both(e5m2_to_float, 0x7c, std::numeric_limits<float>::infinity());
+  for (const int code : {0x7d, 0x7e, 0x7f, 0xfd}) {
+    EXPECT_TRUE(std::isnan(e5m2_to_float(static_cast<uint8_t>(code)))) << code;
+  }
+  EXPECT_EQ(e8m0_to_float(0), 0x1p-127f);
+  EXPECT_EQ(e8m0_to_float(1), std::numeric_limits<float>::min());
+  EXPECT_EQ(e8m0_to_float(254), 0x1p127f);
 }
 
 TEST(SmallFloats, E8m0IsAPowerOfTwo) {
