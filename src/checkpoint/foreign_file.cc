@@ -12,7 +12,7 @@
 namespace moeflux {
 namespace {
 
-using namespace std::literals;
+using std::literals::operator""sv;
 
 constexpr std::string_view kLfsBegin = "version https://git-lfs.github.com/spec/";
 constexpr size_t kHeadBytes = 512;
@@ -41,7 +41,7 @@ constexpr std::array<Kind, 24> kKinds = {{
     {"<html"sv, kWebPage},
     {"<?xml"sv, kWebPage},
     {"<error"sv, kWebPage},
-    {"MZqFpD"sv, "a llamafile: unpack the GGUF file that is in it, with unzip"},
+    {"MZqFpD"sv, "a program with a GGUF file in it: unpack that with unzip"},
     {"PK\x03\x04"sv,
      "a ZIP archive, as PyTorch writes its .bin, .pt and .pth files: take the safetensors files of "
      "the model, or convert it to safetensors or GGUF"},

@@ -51,7 +51,7 @@ TEST(FindGguf, FilesBesideAModelAreNone) {
     write_bytes(folder / name, "");
   }
   EXPECT_EQ(**find_gguf(folder.path()), folder / "m.gguf");
-  // Of any name, if they say what they are.
+  // Others say what they are, whatever their names.
   const auto other = [](const char* key, const char* value) {
     return GgufImage().text(key, value).bytes();
   };

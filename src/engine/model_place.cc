@@ -279,7 +279,7 @@ std::string describe_folder(const std::string& path) {
       {"adapter_config.json", "an adapter, not a model: merge it into its base model"},
       {"model_index.json", "a pipeline of image models, not a language model"},
       {"params.json",
-       "a model in Mistral's or Meta's own format: take the folder with config.json and "
+       "a model in its publisher's own format: take the folder with config.json and "
        "safetensors files, which Hugging Face has"},
       {"pytorch_model.bin", "a PyTorch checkpoint without config.json"},
       {"preprocessor_config.json", "files of a processor without config.json"},

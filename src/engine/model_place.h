@@ -8,10 +8,10 @@
 
 namespace moeflux {
 
-/// A folder with a model, or a GGUF file. From a file to the folder whose config.json or weights it
-/// is; from the root of a model in Hugging Face's cache to the snapshot that refs/main names; from
-/// a file of that cache's blobs, or a manifest of Ollama's, to what it stands for; and from a
-/// folder of folders, down to the third below, to the only model in it. Folders in which nothing is
+/// A folder with a model, or a GGUF file. A file that is a folder's config.json or weights leads to
+/// the folder, and a model's root in Hugging Face's cache to the snapshot that refs/main names.
+/// A blob of that cache, or a manifest of Ollama's, leads to what it stands for. A folder of
+/// folders leads, down to the third below, to the only model in it. Folders in which nothing is
 /// known stay as they are.
 ///
 /// Fails with kInvalidArgument where there are several models, listing them, and with kNotFound or

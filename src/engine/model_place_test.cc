@@ -180,7 +180,7 @@ TEST(ModelPlace, FoldersWithoutAConfigSayWhatTheyAre) {
   write_bytes(folder / "mmproj-m.gguf", "");
   expect_error(config_of(folder), ErrorCode::kNotFound, {"beside a model", "mmproj-m.gguf"});
   write_bytes(folder / "params.json", "{}");
-  expect_error(config_of(folder), ErrorCode::kNotFound, {"Mistral's"});
+  expect_error(config_of(folder), ErrorCode::kNotFound, {"publisher's own format"});
   write_bytes(folder / "adapter_config.json", "{}");
   expect_error(config_of(folder), ErrorCode::kNotFound, {"adapter", "merge"});
   write_bytes(folder / "config.json", "version https://git-lfs.github.com/spec/v1\n");

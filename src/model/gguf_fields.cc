@@ -52,11 +52,9 @@ void read_gguf_trunk(GgufKeys& keys, Json& config) {
 // yarn_attn_factor is the whole product of a config.json there, and llama.cpp computes its own.
 Json read_gguf_rope_scaling(GgufKeys& keys) {
   const double factor = keys.number_or("rope.scaling.factor", 0.0);
-  // Files of llama.cpp's first years have a factor alone, which divides positions; Ollama's gpt-oss
-  // leaves out that its factor is YaRN's.
+  // A factor alone divides positions, as in llama.cpp's first files.
   const bool is_scaled = factor != 0.0 && factor != 1.0;
-  const char* usual = keys.architecture() == "gptoss" ? "yarn" : "linear";
-  const std::string type = keys.text_or("rope.scaling.type", is_scaled ? usual : "none");
+  const std::string type = keys.text_or("rope.scaling.type", is_scaled ? "linear" : "none");
   const bool is_none = type == "none" || type.empty() || type == "default";
   const bool is_yarn = type == "yarn";
   const double attention = keys.number_or("rope.scaling.attn_factor", 1.0);
@@ -102,13 +100,7 @@ void read_gguf_attention(GgufKeys& keys, Json& config) {
 }
 
 void read_gguf_latent_widths(GgufKeys& keys, Json& config) {
-  // Ollama's first files of GLM-4.7-Flash have the two pairs of keys the other way round.
-  const bool is_swapped = keys.architecture() == "glm4moelite";
-  const bool is_split = keys.has("attention.key_length_mla") && !is_swapped;
-  if (is_swapped) {
-    keys.ignore("attention.key_length_mla");
-    keys.ignore("attention.value_length_mla");
-  }
+  const bool is_split = keys.has("attention.key_length_mla");
   const int64_t rope = keys.require_int("rope.dimension_count");
   const int64_t key =
       keys.require_int(is_split ? "attention.key_length_mla" : "attention.key_length");

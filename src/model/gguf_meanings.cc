@@ -14,7 +14,7 @@
 namespace moeflux {
 namespace {
 
-// Values of a key with which it changes nothing. Of an array all elements must have one.
+// Values of a key with which it changes nothing. All elements of an array must have one.
 enum class Neutral : uint8_t { kZero, kZeroOrOne, kTrue, kNone, kSilu };
 
 struct Group {
@@ -44,8 +44,9 @@ rope.scaling.attn_factor rope.scaling.factor rope.swa.scaling.factor)"},
 constexpr std::string_view kHarmless = R"(
 attention.gating_type attention.layer_norm_epsilon attention.qk_norm attention.recurrent_layers
 attention.indexer.types classifier.output_labels context_length decoder_start_token_id
-deepstack_mapping embedding_length_out mrope_interleaved expert_shared_count expert_shared_feed_forward_length
-feed_forward_length leading_dense_block_count n_deepstack_layers nextn_predict_layers pooling_type
+deepstack_mapping embedding_length_out expert_shared_count expert_shared_feed_forward_length
+feed_forward_length leading_dense_block_count mrope_interleaved n_deepstack_layers
+nextn_predict_layers pooling_type
 rope.dimension_sections rope.mrope_interleaved rope.partial_rotary_factor rope.scaling.finetuned
 rope.scaling.original_context_length rope.scaling.yarn_beta_fast rope.scaling.yarn_beta_slow
 rope.swa.partial_rotary_factor ssm.v_head_reordered tensor_data_layout vocab_size)";

@@ -12,9 +12,9 @@
 namespace moeflux {
 
 /// Judges the keys that nobody asked for. Those that change numbers stick to `keys` as kUnsupported
-/// unless they have a value that changes none; those that a config.json says under another name go
-/// into `config` under it, so that they are judged with the model's spec; those that nobody knows
-/// go there under their full names.
+/// unless they have a value that changes none. Those that a config.json has under another name go
+/// into `config` under it and are judged with the model's spec. Those that nobody knows go there
+/// under their full names.
 void judge_unread_gguf_keys(GgufKeys& keys, Json& config);
 
 /// A message about the config.json that was made from a GGUF file, as one about that file: its name

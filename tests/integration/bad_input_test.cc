@@ -142,7 +142,16 @@ TEST_F(BadModel, IsFineBeforeItIsBroken) {
 
 TEST_F(BadModel, FolderThatIsNotThere) {
   expect_refusal_of(folder_ / "nowhere", {"nowhere", "no such folder"});
-  expect_refusal_of(weights(), {"model.safetensors", "not a folder"});
+  write_bytes(folder_ / "notes.md", "text");
+  expect_refusal_of(folder_ / "notes.md", {"notes.md", "not a folder", "GGUF"});
+  write_bytes(folder_ / "m.gguf", "version https://git-lfs.github.com/spec/v1\n");
+  expect_refusal_of(folder_ / "m.gguf", {"m.gguf", "Git LFS pointer", "git lfs pull"});
+}
+
+TEST_F(BadModel, AFileOfTheFolderIsNone) {
+  for (const std::string& path : {weights(), folder_ / "config.json"}) {
+    expect_success(moeflux({"logits", "-m", path, "--tokens", "1,2", "-o", folder_ / "out"}));
+  }
 }
 
 TEST_F(BadModel, FolderWithoutConfig) {

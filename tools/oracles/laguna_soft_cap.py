@@ -1,6 +1,7 @@
-"""laguna_soft_cap.py MODEL_FOLDER CAP OUT.safetensors: logits of a small Laguna whose router logits l become
-CAP * tanh(l / CAP), computed in float64 from the tensors by name. With CAP 0 it gives the folder's own
-golden.safetensors to 1e-5, which it checks first. Needs numpy, ml_dtypes and safetensors."""
+"""laguna_soft_cap.py MODEL_FOLDER CAP OUT.safetensors: logits of a small Laguna whose router logits
+l become CAP * tanh(l / CAP), computed in float64 from the tensors by name. Without a cap it must
+give the folder's own golden.safetensors, which it checks first. Needs numpy, ml_dtypes and
+safetensors."""
 import json
 import math
 import sys

@@ -47,7 +47,7 @@ TEST(Refusals, RopeDialectsThatContradictEachOther) {
   expect_error(read(json), kInvalid, {"rope_scaling", "factor", "2.0", "4.0"});
 }
 
-// Of the first YaRN's configs and of vLLM.
+// They are from the first YaRN's configs and from vLLM.
 TEST(Refusals, OtherFactorsOfYarn) {
   struct Case {
     std::string key;

@@ -69,6 +69,11 @@ void config(GgufKeys& keys, Json& c) {
   // Queries grow with their position in Mistral's models alone.
   if (keys.has("attention.temperature_scale")) return read_gguf_growing_queries(keys, c);
   read_gguf_latent_widths(keys, c);
+  if (keys.architecture() == "glm4moelite") {  // which has the two pairs the other way round
+    const int64_t rope = c["qk_rope_head_dim"];
+    c["qk_nope_head_dim"] = keys.require_int("attention.key_length") - rope;
+    c["v_head_dim"] = keys.require_int("attention.value_length");
+  }
   read_rope(keys, c);
   read_gguf_experts(keys, c);
   if (keys.architecture() == "deepseek2" || keys.architecture() == "glm4moelite") {

@@ -34,7 +34,7 @@ void read_index(GgufKeys& keys, Json& c) {
   keys.ignore("attention.indexer.types");  // says the same
   Json types = Json::array();
   for (int64_t i = 0; i < keys.num_layers(); ++i) {
-    // Of files without tensors, as tests have them, nothing is known.
+    // Nothing is known of files without tensors, as tests have them.
     const bool has_index = keys.tensor(formatted("blk.{}.indexer.proj.weight", i)) != nullptr ||
                            keys.model().tensors().empty();
     types.push_back(has_index ? "full" : "shared");

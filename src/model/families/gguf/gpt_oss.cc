@@ -8,7 +8,15 @@ namespace {
 void config(GgufKeys& keys, Json& c) {
   c["model_type"] = "gpt_oss";
   read_gguf_attention(keys, c);
-  if (c.contains("rope_scaling")) c["rope_scaling"]["truncate"] = false;
+  if (c.contains("rope_scaling")) {
+    Json& scaling = c["rope_scaling"];
+    if (!keys.has("rope.scaling.type")) {  // Ollama leaves it out
+      scaling["type"] = "yarn";
+      scaling["beta_fast"] = keys.number_or("rope.scaling.yarn_beta_fast", 32.0);
+      scaling["beta_slow"] = keys.number_or("rope.scaling.yarn_beta_slow", 1.0);
+    }
+    scaling["truncate"] = false;
+  }
   read_gguf_experts(keys, c);
   c["intermediate_size"] = c["moe_intermediate_size"];
   c.erase("moe_intermediate_size");
