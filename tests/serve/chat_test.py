@@ -25,7 +25,7 @@ class Terminal:
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             os.environ["TERM"] = "dumb"
-            os.execv(program, [program, "chat", "-m", MODEL, *arguments])
+            os.execv(program, [program, "chat", "-m", MODEL, "--no-history", *arguments])
         self.text = ""
 
     def read_until(self, done, seconds=60):

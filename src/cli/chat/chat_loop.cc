@@ -1,5 +1,6 @@
 #include "cli/chat/chat_loop.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -24,8 +25,35 @@ constexpr std::string_view kHelp =
     "/load FILE      go on with a written one\n"
     "/stats          tokens and seconds of the last answer\n"
     "/bye            end, as Ctrl-D does\n"
+    "/a/path         and what else no command is called is a text\n"
     "\"\"\"             begins and ends a text of several lines, as \\ at a line's end goes on\n"
     "Ctrl-C          stops an answer\n";
+
+constexpr std::array<std::string_view, 14> kCommands = {"bye",    "exit",  "quit",  "help",  "?",
+                                                        "system", "clear", "undo",  "retry", "read",
+                                                        "save",   "load",  "think", "stats"};
+
+/// The word behind the slash that `entry` begins with.
+std::string_view command_word(std::string_view entry) {
+  const size_t space = std::min(entry.find_first_of(" \t\n"), entry.size());
+  return entry.substr(1, space - 1);
+}
+
+bool is_command(std::string_view word) {
+  return std::ranges::find(kCommands, word) != kCommands.end();
+}
+
+/// Whether an entry that begins with a slash is a text all the same: a path, a comment, a text of
+/// several lines. A mistyped command is none.
+bool is_text(std::string_view entry) {
+  const std::string_view word = command_word(entry);
+  if (is_command(word)) return false;
+  const bool is_a_word = !word.empty() && std::ranges::all_of(word, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+  });
+  return !is_a_word || entry.find('\n') != std::string_view::npos ||
+         path_exists("/" + std::string(word));
+}
 
 std::string_view trimmed(std::string_view text) {
   const size_t first = text.find_first_not_of(" \t");
@@ -72,10 +100,9 @@ bool ChatLoop::interrupt() {
 Result<bool> ChatLoop::take(const std::string& entry) {
   if (trimmed(entry).empty()) return true;
   Result<bool> goes_on = true;
-  if (entry.front() == '/') {
-    const size_t space = std::min(entry.find_first_of(" \t\n"), entry.size());
-    goes_on = command(std::string_view(entry).substr(1, space - 1),
-                      trimmed(std::string_view(entry).substr(space)));
+  if (entry.front() == '/' && !is_text(entry)) {
+    const std::string_view word = command_word(entry);
+    goes_on = command(word, trimmed(std::string_view(entry).substr(word.size() + 1)));
   } else if (const Status asked = ask(entry); !asked.ok()) {
     goes_on = asked.error();
   }
@@ -112,7 +139,9 @@ Result<bool> ChatLoop::command(std::string_view name, std::string_view rest) {
   } else if (name == "stats") {
     print_statistics();
   } else {
-    done = make_error(ErrorCode::kInvalidArgument, "no command /{}; /help lists them", name);
+    done = make_error(ErrorCode::kInvalidArgument,
+                      "no command /{}; /help lists them, and a text may have a space before its /",
+                      name);
   }
   if (!done.ok()) return done.error();
   return true;

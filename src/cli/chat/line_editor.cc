@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <iostream>
+#include <utility>
 
 #include "cli/terminal.h"
 
@@ -28,9 +29,10 @@ class PlainEditor : public LineEditor {
 
 }  // namespace
 
-std::unique_ptr<LineEditor> make_line_editor() {
+std::unique_ptr<LineEditor> make_line_editor(ChatHistory history) {
   const bool is_terminal = isatty(STDIN_FILENO) == 1 && stdout_is_terminal();
-  std::unique_ptr<LineEditor> editor = is_terminal ? make_libedit_editor() : nullptr;
+  std::unique_ptr<LineEditor> editor =
+      is_terminal ? make_libedit_editor(std::move(history)) : nullptr;
   return editor ? std::move(editor) : std::make_unique<PlainEditor>(is_terminal);
 }
 
@@ -38,12 +40,12 @@ std::optional<std::string> read_entry(LineEditor& editor) {
   std::optional<std::string> line = editor.read("> ");
   if (!line) return std::nullopt;
   std::string entry;
-  bool quoted = line->starts_with(kQuotes);
+  const bool quoted = !editor.was_pasted() && line->starts_with(kQuotes);
   if (quoted) line->erase(0, kQuotes.size());
   while (line) {
     const bool ends_quotes = quoted && line->ends_with(kQuotes);
     if (ends_quotes) line->erase(line->size() - kQuotes.size());
-    const bool goes_on = !quoted && line->ends_with('\\');
+    const bool goes_on = !quoted && !editor.was_pasted() && line->ends_with('\\');
     if (goes_on) line->pop_back();
     entry += *line;
     if (ends_quotes || (!quoted && !goes_on)) break;

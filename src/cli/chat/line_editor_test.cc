@@ -17,9 +17,11 @@ class Lines : public LineEditor {
     lines_.pop_front();
     return line;
   }
+  bool was_pasted() const override { return pasted; }
   void remember(const std::string& text) override { remembered.push_back(text); }
 
   std::vector<std::string> remembered;
+  bool pasted = false;
 
  private:
   std::deque<std::string> lines_;
@@ -45,6 +47,14 @@ TEST(ReadEntry, QuotesHoldLinesTogether) {
   EXPECT_EQ(read_entry(lines), "one\n\ntwo\\\nthree");
   EXPECT_EQ(read_entry(lines), "four");
   EXPECT_EQ(read_entry(lines), "five\n");
+}
+
+TEST(ReadEntry, APastedTextIsWholeWhateverItsEnds) {
+  Lines lines({"\"\"\"Of a module.\n\"\"\"\nimport os", "cc \\\n  a.c \\", "after"});
+  lines.pasted = true;
+  EXPECT_EQ(read_entry(lines), "\"\"\"Of a module.\n\"\"\"\nimport os");
+  EXPECT_EQ(read_entry(lines), "cc \\\n  a.c \\");
+  EXPECT_EQ(lines.remembered.size(), 2u);
 }
 
 }  // namespace

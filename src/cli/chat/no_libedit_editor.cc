@@ -3,6 +3,6 @@
 
 namespace moeflux {
 
-std::unique_ptr<LineEditor> make_libedit_editor() { return nullptr; }
+std::unique_ptr<LineEditor> make_libedit_editor(ChatHistory) { return nullptr; }
 
 }  // namespace moeflux

@@ -35,9 +35,12 @@ struct Options {
   int64_t reasoning_budget = -1;
   bool ignore_eos = false;
   bool statistics = false;
+  bool no_history = false;
 };
 
 Status run(const Options& options) {
+  const std::unique_ptr<LineEditor> editor =
+      make_line_editor(ChatHistory(options.no_history ? std::nullopt : chat_history_path()));
   std::mutex mutex;
   ChatLoop* loop = nullptr;  // while there is one
   bool line_takes_interrupts = false;
@@ -46,10 +49,14 @@ Status run(const Options& options) {
     const bool stopped = loop != nullptr && loop->interrupt();
     if (!stopped && !line_takes_interrupts) end_interrupted();
   });
-  const std::stop_callback at_once(interrupts->token(), [] { end_interrupted(); });
+  const std::stop_callback at_once(interrupts->token(), [&] {
+    editor->give_terminal_back();
+    end_interrupted();
+  });
   MF_ASSIGN_OR_RETURN(const std::string directory, model_directory(options.model));
   MF_ASSIGN_OR_RETURN(ModelText text, load_model_text(directory));
   if (!text.tokenizer.ok()) return text.tokenizer.error();
+  MF_ASSIGN_OR_RETURN(const auto source, open_model_source(directory));
   MF_ASSIGN_OR_RETURN(SamplerOptions sampler,
                       sampler_options(options.sampling, text.defaults.sampler));
   MF_ASSIGN_OR_RETURN(OutputConstraint constraint, output_constraint(options.constraint));
@@ -62,7 +69,6 @@ Status run(const Options& options) {
   MF_ASSIGN_OR_RETURN(const auto model,
                       open_model(options.model, directory, std::move(engine), std::move(text)));
   note_context(options.model, *model);
-  MF_ASSIGN_OR_RETURN(const auto source, open_model_source(directory));
   MF_ASSIGN_OR_RETURN(auto format,
                       ChatFormat::load(*source, *model->text.tokenizer, template_text));
   MF_ASSIGN_OR_RETURN(const std::unique_ptr<ChatLoop> chat,
@@ -75,7 +81,6 @@ Status run(const Options& options) {
                                        .constraint = std::move(constraint),
                                        .system = options.system,
                                        .shows_statistics = options.statistics}));
-  const std::unique_ptr<LineEditor> editor = make_line_editor();
   {
     const std::lock_guard lock(mutex);
     loop = chat.get();
@@ -110,6 +115,8 @@ RegisteredCommand add_chat_command(CLI::App& program) {
                   "Tokens of reasoning in an answer (-1: no limit)")
       ->capture_default_str();
   app->add_flag("--ignore-eos", options->ignore_eos, "Do not stop at an end-of-text token");
+  app->add_flag("--no-history", options->no_history,
+                "Neither read nor keep what is typed (chat_history in ~/.local/state/moeflux)");
   app->add_flag("--stats", options->statistics, "Tokens and seconds after each answer");
   add_sampling_options(*app, options->sampling);
   add_constraint_options(*app, options->constraint);
