@@ -78,12 +78,11 @@ TEST(HttpServerLanes, BodiesTogetherHaveALimit) {
   BlockedServer server({.bodies_bytes = 100'000});
   const std::string whole = post("/echo", std::string(80'000, ' '));
   RawClient first = server.client();
-  RawClient second = server.client();
   first.send(whole.substr(0, whole.size() - 1));
   // The room is taken once the server has read it.
   Received told;
   for (int i = 0; i < 2000 && told.status != 503; ++i) {
-    second = server.client();
+    RawClient second = server.client();
     second.send(whole.substr(0, 70'000));
     ::usleep(1000);
     second.send(whole.substr(70'000));
