@@ -323,9 +323,29 @@ def without_terminal(program, folder):
     print("without a terminal lines are read as they come, and kept nowhere")
 
 
+def before_weights(program, folder):
+    """A model without a template is refused before its weights are read."""
+    model = os.path.join(folder, "model")
+    os.mkdir(model)
+    for name in os.listdir(MODEL):
+        if name.endswith((".json", ".model")) and "chat_template" not in name:
+            with open(os.path.join(MODEL, name), "rb") as source:
+                text = source.read()
+            with open(os.path.join(model, name), "wb") as target:
+                target.write(text)
+    # Its only file of weights cannot be read.
+    with open(os.path.join(model, "model.safetensors"), "wb") as file:
+        file.write(b"nothing")
+    done = subprocess.run([program, "chat", "-m", model], stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode != 0 and "template" in done.stderr, done.stderr
+    assert "safetensors" not in done.stderr, done.stderr
+    print("a template is missed before weights are read")
+
+
 def main():
     program = os.path.abspath(sys.argv[1])
-    checks = (letters, pastes, histories, windows, paths, keys, without_terminal)
+    checks = (letters, pastes, histories, windows, paths, keys, without_terminal, before_weights)
     wanted = sys.argv[2:]
     with tempfile.TemporaryDirectory() as folder:
         for one in checks:

@@ -64,6 +64,10 @@ Status run(const Options& options) {
   if (!options.template_file.empty()) {
     MF_ASSIGN_OR_RETURN(template_text, read_text_input(options.template_file));
   }
+  // Before the weights are read: that may take minutes.
+  if (const auto usable = ChatFormat::load(*source, *text.tokenizer, template_text); !usable.ok()) {
+    return usable.error();
+  }
   if (options.sampling.draws_seed()) print_note(formatted("seed {}", sampler.seed));
   MF_ASSIGN_OR_RETURN(EngineOptions engine, engine_options(options.model));
   MF_ASSIGN_OR_RETURN(const auto model,
