@@ -13,8 +13,8 @@
 
 namespace moeflux {
 
-/// Sees the residual stream, for tests against a reference: after the embedding (layer 0), after
-/// each layer i (i + 1), the last one after the final norm.
+/// Sees the residual, for tests: after the embedding (0) and each layer i (i + 1), but for the last
+/// one after the final norm. Several streams are seen after it too, side by side; the norm is next.
 class HiddenObserver {
  public:
   virtual ~HiddenObserver() = default;

@@ -192,15 +192,6 @@ TEST_P(FamilyGolden, GreedyTokensAgreeWhereTheChoiceIsClear) {
   EXPECT_GT(compared, 0);
 }
 
-std::vector<std::string> families_of_one_stream() {
-  std::vector<std::string> families = golden_families();
-  for (const char* of_several :
-       {"deepseek_v4", "deepseek_v4_saved", "glm5_next_text", "qwen4_exp_text"}) {
-    std::erase(families, of_several);
-  }
-  return families;
-}
-
 INSTANTIATE_TEST_SUITE_P(All, FamilyGoldenByLayer, ::testing::ValuesIn(families_of_one_stream()),
                          [](const auto& test) { return test.param; });
 INSTANTIATE_TEST_SUITE_P(All, FamilyGolden, ::testing::ValuesIn(golden_families()),

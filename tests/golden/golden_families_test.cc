@@ -46,5 +46,17 @@ TEST(GoldenFamilies, EveryGoldenIsOfAModelTypeOfTheRegistry) {
   EXPECT_EQ(folders, golden_families());
 }
 
+// Logits alone would not say in which layer a difference begins.
+TEST(GoldenFamilies, EveryGoldenHoldsWhatEachLayerLeaves) {
+  for (const std::string& family : families_of_one_stream()) {
+    const auto golden = read_golden(golden_folder(family) + "/golden.safetensors");
+    EXPECT_TRUE(golden.contains("hidden_states")) << family;
+  }
+  for (const std::string& family : families_of_several_streams()) {
+    const auto golden = read_golden(golden_folder(family) + "/golden.safetensors");
+    EXPECT_TRUE(golden.contains("streams") && golden.contains("collapsed")) << family;
+  }
+}
+
 }  // namespace
 }  // namespace moeflux::testing

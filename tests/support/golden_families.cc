@@ -46,6 +46,18 @@ std::vector<std::string> golden_families() {
   return names;
 }
 
+std::vector<std::string> families_of_several_streams() {
+  return {"deepseek_v4", "deepseek_v4_saved", "glm5_next_text", "qwen4_exp_text"};
+}
+
+std::vector<std::string> families_of_one_stream() {
+  std::vector<std::string> families = golden_families();
+  for (const std::string& of_several : families_of_several_streams()) {
+    std::erase(families, of_several);
+  }
+  return families;
+}
+
 std::string golden_folder(const std::string& family) {
   return tests_directory() + "/golden/models/" + family;
 }

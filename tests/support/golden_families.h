@@ -19,6 +19,12 @@ const std::map<std::string, std::string>& other_spellings();
 /// leaves out.
 const std::map<std::string, std::string>& golden_variants();
 
+/// Those of them whose residual has several streams: their goldens hold `streams` and `collapsed`
+/// in the place of `hidden_states`.
+std::vector<std::string> families_of_several_streams();
+/// The others.
+std::vector<std::string> families_of_one_stream();
+
 std::string golden_folder(const std::string& family);
 
 }  // namespace moeflux::testing

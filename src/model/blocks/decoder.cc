@@ -172,13 +172,17 @@ Status Decoder::forward(const ForwardStep& given, Tensor logits) const {
     MF_RETURN_IF_ERROR(look_ahead(step, LayerId{i + 1}, stream));
   }
   if (logits.is_null() && step.observer == nullptr) return {};
+  int64_t seen = spec_.num_layers();
+  if (step.observer != nullptr && spec_.streams.count > 1) {
+    step.observer->hidden_state(e, seen++, residual_->whole(stream));
+  }
   const Tensor last = residual_->end(e, stream);
   if (final_norm_.is_null()) {
     e.copy(normed, last);
   } else {
     norm(normed, last, final_norm_);
   }
-  if (step.observer != nullptr) step.observer->hidden_state(e, spec_.num_layers(), normed);
+  if (step.observer != nullptr) step.observer->hidden_state(e, seen, normed);
   if (!logits.is_null()) {
     e.linear(logits, wanted_rows(e, step.batch, normed, residual_->room(stream)), lm_head_);
     if (spec_.logit_multiplier != 1.0f) e.scale(logits, logits, spec_.logit_multiplier);
