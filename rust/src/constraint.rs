@@ -1,9 +1,10 @@
 //! Which tokens may follow a text that is held to a JSON schema, a regular expression or a grammar:
 //! llguidance with the limits and the strictness that a server needs.
 
+use std::ffi::{c_int, c_long};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use llguidance::api::{GrammarInit, GrammarWithLexer, ParserLimits, StopReason, TopLevelGrammar};
 use llguidance::earley::lexerspec::LexerSpec;
@@ -164,7 +165,7 @@ impl Constraint {
         let work = Compile {
             factory: &tokens.factory,
             limits: parser_limits,
-            patience: Patience::of(limits.compile_milliseconds_max),
+            milliseconds_max: limits.compile_milliseconds_max,
         };
         let fresh = std::thread::scope(|scope| {
             let compiler = std::thread::Builder::new()
@@ -178,19 +179,41 @@ impl Constraint {
     }
 }
 
+/// In time of the thread's processor: how long others make it wait says nothing of a grammar.
 struct Patience {
     milliseconds: u64,
-    end: Option<Instant>,
+    begin: Duration,
+}
+
+#[repr(C)]
+struct Timespec {
+    seconds: c_long,
+    nanoseconds: c_long,
+}
+
+extern "C" {
+    fn clock_gettime(clock: c_int, time: *mut Timespec) -> c_int;
+}
+
+/// CLOCK_THREAD_CPUTIME_ID.
+const THREAD_CLOCK: c_int = if cfg!(target_os = "macos") { 16 } else { 3 };
+
+fn thread_time() -> Duration {
+    let mut time = Timespec { seconds: 0, nanoseconds: 0 };
+    // SAFETY: the clock is written to a value of its type.
+    unsafe { clock_gettime(THREAD_CLOCK, &mut time) };
+    Duration::new(time.seconds as u64, time.nanoseconds as u32)
 }
 
 impl Patience {
+    /// From now on, of the thread that calls.
     fn of(milliseconds: u64) -> Patience {
-        let end = Instant::now().checked_add(Duration::from_millis(milliseconds));
-        Patience { milliseconds, end }
+        Patience { milliseconds, begin: thread_time() }
     }
 
     fn check(&self) -> Result<(), Failure> {
-        if self.end.is_none_or(|end| Instant::now() < end) {
+        let taken = thread_time().saturating_sub(self.begin);
+        if taken <= Duration::from_millis(self.milliseconds) {
             return Ok(());
         }
         let message = format!("takes longer than {} ms to compile", self.milliseconds);
@@ -201,7 +224,7 @@ impl Patience {
 struct Compile<'a> {
     factory: &'a ParserFactory,
     limits: ParserLimits,
-    patience: Patience,
+    milliseconds_max: u64,
 }
 
 impl Compile<'_> {
@@ -222,17 +245,18 @@ impl Compile<'_> {
     }
 
     fn run(&self, language: Language, text: &str) -> Result<Matcher, Failure> {
+        let patience = Patience::of(self.milliseconds_max);
         let grammar = GrammarInit::Serialized(grammar_of(language, text)?);
-        self.patience.check()?;
+        patience.check()?;
         let tokens = Some(self.factory.tok_env().clone());
         let limits = self.limits.clone();
         let built =
             panic_utils::catch_unwind(AssertUnwindSafe(|| grammar.to_internal(tokens, limits)));
         let (grammar, lexer) = built.map_err(|error| Failure::of_words(&error.to_string()))?;
-        self.patience.check()?;
+        patience.check()?;
         check_intersections(lexer.regex_builder.exprset())?;
         self.check_begin(&lexer)?;
-        self.patience.check()?;
+        patience.check()?;
         let grammar = GrammarInit::Internal(grammar, lexer);
         let logger = Logger::new(0, 0);
         let capabilities = InferenceCapabilities::default();

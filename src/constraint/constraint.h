@@ -27,9 +27,9 @@ struct TokenShape {
 /// combinations (docs/constraints.md). A schema is a program of whoever sends it.
 struct ConstraintLimits {
   uint64_t text_bytes_max = uint64_t{1} << 20;
-  uint64_t compile_milliseconds_max = 2000;  // looked at between steps that end by themselves
-  uint64_t lexer_states_max = 50'000;  // of some KiB each
-  uint64_t step_lexer_fuel = 200'000;  // a mask of all of it takes some ten milliseconds
+  uint64_t compile_milliseconds_max = 2000;  // of a processor, between steps that all end
+  uint64_t lexer_states_max = 50'000;        // of some KiB each
+  uint64_t step_lexer_fuel = 200'000;        // a mask of all of it takes some ten milliseconds
   // Each is compared with those of its row: 50'000 in one take a second.
   uint64_t step_items_max = 20'000;
 };
