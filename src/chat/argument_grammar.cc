@@ -27,6 +27,7 @@ class TaggedArguments {
     const Json required = tool_.parameters.value("required", Json::array());
     std::string all;
     for (const auto& [name, schema] : properties.items()) {
+      MF_RETURN_IF_ERROR(text_.check_size(tool_.source));
       MF_ASSIGN_OR_RETURN(const std::string one, parameter(name, schema));
       const bool is_required = std::find(required.begin(), required.end(), name) != required.end();
       all += is_required ? one + " " : one + "? ";

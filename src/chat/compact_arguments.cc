@@ -18,6 +18,8 @@ constexpr std::array<std::string_view, 5> kNumberKeys = {"minimum", "maximum", "
 constexpr std::array<std::string_view, 6> kPartKeys = {
     "items", "minItems", "maxItems", "properties", "required", "additionalProperties"};
 constexpr int64_t kItemsMax = 1000;
+// Schemas in schemas, those that $ref leads to included. A level takes a KiB of stack.
+constexpr int kDepthMax = 500;
 
 template <size_t N>
 bool is_one_of(const std::array<std::string_view, N>& keys, std::string_view key) {
@@ -85,6 +87,19 @@ class CompactArguments {
   }
 
   Result<std::string> value(const Json& schema, const std::string& pointer) {
+    MF_RETURN_IF_ERROR(text_.check_size(tool_.source));
+    if (depth_ >= kDepthMax) {
+      return make_error(ErrorCode::kResourceExhausted,
+                        "{}#{}: schemas nest deeper than {}, $ref included", tool_.source, pointer,
+                        kDepthMax);
+    }
+    ++depth_;
+    Result<std::string> rule = value_at(schema, pointer);
+    --depth_;
+    return rule;
+  }
+
+  Result<std::string> value_at(const Json& schema, const std::string& pointer) {
     if (schema == false) return unsupported_argument(tool_, pointer, "false");
     if (!schema.is_object()) return any();
     if (schema.contains("$ref")) return reference(schema, pointer);
@@ -304,6 +319,7 @@ class CompactArguments {
   std::string string_;
   std::string any_;
   std::map<std::string, std::string> references_;
+  int depth_ = 0;
 };
 
 }  // namespace

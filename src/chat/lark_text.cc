@@ -24,7 +24,12 @@ std::string regex_escaped(std::string_view text) {
   return escaped;
 }
 
-LarkText::LarkText(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+LarkText::LarkText(const Tokenizer& tokenizer) {
+  for (const AddedToken& token : tokenizer.added_tokens()) {
+    if (token.content.empty() || !is_marker(token)) continue;
+    markers_[static_cast<unsigned char>(token.content.front())].push_back(&token);
+  }
+}
 
 // The longest marker at the leftmost place, as the tokenizer reads them.
 std::vector<LarkText::Piece> LarkText::pieces(std::string_view text) const {
@@ -32,10 +37,9 @@ std::vector<LarkText::Piece> LarkText::pieces(std::string_view text) const {
   size_t begin = 0;
   for (size_t at = 0; at < text.size();) {
     const AddedToken* longest = nullptr;
-    for (const AddedToken& token : tokenizer_.added_tokens()) {
-      const bool is_here = !token.content.empty() && text.substr(at).starts_with(token.content);
-      if (!is_here || !is_marker(token)) continue;
-      if (longest == nullptr || token.content.size() > longest->content.size()) longest = &token;
+    for (const AddedToken* token : markers_[static_cast<unsigned char>(text[at])]) {
+      const bool is_longer = longest == nullptr || token->content.size() > longest->content.size();
+      if (is_longer && text.substr(at).starts_with(token->content)) longest = token;
     }
     if (longest == nullptr) {
       ++at;
@@ -112,6 +116,7 @@ void LarkText::define(const std::string& name, const std::string& body) {
 
 std::string LarkText::part(OutputConstraint constraint) {
   std::string name = formatted("part_{}", parts_.size());
+  part_bytes_ += constraint.text.size();
   Json part = {{"name", name}};
   switch (constraint.kind) {
     case ConstraintKind::kJsonObject:
@@ -133,6 +138,14 @@ std::string LarkText::part(OutputConstraint constraint) {
   parts_.push_back(std::move(part));
   sources_[name] = std::move(constraint.source);
   return formatted("@{}", name);
+}
+
+Status LarkText::check_size(std::string_view source) const {
+  const uint64_t bytes = part_bytes_ + definitions_.size();
+  const uint64_t most = ConstraintLimits().text_bytes_max;
+  if (bytes <= most) return {};
+  return make_error(ErrorCode::kResourceExhausted,
+                    "{}: the grammar of its calls has {} bytes, at most {}", source, bytes, most);
 }
 
 OutputConstraint LarkText::finish(const std::string& start, std::string source) {

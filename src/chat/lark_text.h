@@ -2,6 +2,9 @@
 // marker for is that token, all else is text.
 #pragma once
 
+#include <array>
+#include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,6 +40,9 @@ class LarkText {
   /// Adds another grammar and gives its reference, @name. Messages call it `source`.
   std::string part(OutputConstraint constraint);
 
+  /// Fails with kResourceExhausted, naming `source`, where there is more text than a constraint may
+  /// have: what a request names once can be written many times.
+  Status check_size(std::string_view source) const;
   /// All that was defined, with a rule to begin with.
   OutputConstraint finish(const std::string& start, std::string source);
 
@@ -48,7 +54,8 @@ class LarkText {
   std::vector<Piece> pieces(std::string_view text) const;
   std::string either_of(const std::vector<std::string>& texts) const;
 
-  const Tokenizer& tokenizer_;
+  std::array<std::vector<const AddedToken*>, 256> markers_;  // by their first byte
+  uint64_t part_bytes_ = 0;
   std::string definitions_;
   Json parts_ = Json::array();
   std::map<std::string, std::string> sources_;
