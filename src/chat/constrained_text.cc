@@ -5,14 +5,13 @@
 
 namespace moeflux {
 
-Result<std::shared_ptr<ConstrainedText>> ConstrainedText::start(
+std::shared_ptr<ConstrainedText> ConstrainedText::make(
     std::shared_ptr<const Constraint> constraint) {
-  MF_ASSIGN_OR_RETURN(std::unique_ptr<Matcher> matcher, constraint->start());
-  return std::shared_ptr<ConstrainedText>(
-      new ConstrainedText(std::move(constraint), std::move(matcher)));
+  return std::shared_ptr<ConstrainedText>(new ConstrainedText(std::move(constraint)));
 }
 
 Status ConstrainedText::become(std::span<const TokenId> tokens) {
+  MF_RETURN_IF_ERROR(begin());
   const auto differs = std::ranges::mismatch(tokens_, tokens).in1;
   const auto lost = tokens_.end() - differs;
   if (lost > 0) MF_RETURN_IF_ERROR(matcher_->rollback(lost));
@@ -22,12 +21,21 @@ Status ConstrainedText::become(std::span<const TokenId> tokens) {
 }
 
 Status ConstrainedText::push(TokenId token) {
+  MF_RETURN_IF_ERROR(begin());
   MF_RETURN_IF_ERROR(matcher_->consume(token));
   tokens_.push_back(token);
   return {};
 }
 
+Status ConstrainedText::advance(std::optional<TokenId> token) {
+  MF_RETURN_IF_ERROR(begin());
+  if (token) MF_RETURN_IF_ERROR(push(*token));
+  const Result<Matcher::Next> next = matcher_->next();
+  return next.ok() ? Status() : next.error();
+}
+
 Result<ConstrainedText::Allowed> ConstrainedText::allowed(std::span<const TokenId> stop_tokens) {
+  MF_RETURN_IF_ERROR(begin());
   MF_ASSIGN_OR_RETURN(const Matcher::Next next, matcher_->next());
   words_.assign(next.mask.words.begin(), next.mask.words.end());
   bool has_stop = false;
@@ -39,6 +47,21 @@ Result<ConstrainedText::Allowed> ConstrainedText::allowed(std::span<const TokenI
     has_stop = true;
   }
   return Allowed{.mask = {words_}, .is_over = next.must_end && !has_stop};
+}
+
+void ConstrainedText::stop() {
+  const std::lock_guard lock(mutex_);
+  is_stopped_ = true;
+  if (matcher_ != nullptr) matcher_->stop();
+}
+
+Status ConstrainedText::begin() {
+  if (matcher_ != nullptr) return {};
+  MF_ASSIGN_OR_RETURN(std::unique_ptr<Matcher> matcher, constraint_->start());
+  const std::lock_guard lock(mutex_);
+  matcher_ = std::move(matcher);
+  if (is_stopped_) matcher_->stop();
+  return {};
 }
 
 }  // namespace moeflux

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -13,12 +15,11 @@
 
 namespace moeflux {
 
-/// Not thread-safe.
+/// Not thread-safe, but for stop(). What fails fails as Constraint::start() does, too.
 class ConstrainedText {
  public:
-  /// Without a token. Fails as Constraint::start() does.
-  static Result<std::shared_ptr<ConstrainedText>> start(
-      std::shared_ptr<const Constraint> constraint);
+  /// Without a token. Its matcher, which can be large, begins with what is asked first.
+  static std::shared_ptr<ConstrainedText> make(std::shared_ptr<const Constraint> constraint);
 
   const std::shared_ptr<const Constraint>& constraint() const { return constraint_; }
 
@@ -28,6 +29,9 @@ class ConstrainedText {
   /// One more.
   Status push(TokenId token);
 
+  /// One more, unless it is none, and all that takes long of what allowed() then tells.
+  Status advance(std::optional<TokenId> token);
+
   struct Allowed {
     TokenMask mask;        // until the text changes
     bool is_over = false;  // there is none
@@ -36,11 +40,17 @@ class ConstrainedText {
   /// Matcher::next() does.
   Result<Allowed> allowed(std::span<const TokenId> stop_tokens);
 
+  /// For any thread: what another does here ends soon, and fails as all later calls do.
+  void stop();
+
  private:
-  ConstrainedText(std::shared_ptr<const Constraint> constraint, std::unique_ptr<Matcher> matcher)
-      : constraint_(std::move(constraint)), matcher_(std::move(matcher)) {}
+  explicit ConstrainedText(std::shared_ptr<const Constraint> constraint)
+      : constraint_(std::move(constraint)) {}
+  Status begin();
 
   std::shared_ptr<const Constraint> constraint_;
+  std::mutex mutex_;  // guards is_stopped_, and matcher_ as it is set
+  bool is_stopped_ = false;
   std::unique_ptr<Matcher> matcher_;
   std::vector<TokenId> tokens_;
   std::vector<uint32_t> words_;

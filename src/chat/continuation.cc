@@ -24,28 +24,50 @@ Result<std::optional<TokenId>> Continuation::next(const LastLogits& logits) {
   MF_CHECK(!end_);
   MF_ASSIGN_OR_RETURN(const TokenId token, choose(logits));
   MF_ASSIGN_OR_RETURN(const std::optional<TokenLogprobs> known, logprobs(logits, token));
-  const TokenLogprobs* told = known ? &*known : nullptr;
   if (std::ranges::count(limits_.stop_tokens, token) > 0) {
     end_ = FinishReason::kStopToken;
-    (void)sink_({.token = token, .is_stop = true, .logprobs = told});
+    (void)sink_({.token = token, .is_stop = true, .logprobs = known ? &*known : nullptr});
     return std::optional<TokenId>();
   }
   sampler_.accept(token);
   ++generated_tokens_;
   end_at_limits();
-  if (constrained_ != nullptr) MF_RETURN_IF_ERROR(follow(token));
-  const std::string text = detokenizer_ ? detokenizer_->push(token) : std::string();
-  const auto ended = sink_({.token = token, .text = text, .logprobs = told});
-  if (ended) end_ = ended;
+  if (constrained_ != nullptr && limits_.follows_apart && !end_) {
+    followed_ = {.token = token, .logprobs = known};
+    return std::optional<TokenId>(token);
+  }
+  if (constrained_ != nullptr && !limits_.follows_apart) {
+    MF_RETURN_IF_ERROR(constrained_->push(token));
+    MF_RETURN_IF_ERROR(follow());
+  }
+  tell(token, known);
   return std::optional<TokenId>(token);
+}
+
+std::optional<TokenId> Continuation::followed() const {
+  return followed_ ? std::optional(followed_->token) : std::nullopt;
+}
+
+Status Continuation::tell_followed() {
+  MF_CHECK(followed_);
+  const Drawn drawn = *std::exchange(followed_, std::nullopt);
+  MF_RETURN_IF_ERROR(follow());
+  tell(drawn.token, drawn.logprobs);
+  return {};
+}
+
+void Continuation::tell(TokenId token, const std::optional<TokenLogprobs>& logprobs) {
+  const std::string text = detokenizer_ ? detokenizer_->push(token) : std::string();
+  const auto ended =
+      sink_({.token = token, .text = text, .logprobs = logprobs ? &*logprobs : nullptr});
+  if (ended) end_ = ended;
 }
 
 void Continuation::force(std::span<const TokenId> tokens) {
   forced_.insert(forced_.end(), tokens.begin(), tokens.end());
 }
 
-Status Continuation::follow(TokenId token) {
-  MF_RETURN_IF_ERROR(constrained_->push(token));
+Status Continuation::follow() {
   if (end_) return {};
   MF_ASSIGN_OR_RETURN(const auto allowed, constrained_->allowed(limits_.stop_tokens));
   if (allowed.is_over) end_ = FinishReason::kStopToken;

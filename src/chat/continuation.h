@@ -34,6 +34,8 @@ struct TextLimits {
   std::vector<TokenId> stop_tokens = {};
   int32_t top_logprobs = -1;  // as TextRequest has it
   bool skip_special = true;   // special tokens have no text
+  /// Somebody else finds out what may follow a token of a constrained text before it is told.
+  bool follows_apart = false;
 };
 
 /// The last token's logits, as far as they are needed: all of them, or the best alone.
@@ -62,6 +64,11 @@ class Continuation {
   Result<std::optional<TokenId>> next(const LastLogits& logits);
   /// These come next, behind earlier ones, instead of what would be drawn.
   void force(std::span<const TokenId> tokens);
+  /// With `follows_apart`: a token that was drawn and is not told, since the constrained text has
+  /// not advanced by it.
+  std::optional<TokenId> followed() const;
+  /// It has. Tells the token; fails as next() does.
+  Status tell_followed();
   /// Why the text has ended, if it has.
   std::optional<FinishReason> end() const { return end_; }
   /// What was held back of a character. Once, from the end on.
@@ -78,7 +85,14 @@ class Continuation {
   Result<TokenId> choose(const LastLogits& logits);
   Result<std::optional<TokenLogprobs>> logprobs(const LastLogits& logits, TokenId token) const;
   void end_at_limits();
-  Status follow(TokenId token);
+  Status follow();
+  void tell(TokenId token, const std::optional<TokenLogprobs>& logprobs);
+
+  /// A token that was drawn, and what is told of it.
+  struct Drawn {
+    TokenId token = 0;
+    std::optional<TokenLogprobs> logprobs = {};
+  };
 
   Sampler& sampler_;
   TextLimits limits_;
@@ -86,6 +100,7 @@ class Continuation {
   std::optional<Detokenizer> detokenizer_;
   TokenSink sink_;
   std::deque<TokenId> forced_;
+  std::optional<Drawn> followed_;
   int64_t generated_tokens_ = 0;
   std::optional<FinishReason> end_;
 };

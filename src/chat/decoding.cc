@@ -14,7 +14,8 @@ Result<std::unique_ptr<Decoding>> Decoding::start(Session& session, DecodingOpti
                     .places = session.engine().context_length() - session.sequence_->length(),
                     .stop_tokens = std::move(options.stop_tokens),
                     .top_logprobs = options.top_logprobs,
-                    .skip_special = options.skip_special};
+                    .skip_special = options.skip_special,
+                    .follows_apart = options.follows_apart};
   if (!options.ignore_model_stop_tokens) {
     const std::vector<TokenId>& more = session.model_->text.defaults.stop_tokens;
     limits.stop_tokens.insert(limits.stop_tokens.end(), more.begin(), more.end());

@@ -25,6 +25,7 @@ struct DecodingOptions {
   int32_t top_logprobs = -1;
   bool skip_special = true;
   std::shared_ptr<ConstrainedText> constrained = {};  // the text that follows, or null
+  bool follows_apart = false;                         // as TextLimits has it
 };
 
 /// Tokens that follow a session's. Where step() fails, the last token's logits are not known. Every
@@ -46,6 +47,8 @@ class Decoding {
   BestLogits best_needed() const;
   /// As Continuation's.
   void force(std::span<const TokenId> tokens) { text_.force(tokens); }
+  std::optional<TokenId> followed() const { return text_.followed(); }
+  Status tell_followed() { return text_.tell_followed(); }
   std::optional<FinishReason> end() const { return text_.end(); }
   std::string rest() { return text_.rest(); }
   int64_t generated_tokens() const { return text_.generated_tokens(); }

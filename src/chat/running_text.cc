@@ -82,6 +82,7 @@ void RunningText::drop_state() {
   state_.reset();
   checkpoints_ahead_.clear();
   is_at_end_ = false;
+  draws_later_ = false;
   // All of the prompt is evaluated again.
   prompt_logprobs_.clear();
 }
@@ -91,12 +92,13 @@ void RunningText::go_on_alone() {
   is_alone_ = true;
 }
 
-// A prompt whose logits are told would lack those of tokens that its snapshot has.
+// A prompt whose logits are told would lack those of tokens that its snapshot has, and one whose
+// first token is still to be drawn those of its last.
 void RunningText::preempt() {
   is_preempted_ = true;
   since_ = Clock::now();
   if (!state_) return;
-  if (is_at_end_ || !wants_all_logits()) {
+  if (!draws_later_ && (is_at_end_ || !wants_all_logits())) {
     Result<std::vector<std::byte>> saved = state_->session().save();
     if (saved.ok()) saved_ = std::move(*saved);
   }
@@ -200,7 +202,7 @@ Status RunningText::start_text() {
   Session& session = state_->session();
   if (decoding_) {
     decoding_->move_to(session);
-    return draw(nullptr);
+    return draw_masked();
   }
   if (request_.prompt_logprobs) receiver_->on_prompt_logprobs(prompt_logprobs_);
   if (request_.tokens_max == 0) {
@@ -208,10 +210,6 @@ Status RunningText::start_text() {
     return {};
   }
   MF_RETURN_IF_ERROR(session.set_sampler(request_.sampler));
-  std::shared_ptr<ConstrainedText> constrained;
-  if (request_.constraint != nullptr) {
-    MF_ASSIGN_OR_RETURN(constrained, ConstrainedText::start(request_.constraint));
-  }
   MF_ASSIGN_OR_RETURN(
       decoding_, Decoding::start(session,
                                  {.tokens_max = request_.tokens_max,
@@ -219,15 +217,53 @@ Status RunningText::start_text() {
                                   .ignore_model_stop_tokens = request_.ignore_model_stop_tokens,
                                   .top_logprobs = request_.top_logprobs,
                                   .skip_special = false,
-                                  .constrained = std::move(constrained)},
+                                  .constrained = constrained_,
+                                  .follows_apart = true},
                                  [this](const DrawnToken& drawn) { return tell(drawn); }));
-  return draw(nullptr);
+  return draw_masked();
+}
+
+// After the session's logits, which wait with the text.
+Status RunningText::draw_masked() {
+  if (mask_ == nullptr) return draw(nullptr);
+  draws_later_ = true;
+  return {};
+}
+
+void RunningText::begin_masks(SchedulerMasks& masks) {
+  if (request_.constraint == nullptr || constrained_ != nullptr) return;
+  masks_ = &masks;
+  constrained_ = ConstrainedText::make(request_.constraint);
+  mask_ = masks_->submit(constrained_, std::nullopt, mask_pace_.kind());
+}
+
+bool RunningText::waits_for_mask() const {
+  return draws_later_ || (decoding_ && decoding_->followed());
+}
+
+Status RunningText::settle() {
+  MF_CHECK(mask_ != nullptr && mask_->is_done);
+  const std::shared_ptr<const MaskJob> mask = std::exchange(mask_, nullptr);
+  mask_pace_.note(mask->taken);
+  MF_RETURN_IF_ERROR(mask->outcome);
+  if (std::exchange(draws_later_, false)) return draw(nullptr);
+  if (!decoding_ || !decoding_->followed()) return {};  // the prompt is not at its end
+  const Status told = decoding_->tell_followed();
+  if (decoding_->end()) end_ = decoding_->end();
+  return told;
+}
+
+void RunningText::stop_mask() const {
+  if (mask_ != nullptr) constrained_->stop();
 }
 
 // After the logits, or after the session's own.
 Status RunningText::draw(const LastLogits* logits) {
   const Status drawn = logits == nullptr ? decoding_->step() : decoding_->step_with(*logits);
   if (drawn.ok()) is_alone_ = false;
+  if (drawn.ok() && decoding_->followed()) {
+    mask_ = masks_->submit(constrained_, decoding_->followed(), mask_pace_.kind());
+  }
   if (decoding_->end()) end_ = decoding_->end();
   return drawn;
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "chat/decoding.h"
+#include "chat/scheduler_masks.h"
 #include "chat/text_request.h"
 #include "chat/text_state.h"
 
@@ -58,6 +59,16 @@ class RunningText {
   /// All of these, and those of the next piece; 0 behind the prompt.
   int64_t tokens_left() const;
   int64_t piece_left() const;
+  /// Has its masks computed there from now on, the first at once.
+  void begin_masks(SchedulerMasks& masks);
+  /// A mask that is being computed or was, until settle(); or null.
+  const std::shared_ptr<const MaskJob>& mask() const { return mask_; }
+  /// It takes part in no step: its next token cannot be drawn, or told, before its mask is known.
+  bool waits_for_mask() const;
+  /// The mask is known: draws or tells what waited for it. Fails as take() does.
+  Status settle();
+  /// The mask is of no use any more.
+  void stop_mask() const;
   /// Nobody else may take part in its steps: there are logits of many rows, or a step with others
   /// has failed.
   bool is_alone() const;
@@ -113,6 +124,7 @@ class RunningText {
   void plan_checkpoints(int64_t branch);
   Status note_logprobs(int64_t first_position, std::span<const float> rows);
   Status start_text();
+  Status draw_masked();
   Status draw(const LastLogits* logits);
   std::optional<FinishReason> tell(const DrawnToken& drawn);
   void tell_progress(int64_t queue_position);
@@ -135,6 +147,11 @@ class RunningText {
   std::unique_ptr<Decoding> decoding_;  // from the prompt's end on
   TokenId drawn_ = 0;                   // in a step, the token that is evaluated
   bool is_alone_ = false;               // until it goes on
+  SchedulerMasks* masks_ = nullptr;
+  std::shared_ptr<ConstrainedText> constrained_;  // or null
+  std::shared_ptr<const MaskJob> mask_;
+  MaskPace mask_pace_;
+  bool draws_later_ = false;  // the first token, once its mask is known
   bool is_preempted_ = false;
   std::vector<std::byte> saved_;       // a snapshot of a text that was preempted, or empty
   std::optional<uint64_t> parked_at_;  // resumes_ then

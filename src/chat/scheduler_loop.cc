@@ -65,6 +65,13 @@ Scheduler::Loop::Loop(std::shared_ptr<OpenModel> model, std::shared_ptr<Session>
       limits_(step_limits(engine_, options_)),
       book_(book_options(*model_, options_)),
       kept_(kept_tokens_max(options, engine_)),
+      masks_([this] {
+        {
+          const std::lock_guard lock(mutex_);
+          news_ = true;
+        }
+        has_news_.notify_one();
+      }),
       thread_([this] { run(); }) {}
 
 Scheduler::Loop::~Loop() {
@@ -208,6 +215,7 @@ void Scheduler::Loop::run() {
   while (true) {
     end_cancelled();
     free_parked();
+    settle_masks();
     admit();
     tell_news();
     if (step()) continue;
@@ -233,9 +241,13 @@ bool Scheduler::Loop::wait() {
       !queue_.empty() || std::ranges::any_of(active_, [](const TextPtr& text) {
         return text->is_preempted() && !text->is_parked();
       });
+  const bool waits_for_mask =
+      std::ranges::any_of(active_, [](const TextPtr& text) { return text->mask() != nullptr; });
   const auto has_news = [this] { return news_; };
   if (waits_for_room) {
     has_news_.wait_for(lock, std::clamp(options_.patience, kRecheckMin, kRecheckMax), has_news);
+  } else if (waits_for_mask) {
+    has_news_.wait_for(lock, kRecheckMax, has_news);
   } else {
     has_news_.wait(lock, has_news);
   }
@@ -290,7 +302,7 @@ void Scheduler::Loop::free_parked() {
 // Where memory ran out for a text, those that have some end before it begins again, and nobody
 // begins beside it, who ran out of it too neither.
 bool Scheduler::Loop::is_ready(const RunningText& text) const {
-  if (text.is_parked() || text.is_preempted()) return false;
+  if (text.is_parked() || text.is_preempted() || text.waits_for_mask()) return false;
   if (!waits_for_memory() || text.has_state()) return true;
   const bool nobody_has_memory =
       std::ranges::none_of(active_, [](const TextPtr& other) { return other->has_state(); });
@@ -323,6 +335,7 @@ Status Scheduler::Loop::begin(RunningText& text) {
     return {};
   }
   text.note_begin();
+  text.begin_masks(masks_);
   // What cannot be restored can be evaluated.
   if (text.has_snapshot() && text.restore(model_).ok()) return {};
   int64_t branch = 0;
@@ -406,6 +419,7 @@ void Scheduler::Loop::finish(const TextPtr& text) {
 }
 
 void Scheduler::Loop::leave(const RunningText& text, uint64_t SchedulerCounters::*ended) {
+  text.stop_mask();
   publish(text);
   book_.remove(text.id());
   beginnings_.erase(text.id());

@@ -1,6 +1,7 @@
 // What the scheduler's thread does, and the doors through which others reach it.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -16,6 +17,7 @@
 #include "chat/kept_states.h"
 #include "chat/running_text.h"
 #include "chat/scheduler.h"
+#include "chat/scheduler_masks.h"
 #include "chat/session.h"
 #include "chat/step_book.h"
 #include "chat/step_policy.h"
@@ -65,6 +67,8 @@ class Scheduler::Loop {
   void run();
   bool wait();
   void end_cancelled();
+  void settle_masks();
+  void wait_for_quick_masks();
   TextPtr find(TextRequestId id) const;
   AdmissionView admission_view() const;
   void admit();
@@ -110,6 +114,7 @@ class Scheduler::Loop {
   std::map<TextRequestId, TextWork> published_;  // of active texts: what counters_ have
   std::map<TextRequestId, Beginning> beginnings_;
   std::set<TextRequestId> out_of_memory_;  // active texts for which memory ran out once
+  std::chrono::microseconds last_step_{0};
 
   mutable std::mutex mutex_;  // guards what follows; active_ is written by the loop's thread alone,
                               // which reads it without
@@ -128,7 +133,8 @@ class Scheduler::Loop {
   bool is_draining_ = false;
   bool is_stopping_ = false;
 
-  std::thread thread_;  // last: uses all of the above
+  SchedulerMasks masks_;  // its threads bring news
+  std::thread thread_;    // last: uses all of the above
 };
 
 }  // namespace moeflux

@@ -11,6 +11,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// A step waits so long at most for masks of quick texts: a quarter of what the last step took.
+constexpr std::chrono::microseconds kMaskWaitMin{100};
+constexpr std::chrono::microseconds kMaskWaitMax{5000};
+// A mask of all that the limits allow takes a second of a processor. Rows of ambiguous grammars are
+// not bounded by them, and may have to give way to others.
+constexpr std::chrono::seconds kMaskMax{20};
 // Less of a common beginning is not worth a wait.
 constexpr int64_t kCommonTokensMin = 64;
 
@@ -35,7 +41,7 @@ AdmissionView Scheduler::Loop::admission_view() const {
   const bool shares_memory = !engine_.device_has_memory();
   for (const TextPtr& text : active_) {
     if (text->is_preempted()) {
-      if (text->is_parked()) continue;
+      if (text->is_parked() || text->waits_for_mask()) continue;
       view.waiting.push_back({.id = text->id(),
                               .state_bytes = state_bytes(*text),
                               .saved_bytes = shares_memory ? text->saved_bytes() : 0,
@@ -139,6 +145,43 @@ std::optional<TextRequestId> Scheduler::Loop::evaluates_beginning(const RunningT
   return std::nullopt;
 }
 
+// --- Masks ---
+
+// What has taken too long ends, and its text with it.
+void Scheduler::Loop::settle_masks() {
+  wait_for_quick_masks();
+  const std::vector<TextPtr> active = active_;
+  for (const TextPtr& text : active) {
+    if (text->mask() == nullptr) continue;
+    if (!text->mask()->is_done) {
+      if (Clock::now() - text->mask()->since > kMaskMax) text->stop_mask();
+      continue;
+    }
+    const Status settled = text->settle();
+    if (!settled.ok()) {
+      fail(text, settled.error());
+    } else if (text->end()) {
+      finish(text);
+    } else {
+      publish(*text);
+    }
+  }
+}
+
+// Those of quick texts are worth a wait that is short beside a step: their texts take part in the
+// next one, then.
+void Scheduler::Loop::wait_for_quick_masks() {
+  std::vector<std::shared_ptr<const MaskJob>> quick;
+  bool others_are_ready = false;
+  for (const TextPtr& text : active_) {
+    const bool waits = text->waits_for_mask() && text->mask()->pace == MaskPace::Kind::kQuick;
+    if (waits) quick.push_back(text->mask());
+    others_are_ready = others_are_ready || is_ready(*text);
+  }
+  if (quick.empty() || !others_are_ready) return;
+  masks_.wait(quick, Clock::now() + std::clamp(last_step_ / 4, kMaskWaitMin, kMaskWaitMax));
+}
+
 // --- A step ---
 
 StepView Scheduler::Loop::step_view() {
@@ -191,6 +234,7 @@ void Scheduler::Loop::run_step(const StepPlan& plan, std::vector<Part>& parts) {
   take_parts(steps, seconds.count(), parts);
   const auto elapsed =
       std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin_time);
+  last_step_ = elapsed;
   count_step(plan, parts,
              {.elapsed_us = elapsed.count(), .stall_us = static_cast<int64_t>(used.stall_us)});
 }

@@ -102,7 +102,7 @@ Result<std::shared_ptr<ConstrainedText>> Session::constrained_text() {
   const SessionConstraint& set = extra_.constraint;
   if (set.compiled == nullptr) return std::shared_ptr<ConstrainedText>();
   if (constrained_ == nullptr || constrained_->constraint() != set.compiled) {
-    MF_ASSIGN_OR_RETURN(constrained_, ConstrainedText::start(set.compiled));
+    constrained_ = ConstrainedText::make(set.compiled);
   }
   const int64_t begin = std::min(set.begin, sequence_->length());
   MF_RETURN_IF_ERROR(constrained_->become(tokens().subspan(static_cast<size_t>(begin))));
