@@ -2,6 +2,8 @@
 #include "text/stored_vocabulary.h"
 
 #include <algorithm>
+#include <string>
+#include <unordered_set>
 
 #include "base/format.h"
 #include "base/json.h"
@@ -45,17 +47,31 @@ Status check_lists(const StoredVocabulary& stored) {
   return check_id("padding_token_id", stored.padding_token_id, count);
 }
 
-bool is_kind(const StoredVocabulary& stored, size_t id, TokenKind kind) {
-  return !stored.token_type.empty() && stored.token_type[id] == static_cast<int32_t>(kind);
+// The names of ends that merges make of other tokens.
+std::unordered_set<std::string> merged_end_names(const StoredVocabulary& stored) {
+  std::unordered_set<std::string> names;
+  for (const std::string& merge : stored.merges) {
+    if (!merge.ends_with('>') && !merge.ends_with(']') && !merge.ends_with('[')) continue;
+    std::string whole = merge;
+    std::erase(whole, ' ');
+    if (is_end_name(whole)) names.insert(std::move(whole));
+  }
+  return names;
 }
 
+// A normal token that merges make is a piece of ordinary text, as </s> of Qwen's vocabulary.
 std::vector<TokenId> named_ends(const StoredVocabulary& stored) {
   std::vector<NamedToken> named;
   const bool has_kinds = stored.token_type.size() == stored.tokens.size();
+  const std::unordered_set<std::string> merged = merged_end_names(stored);
   for (size_t id = 0; id < stored.tokens.size(); ++id) {
-    if (!is_end_name(stored.tokens[id])) continue;
-    named.push_back({stored.tokens[id], static_cast<TokenId>(id),
-                     has_kinds && is_kind(stored, id, TokenKind::kControl)});
+    const std::string& name = stored.tokens[id];
+    if (!is_end_name(name)) continue;
+    const int32_t kind = has_kinds ? stored.token_type[id] : 0;
+    const bool is_normal = kind == 0 || kind == static_cast<int32_t>(TokenKind::kNormal);
+    if (is_normal && merged.contains(name)) continue;
+    named.push_back(
+        {name, static_cast<TokenId>(id), kind == static_cast<int32_t>(TokenKind::kControl)});
   }
   return ends_by_name(std::span<const NamedToken>(named));
 }

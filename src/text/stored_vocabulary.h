@@ -71,7 +71,8 @@ struct StoredVocabulary {
 /// "gpt2" is byte-level BPE. Control and user-defined tokens are added tokens; unused ones are left
 /// out, since they fill the vocabulary up to the rows of the embedding.
 ///
-/// What ends a text by its name is a control token, whatever the file calls it: see ends_by_name().
+/// What ends a text by its name is a control token, whatever the file calls it, unless it is a
+/// normal token that merges make: see ends_by_name().
 /// Where the file has no kinds, so are the tokens that it names by id. Bytes without a token are
 /// left out of texts, or the unknown token stands for them where characters merge.
 Result<Tokenizer> make_tokenizer(StoredVocabulary stored, std::string_view what);

@@ -246,6 +246,19 @@ TEST(StoredVocabulary, WhatANameMeansDependsOnTheOthers) {
   EXPECT_EQ(ends({"im_end", "<|im_end|", "<|user|>", "<|observation|>"}), Ids());
 }
 
+// Qwen's vocabulary has </s> among its words.
+TEST(StoredVocabulary, ANameThatMergesMakeIsOrdinaryText) {
+  StoredVocabulary stored = all_of_kind({"</", "s>", "</s>"}, TokenKind::kNormal);
+  stored.merges = {"< /", "s >", "</ s>"};
+  const auto tokenizer = make_tokenizer(stored, "x");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().to_string();
+  EXPECT_EQ(tokenizer->end_tokens(), Ids());
+  EXPECT_FALSE(tokenizer->is_special(258));
+  EXPECT_EQ(*tokenizer->encode("</s>"), (Ids{258}));
+  stored.eos_token_id = 258;
+  EXPECT_EQ(make_tokenizer(stored, "x")->end_tokens(), (Ids{258}));
+}
+
 TEST(StoredVocabulary, WithoutTypesTheTokensNamedByIdAreControl) {
   StoredVocabulary stored = bytes_and({"<s>", "<stop>", "<u>"});
   stored.token_type.clear();
