@@ -203,7 +203,6 @@ TEST_F(ConstraintTest, IntersectionsAndDivisorsThatWouldNotEndAreRefused) {
            {ConstraintKind::kJsonSchema, R"({"type": "integer", "multipleOf": 2147483647})"}}) {
     const std::string said = refusal(kind, text);
     EXPECT_NE(said.find("resource exhausted: field"), std::string::npos) << said;
-    EXPECT_NE(said.find("too complex"), std::string::npos) << said;
   }
 }
 
