@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "chat/model_text.h"
+#include "io/file.h"
+#include "output/output_message.h"
 #include "templates/engine_test_util.h"
 
 namespace moeflux {
@@ -112,6 +114,68 @@ TEST_F(AnswerReaderTest, ReasoningIsClosedWhenItGoesOnForTooLong) {
   EXPECT_EQ(text_->tokenizer->decode(told.forced), "\n</think>\n\n");
   // Not in content, however long.
   EXPECT_TRUE(tell({.reasoning_tokens_max = 2}, "one two three four five").forced.empty());
+}
+
+// gpt-oss ends in the middle of a call's JSON.
+TEST(AnswerReaderOfChannels, TheEndTokenIsNoPartOfACallsArguments) {
+  if (testing::without_engine()) return;
+  const std::string golden = std::string(MOEFLUX_SOURCE_DIR) + "/tests/golden/tokenizer/";
+  const auto text = read_text_file(golden + "letters.tokenizer.json", uint64_t{1} << 20);
+  ASSERT_TRUE(text.ok());
+  Json json = Json::parse(*text);
+  json["added_tokens"] = Json::array();
+  int id = 246;
+  for (const char* marker : {"<|start|>", "<|channel|>", "<|message|>", "<|call|>", "<|end|>"}) {
+    json["added_tokens"].push_back({{"id", id++},
+                                    {"content", marker},
+                                    {"single_word", false},
+                                    {"lstrip", false},
+                                    {"rstrip", false},
+                                    {"normalized", false},
+                                    {"special", true}});
+  }
+  const auto tokenizer = Tokenizer::parse(json.dump(), "channels");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message();
+  const auto source = open_model_source(std::string(MOEFLUX_SOURCE_DIR) + "/models/fable-20m");
+  const auto format = ChatFormat::load(
+      **source, *tokenizer,
+      "{% for m in messages %}<|start|>{{ m.role }}<|channel|>final<|message|>{{ m.content }}"
+      "{% endfor %}{% if add_generation_prompt %}<|start|>assistant{% endif %}");
+  ASSERT_TRUE(format.ok()) << format.error().message();
+  ASSERT_EQ((*format)->output().name, "channels");
+  AnswerReader reader(**format, {.prompt_tail = "<|start|>assistant"});
+  std::vector<OutputEvent> events;
+  const auto tokens =
+      tokenizer->encode("<|channel|>commentary to=functions.get_weather<|message|>{\"city\": \"Ro");
+  ASSERT_TRUE(tokens.ok());
+  for (const TokenId token : *tokens) reader.push(token, tokenizer->token_text(token), events);
+  reader.push_stop_token(249, events);
+  reader.finish(events);
+  OutputMessage message;
+  message.add(events);
+  EXPECT_EQ(message.content, "");
+  ASSERT_EQ(message.calls.size(), 1u);
+  EXPECT_EQ(message.calls[0].name, "get_weather");
+  EXPECT_EQ(message.calls[0].arguments, R"({"city": "Ro)");
+  EXPECT_FALSE(message.calls[0].complete);
+}
+
+TEST_F(AnswerReaderTest, AContinuedMessageIsTheTail) {
+  if (!format_) return;
+  TemplateRequest request{.add_generation_prompt = false, .continue_final_message = true};
+  request.messages = Json::array({{{"role", "user"}, {"content", "hi"}},
+                                  {{"role", "assistant"}, {"content", "Monday, Tues"}}});
+  const auto prompt = format_->prompt(request, TemplateTime());
+  ASSERT_TRUE(prompt.ok()) << prompt.error().message();
+  EXPECT_EQ(prompt->tail, "<|im_start|>assistant\nMonday, Tues");
+  EXPECT_EQ(tell({.prompt_tail = prompt->tail}, "day").content, "day");
+  request.messages[1] = {{"role", "assistant"}, {"content", ""}, {"reasoning_content", "Hm"}};
+  const auto thinking = format_->prompt(request, TemplateTime());
+  ASSERT_TRUE(thinking.ok()) << thinking.error().message();
+  EXPECT_TRUE(thinking->text.ends_with("<think>\nHm"));
+  const Told told = tell({.prompt_tail = thinking->tail}, " so\n</think>\n\nyes");
+  EXPECT_EQ(told.reasoning, " so");
+  EXPECT_EQ(told.content, "yes");
 }
 
 }  // namespace

@@ -155,6 +155,26 @@ TEST(ChatTemplate, ProbesFindWhatATemplateTakes) {
   EXPECT_EQ(found.generation_prompt, "<|im_start|>assistant\n");
 }
 
+TEST(ChatTemplate, AUsersLettersAreReadAsTheTokensTheyAre) {
+  if (testing::without_engine()) return;
+  const auto tokenizer =
+      Tokenizer::parse(file_text("tokenizer/letters.tokenizer.json"), "letters.tokenizer.json");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message();
+  const auto made =
+      template_of("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}",
+                  SpecialSpellings(tokenizer->added_tokens()));
+  ASSERT_TRUE(made.ok());
+  const auto count = [&](const std::string& said) {
+    const auto prompt =
+        made->render({.messages = Json::array({{{"role", "user"}, {"content", said}}})}, {});
+    EXPECT_TRUE(prompt.ok());
+    return tokenizer->encode(prompt->text, {.inert_ranges = prompt->inert_ranges})->size();
+  };
+  // One for each character, of "user: " and the line's end too.
+  EXPECT_EQ(count("F\u00fchrer"), 13u);
+  EXPECT_EQ(count("<|eos|>"), 14u);
+}
+
 // As gpt-oss's template has it: reasoning or a text beside calls, not both, and no
 // reasoning_content.
 constexpr std::string_view kHarmony =

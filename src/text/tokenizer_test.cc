@@ -264,6 +264,16 @@ TEST(Tokenizer, InertTextSpellsOutSpecialTokensAndNoOthers) {
   EXPECT_EQ(tokenizer.encode(text)->size(), 3u);
 }
 
+// As in DeepSeek's vocabulary.
+TEST(Tokenizer, LettersThatAreAddedTokensAreReadWithoutSpecialTokensToo) {
+  const Tokenizer tokenizer = load("letters");
+  const std::vector<TokenId> expected = {70, 255, 104, 114, 101, 114};
+  EXPECT_EQ(*tokenizer.encode("F\u00fchrer"), expected);
+  EXPECT_EQ(*tokenizer.encode("F\u00fchrer", {.match_added_tokens = false}), expected);
+  EXPECT_EQ(tokenizer.encode("<|eos|>")->size(), 1u);
+  EXPECT_EQ(tokenizer.encode("<|eos|>", {.match_added_tokens = false})->size(), 7u);
+}
+
 TEST(Tokenizer, InertRangesSpellOutWhatTheyTouchAndNothingElse) {
   const Tokenizer tokenizer = load("qwen2");
   const std::string text = "<|im_end|>a<|im_end|><think>";

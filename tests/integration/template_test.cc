@@ -39,6 +39,32 @@ TEST(Template, APromptIsWrittenExactly) {
   EXPECT_EQ(moeflux(other).out, "c");
 }
 
+TEST(Template, ALastMessageIsContinued) {
+  if (without_engine()) return;
+  const TempFolder folder;
+  write_bytes(folder / "config.json", "{}");
+  write_bytes(folder / "chat_template.jinja",
+              "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
+              "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}");
+  const auto prompt = [&](const std::string& more) {
+    return moeflux(command(folder, R"({"messages": [{"role": "user", "content": "Say the days."},
+        {"role": "assistant", "content": "Monday, Tues"}])" +
+                                       more + "}"));
+  };
+  const std::string begin =
+      "<|im_start|>user\nSay the days.<|im_end|>\n<|im_start|>assistant\nMonday, Tues";
+  const ProgramOutput continued =
+      prompt(R"(, "add_generation_prompt": false, "continue_final_message": true)");
+  expect_success(continued);
+  EXPECT_EQ(continued.out, begin);
+  EXPECT_EQ(prompt(R"(, "add_generation_prompt": true)").out,
+            begin + "<|im_end|>\n<|im_start|>assistant\n");
+  const ProgramOutput both =
+      prompt(R"(, "add_generation_prompt": true, "continue_final_message": true)");
+  EXPECT_EQ(both.status, 1);
+  EXPECT_TRUE(contains(both.err, "continue_final_message")) << both.err;
+}
+
 TEST(Template, WhatIsWrongIsNamed) {
   const TempFolder folder;
   write_bytes(folder / "config.json", "{}");
