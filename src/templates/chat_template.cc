@@ -132,8 +132,12 @@ Result<RenderedPrompt> ChatTemplate::render(const TemplateRequest& request, cons
   MF_RETURN_IF_ERROR(stand_ins.replace(normal.tools, spellings_.all()));
   MF_RETURN_IF_ERROR(stand_ins.replace(normal.documents, spellings_.all()));
   if (request.continue_final_message) MF_RETURN_IF_ERROR(mark_end(normal.messages));
-  MF_ASSIGN_OR_RETURN(std::string rendered,
-                      compiled.engine->render(variables_of(normal, tokens_), now, limits));
+  Result<std::string> text = compiled.engine->render(variables_of(normal, tokens_), now, limits);
+  if (!text.ok() && text.error().code() == ErrorCode::kResourceExhausted) {
+    // These messages are over it whenever they come again.
+    return make_error(ErrorCode::kInvalidArgument, "{}", text.error().message());
+  }
+  MF_ASSIGN_OR_RETURN(std::string rendered, std::move(text));
   if (request.continue_final_message) MF_RETURN_IF_ERROR(cut_at_mark(rendered));
   return stand_ins.put_back(rendered);
 }

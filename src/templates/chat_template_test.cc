@@ -278,6 +278,18 @@ TEST(ChatTemplate, AFinalMessageThatCannotBeContinuedIsRefusedByName) {
   }
 }
 
+TEST(ChatTemplate, WhatIsOverALimitIsNotToBeTriedAgain) {
+  if (testing::without_engine()) return;
+  const auto made = template_of(
+      "{{ messages[0].content }}{% for a in range(90000) %}{% for b in range(900) %}{% endfor %}"
+      "{% endfor %}");
+  ASSERT_TRUE(made.ok());
+  const auto prompt =
+      made->render({.messages = Json::array({{{"role", "user"}, {"content", "a"}}})}, {});
+  ASSERT_FALSE(prompt.ok());
+  EXPECT_EQ(prompt.error().code(), ErrorCode::kInvalidArgument) << prompt.error().message();
+}
+
 TEST(ChatTemplate, AModelWithoutTemplateSaysWhereOneWasLookedFor) {
   const auto made = ChatTemplate::create({.what = "some/folder", .text = {}, .named = {}}, {}, {});
   ASSERT_FALSE(made.ok());
