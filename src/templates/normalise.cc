@@ -79,7 +79,7 @@ std::string spaced_json(const Json& value) {
 
 /// What was said of an object that breaks off, closed: {"a": "b gives {"a": "b"}.
 Json closed_object(std::string_view text) {
-  std::string closers;
+  std::string closers;  // the innermost last
   bool in_text = false;
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
@@ -89,11 +89,12 @@ Json closed_object(std::string_view text) {
     } else if (c == '"') {
       in_text = true;
     } else if (c == '{' || c == '[') {
-      closers.insert(closers.begin(), c == '{' ? '}' : ']');
-    } else if (!closers.empty() && c == closers.front()) {
-      closers.erase(0, 1);
+      closers += c == '{' ? '}' : ']';
+    } else if (!closers.empty() && c == closers.back()) {
+      closers.pop_back();
     }
   }
+  std::reverse(closers.begin(), closers.end());
   std::string head(text);
   if (in_text) head += '"';
   for (const char* middle : {"", "null", ":null"}) {
@@ -243,11 +244,20 @@ Status add_text(Json& message, const Json& added, bool in_front, size_t number) 
     if (content.is_array()) return joined_parts(content, number);
     return content.is_string() ? content.get<std::string>() : std::string();
   };
-  MF_ASSIGN_OR_RETURN(const std::string own, text_of(message["content"]));
+  Json& content = message["content"];
+  if (!content.is_string()) {
+    MF_ASSIGN_OR_RETURN(std::string own, text_of(content));
+    content = std::move(own);
+  }
   MF_ASSIGN_OR_RETURN(const std::string more, text_of(added));
-  const std::string& first = in_front ? more : own;
-  const std::string& second = in_front ? own : more;
-  message["content"] = first.empty() || second.empty() ? first + second : first + "\n\n" + second;
+  // In place: a request may have as many of these as the context has tokens.
+  auto& own = content.get_ref<std::string&>();
+  const std::string_view between = own.empty() || more.empty() ? "" : "\n\n";
+  if (in_front) {
+    own.insert(0, more + std::string(between));
+  } else {
+    own.append(between).append(more);
+  }
   return {};
 }
 

@@ -170,6 +170,24 @@ TEST(NormaliseMessages, CallsThatMustBeAloneHaveTheirResultsBehindThem) {
                 formatted("[{}, {}, {}, {}, {}]", calls("c", f), x, calls("", g), y, user), takes);
 }
 
+// What copied the text so far for each of them would move a terabyte.
+TEST(NormaliseMessages, ManySystemsAndDeepArgumentsTakeTimeLinearInTheirBytes) {
+  constexpr int kSystems = 100'000;
+  TemplateCapabilities takes = takes_all();
+  takes.late_system = takes.broken_arguments = false;
+  const std::string longest(10'000'000, 'a');
+  Json messages = Json::array({{{"role", "system"}, {"content", longest}}});
+  for (int i = 0; i < kSystems; ++i) messages.push_back({{"role", "system"}, {"content", "b"}});
+  const Json function = {{"name", "f"}, {"arguments", "{" + std::string(5'000'000, '[')}};
+  messages.push_back({{"role", "assistant"},
+                      {"content", nullptr},
+                      {"tool_calls", Json::array({{{"id", "1"}, {"function", function}}})}});
+  ASSERT_TRUE(normalise_messages(messages, takes).ok());
+  ASSERT_EQ(messages.size(), 2u);
+  EXPECT_EQ(messages[0]["content"].get_ref<const std::string&>().size(),
+            longest.size() + 3 * kSystems);
+}
+
 TEST(NormaliseMessages, NamesTheMessageThatIsNone) {
   for (const auto& [text, words] :
        {std::pair{R"({})", "messages is"}, std::pair{R"(["a"])", "message 1"},
