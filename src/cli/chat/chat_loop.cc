@@ -52,7 +52,7 @@ bool is_text(std::string_view entry) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
   });
   return !is_a_word || entry.find('\n') != std::string_view::npos ||
-         path_exists("/" + std::string(word));
+         path_exists(std::string(1, '/').append(word));
 }
 
 std::string_view trimmed(std::string_view text) {
