@@ -129,18 +129,44 @@ WAYS = {
 TEXTS = [
     "Hello, world! It's 'RE 'ReD I'LL don't can\u2019t DON'T \u0130zmir'de T\u00fcrkiye'nin",
     "3 33 333 3333 33333 333333 3333333 33333333 3.3 3..3 3...3 1,234.56 0x1F 1st 12a 1234a",
-    "\u0661\u0662\u0663\u0664 \u0967\u0968 \u00bd\u00b2\u00b3\u00b9 \u2167 \uff11\uff12\uff13\uff14 \u0e51\u0e52",
+    (
+        "\u0661\u0662\u0663\u0664 \u0967\u0968 \u00bd\u00b2\u00b3\u00b9 \u2167 \uff11\uff12"
+        "\uff13\uff14 \u0e51\u0e52"
+    ),
     "a  b   c    d     e      f       g        h         i\tj\t\tk\n\nl\r\nm\r\n\r\nn \n o\n  p",
     "\n \n\n \n\n\n \t \t\t \t\n  \n   \n    \n     \n",
     " " * 3 + "x" + " " * 21 + "y" + " " * 300 + "z" + " " * 700,
-    "------======= ''''''```````\"\"\"\"......!!!!!!?????? $+<=>^`|~ #%&()*,-./:;@[\\]_{} \u00a1\u00bf\u2026\u3002",
+    (
+        "------======= ''''''```````\"\"\"\"......!!!!!!?????? $+<=>^`|~ #%&()*,-./:;@[\\]_{}"
+        " \u00a1\u00bf\u2026\u3002"
+    ),
     "f(x){return a+b*c;}//x\n/* c */ a_b=c->d; $x=`y` | z ~w ^v <b>t</b> &amp; C:\\p\\q\n//\n",
-    "camelCase HTTPServer iPhone \u01c5 \u01c8ubav \u02b0\u02b1 \u1e9e \u03a3\u03c3\u03c2 MIXEDcase",
-    "\u041f\u0440\u0438\u0432\u0435\u0442, \u043c\u0438\u0440! \u043d\u0435\u0449\u043e \u043d\u0430 \u0411\u044a\u043b\u0433\u0430\u0440\u0441\u043a\u0438",
-    "\u6211\u60f3\u5728apple\u5de5\u4f5c1314151\u5929\uff5e \u6f22\u5b57\u304b\u306a\u30ab\u30ca\u3005 \u4f60\u597d\uff0c\u4e16\u754c\uff01\u201c\u5f15\u201d\u2014\u2014\uff1a\uff1b\u3001",
-    "\ud55c\uad6d\uc5b4 \u3131\u3132 \u3105\u3106\u02ca \u1000\u1031\u102c \u0e01\u0e33\u0e49\u0e19 \u1780\u17b6\u1793\u17cb\u178f\u17c2 \u0eaa\u0ebb",
-    "\u0915\u094d\u0937\u093f \u0939\u093f\u0928\u094d\u0926\u0940\u0964 \u0627\u0631\u062f\u0648\u06d4 \u0645\u064e\u0631\u0652\u062d\u064e\u0628\u064b\u0627\u060c \u05e9\u05b8\u05dc\u05d5\u05b9\u05dd",
-    "\U0001f680 (normal) \U0001f636\u200d\U0001f32b\ufe0f \u2705 \U0001f999\U0001f999 1\ufe0f\u20e3 \U00040000",
+    (
+        "camelCase HTTPServer iPhone \u01c5 \u01c8ubav \u02b0\u02b1 \u1e9e \u03a3\u03c3\u03c2"
+        " MIXEDcase"
+    ),
+    (
+        "\u041f\u0440\u0438\u0432\u0435\u0442, \u043c\u0438\u0440! \u043d\u0435\u0449\u043e "
+        "\u043d\u0430 \u0411\u044a\u043b\u0433\u0430\u0440\u0441\u043a\u0438"
+    ),
+    (
+        "\u6211\u60f3\u5728apple\u5de5\u4f5c1314151\u5929\uff5e \u6f22\u5b57\u304b\u306a"
+        "\u30ab\u30ca\u3005 \u4f60\u597d\uff0c\u4e16\u754c\uff01\u201c\u5f15\u201d\u2014"
+        "\u2014\uff1a\uff1b\u3001"
+    ),
+    (
+        "\ud55c\uad6d\uc5b4 \u3131\u3132 \u3105\u3106\u02ca \u1000\u1031\u102c \u0e01\u0e33"
+        "\u0e49\u0e19 \u1780\u17b6\u1793\u17cb\u178f\u17c2 \u0eaa\u0ebb"
+    ),
+    (
+        "\u0915\u094d\u0937\u093f \u0939\u093f\u0928\u094d\u0926\u0940\u0964 \u0627\u0631"
+        "\u062f\u0648\u06d4 \u0645\u064e\u0631\u0652\u062d\u064e\u0628\u064b\u0627\u060c "
+        "\u05e9\u05b8\u05dc\u05d5\u05b9\u05dd"
+    ),
+    (
+        "\U0001f680 (normal) \U0001f636\u200d\U0001f32b\ufe0f \u2705 \U0001f999\U0001f999 1"
+        "\ufe0f\u20e3 \U00040000"
+    ),
     "e\u0301 \u00e9 \u212b A\u030a \ufb01 q\u0323\u0307 \u0301start",
     "nbsp\u00a0x \u00a0 wide\u3000\u3000y \u2028z \u0085w \u1680v \u180e \u200b \ufeff",
     "<sentinel:12><sentinel:x> IMGIMGABCZ IMGIMGABCDEFZ IMGIMGAZ <|im_end|>",
