@@ -198,9 +198,12 @@ TEST(EditedGguf, RangesOfYarnChangeTheNumbers) {
   const TempFolder folder;
   yarn_file().write(folder / "m.gguf");
   const std::vector<float> usual = logits_of(folder.path(), tokens);
-  for (const char* key : {"yarn_beta_fast", "yarn_beta_slow"}) {
+  // The ramp is from 0 to 3 of 8 frequencies; with the first it begins at 2, with the other it ends
+  // at 1.
+  for (const auto& [key, turns] :
+       {std::pair("yarn_beta_fast", 1.0f), std::pair("yarn_beta_slow", 4.0f)}) {
     EditedGguf edited = yarn_file();
-    edited.image().f32(std::string("qwen3moe.rope.scaling.") + key, 4.0f);
+    edited.image().f32(std::string("qwen3moe.rope.scaling.") + key, turns);
     edited.write(folder / "m.gguf");
     EXPECT_NE(logits_of(folder.path(), tokens), usual) << key;
   }
