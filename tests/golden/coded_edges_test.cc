@@ -116,6 +116,35 @@ TEST_P(CodedEdges, EmbeddingsAreTheDefinitionBitForBit) {
   }
 }
 
+// One column is among whole vectors, the other the last; the sum of one number and zeros is exact.
+TEST_P(CodedEdges, ProductsAreTheNumbers) {
+  const int64_t cols = GetParam().cols;
+  const std::vector<float> ones(static_cast<size_t>(3 * cols), 1.0f);
+  for (const int64_t column : {int64_t{3}, cols - 1}) {
+    const EdgeMatrix m(GetParam(), column);
+    const std::vector<float> expected = meant(m, column);
+    for (const char* name : kDevices) {
+      const auto device = make_test_device({.device = name});
+      std::vector<std::unique_ptr<Buffer>> buffers;
+      DeviceSession s(*device);
+      const Weight w = put_on(m, *device, buffers);
+      for (const int64_t n : {1, 3}) {
+        const Tensor out = s.zeros({n, kRows});
+        const auto tokens = std::span(ones).first(static_cast<size_t>(n * cols));
+        s.encoder().linear(out, s.floats({n, cols}, tokens), w);
+        const std::vector<float> products = s.read(out);
+        for (size_t r = 0; r < kRows; ++r) {
+          // Kernels multiply scales by 256: powers from 2^120 on are no weights of any model.
+          if (GetParam().edge_is_scale && std::abs(expected[r]) >= 0x1p120f) continue;
+          EXPECT_EQ(std::isnan(products[r]), std::isnan(expected[r])) << name << ", byte " << r;
+          if (std::isnan(expected[r])) continue;
+          EXPECT_EQ(products[r], expected[r]) << name << ", byte " << r << " in " << column;
+        }
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, CodedEdges, ::testing::ValuesIn(cases()),
                          [](const auto& test) { return test.param.name; });
 
