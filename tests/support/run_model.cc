@@ -58,6 +58,9 @@ std::span<const float> RunOutput::row(int64_t i) const {
 }
 
 std::unique_ptr<Device> make_test_device(const RunOptions& options) {
+  if (options.device == "reference" && options.record_keys != nullptr) {
+    return make_recording_reference(*options.record_keys);
+  }
   if (options.device == "reference") return make_reference_device();
   if (options.device == "tiling reference") return make_tiling_device();
   if (options.device == "emulator") return make_emulator_device({.seed = 1});
@@ -80,9 +83,11 @@ std::unique_ptr<Device> make_test_device(const RunOptions& options) {
   }
   constexpr std::string_view kKernelsOf = "cpu ";
   const bool is_plain = !options.device.starts_with(kKernelsOf);
-  auto device = make_cpu_device({.threads = options.threads,
-                                 .isa = is_plain ? "" : options.device.substr(kKernelsOf.size()),
-                                 .precision = options.precision});
+  const CpuOptions cpu{.threads = options.threads,
+                       .isa = is_plain ? "" : options.device.substr(kKernelsOf.size()),
+                       .precision = options.precision};
+  if (options.forced_keys != nullptr) return make_overruled_cpu(cpu, *options.forced_keys);
+  auto device = make_cpu_device(cpu);
   EXPECT_TRUE(device.ok());
   return device.ok() ? std::move(device).value() : nullptr;
 }
@@ -117,6 +122,7 @@ RunOutput run_model(const std::string& directory, std::span<const TokenId> token
                              {.context_length = static_cast<int64_t>(tokens.size()),
                               .expert_cache_bytes = options.expert_cache_bytes,
                               .reader_threads = 2,
+                              .prefill_chunk = options.prefill_chunk,
                               .cache_type_k = options.cache_type,
                               .cache_type_v = options.cache_type,
                               .forced_routes = options.forced_routes,

@@ -11,6 +11,7 @@
 
 #include "backend/cpu/cpu_device.h"
 #include "engine/engine.h"
+#include "tests/support/key_choices.h"
 
 namespace moeflux::testing {
 
@@ -26,12 +27,17 @@ struct RunOptions {
   std::optional<uint64_t> expert_cache_bytes = uint64_t{1} << 30;
   std::vector<int64_t>
       chunks;  // sizes of successive evals, the last one repeated; empty: all at once
+  int64_t prefill_chunk = 0;  // tokens of a step at most, of which rings are made; 0: the device's
   bool hidden_states = false;
   HiddenObserver* observer = nullptr;  // in the place of the one that records hidden states
   bool record_routes = false;
   /// Routes and their weights that an earlier run recorded over the same chunks, or null: what the
   /// routers choose.
   const RouteTrace* forced_routes = nullptr;
+  /// Where the "reference" device writes which keys were chosen, or null.
+  KeyChoices* record_keys = nullptr;
+  /// What it wrote over the same chunks, for the "cpu" device to attend to; or null.
+  const KeyChoices* forced_keys = nullptr;
 };
 
 struct RunOutput {
