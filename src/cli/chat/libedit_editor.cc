@@ -85,8 +85,6 @@ class TerminalInput {
     sigemptyset(&resized);
     sigaddset(&resized, SIGWINCH);
     pthread_sigmask(SIG_BLOCK, &resized, &before_);
-    waiting_ = before_;
-    sigdelset(&waiting_, SIGWINCH);
     struct sigaction action = {};
     action.sa_handler = ignore_signal;  // without one the signal would not end a wait
     sigaction(SIGWINCH, &action, &action_before_);
@@ -105,7 +103,10 @@ class TerminalInput {
       fd_set input;
       FD_ZERO(&input);
       FD_SET(STDIN_FILENO, &input);
-      const int ready = ::pselect(STDIN_FILENO + 1, &input, nullptr, nullptr, nullptr, &waiting_);
+      sigset_t waiting{};  // others may have been blocked since: they stay so
+      pthread_sigmask(SIG_BLOCK, nullptr, &waiting);
+      sigdelset(&waiting, SIGWINCH);
+      const int ready = ::pselect(STDIN_FILENO + 1, &input, nullptr, nullptr, nullptr, &waiting);
       if (ready < 0 && errno == EINTR) return Event::kResized;
       ssize_t n = 0;
       while ((n = ::read(STDIN_FILENO, buffer_.data(), buffer_.size())) < 0 && errno == EINTR) {
@@ -120,7 +121,6 @@ class TerminalInput {
 
  private:
   sigset_t before_{};
-  sigset_t waiting_{};
   struct sigaction action_before_ = {};
   std::array<char, 4096> buffer_{};
   size_t at_ = 0;
@@ -149,6 +149,8 @@ class LibeditEditor : public LineEditor {
     el_set(editor_, EL_GETCFN, &LibeditEditor::read_letter);
     // A Ctrl-C comes as a character and empties the line.
     el_set(editor_, EL_SETTY, "-d", "-isig", nullptr);
+    // Both characters of a line's end come as they are: libedit would swap them.
+    el_set(editor_, EL_SETTY, "-d", "-icrnl", "-inlcr", nullptr);
     el_set(editor_, EL_BIND, "^C", "ed-start-over", nullptr);
     el_set(editor_, EL_BIND, "^R", "em-inc-search-prev", nullptr);
     el_set(editor_, EL_ADDFN, "paste", "Inserts a pasted text", &LibeditEditor::paste);
