@@ -53,6 +53,7 @@ class TiktokenBuilder {
                       .bpe = std::move(bpe),
                       .pre_tokenizer = std::move(pre),
                       .added_tokens = std::move(added_),
+                      .inert_spells_all_added = true,
                       .ignore_merges = true,
                       .end_tokens = std::move(ends)});
   }

@@ -46,7 +46,8 @@ std::vector<std::pair<std::string, AddedToken>> needles_of(const TokenizerParts&
                                                            NeedleChoice choice) {
   std::vector<std::pair<std::string, AddedToken>> needles;
   for (const AddedToken& token : parts.added_tokens) {
-    if (token.normalized != choice.normalized || (token.special && !choice.special)) continue;
+    const bool is_spelt = token.special || parts.inert_spells_all_added;
+    if (token.normalized != choice.normalized || (is_spelt && !choice.special)) continue;
     needles.emplace_back(token.needle.empty() ? token.content : token.needle, token);
   }
   return needles;

@@ -54,7 +54,8 @@ struct EncodeOptions {
   /// from a chat template need none: the template prints it.
   bool add_special_tokens = false;
   /// Text that spells an added token becomes that token. Without, only those that are not special
-  /// do, letters and words like any other of the vocabulary: the text spells no special token.
+  /// do, letters and words like any other of the vocabulary, and in tiktoken's vocabularies none:
+  /// the text spells no special token.
   bool match_added_tokens = true;
   /// Stretches of the text in which no added token begins or ends: what a user wrote is text,
   /// whatever it spells. Sorted and apart; all else is encoded as without them.
@@ -93,7 +94,8 @@ struct TokenizerParts {
   std::vector<TokenId> prefix;           // what add_special_tokens puts before a text
   std::vector<TokenId> suffix;           // and behind it
   bool normalize_nfc = false;
-  bool ignore_merges = false;  // a piece that is a token becomes it without merging
+  bool inert_spells_all_added = false;  // as tiktoken does: not those marked special alone
+  bool ignore_merges = false;           // a piece that is a token becomes it without merging
   std::vector<TokenId> end_tokens;
   std::string warning;
 };

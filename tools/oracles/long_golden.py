@@ -8,8 +8,8 @@ Writes TARGET with
 - `checks` [1100, 2] f32: the sum over a row's logits of logit[j] * sin(j + 1), and their length.
 
 No choice is near a tie: of every router, and of every index of keys, what is chosen last is more
-than MARGIN above what is left out first (an index: that part of the deviation of the scores it sees).
-Tokens are drawn from a seed until that holds.
+than MARGIN above what is left out first (an index: that part of the deviation of the scores that it
+sees). Tokens are drawn from a seed until that holds.
 
 usage: long_golden.py FOLDER TARGET        (transformers 5.24, torch 2.15, safetensors; minutes)
 """
