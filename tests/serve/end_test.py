@@ -4,6 +4,7 @@
     tests/serve/end_test.py MOEFLUX
 """
 
+import http.client
 import json
 import resource
 import signal
@@ -16,12 +17,13 @@ import time
 from server import Server, question
 
 PATIENCE = 60  # who takes longer has found a hang
+GRACE = 29     # seconds that answers have to end
 
 
 class Stream:
     """An answer that goes on for a while, read by a thread."""
 
-    def __init__(self, server, tokens=900):
+    def __init__(self, server, tokens=400):
         self.data = b""
         self.begun = threading.Event()
         self.connection = server.connect()
@@ -36,9 +38,12 @@ class Stream:
         assert self.begun.wait(PATIENCE)
 
     def read(self):
-        while piece := self.answer.read1(4096):
-            self.data += piece
-            self.begun.set()
+        try:
+            while piece := self.answer.read1(4096):
+                self.data += piece
+                self.begun.set()
+        except http.client.IncompleteRead:
+            pass  # is_whole() tells
 
     def is_whole(self):
         self.thread.join(PATIENCE)
@@ -49,9 +54,10 @@ class Stream:
 def drains(program, number):
     """Until its answers have ended it says so to whoever asks, and takes nothing new."""
     with Server(program, "--parallel", "8") as server:
-        streams = [Stream(server) for _ in range(8)]
+        streams = [Stream(server) for _ in range(4)]
         server.process.send_signal(number)
-        end = time.monotonic() + PATIENCE
+        begin = time.monotonic()
+        end = begin + PATIENCE
         said = None
         while said is None or said[0] == 200:
             assert time.monotonic() < end, said
@@ -61,9 +67,11 @@ def drains(program, number):
             assert server.ask("/v1/completions", {"prompt": "a"})[0] == 503
         except OSError:
             pass  # the last answer has ended
-        assert all([stream.is_whole() for stream in streams])
+        whole = [stream.is_whole() for stream in streams]
+        # A machine that is too slow for that cuts them, and not before their time.
+        assert all(whole) or time.monotonic() - begin >= GRACE, whole
         assert server.process.wait(timeout=PATIENCE) == 0
-    print(f"signal {number}: draining, 8 whole answers")
+    print(f"signal {number}: draining, {sum(whole)} whole answers")
 
 
 def send(server, path, body):
@@ -93,15 +101,15 @@ def waits_for_no_preparation(program):
 def outlives_a_limit_of_files(program):
     """A write beyond RLIMIT_FSIZE is an error of that write, not the end."""
     def limit():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))
 
     with tempfile.TemporaryDirectory() as folder:
         with Server(program, "--states", folder, preexec_fn=limit) as server:
             for i in range(3):
                 server.chat(question("Tell me " * 20 + str(i)), max_tokens=8)
-            status, _ = server.ask("/v1/responses", {"input": "Hello " * 400, "store": True,
-                                                     "max_output_tokens": 16})
-            assert status in (200, 500, 507), status
+            status, said = server.ask("/v1/responses", {"input": "Hello " * 200, "store": True,
+                                                        "max_output_tokens": 16})
+            assert status in (200, 500, 507), said
             assert server.ask("/health")[0] == 200
             assert server.stop() == 0
     print("a limit of files: answered on")
