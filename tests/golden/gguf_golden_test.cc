@@ -37,7 +37,9 @@ std::vector<std::string> all_cases() {
     if (!std::filesystem::is_directory(root)) continue;
     for (const auto& entry : std::filesystem::directory_iterator(root)) {
       const std::string name = entry.path().filename().string();
-      if (name.starts_with("gguf-")) names.insert(name);
+      // Types 41 and 42 have names and no reader: such files are refused.
+      const bool is_read = name != "gguf-q1_0" && name != "gguf-q2_0";
+      if (name.starts_with("gguf-") && is_read) names.insert(name);
     }
   }
   return {names.begin(), names.end()};
