@@ -33,6 +33,7 @@ pub struct Limits {
 pub struct Tokens {
     factory: Arc<ParserFactory>,
     end: TokenId,
+    markers: Arc<Vec<TokenId>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -59,7 +60,11 @@ impl Tokens {
     pub fn make<'a>(words: impl Iterator<Item = (&'a [u8], bool)>) -> Result<Tokens, Failure> {
         const MARKER: u8 = TokTrie::SPECIAL_TOKEN_MARKER;
         let mut list: Vec<Vec<u8>> = Vec::new();
+        let mut markers = Vec::new();
         for (bytes, is_marker) in words {
+            if is_marker {
+                markers.push(list.len() as TokenId);
+            }
             list.push(match (is_marker, bytes.contains(&MARKER)) {
                 (true, _) => [&[MARKER], bytes].concat(),
                 // No UTF-8 has the byte.
@@ -77,7 +82,7 @@ impl Tokens {
             ParserFactory::new(&environment, InferenceCapabilities::default(), &slices)
                 .map_err(|error| Failure::of_words(&error.to_string()))?;
         factory.quiet();
-        Ok(Tokens { factory: Arc::new(factory), end })
+        Ok(Tokens { factory: Arc::new(factory), end, markers: Arc::new(markers) })
     }
 }
 
@@ -136,6 +141,7 @@ fn grammar_of(language: Language, text: &str) -> Result<TopLevelGrammar, Failure
 pub struct Constraint {
     fresh: Matcher,
     end: TokenId,
+    markers: Arc<Vec<TokenId>>,
 }
 
 impl Constraint {
@@ -175,7 +181,7 @@ impl Constraint {
             let made = compiler.join();
             made.map_err(|_| Failure::new(Kind::Bug, "the compiler panicked"))?
         })?;
-        Ok(Constraint { fresh, end: tokens.end })
+        Ok(Constraint { fresh, end: tokens.end, markers: Arc::clone(&tokens.markers) })
     }
 }
 
@@ -279,6 +285,7 @@ const LEXER_COST_MAX: u64 = 30_000_000;
 pub struct Progress {
     matcher: Matcher,
     end: TokenId,
+    markers: Arc<Vec<TokenId>>,
     lexer_cost: u64,
 }
 
@@ -286,7 +293,12 @@ impl Progress {
     /// Caches are not shared with other texts: what a step costs, and so whether it stays within its
     /// limits, depends on nobody else.
     pub fn start(constraint: &Constraint) -> Progress {
-        Progress { matcher: constraint.fresh.deep_clone(), end: constraint.end, lexer_cost: 0 }
+        Progress {
+            matcher: constraint.fresh.deep_clone(),
+            end: constraint.end,
+            markers: Arc::clone(&constraint.markers),
+            lexer_cost: 0,
+        }
     }
 
     fn failure(&self, words: &str) -> Failure {
@@ -333,7 +345,7 @@ impl Progress {
         if self.lexer_cost > LEXER_COST_MAX {
             return Err(too_much("the text's states of the lexer take too much memory"));
         }
-        let may_end = mask.is_allowed(self.end);
+        let may_end = mask.is_allowed(self.end) && self.is_accepting()?;
         for (word, allowed) in words.iter_mut().zip(mask.as_slice()) {
             *word = *allowed;
         }
@@ -341,7 +353,30 @@ impl Progress {
         if let Some(word) = words.get_mut(last) {
             *word &= !(1 << bit);
         }
+        self.take_out_markers(words)?;
         Ok(may_end)
+    }
+
+    fn is_accepting(&mut self) -> Result<bool, Failure> {
+        self.matcher.is_accepting().map_err(|error| self.failure(&error.to_string()))
+    }
+
+    /// A complement (`~/a/`) matches the byte that begins a marker, and a mask then has markers that
+    /// no grammar names and that cannot be consumed.
+    fn take_out_markers(&mut self, words: &mut [u32]) -> Result<(), Failure> {
+        for marker in self.markers.iter() {
+            let Some(word) = words.get_mut(*marker as usize / 32) else { continue };
+            let bit = 1 << (marker % 32);
+            if *word & bit == 0 {
+                continue;
+            }
+            match self.matcher.validate_tokens(&[*marker]) {
+                Ok(1) => {}
+                Ok(_) => *word &= !bit,
+                Err(error) => return Err(Failure::of_words(&error.to_string())),
+            }
+        }
+        Ok(())
     }
 
     /// The token comes next in the text. One that cannot is a Misfit and changes nothing.

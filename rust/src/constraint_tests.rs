@@ -109,6 +109,16 @@ fn a_marker_is_no_text_and_is_named_by_its_id() {
 }
 
 #[test]
+fn a_complement_allows_no_marker() {
+    let mut progress = start(Language::Lark, "start: T\nT: ~/a+/\n");
+    let mut words = [0; 9];
+    assert!(progress.mask(&mut words).expect("a mask"));
+    assert_eq!(words[8] & 3, 0);
+    assert_eq!(progress.consume(CALL).expect_err("a marker").kind, Kind::Misfit);
+    assert_eq!(read(&mut progress, "ab"), (2, true));
+}
+
+#[test]
 fn several_grammars_are_one() {
     let parts = r#"[{"name": "all", "lark": "start: @number \",\" @word \"!\""},
         {"name": "number", "schema": {"type": "integer"}}, {"name": "word", "regex": "[a-c]+"}]"#;
