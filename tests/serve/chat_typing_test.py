@@ -28,21 +28,25 @@ PASTE = "\x1b[200~{}\x1b[201~"
 UP, LEFT, BACKSPACE, CTRL_C, CTRL_D = "\x1b[A", "\x1b[D", "\x7f", "\x03", "\x04"
 
 
+def template_in(folder):
+    path = os.path.join(folder, "template.jinja")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(TEMPLATE)
+    return path
+
+
 class Typing:
     """A conversation at a terminal of its own; the model answers with a token."""
 
     def __init__(self, program, folder, *arguments, environment=None, columns=80):
         self.folder = folder
-        template = os.path.join(folder, "template.jinja")
-        with open(template, "w", encoding="utf-8") as file:
-            file.write(TEMPLATE)
         variables = {"PATH": os.environ.get("PATH", ""), "HOME": folder, "LANG": "C",
                      "TERM": "xterm", **(environment or {})}
         for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "LD_LIBRARY_PATH"):
             if name in os.environ:
                 variables[name] = os.environ[name]
-        command = [program, "chat", "-m", MODEL, "--chat-template-file", template, "-c", "20000",
-                   "-n", "1", "--seed", "4", *arguments]
+        command = [program, "chat", "-m", MODEL, "--chat-template-file", template_in(folder),
+                   "-c", "4096", "-n", "1", "--seed", "4", *arguments]
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
@@ -52,7 +56,7 @@ class Typing:
 
     def shown(self):
         """What came since the last prompt, without what steers a terminal."""
-        text = self.raw.decode("utf-8", "replace")
+        text = self.raw.decode("utf-8", "replace").replace("\r\x1b[K", "\n")  # a bar is gone
         return SEQUENCE.sub("", text).replace("\r", "")
 
     def wait_for(self, done, seconds=60):
@@ -178,7 +182,7 @@ def pastes(program, folder):
     typing.send(CTRL_C)
     typing.settle()
     typing.enter("but this")
-    long_text = "\r".join(f"line {i} of a long text, ünd so on" for i in range(400))
+    long_text = "\r".join(f"line {i} of a long text, ünd so on" for i in range(80))
     typing.enter(PASTE.format(long_text))
     check(["but this", long_text.replace("\r", "\n")], typing.told())
     check(0, typing.end())
@@ -278,8 +282,8 @@ def keys(program, folder):
     typing.send("日本" + CTRL_C)
     typing.settle()
     typing.enter("ab" + LEFT + LEFT + CTRL_D)  # deletes a letter
-    typing.enter("語" * 3000)
-    check(["b", "語" * 3000], typing.told())
+    typing.enter("語" * 700)
+    check(["b", "語" * 700], typing.told())
     typing.send(CTRL_D)
     check(0, typing.wait())
     # Who ends it leaves a terminal that works.
@@ -308,11 +312,10 @@ def keys(program, folder):
 
 def without_terminal(program, folder):
     path = os.path.join(folder, "piped.json")
-    template = os.path.join(folder, "template.jinja")
     home = os.path.join(folder, "piped")
     os.mkdir(home)
     done = subprocess.run(
-        [program, "chat", "-m", MODEL, "--chat-template-file", template, "-n", "1"],
+        [program, "chat", "-m", MODEL, "--chat-template-file", template_in(folder), "-n", "1"],
         input=f"日本語 ü\n/etc/passwd\n/save {path}\n".encode(), capture_output=True,
         env={"LANG": "C", "HOME": home}, timeout=120, check=True)
     with open(path, encoding="utf-8") as file:
