@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/format.h"
+#include "io/path_text.h"
 
 namespace moeflux {
 namespace {
@@ -85,11 +86,6 @@ bool ends_as_unfinished(std::string_view name) {
                      [&](std::string_view end) { return name.ends_with(end); });
 }
 
-std::string_view name_of(std::string_view path) {
-  const size_t slash = path.rfind('/');
-  return slash == std::string_view::npos ? path : path.substr(slash + 1);
-}
-
 std::string_view kind_by_name(std::string_view name) {
   if (name.ends_with(".onnx"))
     return "an ONNX file: take the safetensors or GGUF files of the model";
@@ -108,7 +104,7 @@ std::string_view kind_by_name(std::string_view name) {
 bool is_lfs_pointer(std::string_view text) { return text.starts_with(kLfsBegin); }
 
 std::string foreign_kind(const File& file) {
-  const std::string name = lower(name_of(file.path()));
+  const std::string name = lower(file_name_of(file.path()));
   if (file.size_bytes() == 0) return "empty: a download that has not begun, or has failed";
   if (ends_as_unfinished(name)) {
     return "a download that has not finished, as its name says: let it go on, or begin it again";

@@ -81,13 +81,12 @@ void erase_own_copies(Sets& sets) {
 
 }  // namespace
 
-std::string list_some(const std::vector<std::string>& names) {
-  constexpr size_t kShownMax = 5;
+std::string list_some(const std::vector<std::string>& names, size_t shown_max) {
   std::string text;
-  for (size_t i = 0; i < std::min(names.size(), kShownMax); ++i) {
+  for (size_t i = 0; i < std::min(names.size(), shown_max); ++i) {
     text += (i == 0 ? "" : ", ") + names[i];
   }
-  if (names.size() > kShownMax) text += formatted(" and {} more", names.size() - kShownMax);
+  if (names.size() > shown_max) text += formatted(" and {} more", names.size() - shown_max);
   return text;
 }
 

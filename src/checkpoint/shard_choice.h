@@ -2,6 +2,7 @@
 // fit them.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,7 @@ namespace moeflux {
 /// several could be meant; the message is without the folder.
 Result<std::vector<std::string>> choose_shards(const std::vector<std::string>& names);
 
-/// "a, b, c and 4 more".
-std::string list_some(const std::vector<std::string>& names);
+/// "a, b, c and 4 more", where three are shown at most.
+std::string list_some(const std::vector<std::string>& names, size_t shown_max = 5);
 
 }  // namespace moeflux

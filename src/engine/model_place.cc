@@ -12,9 +12,11 @@
 #include "base/units.h"
 #include "checkpoint/foreign_file.h"
 #include "checkpoint/gguf.h"
+#include "checkpoint/shard_choice.h"
 #include "io/file.h"
 #include "io/folder_list.h"
 #include "io/output_folder.h"
+#include "io/path_text.h"
 
 namespace moeflux {
 namespace {
@@ -35,15 +37,6 @@ std::string without_slashes(std::string path) {
   return path;
 }
 
-/// "." where there is none in the path.
-std::string parent_of(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
-}
-
-std::string name_of(const std::string& path) { return path.substr(path.rfind('/') + 1); }
-
 std::vector<std::string> names_in(const std::string& folder, bool files) {
   const auto names = files ? list_files(folder) : list_folders(folder);
   return names.ok() ? *names : std::vector<std::string>();
@@ -61,22 +54,19 @@ bool holds_model(const std::string& folder) {
   });
 }
 
-std::string listed(const std::vector<std::string>& places, const std::string& below) {
-  std::string list;
+std::string listed(std::vector<std::string> places, const std::string& below) {
   const std::string begin = inside(below, "");
-  for (size_t i = 0; i < std::min(places.size(), kShownMax); ++i) {
-    const std::string& place = places[i];
-    list += (i == 0 ? "" : ", ") + (place.starts_with(begin) ? place.substr(begin.size()) : place);
+  for (std::string& place : places) {
+    if (place.starts_with(begin)) place.erase(0, begin.size());
   }
-  if (places.size() > kShownMax) list += formatted(" and {} more", places.size() - kShownMax);
-  return list;
+  return list_some(places, kShownMax);
 }
 
 /// The snapshot of a model in Hugging Face's cache: MODEL/snapshots/COMMIT. Nullopt: no such
 /// folder.
 std::optional<Result<std::string>> find_snapshot(const std::string& root) {
   const std::string snapshots = inside(root, "snapshots");
-  const bool is_cached = name_of(root).starts_with("models--");
+  const bool is_cached = file_name_of(root).starts_with("models--");
   if (!is_directory(snapshots)) {
     if (!is_cached) return std::nullopt;
     return Result<std::string>(make_error(
@@ -115,8 +105,8 @@ std::optional<Result<std::string>> read_manifest(const std::string& path) {
     };
     if (text_of("mediaType") == kOllamaModel) digests.push_back(text_of("digest"));
   }
-  std::string root = parent_of(path);
-  for (int i = 0; i < 6 && !is_directory(inside(root, "blobs")); ++i) root = parent_of(root);
+  std::string root = folder_of(path);
+  for (int i = 0; i < 6 && !is_directory(inside(root, "blobs")); ++i) root = folder_of(root);
   if (digests.size() != 1 || !is_directory(inside(root, "blobs"))) {
     return Result<std::string>(make_error(
         ErrorCode::kUnsupported,
@@ -221,10 +211,10 @@ Result<std::string> find_in_folder(const std::string& path) {
 
 /// The name of a blob of Hugging Face's cache in a snapshot, which says what it is a part of.
 std::optional<std::string> find_link(const std::string& blob) {
-  const std::string blobs = parent_of(blob);
-  if (name_of(blobs) != "blobs") return std::nullopt;
+  const std::string blobs = folder_of(blob);
+  if (file_name_of(blobs) != "blobs") return std::nullopt;
   const auto real = real_path(blob);
-  const std::string snapshots = inside(parent_of(blobs), "snapshots");
+  const std::string snapshots = inside(folder_of(blobs), "snapshots");
   if (!real.ok() || !is_directory(snapshots)) return std::nullopt;
   for (const std::string& commit : names_in(snapshots, false)) {
     std::vector<std::string> files;
@@ -237,25 +227,25 @@ std::optional<std::string> find_link(const std::string& blob) {
   return std::nullopt;
 }
 
-bool is_part_of_folder(const std::string& name) {
+bool is_part_of_folder(std::string_view name) {
   return name == "config.json" || name.ends_with(".safetensors.index.json") ||
          (name.ends_with(".safetensors") && !is_beside_model(name));
 }
 
 Result<std::string> find_from_file(const std::string& path) {
   if (gguf::begins_with_magic(path)) return find_link(path).value_or(path);
-  const std::string folder = parent_of(path);
-  if (is_part_of_folder(name_of(path)) && path_exists(inside(folder, "config.json"))) {
+  const std::string folder = folder_of(path);
+  if (is_part_of_folder(file_name_of(path)) && path_exists(inside(folder, "config.json"))) {
     return folder;
   }
-  if (const auto link = find_link(path); link && is_part_of_folder(name_of(*link))) {
+  if (const auto link = find_link(path); link && is_part_of_folder(file_name_of(*link))) {
     return find_from_file(*link);
   }
   if (auto place = read_manifest(path)) return std::move(*place);
   const auto file = open_file(path);
   if (!file.ok()) return file.error();
   std::string kind = foreign_kind(**file);
-  if (kind.empty() && name_of(path).ends_with(".safetensors")) {
+  if (kind.empty() && file_name_of(path).ends_with(".safetensors")) {
     kind = "a safetensors file without the model's config.json beside it: take the whole folder";
   }
   if (kind.empty()) kind = "not a folder with config.json and weights, nor a GGUF file";

@@ -6,6 +6,7 @@
 #include "io/file.h"
 #include "io/line_log.h"
 #include "io/output_folder.h"
+#include "io/path_text.h"
 
 namespace moeflux {
 namespace {
@@ -13,11 +14,9 @@ namespace {
 constexpr size_t kEntryBytesMax = 64 << 10;
 constexpr LineLogLimits kLimits{.lines_max = ChatHistory::kEntriesMax, .bytes_max = 1 << 20};
 
-std::string folder_of(const std::string& path) { return path.substr(0, path.rfind('/')); }
-
 /// The folder and those above it that are missing.
 bool make_folders(const std::string& path) {
-  if (path.empty() || is_directory(path)) return true;
+  if (is_directory(path)) return true;
   return make_folders(folder_of(path)) && create_folder(path, FileAccess::kPrivate).ok();
 }
 

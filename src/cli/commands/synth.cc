@@ -23,6 +23,7 @@
 #include "io/file.h"
 #include "io/interrupt.h"
 #include "io/output_folder.h"
+#include "io/path_text.h"
 #include "quant/ggml_types.h"
 #include "text/byte_tokenizer.h"
 
@@ -116,11 +117,8 @@ Status write_gguf(const Options& options, const InterruptListener& interrupts) {
     return make_error(ErrorCode::kFailedPrecondition, "{} exists{}", options.output,
                       options.force ? " and is no GGUF file" : "; --force replaces it");
   }
-  const size_t slash = options.output.rfind('/');
-  const bool has_folder = slash != std::string::npos;
-  const std::string directory =
-      has_folder ? options.output.substr(0, std::max<size_t>(slash, 1)) : ".";
-  const std::string name = has_folder ? options.output.substr(slash + 1) : options.output;
+  const std::string directory = folder_of(options.output);
+  const std::string name(file_name_of(options.output));
   const uint64_t bytes = made->checkpoint.size_bytes();
   MF_RETURN_IF_ERROR(check_disk(directory, bytes));
   const auto write_file = [&](ProgressBar& progress) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "io/file.h"
+#include "io/path_text.h"
 #include "io/posix/errno_text.h"
 #include "io/posix/sync_folder.h"
 #include "io/posix/unique_fd.h"

@@ -13,6 +13,7 @@
 
 #include "io/exchange_names.h"
 #include "io/file.h"
+#include "io/path_text.h"
 #include "io/posix/errno_text.h"
 #include "io/posix/sync_folder.h"
 #include "io/posix/unique_fd.h"

@@ -10,13 +10,6 @@
 
 namespace moeflux {
 
-/// The folder that holds the entry at `path`.
-inline std::string folder_of(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
-}
-
 inline Status sync_folder(const std::string& folder) {
   const UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd.is_open()) return errno_error(errno, folder, "cannot open the folder to sync it");
