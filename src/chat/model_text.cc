@@ -50,9 +50,7 @@ Status read_config(const ModelSource& source, GenerationDefaults& defaults) {
   const std::string path = source.path() + "/config.json";
   MF_ASSIGN_OR_RETURN(const Json json, parse_json(*config, path));
   MF_RETURN_IF_ERROR(add_stops_of(json, path, defaults));
-  const auto text = json.is_object() ? json.find("text_config") : json.end();
-  if (text == json.end()) return {};
-  return add_stops_of(*text, path, defaults);
+  return add_stops_of(spec_field(json, "text_config"), path, defaults);
 }
 
 /// Texts that tokenizer_config.json and special_tokens_map.json call ends, plain or as an added

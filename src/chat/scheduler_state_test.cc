@@ -212,15 +212,24 @@ class RefusingDevice final : public Device {
   std::unique_ptr<Device> inner_;
 };
 
-TEST_P(SchedulerStateTest, WhereMemoryRunsOutATextBeginsAgainAlone) {
-  const auto model = std::make_shared<OpenModel>();
+/// A model without an engine where it does not open, and how often its device refuses memory.
+std::pair<std::shared_ptr<OpenModel>, std::atomic<int>*> open_on_refusing_device(
+    const std::string& folder) {
+  auto model = std::make_shared<OpenModel>();
   auto device =
       std::make_unique<RefusingDevice>(testing::make_test_device({.device = "reference"}));
   std::atomic<int>& refusals = device->refusals;
   model->device = std::move(device);
-  auto engine = Engine::open(folder_.path(), *model->device, {.prefill_chunk = 64});
-  ASSERT_TRUE(engine.ok()) << engine.error().to_string();
-  model->engine = std::move(engine).value();
+  auto engine = Engine::open(folder, *model->device, {.prefill_chunk = 64});
+  EXPECT_TRUE(engine.ok()) << engine.error().to_string();
+  if (engine.ok()) model->engine = std::move(engine).value();
+  return {std::move(model), &refusals};
+}
+
+TEST_P(SchedulerStateTest, WhereMemoryRunsOutATextBeginsAgainAlone) {
+  const auto [model, refusals_of_device] = open_on_refusing_device(folder_.path());
+  ASSERT_NE(model->engine, nullptr);
+  std::atomic<int>& refusals = *refusals_of_device;
   const auto scheduler = begin(model, {.sharing = Sharing::kSlices, .slice_time = milliseconds(0)});
   // Its 257th token needs a page.
   const TextRequest request{.prompt = tokens(250, 1), .sampler = {.seed = 1}, .tokens_max = 20};
@@ -264,14 +273,9 @@ TEST_P(SchedulerStateTest, WhereMemoryRunsOutATextBeginsAgainAlone) {
 
 // An answer that nobody takes stays parked: with the memory that ran out for it once, and for good.
 TEST_P(SchedulerStateTest, WhereMemoryRanOutATextThatNobodyTakesHoldsNobodyUp) {
-  const auto model = std::make_shared<OpenModel>();
-  auto device =
-      std::make_unique<RefusingDevice>(testing::make_test_device({.device = "reference"}));
-  std::atomic<int>& refusals = device->refusals;
-  model->device = std::move(device);
-  auto engine = Engine::open(folder_.path(), *model->device, {.prefill_chunk = 64});
-  ASSERT_TRUE(engine.ok()) << engine.error().to_string();
-  model->engine = std::move(engine).value();
+  const auto [model, refusals_of_device] = open_on_refusing_device(folder_.path());
+  ASSERT_NE(model->engine, nullptr);
+  std::atomic<int>& refusals = *refusals_of_device;
   const auto scheduler = begin(model, {.sharing = Sharing::kSlices, .slice_time = milliseconds(0)});
   // Its 257th token needs a page.
   const TextRequest request{

@@ -2,6 +2,7 @@
 // brings.
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <utility>
 
 #include "chat/scheduler_loop.h"
@@ -150,9 +151,10 @@ std::optional<TextRequestId> Scheduler::Loop::evaluates_beginning(const RunningT
 // What has taken too long ends, and its text with it.
 void Scheduler::Loop::settle_masks() {
   wait_for_quick_masks();
-  const std::vector<TextPtr> active = active_;
-  for (const TextPtr& text : active) {
-    if (text->mask() == nullptr) continue;
+  std::vector<TextPtr> masked;  // a copy: texts that end leave
+  std::ranges::copy_if(active_, std::back_inserter(masked),
+                       [](const TextPtr& text) { return text->mask() != nullptr; });
+  for (const TextPtr& text : masked) {
     if (!text->mask()->is_done) {
       if (Clock::now() - text->mask()->since > kMaskMax) text->stop_mask();
       continue;

@@ -6,9 +6,11 @@
 #include <utility>
 
 #include "base/format.h"
+#include "base/json.h"
 #include "io/thread_priority.h"
 #include "serve/handler_lanes.h"
 #include "serve/service_call.h"
+#include "text/spec_fields.h"
 
 namespace moeflux::serve {
 namespace {
@@ -60,12 +62,11 @@ bool Service::is_at_once(const Request& request) {
 // A template writes at least a mark for each.
 std::optional<ApiError> too_many_messages(const Json& body, int64_t context) {
   for (const char* name : {"messages", "input"}) {
-    const auto list = body.is_object() ? body.find(name) : body.end();
-    if (!body.is_object() || list == body.end() || !list->is_array()) continue;
-    if (list->size() <= static_cast<size_t>(context)) continue;
+    const Json& list = spec_field(body, name);
+    if (!list.is_array() || list.size() <= static_cast<size_t>(context)) continue;
     return ApiError{.code = "context_length_exceeded",
                     .message = formatted("{} {}, the context takes {} tokens (see --ctx-size)",
-                                         list->size(), name, context),
+                                         list.size(), name, context),
                     .param = name};
   }
   return std::nullopt;
