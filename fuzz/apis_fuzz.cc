@@ -8,10 +8,10 @@
 #include <string_view>
 #include <variant>
 
-#include "serve/anthropic_request.h"
-#include "serve/ollama_request.h"
-#include "serve/prompt_nonces.h"
-#include "serve/responses_request.h"
+#include "serve/anthropic/prompt_nonces.h"
+#include "serve/anthropic/request.h"
+#include "serve/ollama/request.h"
+#include "serve/responses/request.h"
 
 namespace {
 

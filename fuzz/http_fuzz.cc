@@ -11,9 +11,9 @@
 #include <string_view>
 #include <vector>
 
-#include "serve/access.h"
-#include "serve/http_text.h"
-#include "serve/request_reader.h"
+#include "serve/http/access.h"
+#include "serve/http/http_text.h"
+#include "serve/http/request_reader.h"
 #include "text/utf8.h"
 
 namespace {

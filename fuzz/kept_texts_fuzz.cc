@@ -8,8 +8,8 @@
 #include <variant>
 
 #include "chat/conversation.h"
-#include "serve/responses_request.h"
-#include "serve/stored_response.h"
+#include "serve/responses/request.h"
+#include "serve/responses/stored_response.h"
 
 namespace {
 

@@ -11,8 +11,8 @@
 #include <variant>
 
 #include "base/format.h"
-#include "serve/openai_chat.h"
-#include "serve/openai_completions.h"
+#include "serve/openai/chat.h"
+#include "serve/openai/completions.h"
 
 namespace {
 

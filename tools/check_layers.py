@@ -71,8 +71,8 @@ THIRD_PARTY = {
     "histedit.h": "src/cli/chat/libedit_editor.cc",
     "liburing.h": "src/io/uring/uring_reader.cc",
     "xxhash.h": "src/checkpoint/checksum.cc",
-    "boost/asio/": "src/serve/http_server.cc",
-    "boost/beast/": "src/serve/request_reader.cc",
+    "boost/asio/": "src/serve/http/http_server.cc",
+    "boost/beast/": "src/serve/http/request_reader.cc",
 }
 # Folders named above may include the header in this many files at most.
 THIRD_PARTY_FILES_MAX = 1
@@ -100,7 +100,7 @@ FAMILIES_BESIDES = {
     "src/model/rope.h": "rope types have names of families in config.json",
     "src/cli/commands/perplexity.cc": "names the program whose scores it reproduces",
     "src/output/output_formats.cc": "some tags carry the names of families that write them",
-    "src/serve/metrics.cc": "counters have the names under which routers read them",
+    "src/serve/native/metrics.cc": "counters have the names under which routers read them",
     "src/text/named_splits.cc": "GGUF names splits after the families that use them",
     "src/text/sentencepiece_model.cc": "names its kind as GGUF does",
     "src/text/stored_vocabulary.cc": "GGUF names kinds of tokenizers after families",
@@ -156,7 +156,7 @@ FILE_ACCESS = re.compile(
     r"|(?<![\w.>:])(?:::|std::)?(?:fopen|freopen|openat|opendir|mkstemp|preadv?)\s*\(")
 FILE_ACCESS_ALLOWED = {
     "src/base/thread_pool.cc": "reads the CPU quota of the control group; base cannot use io",
-    "src/serve/http_server.cc": "leaves a socket's path to its owner alone; serve reads no file",
+    "src/serve/http/http_server.cc": "leaves a socket's path to its owner alone; serve reads no file",
 }
 
 THREADS = re.compile(r"\bstd::j?thread\b(?!::)|\bstd::async\b|\bpthread_create\b")
@@ -165,7 +165,7 @@ THREADS = re.compile(r"\bstd::j?thread\b(?!::)|\bstd::async\b|\bpthread_create\b
 # What is kept of an answer waits for a drive on another: no drive may make a step wait.
 THREADS_ALLOWED = (
     "src/base/thread_pool", "src/io/", "src/engine/", "src/chat/scheduler",
-    "src/serve/http_server", "src/serve/job_thread")
+    "src/serve/http/http_server", "src/serve/job_thread")
 
 # Who makes a sampler draws tokens in a loop: there is one such loop, which clients share.
 SAMPLER = re.compile(r"\bSampler::create\s*\(")

@@ -5,7 +5,7 @@
 #include "chat/session.h"
 #include "library/options.h"
 #include "library/outcome.h"
-#include "serve/http_text.h"
+#include "serve/http/http_text.h"
 
 namespace moeflux {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "base/format.h"
 #include "chat/answer_grammar.h"
-#include "serve/openai_common.h"
+#include "serve/openai/common.h"
 #include "serve/wire_json.h"
 
 namespace moeflux::serve {

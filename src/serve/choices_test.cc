@@ -7,7 +7,7 @@
 #include <future>
 #include <thread>
 
-#include "serve/resumable_stream.h"
+#include "serve/native/resumable_stream.h"
 #include "serve/service_test_util.h"
 
 namespace moeflux::serve {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "serve/http_text.h"
+#include "serve/http/http_text.h"
 
 namespace moeflux::serve {
 namespace {

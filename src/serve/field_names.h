@@ -7,7 +7,7 @@
 
 #include "base/json.h"
 #include "serve/api_error.h"
-#include "serve/openai_chat.h"
+#include "serve/openai/chat.h"
 
 namespace moeflux::serve {
 

@@ -5,12 +5,12 @@
 
 #include "base/format.h"
 #include "serve/answer_grammar.h"
-#include "serve/chat_choices.h"
-#include "serve/http_text.h"
+#include "serve/http/http_text.h"
 #include "serve/one_answer.h"
+#include "serve/openai/chat_choices.h"
+#include "serve/openai/text_choices.h"
 #include "serve/service_call.h"
 #include "serve/service_limits.h"
-#include "serve/text_choices.h"
 #include "serve/utc_time.h"
 
 namespace moeflux::serve {

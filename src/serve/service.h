@@ -22,11 +22,11 @@
 #include "serve/exchange.h"
 #include "serve/job_thread.h"
 #include "serve/kept_texts.h"
-#include "serve/metrics.h"
-#include "serve/ollama_request.h"
-#include "serve/openai_chat.h"
-#include "serve/resumable_streams.h"
-#include "serve/stored_response.h"
+#include "serve/native/metrics.h"
+#include "serve/native/resumable_streams.h"
+#include "serve/ollama/request.h"
+#include "serve/openai/chat.h"
+#include "serve/responses/stored_response.h"
 
 namespace moeflux::serve {
 

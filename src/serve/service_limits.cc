@@ -8,7 +8,7 @@
 #include "base/format.h"
 #include "base/json.h"
 #include "io/thread_priority.h"
-#include "serve/handler_lanes.h"
+#include "serve/http/handler_lanes.h"
 #include "serve/service_call.h"
 #include "text/spec_fields.h"
 

@@ -21,7 +21,7 @@
 #include "cli/terminal.h"
 #include "cli/text_input.h"
 #include "io/interrupt.h"
-#include "serve/http_server.h"
+#include "serve/http/http_server.h"
 #include "serve/service.h"
 
 namespace moeflux {

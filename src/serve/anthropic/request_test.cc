@@ -1,0 +1,227 @@
+// What Anthropic's requests ask for, and what is refused with the name of its field.
+#include "serve/anthropic/request.h"
+
+#include <gtest/gtest.h>
+
+namespace moeflux::serve {
+namespace {
+
+Json hello() {
+  return {{"max_tokens", 10}, {"messages", {{{"role", "user"}, {"content", "hello"}}}}};
+}
+
+Json with(const char* name, Json value) {
+  Json body = hello();
+  body[name] = std::move(value);
+  return body;
+}
+
+ChatRequest decode(const Json& body, const MessagesOptions& options = {}) {
+  auto decoded = decode_messages_request(body, {}, options);
+  const auto* error = std::get_if<ApiError>(&decoded);
+  EXPECT_EQ(error, nullptr) << (error == nullptr ? "" : error->message);
+  return error == nullptr ? std::get<ChatRequest>(std::move(decoded)) : ChatRequest{};
+}
+
+Json messages_of(const Json& body, const MessagesOptions& options = {}) {
+  return decode(body, options).conversation.messages;
+}
+
+ApiError refusal(const Json& body) {
+  auto decoded = decode_messages_request(body, {});
+  const auto* error = std::get_if<ApiError>(&decoded);
+  EXPECT_NE(error, nullptr) << body.dump();
+  return error == nullptr ? ApiError{.status = 0} : *error;
+}
+
+TEST(DecodeMessages, ReadsBlocksOfEachKind) {
+  const Json body = Json::parse(R"({
+    "max_tokens": 10,
+    "system": [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}},
+               {"type": "text", "text": "Be kind."}],
+    "messages": [
+      {"role": "user", "content": [{"type": "text", "text": "Where is it?"}]},
+      {"role": "assistant", "content": [
+        {"type": "thinking", "thinking": "Hm.", "signature": "x"},
+        {"type": "redacted_thinking", "data": "y"},
+        {"type": "text", "text": "I look."},
+        {"type": "tool_use", "id": "t1", "name": "look", "input": {"place": "hill"}},
+        {"type": "tool_use", "id": "t2", "name": "look", "input": {}}]},
+      {"role": "user", "content": [
+        {"type": "tool_result", "tool_use_id": "t1", "content": "a tree"},
+        {"type": "tool_result", "tool_use_id": "t2", "is_error": true,
+         "content": [{"type": "text", "text": "no"}, {"type": "text", "text": "way"}]},
+        {"type": "text", "text": "And now?"}]}]})");
+  const Json expected = Json::parse(R"([
+    {"role": "system", "content": [{"type": "text", "text": "Be brief."},
+                                   {"type": "text", "text": "Be kind."}]},
+    {"role": "user", "content": "Where is it?"},
+    {"role": "assistant", "content": "I look.", "reasoning_content": "Hm.", "tool_calls": [
+      {"id": "t1", "type": "function",
+       "function": {"name": "look", "arguments": "{\"place\":\"hill\"}"}},
+      {"id": "t2", "type": "function", "function": {"name": "look", "arguments": "{}"}}]},
+    {"role": "tool", "tool_call_id": "t1", "content": "a tree"},
+    {"role": "tool", "tool_call_id": "t2", "content": [{"type": "text", "text": "no"},
+                                                       {"type": "text", "text": "way"}]},
+    {"role": "user", "content": "And now?"}])");
+  EXPECT_EQ(messages_of(body), expected);
+}
+
+TEST(DecodeMessages, TakesWhatIsSaid) {
+  Json body = hello();
+  body.update(Json{{"temperature", 0.5},
+                   {"top_p", 0.5},
+                   {"top_k", 3},
+                   {"stop_sequences", {"a", "b"}},
+                   {"stream", true},
+                   {"thinking", {{"type", "enabled"}, {"budget_tokens", 1024}}},
+                   {"output_config", {{"effort", "low"}}},
+                   {"metadata", {{"user_id", "me"}}},
+                   {"betas", {"x"}},
+                   {"n", 3}});
+  const ChatRequest request = decode(body);
+  EXPECT_EQ(request.generation.sampler.temperature, 0.5f);
+  EXPECT_EQ(request.generation.sampler.top_k, 3);
+  EXPECT_EQ(request.generation.stop, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(request.generation.tokens_max, 10);
+  EXPECT_EQ(request.generation.choices, 1);
+  EXPECT_TRUE(request.generation.stream);
+  EXPECT_EQ(request.reasoning_tokens_max, 1024);
+  EXPECT_EQ(request.conversation.variables["enable_thinking"], true);
+  EXPECT_EQ(request.conversation.variables["reasoning_effort"], "low");
+}
+
+TEST(DecodeMessages, ThinkingIsOffUnlessItIsAskedFor) {
+  EXPECT_EQ(decode(hello()).conversation.variables["enable_thinking"], false);
+  const Json adaptive = with("thinking", {{"type", "adaptive"}});
+  EXPECT_EQ(decode(adaptive).conversation.variables["enable_thinking"], true);
+}
+
+TEST(DecodeMessages, ReadsToolsAndLeavesOutThoseOfServers) {
+  const Json tools = Json::parse(R"([
+    {"name": "look", "description": "Looks", "input_schema": {"type": "object"}},
+    {"type": "web_search_20250305", "name": "web_search"},
+    {"type": "custom", "name": "go", "input_schema": {"type": "object"}}])");
+  Json body = with("tools", tools);
+  body["tool_choice"] = {{"type", "auto"}, {"disable_parallel_tool_use", true}};
+  const ChatRequest request = decode(body);
+  const Json expected = Json::parse(R"([
+    {"type": "function",
+     "function": {"name": "look", "description": "Looks", "parameters": {"type": "object"}}},
+    {"type": "function", "function": {"name": "go", "parameters": {"type": "object"}}}])");
+  EXPECT_EQ(request.conversation.tools, expected);
+  EXPECT_TRUE(request.one_call);
+  EXPECT_EQ(request.dropped_tools, (std::vector<std::string>{"web_search_20250305"}));
+  body["tool_choice"] = {{"type", "none"}};
+  EXPECT_TRUE(decode(body).conversation.tools.is_null());
+  // A choice among tools that were all left out says nothing.
+  Json none = with("tools", Json::array({tools[1]}));
+  none["tool_choice"] = {{"type", "any"}};
+  EXPECT_TRUE(decode(none).conversation.tools.is_null());
+}
+
+TEST(DecodeMessages, LeavesOutWhatIsNewInEveryRequest) {
+  const auto first = [](const char* nonce) {
+    Json body = hello();
+    body["system"] = Json::array(
+        {{{"type", "text"},
+          {"text", std::string("x-anthropic-billing-header: cc_version=2.1.37.0d9; cch=") + nonce}},
+         {{"type", "text"}, {"text", "You are an agent."}}});
+    body["messages"].push_back(
+        {{"role", "system"},
+         {"content", "<total_tokens>" + std::string(nonce) + "</total_tokens>"}});
+    return body;
+  };
+  Json counted = first("123 tokens left");
+  EXPECT_EQ(messages_of(counted),
+            Json::parse(R"([{"role": "system", "content": "You are an agent."},
+                            {"role": "user", "content": "hello"}])"));
+  const Json as_sent = messages_of(counted, {.steady_prompts = false});
+  EXPECT_EQ(as_sent[0]["content"].size(), 2u);
+  EXPECT_EQ(as_sent[2]["content"], "<total_tokens>123 tokens left</total_tokens>");
+}
+
+TEST(DecodeMessages, ASystemMessageInTheMiddleChangesNothingBeforeIt) {
+  Json body = hello();
+  body["messages"].push_back({{"role", "system"}, {"content", "Mind the step."}});
+  EXPECT_EQ(messages_of(body)[1]["role"], "system");
+  // Where the template would put it in front, it becomes a part of what the user says.
+  const MessagesOptions folds = {.late_system = false};
+  EXPECT_EQ(messages_of(body, folds), Json::parse(R"([{"role": "user", "content": [
+                {"type": "text", "text": "hello"},
+                {"type": "text", "text": "Mind the step."}]}])"));
+  const Json only = {{"max_tokens", 1},
+                     {"messages", {{{"role", "system"}, {"content", "Mind the step."}}}}};
+  EXPECT_EQ(messages_of(only, folds)[0]["role"], "system");
+}
+
+TEST(DecodeMessages, ManySystemMessagesAreJoinedInTimeLinearInTheirBytes) {
+  constexpr int kMessages = 100'000;
+  Json messages = Json::array({{{"role", "user"}, {"content", std::string(10'000'000, 'a')}}});
+  for (int i = 0; i < kMessages; ++i) {
+    messages.push_back({{"role", "system"}, {"content", "b"}});
+  }
+  const auto decoded =
+      decode_messages_request({{"max_tokens", 1}, {"messages", std::move(messages)}}, {},
+                              {.steady_prompts = true, .late_system = false});
+  const auto* request = std::get_if<ChatRequest>(&decoded);
+  ASSERT_NE(request, nullptr);
+  const Json& read = request->conversation.messages;
+  ASSERT_EQ(read.size(), 1u);
+  EXPECT_EQ(read[0]["content"].size(), 1u + kMessages);
+}
+
+TEST(DecodeMessages, NamesTheFieldThatCannotBe) {
+  const auto message = [](Json content, const char* role = "user") {
+    return Json::array({{{"role", role}, {"content", std::move(content)}}});
+  };
+  const Json image = Json::array({{{"type", "image"}}});
+  const std::vector<std::tuple<const char*, Json, const char*>> bad = {
+      {"max_tokens", nullptr, "max_tokens"},
+      {"max_tokens", 0, "max_tokens"},
+      {"messages", nullptr, "messages"},
+      {"messages", Json::array(), "messages"},
+      {"messages", Json::array({3}), "messages[0]"},
+      {"messages", message(7), "messages[0].content"},
+      {"messages", message("x", "robot"), "messages[0].role"},
+      {"messages",
+       message(Json::array({{{"type", "tool_use"}, {"id", "a"}, {"name", "f"}}}), "assistant"),
+       "messages"},
+      {"messages", message(image), "messages[0].content[0]"},
+      {"messages", message(Json::array({{{"type", "text"}}})), "messages[0].content[0].text"},
+      {"system", 3, "system"},
+      {"stop_sequences", Json::array({1}), "stop_sequences"},
+      {"temperature", "hot", "temperature"},
+      {"thinking", {{"type", "deep"}}, "thinking.type"},
+      {"thinking", {{"type", "enabled"}, {"budget_tokens", -1}}, "thinking.budget_tokens"},
+      {"output_config", {{"effort", 3}}, "output_config.effort"},
+      {"output_config", {{"format", {{"type", "xml"}}}}, "output_config.format"},
+      {"tools", "all", "tools"},
+      {"tools", Json::array({{{"input_schema", Json::object()}}}), "tools[0].name"}};
+  for (const auto& [name, value, param] : bad) {
+    const ApiError error = refusal(with(name, value));
+    EXPECT_EQ(error.status, 400);
+    EXPECT_EQ(error.param, param) << value.dump();
+    EXPECT_NE(error.message.find(param), std::string::npos) << error.message;
+  }
+}
+
+TEST(DecodeMessages, ALastTextOfTheAssistantIsContinued) {
+  auto decoded = decode_messages_request(
+      with("messages", Json::array({{{"role", "user"}, {"content", "Say the days."}},
+                                    {{"role", "assistant"}, {"content", "Monday, Tues"}}})),
+      {});
+  const auto* request = std::get_if<ChatRequest>(&decoded);
+  ASSERT_NE(request, nullptr);
+  EXPECT_TRUE(request->conversation.continue_final_message);
+  EXPECT_FALSE(request->conversation.add_generation_prompt);
+}
+
+TEST(DecodeMessages, CountingNeedsNoLimit) {
+  Json body = hello();
+  body.erase("max_tokens");
+  EXPECT_EQ(decode(body, {.counts_only = true}).generation.tokens_max, -1);
+}
+
+}  // namespace
+}  // namespace moeflux::serve

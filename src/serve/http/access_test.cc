@@ -1,0 +1,139 @@
+#include "serve/http/access.h"
+
+#include <gtest/gtest.h>
+
+namespace moeflux::serve {
+namespace {
+
+Request request_with(Headers headers, std::string method = "GET", std::string path = "/v1/models") {
+  return {.method = std::move(method), .path = std::move(path), .headers = std::move(headers)};
+}
+
+int status_of(const Request& request, bool has_body, const AccessRules& rules,
+              Reach reach = Reach::kLoopback) {
+  const auto refusal = check_access(request, has_body, rules, reach);
+  return refusal ? refusal->status : 0;
+}
+
+TEST(Access, LoopbackIsTheMachineItself) {
+  for (const char* host : {"localhost", "LocalHost", "127.0.0.1", "127.1.2.255", "::1", "[::1]"}) {
+    EXPECT_TRUE(is_loopback(host)) << host;
+  }
+  for (const char* host : {"", "0.0.0.0", "::", "128.0.0.1", "127.0.0", "127.0.0.1.evil.example",
+                           "127.0.0.256", "127.0.0.1 ", "127..0.1", "127.0.0.-1", "127.0.0.0001"}) {
+    EXPECT_FALSE(is_loopback(host)) << host;
+  }
+}
+
+TEST(Access, KeysAreEqualOrNot) {
+  EXPECT_TRUE(same_key("secret", "secret"));
+  EXPECT_FALSE(same_key("secreu", "secret"));
+  EXPECT_FALSE(same_key("secre", "secret"));
+  EXPECT_FALSE(same_key("secretsecret", "secret"));
+  EXPECT_FALSE(same_key("", "secret"));
+  EXPECT_FALSE(same_key("", ""));
+}
+
+TEST(Access, HostOnLoopbackIsALoopbackNameOrAllowed) {
+  const AccessRules rules{.allowed_hosts = {"Box.lan"}};
+  for (const char* host : {"localhost", "LOCALHOST:1", "127.0.0.1:65535", "[::1]", "[::1]:8080",
+                           "box.lan", "box.LAN:8080", "localhost:"}) {
+    EXPECT_TRUE(host_allowed(host, rules, Reach::kLoopback)) << host;
+  }
+  for (const char* host :
+       {"", ":8080", "evil.example", "evil.example:8080", "localhost.evil.example", "localhost:x",
+        "localhost:1:2", "localhost:123456", "[::1", "[::1]x", "[::1]x:80", "[::2]", "[localhost]",
+        "::1", "127.0.0.1@evil.example", "box.lan.evil.example"}) {
+    EXPECT_FALSE(host_allowed(host, rules, Reach::kLoopback)) << host;
+  }
+}
+
+TEST(Access, HostElsewhereIsWhatIsAllowed) {
+  EXPECT_TRUE(host_allowed("any.example", {}, Reach::kNetwork));
+  EXPECT_TRUE(host_allowed("any.example", {.allowed_hosts = {"a"}}, Reach::kUnixSocket));
+  EXPECT_FALSE(host_allowed("any.example", {.allowed_hosts = {"a"}}, Reach::kNetwork));
+  EXPECT_TRUE(host_allowed("a:8080", {.allowed_hosts = {"a"}}, Reach::kNetwork));
+}
+
+TEST(Access, OriginIsOursListedOrForeign) {
+  const AccessRules rules{.allowed_origins = {"https://chat.example"}};
+  const auto kind = [&](const char* origin) { return origin_kind(origin, "localhost:80", rules); };
+  EXPECT_EQ(kind(""), OriginKind::kSame);
+  EXPECT_EQ(kind("http://localhost:80"), OriginKind::kSame);
+  EXPECT_EQ(kind("https://LOCALHOST:80"), OriginKind::kSame);
+  EXPECT_EQ(kind("https://chat.example"), OriginKind::kListed);
+  for (const char* origin : {"http://localhost", "http://localhost:81", "http://chat.example",
+                             "https://chat.example.evil", "null", "file://", "localhost:80"}) {
+    EXPECT_EQ(kind(origin), OriginKind::kForeign) << origin;
+  }
+  EXPECT_EQ(origin_kind("http://", "", rules), OriginKind::kForeign);
+  EXPECT_EQ(origin_kind("null", "", {.allowed_origins = {"*"}}), OriginKind::kListed);
+}
+
+TEST(Access, EitherHeaderMayHaveTheKey) {
+  const AccessRules rules{.api_keys = {"one", "two"}};
+  const auto with = [&](std::string name, std::string value) {
+    return has_key(request_with({{std::move(name), std::move(value)}}), rules);
+  };
+  EXPECT_TRUE(with("authorization", "Bearer one"));
+  EXPECT_TRUE(with("authorization", "bearer  two "));
+  EXPECT_TRUE(with("x-api-key", "two"));
+  EXPECT_FALSE(with("authorization", "one"));
+  EXPECT_FALSE(with("authorization", "Basic one"));
+  EXPECT_FALSE(with("authorization", "Bearer "));
+  EXPECT_FALSE(with("authorization", "Bearer"));
+  EXPECT_FALSE(with("x-api-key", "Bearer one"));
+  EXPECT_FALSE(with("x-key", "one"));
+  EXPECT_TRUE(has_key(request_with({}), {}));
+}
+
+TEST(Access, OpenPathsAreOpenToReadersOnly) {
+  const AccessRules rules{.api_keys = {"key"}};
+  EXPECT_TRUE(has_key(request_with({}, "GET", "/health"), rules));
+  EXPECT_TRUE(has_key(request_with({}, "HEAD", "/health"), rules));
+  EXPECT_FALSE(has_key(request_with({}, "POST", "/health"), rules));
+  EXPECT_FALSE(has_key(request_with({}, "GET", "/health/"), rules));
+  EXPECT_FALSE(has_key(request_with({}, "GET", "/healthy"), rules));
+}
+
+TEST(Access, OnlyJsonIsJson) {
+  EXPECT_TRUE(is_json("application/json"));
+  EXPECT_TRUE(is_json(" Application/JSON ; charset=utf-8"));
+  for (const char* type : {"", "text/plain", "application/jsonp", "application/json-seq",
+                           "text/plain; application/json", "multipart/form-data"}) {
+    EXPECT_FALSE(is_json(type)) << type;
+  }
+}
+
+TEST(Access, RefusesInThisOrder) {
+  const AccessRules rules{.api_keys = {"key"}};
+  const std::pair<std::string, std::string> key = {"x-api-key", "key"};
+  EXPECT_EQ(status_of(request_with({{"host", "a"}, {"host", "a"}}), false, rules), 400);
+  EXPECT_EQ(status_of(request_with({{"host", "evil.example"}, key}), true, rules), 403);
+  EXPECT_EQ(
+      status_of(request_with({{"host", "localhost"}, {"origin", "http://a"}, key}), true, rules),
+      403);
+  EXPECT_EQ(status_of(request_with({{"host", "localhost"}}), true, rules), 401);
+  EXPECT_EQ(status_of(request_with({{"host", "localhost"}, key}), true, rules), 415);
+  EXPECT_EQ(status_of(request_with({{"host", "localhost"}, key}), false, rules), 0);
+  EXPECT_EQ(status_of(request_with({{"host", "localhost"}}, "OPTIONS"), false, rules), 0);
+  EXPECT_EQ(status_of(request_with({{"host", "evil.example"}}, "OPTIONS"), false, rules), 403);
+}
+
+TEST(Access, OnlyListedPagesAreToldThatTheyMayRead) {
+  const AccessRules rules{.allowed_origins = {"https://chat.example"}};
+  EXPECT_TRUE(cors_headers(request_with({{"host", "a"}}), rules, true).empty());
+  EXPECT_TRUE(
+      cors_headers(request_with({{"host", "a"}, {"origin", "http://a"}}), rules, true).empty());
+  EXPECT_TRUE(
+      cors_headers(request_with({{"host", "a"}, {"origin", "http://b"}}), rules, true).empty());
+  Request request = request_with({{"host", "a"}, {"origin", "https://chat.example"}});
+  EXPECT_EQ(cors_headers(request, rules, false).size(), 3u);
+  request.headers.emplace_back("access-control-request-headers", "x-a, b\r\nSet-Cookie: c");
+  for (const auto& [name, value] : cors_headers(request, rules, true)) {
+    EXPECT_NE(name, "Access-Control-Allow-Headers");  // a list that is none is not repeated
+  }
+}
+
+}  // namespace
+}  // namespace moeflux::serve

@@ -1,0 +1,93 @@
+#include "serve/native/resumable_streams.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/format.h"
+#include "serve/native/resumable_stream.h"
+
+namespace moeflux::serve {
+
+ResumableStreams::ResumableStreams(ResumableLimits limits, std::function<Time()> now)
+    : limits_(limits), now_(now ? std::move(now) : [] { return Time::clock::now(); }) {}
+
+ResumableStreams::~ResumableStreams() = default;
+
+// Those that ended long ago.
+void ResumableStreams::forget_old() {
+  const Time now = now_();
+  std::erase_if(streams_, [&](const auto& one) {
+    const auto ended = one.second->ended_at();
+    return ended && now - *ended >= limits_.kept_for;
+  });
+}
+
+std::shared_ptr<ResumableStream> ResumableStreams::take(const std::string& id) {
+  const std::lock_guard lock(mutex_);
+  const auto found = streams_.find(id);
+  if (found == streams_.end()) return nullptr;
+  std::shared_ptr<ResumableStream> stream = std::move(found->second);
+  streams_.erase(found);
+  return stream;
+}
+
+std::shared_ptr<Response> ResumableStreams::keep(const std::string& id,
+                                                 std::shared_ptr<Response> response) {
+  erase(id);
+  const std::lock_guard lock(mutex_);
+  forget_old();
+  if (streams_.size() >= limits_.streams) {
+    const auto ended = std::find_if(streams_.begin(), streams_.end(),
+                                    [](const auto& one) { return one.second->ended_at(); });
+    if (ended == streams_.end()) return response;
+    streams_.erase(ended);
+  }
+  auto stream = std::make_shared<ResumableStream>(limits_.stream_bytes, now_, std::move(response));
+  streams_[id] = stream;
+  return stream;
+}
+
+std::optional<ApiError> ResumableStreams::resume(const std::string& id, uint64_t from,
+                                                 std::shared_ptr<Response> response) {
+  std::shared_ptr<ResumableStream> stream;
+  {
+    const std::lock_guard lock(mutex_);
+    forget_old();
+    const auto found = streams_.find(id);
+    if (found != streams_.end()) stream = found->second;
+  }
+  if (stream) return stream->attach(from, std::move(response));
+  return ApiError{.status = 404,
+                  .type = "not_found_error",
+                  .message = formatted("no stream of conversation \"{}\" is kept", id)};
+}
+
+bool ResumableStreams::erase(const std::string& id) {
+  const std::shared_ptr<ResumableStream> stream = take(id);
+  if (!stream) return false;
+  stream->close();
+  return true;
+}
+
+void ResumableStreams::erase_all() {
+  std::map<std::string, std::shared_ptr<ResumableStream>> streams;
+  {
+    const std::lock_guard lock(mutex_);
+    streams.swap(streams_);
+  }
+  for (const auto& [id, stream] : streams) stream->close();
+}
+
+std::vector<ResumableStreams::Info> ResumableStreams::list() {
+  const std::lock_guard lock(mutex_);
+  forget_old();
+  std::vector<Info> list;
+  for (const auto& [id, stream] : streams_) {
+    // Answers that came whole have nothing to resume.
+    if (stream->events() == 0) continue;
+    list.push_back({.id = id, .is_running = stream->is_running(), .events = stream->events()});
+  }
+  return list;
+}
+
+}  // namespace moeflux::serve

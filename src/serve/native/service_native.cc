@@ -1,0 +1,199 @@
+// The requests that are this engine's own, or llama.cpp's: what it is, tokens, counters, streams
+// that may be come back to.
+#include <charconv>
+#include <chrono>
+#include <utility>
+
+#include "base/format.h"
+#include "serve/http/http_text.h"
+#include "serve/native/metrics.h"
+#include "serve/native/telemetry.h"
+#include "serve/openapi.h"
+#include "serve/service_call.h"
+#include "serve/service_limits.h"
+
+namespace moeflux::serve {
+namespace {
+
+constexpr std::chrono::milliseconds kTelemetryInterval{250};
+
+Json capabilities_json(const TemplateCapabilities& can) {
+  return {{"system_role", can.system_role},     {"tools", can.tools},
+          {"tool_calls", can.tool_calls},       {"parallel_tool_calls", can.parallel_calls},
+          {"tool_results", can.tool_results},   {"reasoning", can.reasoning},
+          {"content_parts", can.content_parts}, {"switches", can.switches}};
+}
+
+uint64_t number_of(std::string_view text) {
+  uint64_t number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
+}  // namespace
+
+void Service::tokenize(Call& call) {
+  Fields fields(call.body);
+  const auto text = fields.text("content");
+  const bool add_special = fields.boolean("add_special").value_or(false);
+  const bool parse_special = fields.boolean("parse_special").value_or(true);
+  const bool with_pieces = fields.boolean("with_pieces").value_or(false);
+  if (!text) fields.fail(bad_field("content", "content is absent, expected a string"));
+  if (fields.problem()) return call.fail(*fields.problem());
+  const auto ids = tokenizer().encode(
+      *text, {.add_special_tokens = add_special, .match_added_tokens = parse_special});
+  if (!ids.ok()) return call.fail(api_error(ids.error()));
+  Json tokens = Json::array();
+  const TokenSpelling spelling(tokenizer());
+  for (const TokenId id : *ids) {
+    if (with_pieces) {
+      tokens.push_back({{"id", id}, {"piece", spelling.text(id)}, {"bytes", spelling.bytes(id)}});
+    } else {
+      tokens.push_back(id);
+    }
+  }
+  call.answer({{"tokens", std::move(tokens)}});
+}
+
+void Service::detokenize(Call& call) {
+  Fields fields(call.body);
+  const Json* tokens = fields.array("tokens");
+  std::vector<TokenId> ids;
+  for (size_t i = 0; tokens != nullptr && i < tokens->size(); ++i) {
+    const Result<int64_t> id = json_int((*tokens)[i], "tokens");
+    const bool is_token = id.ok() && *id >= 0 && *id < tokenizer().vocab_size();
+    if (!is_token) {
+      fields.fail(bad_field(formatted("tokens[{}]", i),
+                            formatted("tokens[{}] is {}, expected an id below {}", i,
+                                      json_excerpt((*tokens)[i]), tokenizer().vocab_size())));
+      break;
+    }
+    ids.push_back(static_cast<TokenId>(*id));
+  }
+  if (tokens == nullptr) fields.fail(bad_field("tokens", "tokens is absent, expected ids"));
+  if (fields.problem()) return call.fail(*fields.problem());
+  call.answer({{"content", tokenizer().decode(ids)}});
+}
+
+void Service::apply_template(Call& call) {
+  if (!format_.ok()) return call.fail(api_error(format_.error()));
+  const auto decoded = decode_chat_request(call.body, options_.defaults);
+  if (const auto* error = std::get_if<ApiError>(&decoded)) return call.fail(*error);
+  const TemplateRequest& request = std::get<ChatRequest>(decoded).conversation;
+  if (!may_fit(call, request.messages)) return;
+  const auto prompt = (*format_)->prompt(request, local_time_now());
+  if (!prompt.ok()) return call.fail(api_error(prompt.error()));
+  call.answer({{"prompt", prompt->text}});
+}
+
+void Service::health(Call& call) {
+  if (!is_draining_) return call.answer({{"status", "ok"}});
+  Json body = error_body(draining());
+  body["status"] = "draining";
+  call.target.response->send(503, {{"Content-Type", "application/json"}}, dump_json(body));
+}
+
+void Service::props(Call& call) {
+  const SamplerOptions& sampler = options_.defaults.sampler;
+  Json json = {{"default_generation_settings",
+                {{"n_ctx", model_->engine->context_length()},
+                 {"params",
+                  {{"temperature", sampler.temperature},
+                   {"top_k", sampler.top_k},
+                   {"top_p", sampler.top_p},
+                   {"min_p", sampler.min_p},
+                   {"repeat_penalty", sampler.repeat_penalty},
+                   {"repeat_last_n", sampler.repeat_last_n},
+                   {"presence_penalty", sampler.presence_penalty},
+                   {"frequency_penalty", sampler.frequency_penalty}}}}},
+               {"total_slots", options_.scheduler.active_max},
+               {"model_path", folder_name(model_->directory)},
+               {"build_info", formatted("moeflux {}", MOEFLUX_VERSION)}};
+  if (format_.ok()) {
+    json["chat_template"] = (*format_)->template_text();
+    json["chat_template_caps"] = capabilities_json((*format_)->chat_template().capabilities(true));
+    json["output_format"] = (*format_)->output().name;
+  }
+  call.answer(json);
+}
+
+void Service::slots(Call& call) { call.answer(slots_json(scheduler_->slots())); }
+
+std::string Service::metrics() const {
+  return metrics_text(scheduler_->counters(), model_->counters(), asked());
+}
+
+void Service::show_metrics(Call& call) {
+  call.target.response->send(200, {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
+                             metrics());
+}
+
+void Service::openapi(Call& call) {
+  call.target.response->send(200, {{"Content-Type", "application/json"}},
+                             std::string(openapi_text()));
+}
+
+void Service::not_offered(Call& call) {
+  call.fail({.status = 404,
+             .type = "not_found_error",
+             .message = formatted("{} is not offered: moeflux continues texts, it makes no "
+                                  "embeddings, scores, sounds or images",
+                                  call.request.path)});
+}
+
+void Service::resume_stream(Call& call) {
+  const std::string id = query_value(call.request.query, "conv_id").value_or("");
+  // A browser's EventSource says by itself what it has seen.
+  const std::string_view seen = header(call.request, "last-event-id");
+  const auto from = query_value(call.request.query, "from");
+  uint64_t first = seen.empty() ? 0 : number_of(seen) + 1;
+  if (from) first = number_of(*from);
+  const auto problem = streams_.resume(id, first, call.target.response);
+  if (problem) call.fail(*problem);
+}
+
+void Service::delete_stream(Call& call) {
+  const std::string id = query_value(call.request.query, "conv_id").value_or("");
+  call.answer({{"conversation_id", id}, {"deleted", streams_.erase(id)}});
+}
+
+void Service::list_streams(Call& call) {
+  Json streams = Json::array();
+  for (const ResumableStreams::Info& one : streams_.list()) {
+    streams.push_back(
+        {{"conversation_id", one.id}, {"is_running", one.is_running}, {"events", one.events}});
+  }
+  call.answer({{"streams", std::move(streams)}});
+}
+
+void Service::telemetry(Call& call) {
+  call.target.begin_stream();
+  const auto telemetry = std::make_shared<Telemetry>();
+  const auto sample = [this, telemetry] {
+    return data_frame(telemetry->sample(std::chrono::system_clock::now(), scheduler_->counters(),
+                                        model_->counters()));
+  };
+  call.target.response->write(sample());
+  call.target.response->break_silence(sample, kTelemetryInterval);
+  const std::lock_guard lock(mutex_);
+  std::erase_if(watchers_, [](const auto& watcher) {
+    const auto response = watcher.lock();
+    return !response || response->is_closed();
+  });
+  watchers_.push_back(call.target.response);
+}
+
+void Service::end_watching() {
+  std::vector<std::weak_ptr<Response>> watchers;
+  {
+    const std::lock_guard lock(mutex_);
+    watchers.swap(watchers_);
+  }
+  for (const auto& watcher : watchers) {
+    if (const auto response = watcher.lock()) response->end();
+  }
+}
+
+void Service::plan(Call& call) { call.answer(plan_json(*model_)); }
+
+}  // namespace moeflux::serve

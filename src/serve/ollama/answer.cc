@@ -1,0 +1,92 @@
+#include "serve/ollama/answer.h"
+
+#include <cmath>
+
+#include "serve/dialect.h"
+#include "serve/wire_json.h"
+
+namespace moeflux::serve {
+namespace {
+
+int64_t nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
+
+}  // namespace
+
+Json OllamaEncoder::said(const std::string& content, const std::string& thinking,
+                         Json calls) const {
+  if (!options_.is_chat) {
+    Json text = {{"response", content}};
+    if (!thinking.empty()) text["thinking"] = thinking;
+    return text;
+  }
+  Json message = {{"role", "assistant"}, {"content", content}};
+  if (!thinking.empty()) message["thinking"] = thinking;
+  if (!calls.empty()) message["tool_calls"] = std::move(calls);
+  return {{"message", std::move(message)}};
+}
+
+Json OllamaEncoder::line(Json said, bool done) const {
+  Json json = {{"model", options_.model}, {"created_at", options_.clock()}};
+  json.update(said);
+  json["done"] = done;
+  return json;
+}
+
+std::string OllamaEncoder::delta(const AnswerDelta& delta) {
+  switch (delta.kind) {
+    case OutputKind::kReasoning:
+      return json_line(line(said("", delta.text, Json::array()), false));
+    case OutputKind::kContent:
+      return json_line(line(said(delta.text, "", Json::array()), false));
+    case OutputKind::kCallBegin:
+      call_ = {.id = delta.id, .name = delta.text};
+      return {};
+    case OutputKind::kCallArguments:
+      call_.arguments += delta.text;
+      return {};
+    case OutputKind::kCallEnd: {
+      // Arguments are an object here, so a call comes whole or not at all.
+      Result<Json> arguments = parse_json(call_.arguments, "arguments");
+      if (!arguments.ok() || !options_.is_chat) return {};
+      const Json call = {
+          {"function", {{"name", call_.name}, {"arguments", std::move(arguments).value()}}}};
+      calls_.push_back(call);
+      return json_line(line(said("", "", Json::array({call})), false));
+    }
+    case OutputKind::kMarkup:
+      return {};
+  }
+  __builtin_unreachable();
+}
+
+std::string OllamaEncoder::end(const AnswerPart& answer) {
+  const TextStatistics& statistics = answer.statistics;
+  const bool is_cut = statistics.reason == FinishReason::kTokensMax ||
+                      statistics.reason == FinishReason::kContextFull;
+  const int64_t prompt = nanoseconds(statistics.prefill_seconds);
+  const int64_t eval = nanoseconds(statistics.decode_seconds);
+  const Json numbers = {{"done_reason", is_cut ? "length" : "stop"},
+                        {"total_duration", nanoseconds(statistics.queued_seconds) + prompt + eval},
+                        {"load_duration", 0},
+                        {"prompt_eval_count", statistics.prompt_tokens},
+                        {"prompt_eval_duration", prompt},
+                        {"eval_count", statistics.generated_tokens},
+                        {"eval_duration", eval}};
+  whole_ = line(said(answer.content, answer.reasoning, calls_), true);
+  whole_.update(numbers);
+  Json last = line(said("", "", Json::array()), true);
+  last.update(numbers);
+  return json_line(last);
+}
+
+std::string OllamaEncoder::fail(const ApiError& error) {
+  return error_text(Dialect::kOllama, error) + "\n";
+}
+
+Json OllamaEncoder::loaded() const {
+  Json json = line(said("", "", Json::array()), true);
+  json["done_reason"] = "load";
+  return json;
+}
+
+}  // namespace moeflux::serve

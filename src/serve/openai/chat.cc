@@ -1,0 +1,255 @@
+#include "serve/openai/chat.h"
+
+#include <utility>
+
+#include "base/format.h"
+#include "serve/openai/constraint_fields.h"
+
+namespace moeflux::serve {
+namespace {
+
+constexpr int64_t kTokensMax = int64_t{1} << 40;
+
+// Models of this engine read text.
+void check_messages(Fields& fields, const Json& messages) {
+  if (messages.empty()) return fields.fail(bad_field("messages", "messages is empty"));
+  for (size_t m = 0; m < messages.size(); ++m) {
+    const Json& message = messages[m];
+    const auto content = message.is_object() ? message.find("content") : message.end();
+    if (!message.is_object() || content == message.end() || !content->is_array()) continue;
+    for (size_t p = 0; p < content->size(); ++p) {
+      const Json& part = (*content)[p];
+      const std::string type = part.is_object() ? part.value("type", Json()).dump() : "";
+      if (type == "\"text\"" || type == "\"refusal\"") continue;
+      const std::string param = formatted("messages[{}].content[{}]", m, p);
+      return fields.fail(unsupported_field(
+          param, formatted("{} is of type {}, expected text: models here read nothing else", param,
+                           type.empty() ? "none" : type)));
+    }
+  }
+}
+
+// The old interface's functions are tools.
+Json read_tools(Fields& fields) {
+  Json tools;
+  if (const Json* given = fields.array("tools")) {
+    tools = *given;
+  } else if (const Json* functions = fields.array("functions")) {
+    tools = Json::array();
+    for (const Json& function : *functions) {
+      tools.push_back({{"type", "function"}, {"function", function}});
+    }
+  }
+  return tools.empty() ? Json() : tools;
+}
+
+void read_variables(Fields& fields, Json& variables) {
+  if (const auto effort = fields.text("reasoning_effort")) {
+    variables["reasoning_effort"] = *effort;
+    if (*effort == "none") variables["enable_thinking"] = false;
+  }
+  if (const Json* given = fields.object("chat_template_kwargs")) {
+    for (const auto& [name, value] : given->items()) variables[name] = value;
+  }
+}
+
+// A last message of the assistant is the beginning of the answer, as it is to llama.cpp and Ollama,
+// unless the request says otherwise in the words of vLLM. Not one with calls, whose results are
+// missing, nor one before a constraint, which describes the whole answer.
+void read_continuation(Fields& fields, ChatRequest& request) {
+  TemplateRequest& conversation = request.conversation;
+  const auto adds = fields.boolean("add_generation_prompt");
+  const auto continues = fields.boolean("continue_final_message");
+  const Json last = conversation.messages.empty() ? Json() : conversation.messages.back();
+  const bool is_own = last.is_object() && last.contains("role") && last["role"] == "assistant";
+  const bool has_calls = is_own && last.contains("tool_calls") && !last["tool_calls"].empty();
+  const bool is_held = request.constraint.kind != ConstraintKind::kNone;
+  conversation.continue_final_message =
+      continues ? *continues : !adds && is_own && !has_calls && !is_held;
+  conversation.add_generation_prompt = adds.value_or(!conversation.continue_final_message);
+  if (!continues.value_or(false)) return;
+  if (adds.value_or(false)) {
+    fields.fail(bad_field("continue_final_message",
+                          "continue_final_message and add_generation_prompt are both true, "
+                          "expected one"));
+  } else if (!is_own || has_calls) {
+    fields.fail(bad_field("continue_final_message",
+                          "continue_final_message is true, but the last message is not a text of "
+                          "the assistant"));
+  } else if (is_held) {
+    fields.fail(bad_field("continue_final_message",
+                          formatted("continue_final_message is true, but {} describes a whole "
+                                    "answer",
+                                    request.constraint.source)));
+  }
+}
+
+void read_logprobs(Fields& fields, ChatRequest& request) {
+  const bool wanted = fields.boolean("logprobs").value_or(false);
+  const auto top = fields.integer("top_logprobs", {0, kTopLogprobsMax});
+  if (top && *top > 0 && !wanted) {
+    fields.fail(bad_field("top_logprobs", "top_logprobs is given without logprobs: true"));
+  }
+  if (wanted) request.top_logprobs = static_cast<int32_t>(top.value_or(0));
+}
+
+Json logprobs_json(const std::vector<ScoredToken>& scores, const TokenSpelling& spelling) {
+  return {{"content", scores_json(scores, spelling)}, {"refusal", nullptr}};
+}
+
+Json message_json(const AnswerPart& answer) {
+  Json message = {{"role", "assistant"}, {"content", answer.content}, {"refusal", nullptr}};
+  if (answer.content.empty() && !answer.calls.empty()) message["content"] = nullptr;
+  if (!answer.reasoning.empty()) {
+    message["reasoning_content"] = answer.reasoning;
+    message["reasoning"] = answer.reasoning;
+  }
+  if (!answer.calls.empty()) message["tool_calls"] = chat_calls(answer.calls);
+  return message;
+}
+
+Json chunk(const AnswerIdentity& identity, Json choices) {
+  return {{"id", identity.id},
+          {"object", "chat.completion.chunk"},
+          {"created", identity.created},
+          {"model", identity.model},
+          {"system_fingerprint", identity.fingerprint},
+          {"choices", std::move(choices)}};
+}
+
+Json choice_chunk(const AnswerIdentity& identity, int64_t choice, Json delta,
+                  const Json& reason = nullptr) {
+  return chunk(identity, Json::array({{{"index", choice},
+                                       {"delta", std::move(delta)},
+                                       {"logprobs", nullptr},
+                                       {"finish_reason", reason}}}));
+}
+
+}  // namespace
+
+DecodedChat decode_chat_request(const Json& body, const RequestDefaults& defaults) {
+  Fields fields(body);
+  ChatRequest request{.generation = read_generation_fields(fields, defaults.sampler)};
+  const Json* messages = fields.array("messages");
+  if (messages != nullptr) {
+    request.conversation.messages = *messages;
+    check_messages(fields, *messages);
+  } else {
+    fields.fail(bad_field("messages", "messages is absent, expected an array of messages"));
+  }
+  const auto old_max = fields.integer("max_tokens", {-1, kTokensMax});
+  const auto tokens_max = fields.integer("max_completion_tokens", {-1, kTokensMax});
+  request.generation.tokens_max = tokens_max ? *tokens_max : old_max.value_or(-1);
+  const Json tools = read_tools(fields);
+  if (!tools.is_null()) {
+    request.tools = std::make_shared<const ToolTypes>(ToolTypes::of_tools(tools));
+  }
+  ToolChoice choice = read_tool_choice(fields, tools);
+  if (choice.shown) request.conversation.tools = tools;
+  request.tool_rule = std::move(choice.rule);
+  request.one_call = !fields.boolean("parallel_tool_calls").value_or(true);
+  request.constraint = read_constraint(fields);
+  request.conversation.variables = defaults.template_variables;
+  read_variables(fields, request.conversation.variables);
+  read_continuation(fields, request);
+  read_logprobs(fields, request);
+  request.reasoning_tokens_max =
+      fields.integer("reasoning_budget", {-1, kTokensMax}).value_or(defaults.reasoning_tokens_max);
+  for (const char* name : {"audio", "web_search_options"}) {
+    if (fields.has(name)) fields.fail(unsupported_field(name, formatted("no {} here", name)));
+  }
+  if (fields.problem()) return *fields.problem();
+  return request;
+}
+
+Json chat_calls(const std::vector<ToolCall>& calls) {
+  Json all = Json::array();
+  for (const ToolCall& call : calls) {
+    all.push_back({{"id", call.id},
+                   {"type", "function"},
+                   {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
+  }
+  return all;
+}
+
+std::string finish_reason(const AnswerPart& answer) {
+  const bool is_cut = answer.statistics.reason == FinishReason::kTokensMax ||
+                      answer.statistics.reason == FinishReason::kContextFull;
+  if (is_cut) return "length";
+  return answer.complete_calls > 0 ? "tool_calls" : "stop";
+}
+
+Json chat_completion(const AnswerIdentity& identity, const std::vector<AnswerPart>& answers,
+                     const TokenSpelling& spelling, bool with_logprobs) {
+  Json choices = Json::array();
+  for (size_t i = 0; i < answers.size(); ++i) {
+    choices.push_back(
+        {{"index", i},
+         {"message", message_json(answers[i])},
+         {"logprobs", with_logprobs ? logprobs_json(answers[i].scores, spelling) : Json()},
+         {"finish_reason", finish_reason(answers[i])}});
+  }
+  return {{"id", identity.id},
+          {"object", "chat.completion"},
+          {"created", identity.created},
+          {"model", identity.model},
+          {"system_fingerprint", identity.fingerprint},
+          {"choices", std::move(choices)},
+          {"usage", usage_json(answers)},
+          {"timings", timings_json(answers.front().statistics)},
+          {"moeflux", moeflux_json(identity, answers)}};
+}
+
+Json chat_first_chunk(const AnswerIdentity& identity, int64_t choice) {
+  return choice_chunk(identity, choice,
+                      {{"role", "assistant"}, {"content", ""}, {"refusal", nullptr}});
+}
+
+Json chat_delta_chunk(const AnswerIdentity& identity, int64_t choice, const AnswerDelta& delta,
+                      const TokenSpelling& spelling) {
+  const auto call_chunk = [&](Json call) {
+    return choice_chunk(identity, choice, {{"tool_calls", Json::array({std::move(call)})}});
+  };
+  switch (delta.kind) {
+    case OutputKind::kReasoning:
+      return choice_chunk(identity, choice,
+                          {{"reasoning_content", delta.text}, {"reasoning", delta.text}});
+    case OutputKind::kContent: {
+      Json frame = choice_chunk(identity, choice, {{"content", delta.text}});
+      if (!delta.scores.empty()) {
+        frame["choices"][0]["logprobs"] = logprobs_json(delta.scores, spelling);
+      }
+      return frame;
+    }
+    case OutputKind::kCallBegin:
+      return call_chunk({{"index", delta.call},
+                         {"id", delta.id},
+                         {"type", "function"},
+                         {"function", {{"name", delta.text}, {"arguments", ""}}}});
+    case OutputKind::kCallArguments:
+      return call_chunk({{"index", delta.call}, {"function", {{"arguments", delta.text}}}});
+    case OutputKind::kCallEnd:
+    case OutputKind::kMarkup:
+      break;
+  }
+  return {};
+}
+
+Json chat_last_chunk(const AnswerIdentity& identity, int64_t choice, const AnswerPart& answer) {
+  return choice_chunk(identity, choice, Json::object(), finish_reason(answer));
+}
+
+Json chat_usage_chunk(const AnswerIdentity& identity, const std::vector<AnswerPart>& answers) {
+  Json frame = chunk(identity, Json::array());
+  frame["usage"] = usage_json(answers);
+  return frame;
+}
+
+Json chat_progress_chunk(const AnswerIdentity& identity, int64_t choice,
+                         const PromptProgress& progress) {
+  Json frame = choice_chunk(identity, choice, Json::object());
+  frame["prompt_progress"] = progress_json(progress);
+  return frame;
+}
+
+}  // namespace moeflux::serve

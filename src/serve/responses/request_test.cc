@@ -1,0 +1,178 @@
+// What requests for responses ask for, and what is refused with the name of its field.
+#include "serve/responses/request.h"
+
+#include <gtest/gtest.h>
+
+namespace moeflux::serve {
+namespace {
+
+ResponsesRequest decode(const Json& body, const Json& earlier = Json::array()) {
+  auto decoded = decode_responses_request(body, {}, earlier);
+  const auto* error = std::get_if<ApiError>(&decoded);
+  EXPECT_EQ(error, nullptr) << (error == nullptr ? "" : error->message);
+  return error == nullptr ? std::get<ResponsesRequest>(std::move(decoded)) : ResponsesRequest{};
+}
+
+Json with(const char* name, Json value) {
+  Json body = {{"input", "hello"}};
+  body[name] = std::move(value);
+  return body;
+}
+
+ApiError refusal(const Json& body) {
+  auto decoded = decode_responses_request(body, {}, Json::array());
+  const auto* error = std::get_if<ApiError>(&decoded);
+  EXPECT_NE(error, nullptr) << body.dump();
+  return error == nullptr ? ApiError{.status = 0} : *error;
+}
+
+TEST(DecodeResponses, WhatTheAssistantDidInATurnIsOneMessage) {
+  const Json body = Json::parse(R"({
+    "instructions": "Be brief.",
+    "input": [
+      {"role": "user", "content": "Where is it?"},
+      {"type": "reasoning", "id": "rs_1", "summary": [],
+       "content": [{"type": "reasoning_text", "text": "Hm."}]},
+      {"type": "message", "role": "assistant", "id": "msg_1", "status": "completed",
+       "content": [{"type": "output_text", "text": "I look.", "annotations": []}]},
+      {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"},
+      {"type": "web_search_call", "id": "ws_1"},
+      {"type": "function_call", "call_id": "c2", "name": "go", "arguments": "{\"a\":1}"},
+      {"type": "function_call_output", "call_id": "c1", "output": "a tree"},
+      {"type": "function_call_output", "call_id": "c2",
+       "output": [{"type": "input_text", "text": "gone"}]},
+      {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Aha."}],
+       "encrypted_content": "x"},
+      {"role": "developer", "content": [{"type": "input_text", "text": "a"},
+                                        {"type": "input_text", "text": "b"}]}]})");
+  const Json expected = Json::parse(R"([
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Where is it?"},
+    {"role": "assistant", "content": "I look.", "reasoning_content": "Hm.", "tool_calls": [
+      {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}},
+      {"id": "c2", "type": "function", "function": {"name": "go", "arguments": "{\"a\":1}"}}]},
+    {"role": "tool", "tool_call_id": "c1", "content": "a tree"},
+    {"role": "tool", "tool_call_id": "c2", "content": "gone"},
+    {"role": "assistant", "content": "", "reasoning_content": "Aha."},
+    {"role": "developer", "content": [{"type": "text", "text": "a"},
+                                      {"type": "text", "text": "b"}]}])");
+  EXPECT_EQ(SortedJson::parse(decode(body).chat.conversation.messages.dump()),
+            SortedJson::parse(expected.dump()));
+}
+
+TEST(DecodeResponses, ALastMessageOfTheAssistantIsContinued) {
+  const Json body = Json::parse(
+      R"({"input": [{"role": "user", "content": "Say the days."},
+                    {"role": "assistant", "content": "Monday, Tues"}]})");
+  EXPECT_TRUE(decode(body).chat.conversation.continue_final_message);
+}
+
+TEST(DecodeResponses, GoesOnFromEarlierItemsWithItsOwnInstructions) {
+  const Json earlier = Json::parse(R"([
+    {"type": "message", "role": "user", "content": "Hi"},
+    {"type": "message", "role": "assistant",
+     "content": [{"type": "output_text", "text": "Ho"}]}])");
+  const ResponsesRequest request = decode(with("instructions", "Be brief."), earlier);
+  EXPECT_EQ(request.chat.conversation.messages, Json::parse(R"([
+    {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"},
+    {"role": "assistant", "content": "Ho"}, {"role": "user", "content": "hello"}])"));
+  EXPECT_EQ(request.input,
+            Json::parse(R"([{"type": "message", "role": "user", "content": "hello"}])"));
+}
+
+TEST(DecodeResponses, TakesWhatIsSaid) {
+  Json body = with("max_output_tokens", 7);
+  body.update(Json{{"temperature", 0.5},
+                   {"stream", true},
+                   {"store", false},
+                   {"reasoning", {{"effort", "low"}, {"summary", "auto"}}},
+                   {"include", {"reasoning.encrypted_content", "message.output_text.logprobs"}},
+                   {"top_logprobs", 2},
+                   {"metadata", {{"a", "b"}}},
+                   {"parallel_tool_calls", false},
+                   {"text", {{"format", {{"type", "text"}}}, {"verbosity", "low"}}}});
+  const ResponsesRequest request = decode(body);
+  EXPECT_EQ(request.chat.generation.tokens_max, 7);
+  EXPECT_EQ(request.chat.generation.sampler.temperature, 0.5f);
+  EXPECT_TRUE(request.chat.generation.stream);
+  EXPECT_FALSE(request.store);
+  EXPECT_EQ(request.chat.conversation.variables["reasoning_effort"], "low");
+  EXPECT_EQ(request.chat.top_logprobs, 2);
+  EXPECT_TRUE(request.chat.one_call);
+  EXPECT_EQ(request.echo["metadata"]["a"], "b");
+  EXPECT_EQ(request.echo["store"], false);
+  EXPECT_EQ(request.echo["max_output_tokens"], 7);
+  EXPECT_EQ(request.echo["text"]["format"]["type"], "text");
+}
+
+TEST(DecodeResponses, LeavesOutToolsThatNobodyHereCanRun) {
+  const Json tools = Json::parse(R"([
+    {"type": "function", "name": "look", "description": "Looks", "strict": false,
+     "parameters": {"type": "object"}},
+    {"type": "web_search"}, {"type": "local_shell"}, {"type": "custom", "name": "patch"}])");
+  Json body = with("tools", tools);
+  body["tool_choice"] = "auto";
+  const ResponsesRequest request = decode(body);
+  EXPECT_EQ(request.chat.conversation.tools, Json::parse(R"([{"type": "function", "function":
+    {"name": "look", "description": "Looks", "parameters": {"type": "object"}}}])"));
+  EXPECT_EQ(request.chat.dropped_tools,
+            (std::vector<std::string>{"web_search", "local_shell", "custom"}));
+  EXPECT_EQ(request.echo["tools"].size(), 1u);
+}
+
+// A long item and many short ones behind it: each that copied the turn's text so far would make 2
+// TB.
+TEST(DecodeResponses, ATurnOfManyItemsIsJoinedInTimeLinearInItsBytes) {
+  constexpr int kItems = 100'000;
+  const auto of_assistant = [](const std::string& text) {
+    return Json{{"type", "message"}, {"role", "assistant"}, {"content", text}};
+  };
+  const auto thought = [](const std::string& text) {
+    return Json{{"type", "reasoning"},
+                {"content", Json::array({{{"type", "reasoning_text"}, {"text", text}}})}};
+  };
+  const std::string longest(10'000'000, 'a');
+  Json input = Json::array({of_assistant(longest), thought(longest)});
+  for (int i = 0; i < kItems; ++i) {
+    input.push_back(of_assistant("b"));
+    input.push_back(thought("c"));
+  }
+  const auto decoded = decode_responses_request({{"input", std::move(input)}}, {}, Json::array());
+  const auto* request = std::get_if<ResponsesRequest>(&decoded);
+  ASSERT_NE(request, nullptr);
+  const Json& messages = request->chat.conversation.messages;
+  ASSERT_EQ(messages.size(), 1u);
+  EXPECT_EQ(messages[0]["content"].size(), 1u + kItems);
+  EXPECT_EQ(messages[0]["reasoning_content"].get_ref<const std::string&>().size(),
+            longest.size() + kItems);
+}
+
+TEST(DecodeResponses, NamesTheFieldThatCannotBe) {
+  const Json image =
+      Json::parse(R"([{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}])");
+  const std::vector<std::tuple<const char*, Json, const char*>> bad = {
+      {"input", nullptr, "input"},
+      {"input", 3, "input"},
+      {"input", Json::array(), "input"},
+      {"input", Json::array({3}), "input[0]"},
+      {"input", Json::array({Json::object()}), "input[0]"},
+      {"input", image, "input[0].content[0]"},
+      {"input", Json::array({{{"type", "function_call"}}}), "input[0].call_id"},
+      {"input", Json::array({{{"type", "item_reference"}, {"id", "x"}}}), "input[0]"},
+      {"max_output_tokens", "many", "max_output_tokens"},
+      {"background", true, "background"},
+      {"conversation", "conv_1", "conversation"},
+      {"tools", Json::array({{{"type", "function"}}}), "tools[0].name"},
+      {"reasoning", {{"effort", 3}}, "reasoning.effort"},
+      {"text", {{"format", 3}}, "text.format"},
+      {"temperature", -1, "temperature"}};
+  for (const auto& [name, value, param] : bad) {
+    const ApiError error = refusal(with(name, value));
+    EXPECT_EQ(error.status, 400);
+    EXPECT_EQ(error.param, param) << value.dump();
+    EXPECT_NE(error.message.find(param), std::string::npos) << error.message;
+  }
+}
+
+}  // namespace
+}  // namespace moeflux::serve

@@ -1,0 +1,126 @@
+// The requests of OpenAI's responses.
+#include <utility>
+
+#include "base/format.h"
+#include "serve/responses/answer.h"
+#include "serve/responses/request.h"
+#include "serve/service_call.h"
+
+namespace moeflux::serve {
+namespace {
+
+ApiError unknown_response(const std::string& id) {
+  return {.status = 404,
+          .type = "not_found_error",
+          .message = formatted("no response \"{}\" is kept: it was never stored, was deleted, made "
+                               "room for others, or was not kept in a folder (see --states) when "
+                               "the server ended",
+                               id),
+          .param = "previous_response_id"};
+}
+
+// What lists show needs a name.
+Json with_ids(const Json& items, const std::string& id) {
+  Json named = Json::array();
+  for (size_t i = 0; i < items.size(); ++i) {
+    Json item = items[i];
+    if (item.is_object() && !item.contains("id")) item["id"] = formatted("item_{}_{}", id, i);
+    named.push_back(std::move(item));
+  }
+  return named;
+}
+
+}  // namespace
+
+std::optional<StoredResponse> Service::find_response(const std::string& id) {
+  const Result<std::string> text = responses_->find(id);
+  if (!text.ok()) {
+    if (text.error().code() != ErrorCode::kNotFound) note(text.error().message());
+    return std::nullopt;
+  }
+  Result<StoredResponse> response = StoredResponse::parse(*text, responses_->place_of(id));
+  if (response.ok()) return std::move(response).value();
+  note(response.error().message());
+  return std::nullopt;
+}
+
+std::optional<Json> Service::earlier_items(const Call& call) {
+  Fields fields(call.body);
+  const auto id = fields.text("previous_response_id");
+  if (fields.problem()) {
+    call.fail(*fields.problem());
+    return std::nullopt;
+  }
+  if (!id) return Json::array();
+  const auto previous = find_response(*id);
+  if (previous) return previous->conversation();
+  call.fail(unknown_response(*id));
+  return std::nullopt;
+}
+
+// A client has its answer, kept or not.
+void Service::keep_response(const StoredResponse& response) {
+  const Status kept = responses_->keep(response.response["id"].get<std::string>(), response.text());
+  if (!kept.ok()) note(formatted("a response is not kept: {}", kept.error().message()));
+}
+
+void Service::responses(Call& call) {
+  std::optional<Json> earlier = earlier_items(call);
+  if (!earlier) return;
+  auto decoded = decode_responses_request(call.body, options_.defaults, *earlier);
+  if (const auto* error = std::get_if<ApiError>(&decoded)) return call.fail(*error);
+  auto& request = std::get<ResponsesRequest>(decoded);
+  const auto chat = read_chat(call, std::move(request.chat));
+  if (!chat) return;
+  ResponseAnswerOptions options{.identity = identity("resp_", chat->request.generation),
+                                .echo = std::move(request.echo)};
+  if (chat->request.top_logprobs >= 0) options.spelling.emplace(tokenizer());
+  if (request.store) {
+    const auto stored = std::make_shared<StoredResponse>(
+        StoredResponse{.earlier = std::move(*earlier), .input = std::move(request.input)});
+    options.on_end = [this, stored](const Json& response) {
+      stored->response = response;
+      keep_response(*stored);
+    };
+  }
+  JobThread* const ends_on = request.store ? &jobs_ : nullptr;
+  answer_once(call, *chat, std::make_unique<ResponseEncoder>(std::move(options)), ends_on);
+}
+
+void Service::count_response_tokens(Call& call) {
+  const std::optional<Json> earlier = earlier_items(call);
+  if (!earlier) return;
+  auto decoded = decode_responses_request(call.body, options_.defaults, *earlier);
+  if (const auto* error = std::get_if<ApiError>(&decoded)) return call.fail(*error);
+  const auto chat = read_chat(call, std::move(std::get<ResponsesRequest>(decoded).chat));
+  if (!chat) return;
+  call.answer({{"object", "response.input_tokens"}, {"input_tokens", chat->prompt.tokens.size()}});
+}
+
+void Service::stored_response(Call& call) {
+  const auto found = find_response(call.id);
+  if (!found) return call.fail(unknown_response(call.id));
+  call.answer(found->response);
+}
+
+void Service::stored_input(Call& call) {
+  const auto found = find_response(call.id);
+  if (!found) return call.fail(unknown_response(call.id));
+  const Json items = with_ids(found->input, call.id);
+  call.answer({{"object", "list"},
+               {"data", items},
+               {"first_id", items.empty() ? Json() : items.front()["id"]},
+               {"last_id", items.empty() ? Json() : items.back()["id"]},
+               {"has_more", false}});
+}
+
+void Service::delete_response(Call& call) {
+  const Status erased = responses_->erase(call.id);
+  if (!erased.ok()) {
+    const bool is_unknown = erased.error().code() == ErrorCode::kNotFound;
+    return call.fail(is_unknown ? unknown_response(call.id) : api_error(erased.error()));
+  }
+  call.answer({{"id", call.id}, {"object", "response"}, {"deleted", true}});
+}
+
+}  // namespace moeflux::serve
