@@ -64,7 +64,8 @@ Result<std::vector<CallableTool>> callable_tools(OpenModel& model, const ChatReq
     CallableTool tool{.name = function->at("name").get<std::string>()};
     if (!names.empty() && names.count(tool.name) == 0) continue;
     tool.strict = function->value("strict", Json()) == true;
-    tool.source = formatted("tools[{}].function.parameters", i);
+    tool.source = i < request.tool_sources.size() ? request.tool_sources[i]
+                                                  : formatted("tools[{}].function.parameters", i);
     const Json parameters = function->value("parameters", Json());
     if (parameters.is_object()) tool.parameters = parameters;
     // Arguments are an object, also where the schema leaves that out.

@@ -1,9 +1,11 @@
-// A request for an answer in a conversation, whichever protocol it came in.
+// A request for an answer in a conversation, whichever interface it came in, and what the decoders
+// of all interfaces do with what they have read.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -15,10 +17,23 @@
 
 namespace moeflux::serve {
 
+/// What a server says where a request says nothing.
+struct RequestDefaults {
+  SamplerOptions sampler;
+  int64_t reasoning_tokens_max = -1;
+  Json template_variables = Json::object();
+};
+
 /// Which calls an answer must or may hold. Strict tools say so themselves.
 struct ToolRule {
   bool required = false;           // at least one
   std::vector<std::string> names;  // of these tools alone; empty: of any
+};
+
+/// What a request says about its tools beside them.
+struct ToolChoice {
+  ToolRule rule = {};
+  bool shown = true;  // the model is told of the tools
 };
 
 struct ChatRequest {
@@ -30,11 +45,38 @@ struct ChatRequest {
   OutputConstraint constraint;        // of the content
   int64_t reasoning_tokens_max = -1;  // negative: no limit
   int32_t top_logprobs = -1;          // negative: none
+  /// Where the schema of each tool stands in the request: "tools[2].input_schema". Empty: where
+  /// OpenAI's chat completions have it.
+  std::vector<std::string> tool_sources = {};
   /// Tools that were left out since nobody here can run them, by type.
   std::vector<std::string> dropped_tools = {};
 };
 
-/// What a protocol's decoder makes of a body.
+/// What an interface's decoder makes of a body.
 using DecodedChat = std::variant<ChatRequest, ApiError>;
+
+// What follows leaves problems in `fields`, under the client's own names.
+
+/// The tools of a request as chat templates have them, {"type": "function", "function": {"name",
+/// "description", "parameters", "strict"}}; null or none: it has no tools. `field` is what the
+/// client calls its choice, which names tools that there are, and asks for a call if there are any.
+void set_tools(Fields& fields, ChatRequest& request, Json tools, ToolChoice choice,
+               std::string_view field);
+
+/// How much a model that thinks shall think; "none" is not at all. Over the server's variables, and
+/// before read_template_variables().
+void set_effort(ChatRequest& request, const std::string& effort);
+/// chat_template_kwargs.
+void read_template_variables(Fields& fields, ChatRequest& request);
+
+/// A document of that schema, which the client calls `source`.
+OutputConstraint held_to_schema(const Json& schema, std::string source);
+/// What the answer is held to: `own`, which the interface's own fields say, or one of json_schema,
+/// grammar, which is Lark here, and regex, which all interfaces have. Two are a problem.
+OutputConstraint read_constraint(Fields& fields, OutputConstraint own);
+
+/// Whether the answer goes on with the last message, which all interfaces say in vLLM's words if at
+/// all. After messages and constraint.
+void read_continuation(Fields& fields, ChatRequest& request);
 
 }  // namespace moeflux::serve

@@ -12,7 +12,6 @@ namespace {
 
 constexpr double kAny = std::numeric_limits<float>::max();
 constexpr int64_t kIntegerMax = std::numeric_limits<int32_t>::max();
-constexpr size_t kStopsMax = 16;
 constexpr int64_t kChoicesMax = 8;
 
 void read_number(Fields& fields, const char* name, Range<double> range, float& value) {
@@ -63,9 +62,9 @@ void read_penalties(Fields& fields, SamplerOptions& sampler) {
     const bool is_token = parsed.ec == std::errc() && parsed.ptr == end && token >= 0;
     if (!is_token || !bias.is_number()) {
       return fields.fail(
-          bad_field("logit_bias", formatted("logit_bias: \"{}\": {}, expected the id "
-                                            "of a token and a number",
-                                            name, json_excerpt(bias))));
+          bad_field(fields.full_name("logit_bias"),
+                    formatted("{}: \"{}\": {}, expected the id of a token and a number",
+                              fields.full_name("logit_bias"), name, json_excerpt(bias))));
     }
     // 100 in either direction decides, as OpenAI says.
     const double value = bias.get<double>();
@@ -76,16 +75,32 @@ void read_penalties(Fields& fields, SamplerOptions& sampler) {
 
 }  // namespace
 
-GenerationFields read_generation_fields(Fields& fields, const SamplerOptions& defaults) {
-  GenerationFields read{.sampler = defaults};
-  read_samplers(fields, read.sampler);
-  read_penalties(fields, read.sampler);
+SamplerOptions read_sampler(Fields& fields, const SamplerOptions& defaults) {
+  SamplerOptions sampler = defaults;
+  read_samplers(fields, sampler);
+  read_penalties(fields, sampler);
   // 53 bits, which JSON numbers carry through any client.
   std::random_device random;
-  read.sampler.seed = (uint64_t{random()} << 21) ^ random();
+  sampler.seed = (uint64_t{random()} << 21) ^ random();
   if (const auto seed = fields.integer("seed", {-1, std::numeric_limits<int64_t>::max()})) {
-    if (*seed >= 0) read.sampler.seed = static_cast<uint64_t>(*seed);
+    if (*seed >= 0) sampler.seed = static_cast<uint64_t>(*seed);
   }
+  const Status valid = validate(sampler);
+  if (!valid.ok()) fields.fail(api_error(valid.error()));
+  return sampler;
+}
+
+GenerationFields read_shared_generation(Fields& fields, const SamplerOptions& defaults) {
+  GenerationFields read{.sampler = read_sampler(fields, defaults)};
+  read.reuse_states = fields.boolean("cache_prompt").value_or(true);
+  read.return_progress = fields.boolean("return_progress").value_or(false);
+  read.timings_per_token = fields.boolean("timings_per_token").value_or(false);
+  read.ignore_stop_tokens = fields.boolean("ignore_eos").value_or(false);
+  return read;
+}
+
+GenerationFields read_generation_fields(Fields& fields, const SamplerOptions& defaults) {
+  GenerationFields read = read_shared_generation(fields, defaults);
   if (auto stop = fields.texts("stop", kStopsMax)) read.stop = std::move(*stop);
   read.choices = fields.integer("n", {1, kChoicesMax}).value_or(1);
   read.stream = fields.boolean("stream").value_or(false);
@@ -94,12 +109,6 @@ GenerationFields read_generation_fields(Fields& fields, const SamplerOptions& de
     read.include_usage = inner.boolean("include_usage").value_or(false);
     if (inner.problem()) fields.fail(*inner.problem());
   }
-  read.reuse_states = fields.boolean("cache_prompt").value_or(true);
-  read.return_progress = fields.boolean("return_progress").value_or(false);
-  read.timings_per_token = fields.boolean("timings_per_token").value_or(false);
-  read.ignore_stop_tokens = fields.boolean("ignore_eos").value_or(false);
-  const Status valid = validate(read.sampler);
-  if (!valid.ok()) fields.fail(api_error(valid.error()));
   return read;
 }
 

@@ -1,6 +1,7 @@
 // The fields of a request that say how to generate, which all protocols share.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -10,6 +11,9 @@
 #include "serve/fields.h"
 
 namespace moeflux::serve {
+
+/// Strings that end an answer; no request has more.
+inline constexpr size_t kStopsMax = 16;
 
 struct GenerationFields {
   SamplerOptions sampler;   // the seed is that of the first choice
@@ -24,9 +28,16 @@ struct GenerationFields {
   bool ignore_stop_tokens = false;
 };
 
-/// Reads temperature, top_p, top_k, min_p, the other samplers, seed, stop, n, stream,
-/// stream_options, logit_bias and penalties over `defaults`. A seed that the client does not say is
-/// drawn. Problems are left in `fields`.
+/// Reads temperature, top_p, top_k, min_p, the other samplers, seed, logit_bias and penalties over
+/// `defaults`, from the object that holds them: the request itself or its options. A seed that the
+/// client does not say is drawn. Problems are left in `fields`, as with all that follow.
+SamplerOptions read_sampler(Fields& fields, const SamplerOptions& defaults);
+
+/// What all interfaces have under the same names: read_sampler() and cache_prompt,
+/// return_progress, timings_per_token and ignore_eos.
+GenerationFields read_shared_generation(Fields& fields, const SamplerOptions& defaults);
+
+/// The same and what OpenAI's completions have beside: stop, n, stream and stream_options.
 GenerationFields read_generation_fields(Fields& fields, const SamplerOptions& defaults);
 
 /// The sampler of a choice: choice 0 is what a request of one choice gets.

@@ -43,47 +43,6 @@ Json read_tools(Fields& fields) {
   return tools.empty() ? Json() : tools;
 }
 
-void read_variables(Fields& fields, Json& variables) {
-  if (const auto effort = fields.text("reasoning_effort")) {
-    variables["reasoning_effort"] = *effort;
-    if (*effort == "none") variables["enable_thinking"] = false;
-  }
-  if (const Json* given = fields.object("chat_template_kwargs")) {
-    for (const auto& [name, value] : given->items()) variables[name] = value;
-  }
-}
-
-// A last message of the assistant is the beginning of the answer, as it is to llama.cpp and Ollama,
-// unless the request says otherwise in the words of vLLM. Not one with calls, whose results are
-// missing, nor one before a constraint, which describes the whole answer.
-void read_continuation(Fields& fields, ChatRequest& request) {
-  TemplateRequest& conversation = request.conversation;
-  const auto adds = fields.boolean("add_generation_prompt");
-  const auto continues = fields.boolean("continue_final_message");
-  const Json last = conversation.messages.empty() ? Json() : conversation.messages.back();
-  const bool is_own = last.is_object() && last.contains("role") && last["role"] == "assistant";
-  const bool has_calls = is_own && last.contains("tool_calls") && !last["tool_calls"].empty();
-  const bool is_held = request.constraint.kind != ConstraintKind::kNone;
-  conversation.continue_final_message =
-      continues ? *continues : !adds && is_own && !has_calls && !is_held;
-  conversation.add_generation_prompt = adds.value_or(!conversation.continue_final_message);
-  if (!continues.value_or(false)) return;
-  if (adds.value_or(false)) {
-    fields.fail(bad_field("continue_final_message",
-                          "continue_final_message and add_generation_prompt are both true, "
-                          "expected one"));
-  } else if (!is_own || has_calls) {
-    fields.fail(bad_field("continue_final_message",
-                          "continue_final_message is true, but the last message is not a text of "
-                          "the assistant"));
-  } else if (is_held) {
-    fields.fail(bad_field("continue_final_message",
-                          formatted("continue_final_message is true, but {} describes a whole "
-                                    "answer",
-                                    request.constraint.source)));
-  }
-}
-
 void read_logprobs(Fields& fields, ChatRequest& request) {
   const bool wanted = fields.boolean("logprobs").value_or(false);
   const auto top = fields.integer("top_logprobs", {0, kTopLogprobsMax});
@@ -140,17 +99,14 @@ DecodedChat decode_chat_request(const Json& body, const RequestDefaults& default
   const auto old_max = fields.integer("max_tokens", {-1, kTokensMax});
   const auto tokens_max = fields.integer("max_completion_tokens", {-1, kTokensMax});
   request.generation.tokens_max = tokens_max ? *tokens_max : old_max.value_or(-1);
-  const Json tools = read_tools(fields);
-  if (!tools.is_null()) {
-    request.tools = std::make_shared<const ToolTypes>(ToolTypes::of_tools(tools));
-  }
-  ToolChoice choice = read_tool_choice(fields, tools);
-  if (choice.shown) request.conversation.tools = tools;
-  request.tool_rule = std::move(choice.rule);
+  const char* choice_field = tool_choice_field(fields);
+  ToolChoice choice = read_tool_choice(fields, choice_field);
+  set_tools(fields, request, read_tools(fields), std::move(choice), choice_field);
   request.one_call = !fields.boolean("parallel_tool_calls").value_or(true);
-  request.constraint = read_constraint(fields);
+  request.constraint = read_constraint(fields, read_response_format(fields));
   request.conversation.variables = defaults.template_variables;
-  read_variables(fields, request.conversation.variables);
+  if (const auto effort = fields.text("reasoning_effort")) set_effort(request, *effort);
+  read_template_variables(fields, request);
   read_continuation(fields, request);
   read_logprobs(fields, request);
   request.reasoning_tokens_max =

@@ -15,13 +15,6 @@
 
 namespace moeflux::serve {
 
-/// What a server says where a request says nothing.
-struct RequestDefaults {
-  SamplerOptions sampler;
-  int64_t reasoning_tokens_max = -1;
-  Json template_variables = Json::object();
-};
-
 DecodedChat decode_chat_request(const Json& body, const RequestDefaults& defaults);
 
 /// "stop", "length" or "tool_calls".

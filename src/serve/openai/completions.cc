@@ -149,7 +149,7 @@ std::variant<CompletionRequest, ApiError> decode_completion_request(const Json& 
   if (best_of != request.generation.choices) {
     fields.fail(unsupported_field("best_of", "best_of differs from n; all choices are returned"));
   }
-  request.constraint = read_constraint(fields);
+  request.constraint = read_constraint(fields, read_response_format(fields));
   const auto suffix = fields.text("suffix");
   if (suffix && !suffix->empty()) {
     fields.fail(unsupported_field("suffix", "no text can be put between two others yet"));

@@ -1,13 +1,10 @@
 #include "serve/openai/constraint_fields.h"
 
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/format.h"
-#include "serve/openai/common.h"
-#include "serve/wire_json.h"
 
 namespace moeflux::serve {
 namespace {
@@ -49,8 +46,12 @@ bool read_choice(const Json& choice, ToolRule& rule) {
   return !rule.names.front().empty();
 }
 
-OutputConstraint read_response_format(Fields& fields, const Json* format) {
+}  // namespace
+
+OutputConstraint read_response_format(Fields& fields) {
   OutputConstraint read{.source = "response_format"};
+  const Json* format = fields.object("response_format");
+  if (format == nullptr) return read;
   const Json type = format->value("type", Json());
   const std::string name = type.is_string() ? type.get<std::string>() : std::string();
   if (name == "text") return read;
@@ -75,61 +76,25 @@ OutputConstraint read_response_format(Fields& fields, const Json* format) {
     fields.fail(bad_field(read.source, read.source + " is absent or no JSON schema"));
     return read;
   }
-  read.kind = ConstraintKind::kJsonSchema;
-  read.text = dump_json(*schema);
-  return read;
+  return held_to_schema(*schema, std::move(read.source));
 }
 
-}  // namespace
-
-OutputConstraint read_constraint(Fields& fields) {
-  std::vector<OutputConstraint> read;
-  if (const Json* format = fields.object("response_format")) {
-    read.push_back(read_response_format(fields, format));
-  }
-  if (const Json* schema = fields.find("json_schema")) {
-    read.push_back(
-        {.kind = ConstraintKind::kJsonSchema, .text = dump_json(*schema), .source = "json_schema"});
-  }
-  if (auto grammar = fields.text("grammar"); grammar && !grammar->empty()) {
-    read.push_back(
-        {.kind = ConstraintKind::kLark, .text = std::move(*grammar), .source = "grammar"});
-  }
-  if (auto regex = fields.text("regex")) {
-    read.push_back({.kind = ConstraintKind::kRegex, .text = std::move(*regex), .source = "regex"});
-  }
-  std::erase_if(read, [](const auto& one) { return one.kind == ConstraintKind::kNone; });
-  if (read.empty()) return {};
-  if (read.size() > 1) {
-    fields.fail(bad_field(read[1].source, formatted("{} and {} are both given, expected one",
-                                                    read[0].source, read[1].source)));
-  }
-  return std::move(read.front());
-}
-
-ToolChoice read_tool_choice(Fields& fields, const Json& tools) {
+const char* tool_choice_field(const Fields& fields) {
   const bool is_old = !fields.has("tool_choice") && fields.has("function_call");
-  const char* name = is_old ? "function_call" : "tool_choice";
+  return is_old ? "function_call" : "tool_choice";
+}
+
+ToolChoice read_tool_choice(Fields& fields, const char* field) {
   ToolChoice read;
-  const Json* choice = fields.find(name);
+  const Json* choice = fields.find(field);
   if (choice == nullptr) return read;
   if (*choice == "none") return {.rule = {}, .shown = false};
   if (!read_choice(*choice, read.rule)) {
     fields.fail(
-        bad_field(name, formatted("{} is {}, expected \"none\", \"auto\", \"required\", the "
-                                  "name of a tool or allowed_tools",
-                                  name, json_excerpt(*choice))));
-    return read;
-  }
-  if (read.rule.required && tools.is_null()) {
-    fields.fail(bad_field(name, formatted("{} asks for a call, and there are no tools", name)));
-  }
-  std::set<std::string> names;
-  for (const Json& tool : tools) names.insert(function_name(tool));
-  for (const std::string& tool : read.rule.names) {
-    if (names.count(tool) > 0) continue;
-    fields.fail(
-        bad_field(name, formatted("{} names \"{}\", which is none of the tools", name, tool)));
+        bad_field(field, formatted("{} is {}, expected \"none\", \"auto\", \"required\", the "
+                                   "name of a tool or allowed_tools",
+                                   field, json_excerpt(*choice))));
+    return {};
   }
   return read;
 }

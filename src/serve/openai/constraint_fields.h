@@ -8,15 +8,11 @@
 
 namespace moeflux::serve {
 
-/// response_format: text, json_object or json_schema; or llama.cpp's json_schema and grammar, which
-/// is Lark here, or regex. Problems are left in `fields`.
-OutputConstraint read_constraint(Fields& fields);
+/// text, json_object or json_schema. Problems are left in `fields`, as below.
+OutputConstraint read_response_format(Fields& fields);
 
-/// tool_choice, or function_call of the old interface, for these tools.
-struct ToolChoice {
-  ToolRule rule = {};
-  bool shown = true;  // the model is told of the tools
-};
-ToolChoice read_tool_choice(Fields& fields, const Json& tools);
+/// "tool_choice", or "function_call" of the old interface.
+const char* tool_choice_field(const Fields& fields);
+ToolChoice read_tool_choice(Fields& fields, const char* field);
 
 }  // namespace moeflux::serve

@@ -1,0 +1,115 @@
+#include "serve/chat_request.h"
+
+#include <set>
+#include <utility>
+
+#include "base/format.h"
+#include "serve/wire_json.h"
+
+namespace moeflux::serve {
+namespace {
+
+// The tool has the form that templates know, or is the function itself.
+std::string name_of(const Json& tool) {
+  if (!tool.is_object()) return {};
+  const auto function = tool.find("function");
+  const Json& holder = function != tool.end() ? *function : tool;
+  const auto name = holder.is_object() ? holder.find("name") : holder.end();
+  const bool has_name = holder.is_object() && name != holder.end() && name->is_string();
+  return has_name ? name->get<std::string>() : std::string();
+}
+
+}  // namespace
+
+void set_tools(Fields& fields, ChatRequest& request, Json tools, ToolChoice choice,
+               std::string_view field) {
+  const auto wrong = [&](std::string message) {
+    fields.fail(bad_field(std::string(field), std::move(message)));
+  };
+  if (choice.rule.required && tools.empty()) {
+    wrong(formatted("{} asks for a call, and there are no tools", field));
+  }
+  std::set<std::string> names;
+  for (const Json& tool : tools) names.insert(name_of(tool));
+  for (const std::string& name : choice.rule.names) {
+    if (names.count(name) > 0) continue;
+    wrong(formatted("{} names \"{}\", which is none of the tools", field, name));
+  }
+  request.tool_rule = std::move(choice.rule);
+  if (tools.empty()) return;
+  request.tools = std::make_shared<const ToolTypes>(ToolTypes::of_tools(tools));
+  if (choice.shown) request.conversation.tools = std::move(tools);
+}
+
+void set_effort(ChatRequest& request, const std::string& effort) {
+  request.conversation.variables["reasoning_effort"] = effort;
+  if (effort == "none") request.conversation.variables["enable_thinking"] = false;
+}
+
+void read_template_variables(Fields& fields, ChatRequest& request) {
+  const Json* given = fields.object("chat_template_kwargs");
+  if (given == nullptr) return;
+  for (const auto& [name, value] : given->items()) request.conversation.variables[name] = value;
+}
+
+OutputConstraint held_to_schema(const Json& schema, std::string source) {
+  return {
+      .kind = ConstraintKind::kJsonSchema, .text = dump_json(schema), .source = std::move(source)};
+}
+
+OutputConstraint read_constraint(Fields& fields, OutputConstraint own) {
+  std::vector<OutputConstraint> read;
+  if (own.kind != ConstraintKind::kNone) read.push_back(std::move(own));
+  if (const Json* schema = fields.find("json_schema")) {
+    read.push_back(held_to_schema(*schema, fields.full_name("json_schema")));
+  }
+  if (auto grammar = fields.text("grammar"); grammar && !grammar->empty()) {
+    read.push_back({.kind = ConstraintKind::kLark,
+                    .text = std::move(*grammar),
+                    .source = fields.full_name("grammar")});
+  }
+  if (auto regex = fields.text("regex")) {
+    read.push_back({.kind = ConstraintKind::kRegex,
+                    .text = std::move(*regex),
+                    .source = fields.full_name("regex")});
+  }
+  if (read.empty()) return {};
+  if (read.size() > 1) {
+    fields.fail(bad_field(read[1].source, formatted("{} and {} are both given, expected one",
+                                                    read[0].source, read[1].source)));
+  }
+  return std::move(read.front());
+}
+
+// A last message of the assistant is the beginning of the answer, as it is to llama.cpp and Ollama,
+// unless the request says otherwise in the words of vLLM. Not one with calls, whose results are
+// missing, nor one before a constraint, which describes the whole answer.
+void read_continuation(Fields& fields, ChatRequest& request) {
+  TemplateRequest& conversation = request.conversation;
+  const auto adds = fields.boolean("add_generation_prompt");
+  const auto continues = fields.boolean("continue_final_message");
+  const Json last = conversation.messages.empty() ? Json() : conversation.messages.back();
+  const bool is_own = last.is_object() && last.contains("role") && last["role"] == "assistant";
+  const bool has_calls = is_own && last.contains("tool_calls") && !last["tool_calls"].empty();
+  const bool is_held = request.constraint.kind != ConstraintKind::kNone;
+  conversation.continue_final_message =
+      continues ? *continues : !adds && is_own && !has_calls && !is_held;
+  conversation.add_generation_prompt = adds.value_or(!conversation.continue_final_message);
+  if (!continues.value_or(false)) return;
+  if (adds.value_or(false)) {
+    fields.fail(bad_field("continue_final_message",
+                          "continue_final_message and add_generation_prompt are both true, "
+                          "expected one"));
+  } else if (!is_own || has_calls) {
+    fields.fail(bad_field("continue_final_message",
+                          "continue_final_message is true, but the last message is not a text of "
+                          "the assistant"));
+  } else if (is_held) {
+    fields.fail(bad_field("continue_final_message",
+                          formatted("continue_final_message is true, but {} describes a whole "
+                                    "answer",
+                                    request.constraint.source)));
+  }
+}
+
+}  // namespace moeflux::serve
