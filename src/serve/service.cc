@@ -53,7 +53,6 @@ const std::vector<Service::Route>& Service::routes() {
       {"POST", "/api/embeddings", &Service::ollama_manages_nothing},
       {"GET", "/stream", &Service::resume_stream},
       {"DELETE", "/stream", &Service::delete_stream},
-      {"GET", "/streams", &Service::list_streams},
       {"GET", "/moeflux/telemetry", &Service::telemetry},
       {"GET", "/moeflux/plan", &Service::plan},
       {"GET", "/moeflux/conversations", &Service::conversations},

@@ -123,7 +123,6 @@ class Service {
   // Our own: service_native.cc
   void resume_stream(Call& call);
   void delete_stream(Call& call);
-  void list_streams(Call& call);
   void telemetry(Call& call);
   void plan(Call& call);
   // Conversations that are saved: service_conversations.cc

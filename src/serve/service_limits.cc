@@ -15,9 +15,9 @@
 namespace moeflux::serve {
 namespace {
 
-constexpr std::array<std::string_view, 9> kAtOnce = {
-    "/",        "/health",       "/models",      "/metrics", "/slots",
-    "/streams", "/openapi.json", "/api/version", "/api/tags"};
+constexpr std::array<std::string_view, 8> kAtOnce = {
+    "/",      "/health",       "/models",      "/metrics",
+    "/slots", "/openapi.json", "/api/version", "/api/tags"};
 
 /// A request that goes on elsewhere, without the text of its body.
 struct PutOff {

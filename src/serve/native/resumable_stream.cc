@@ -154,16 +154,6 @@ void ResumableStream::close() {
   if (closed) closed();
 }
 
-bool ResumableStream::is_running() const {
-  const std::lock_guard lock(mutex_);
-  return begun_ && !ended_at_;
-}
-
-uint64_t ResumableStream::events() const {
-  const std::lock_guard lock(mutex_);
-  return first_ + kept_.size();
-}
-
 std::optional<ResumableStream::Time> ResumableStream::ended_at() const {
   const std::lock_guard lock(mutex_);
   return ended_at_;

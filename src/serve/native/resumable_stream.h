@@ -42,8 +42,6 @@ class ResumableStream : public Response, public std::enable_shared_from_this<Res
   /// Tells the giver that nobody will come back.
   void close();
 
-  bool is_running() const;
-  uint64_t events() const;
   /// When it ended, if it has. An answer that came whole ended at once.
   std::optional<Time> ended_at() const;
 

@@ -78,16 +78,4 @@ void ResumableStreams::erase_all() {
   for (const auto& [id, stream] : streams) stream->close();
 }
 
-std::vector<ResumableStreams::Info> ResumableStreams::list() {
-  const std::lock_guard lock(mutex_);
-  forget_old();
-  std::vector<Info> list;
-  for (const auto& [id, stream] : streams_) {
-    // Answers that came whole have nothing to resume.
-    if (stream->events() == 0) continue;
-    list.push_back({.id = id, .is_running = stream->is_running(), .events = stream->events()});
-  }
-  return list;
-}
-
 }  // namespace moeflux::serve

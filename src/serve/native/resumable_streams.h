@@ -11,7 +11,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "serve/api_error.h"
 #include "serve/exchange.h"
@@ -47,13 +46,6 @@ class ResumableStreams {
   bool erase(const std::string& id);
   /// The same for all there are.
   void erase_all();
-
-  struct Info {
-    std::string id;
-    bool is_running = false;
-    uint64_t events = 0;
-  };
-  std::vector<Info> list();
 
  private:
   void forget_old();

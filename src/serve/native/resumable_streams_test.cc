@@ -79,9 +79,7 @@ TEST_F(ResumableStreamsTest, OldEventsMakeRoom) {
 
 TEST_F(ResumableStreamsTest, ErasingCancels) {
   const auto stream = keep("a", std::make_shared<MemoryResponse>());
-  EXPECT_EQ(streams_.list().size(), 0u);  // nothing of it is there yet
   stream->write("data: 1\n\n");
-  EXPECT_TRUE(streams_.list().at(0).is_running);
   EXPECT_TRUE(streams_.erase("a"));
   EXPECT_FALSE(streams_.erase("a"));
   EXPECT_EQ(cancelled_, 1);

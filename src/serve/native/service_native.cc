@@ -157,15 +157,6 @@ void Service::delete_stream(Call& call) {
   call.answer({{"conversation_id", id}, {"deleted", streams_.erase(id)}});
 }
 
-void Service::list_streams(Call& call) {
-  Json streams = Json::array();
-  for (const ResumableStreams::Info& one : streams_.list()) {
-    streams.push_back(
-        {{"conversation_id", one.id}, {"is_running", one.is_running}, {"events", one.events}});
-  }
-  call.answer({{"streams", std::move(streams)}});
-}
-
 void Service::telemetry(Call& call) {
   call.target.begin_stream();
   const auto telemetry = std::make_shared<Telemetry>();
