@@ -34,6 +34,7 @@ const std::vector<Service::Route>& Service::routes() {
       {"POST", "/messages/count_tokens", &Service::count_message_tokens},
       {"POST", "/responses", &Service::responses},
       {"POST", "/responses/input_tokens", &Service::count_response_tokens},
+      {"POST", "/responses/compact", &Service::not_offered},
       {"GET", "/responses/{id}", &Service::stored_response},
       {"DELETE", "/responses/{id}", &Service::delete_response},
       {"GET", "/responses/{id}/input_items", &Service::stored_input},

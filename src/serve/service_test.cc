@@ -184,6 +184,7 @@ TEST_F(ServiceTest, WhatIsWrongIsNamed) {
       {"/v1/completions", Json({{"prompt", "one two " + many + many}}).dump(), 400, "the context"},
       {"/v1/chat/completions", R"({"messages": 3})", 400, "messages is 3"},
       {"/v1/embeddings", "{}", 404, "not offered"},
+      {"/v1/responses/compact", R"({"model":"x","input":"x"})", 404, "not offered"},
       {"/v1/nothing", "{}", 404, "no POST /v1/nothing"},
       {"/metrics", "{}", 405, "takes GET"},
       {"/detokenize", R"({"tokens": [-1]})", 400, "tokens[0] is -1"},

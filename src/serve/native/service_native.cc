@@ -137,7 +137,7 @@ void Service::not_offered(Call& call) {
   call.fail({.status = 404,
              .type = "not_found_error",
              .message = formatted("{} is not offered: moeflux continues texts, it makes no "
-                                  "embeddings, scores, sounds or images",
+                                  "embeddings, scores, summaries, sounds or images",
                                   call.request.path)});
 }
 

@@ -1,5 +1,7 @@
 #include "serve/responses/answer.h"
 
+#include <algorithm>
+
 #include "base/format.h"
 #include "serve/wire_json.h"
 
@@ -40,12 +42,14 @@ Json ResponseEncoder::response(const char* status) const {
   Json json = {{"id", options_.identity.id},
                {"object", "response"},
                {"created_at", options_.identity.created},
+               {"completed_at", nullptr},
                {"status", status},
                {"background", false},
                {"error", nullptr},
                {"incomplete_details", nullptr},
                {"model", options_.identity.model},
                {"output", Json::array()},
+               {"service_tier", "default"},
                {"truncation", "disabled"},
                {"usage", nullptr}};
   json.update(options_.echo);
@@ -167,7 +171,11 @@ std::string ResponseEncoder::end(const AnswerPart& answer) {
             answer.statistics.reason == FinishReason::kContextFull;
   std::string bytes = close();
   response_ = response(is_cut_ ? "incomplete" : "completed");
-  if (is_cut_) response_["incomplete_details"] = {{"reason", "max_output_tokens"}};
+  if (is_cut_) {
+    response_["incomplete_details"] = {{"reason", "max_output_tokens"}};
+  } else {
+    response_["completed_at"] = std::max(options_.identity.created, unix_seconds());
+  }
   for (size_t i = 0; i < items().size(); ++i) {
     const AnswerItem& item = items()[i];
     const bool is_whole = item.complete && !(is_cut_ && i + 1 == items().size());

@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <sstream>
+#include <utility>
 
 #include "serve/answer_script_test_util.h"
+#include "serve/responses/request.h"
 
 namespace moeflux::serve {
 namespace {
@@ -119,6 +122,104 @@ TEST(ResponseEncoder, TheWholeHasTheItemsOfTheStream) {
                             "input_tokens_details": {"cached_tokens": 20, "cache_write_tokens": 0},
                             "output_tokens": 12, "output_tokens_details": {"reasoning_tokens": 4},
                             "total_tokens": 42})"));
+}
+
+// The fields that Open Responses' schema of a response requires, with the types it takes there.
+constexpr std::array<std::pair<const char*, const char*>, 31> kFields = {{
+    {"id", "string"},
+    {"object", "string"},
+    {"created_at", "integer"},
+    {"completed_at", "integer null"},
+    {"status", "string"},
+    {"incomplete_details", "object null"},
+    {"model", "string"},
+    {"previous_response_id", "string null"},
+    {"instructions", "string null"},
+    {"output", "array"},
+    {"error", "object null"},
+    {"tools", "array"},
+    {"tool_choice", "string object"},
+    {"truncation", "string"},
+    {"parallel_tool_calls", "boolean"},
+    {"text", "object"},
+    {"top_p", "number integer"},
+    {"presence_penalty", "number integer"},
+    {"frequency_penalty", "number integer"},
+    {"top_logprobs", "integer"},
+    {"temperature", "number integer"},
+    {"reasoning", "object null"},
+    {"usage", "object null"},
+    {"max_output_tokens", "integer null"},
+    {"max_tool_calls", "integer null"},
+    {"store", "boolean"},
+    {"background", "boolean"},
+    {"service_tier", "string"},
+    {"metadata", "object"},
+    {"safety_identifier", "string null"},
+    {"prompt_cache_key", "string null"},
+}};
+
+std::string type_of(const Json& value) {
+  if (value.is_number_integer()) return "integer";
+  return value.type_name();
+}
+
+void expect_open_responses(const Json& response) {
+  for (const auto& [name, types] : kFields) {
+    ASSERT_TRUE(response.contains(name)) << name;
+    EXPECT_NE(std::string(types).find(type_of(response[name])), std::string::npos)
+        << name << ": " << response[name].dump();
+  }
+  for (const Json& tool : response["tools"]) {
+    EXPECT_EQ(tool["type"], "function");
+    for (const char* name : {"name", "description", "parameters", "strict"}) {
+      EXPECT_TRUE(tool.contains(name)) << name;
+    }
+    EXPECT_TRUE(tool["strict"].is_boolean() || tool["strict"].is_null());
+  }
+}
+
+/// What the encoder says of an answer to `body`.
+Json response_to(const Json& body, FinishReason reason = FinishReason::kStopToken) {
+  auto decoded = decode_responses_request(body, {.sampler = {.temperature = 0.8f, .top_p = 0.95f}},
+                                          Json::array());
+  const auto* error = std::get_if<ApiError>(&decoded);
+  if (error != nullptr) ADD_FAILURE() << error->message;
+  if (error != nullptr) return {};
+  ResponseEncoder one({.identity = {.id = "resp_1", .created = 5, .model = "m"},
+                       .echo = std::get<ResponsesRequest>(decoded).echo});
+  const auto deltas = script::thinking_and_calling();
+  for (const Json& event : events_of(stream_of(one, deltas, answer_of(deltas, reason)))) {
+    if (event.contains("response")) expect_open_responses(event["response"]);
+  }
+  return one.whole();
+}
+
+TEST(ResponseEncoder, HasEveryFieldOfOpenResponsesWithTheValueInForce) {
+  const Json silent = response_to({{"input", "Hi"}});
+  EXPECT_EQ(silent["temperature"].dump(), "0.8");
+  EXPECT_EQ(silent["top_p"].dump(), "0.95");
+  EXPECT_EQ(silent["presence_penalty"], 0.0);
+  EXPECT_EQ(silent["top_logprobs"], 0);
+  EXPECT_EQ(silent["max_output_tokens"], nullptr);
+  EXPECT_EQ(silent["service_tier"], "default");
+  EXPECT_GE(silent["completed_at"].get<int64_t>(), 5);
+  const Json said = response_to(Json::parse(R"({"input": "Hi", "max_output_tokens": 4,
+      "max_tool_calls": 3, "temperature": 0.1, "top_p": 1, "presence_penalty": 0.5,
+      "frequency_penalty": -0.5, "top_logprobs": 2, "safety_identifier": "u", "service_tier": "flex",
+      "prompt_cache_key": "k", "truncation": "auto", "metadata": {"a": "b"}, "store": false,
+      "tools": [{"type": "function", "name": "f", "parameters": {"type": "object"}},
+                {"type": "function", "name": "g", "description": "d", "strict": true}]})"),
+                                FinishReason::kTokensMax);
+  const Json expected = Json::parse(R"({"max_output_tokens": 4, "max_tool_calls": 3,
+      "temperature": 0.1, "top_p": 1.0, "presence_penalty": 0.5, "frequency_penalty": -0.5,
+      "top_logprobs": 2, "safety_identifier": "u", "prompt_cache_key": "k", "store": false,
+      "service_tier": "default", "truncation": "disabled", "metadata": {"a": "b"},
+      "completed_at": null, "status": "incomplete"})");
+  for (const auto& [name, value] : expected.items()) EXPECT_EQ(said[name], value) << name;
+  EXPECT_EQ(said["tools"][0]["strict"], false);
+  EXPECT_EQ(said["tools"][0]["description"], nullptr);
+  EXPECT_EQ(said["tools"][1]["strict"], true);
 }
 
 TEST(ResponseEncoder, WhatIsCutOffIsIncomplete) {

@@ -12,6 +12,8 @@
 namespace moeflux::serve {
 namespace {
 
+constexpr int64_t kCountMax = int64_t{1} << 40;
+
 // Read here, ignored, or with another meaning in chat completions.
 constexpr std::array<std::string_view, 22> kOwn = {"input",
                                                    "instructions",
@@ -248,7 +250,11 @@ void read_tools(Fields& fields, ResponsesRequest& request, Json& chat,
     function["parameters"] = parameters == nullptr ? Json::object() : *parameters;
     if (strict) function["strict"] = true;
     tools.push_back({{"type", "function"}, {"function", std::move(function)}});
-    echo.push_back(tool);
+    Json& shown = echo.emplace_back(tool);
+    for (const char* optional : {"description", "parameters"}) {
+      if (!shown.contains(optional)) shown[optional] = nullptr;
+    }
+    shown["strict"] = strict;
   }
   request.echo["tools"] = std::move(echo);
   if (!tools.empty()) chat["tools"] = std::move(tools);
@@ -310,17 +316,35 @@ void read_scores(Fields& fields, const Json& body, Json& chat) {
   if (body.contains("top_logprobs")) chat["top_logprobs"] = body["top_logprobs"];
 }
 
-// What the response repeats as it was said.
-void read_echo(const Json& body, ResponsesRequest& request) {
+// 0.8, where a double of the float says 0.800000011920929.
+Json as_written(float number) {
+  const Result<Json> written = parse_json(formatted("{}", number), "a number");
+  return written.ok() ? *written : Json(number);
+}
+
+// What the response repeats: what was asked for, with the values in force where it was left out.
+// Each field is there, as Open Responses has it.
+void read_echo(Fields& fields, ResponsesRequest& request) {
+  Json& echo = request.echo;
   for (const char* name :
-       {"instructions", "max_output_tokens", "previous_response_id", "temperature", "top_p"}) {
-    const auto found = body.find(name);
-    request.echo[name] = found == body.end() ? Json() : *found;
+       {"instructions", "previous_response_id", "safety_identifier", "prompt_cache_key"}) {
+    const auto text = fields.text(name);
+    echo[name] = text ? Json(*text) : Json();
   }
-  const auto metadata = body.find("metadata");
-  request.echo["metadata"] =
-      metadata == body.end() || !metadata->is_object() ? Json::object() : *metadata;
-  request.echo["store"] = request.store;
+  // Of tools that servers run, of which there are none here.
+  const auto calls_max = fields.integer("max_tool_calls", {1, kCountMax});
+  echo["max_tool_calls"] = calls_max ? Json(*calls_max) : Json();
+  const GenerationFields& generation = request.chat.generation;
+  echo["max_output_tokens"] = generation.tokens_max < 0 ? Json() : Json(generation.tokens_max);
+  const SamplerOptions& sampler = generation.sampler;
+  echo["temperature"] = as_written(sampler.temperature);
+  echo["top_p"] = as_written(sampler.top_p);
+  echo["presence_penalty"] = as_written(sampler.presence_penalty);
+  echo["frequency_penalty"] = as_written(sampler.frequency_penalty);
+  echo["top_logprobs"] = fields.integer("top_logprobs", {0, kTopLogprobsMax}).value_or(0);
+  const Json* metadata = fields.object("metadata");
+  echo["metadata"] = metadata == nullptr ? Json::object() : *metadata;
+  echo["store"] = request.store;
 }
 
 }  // namespace
@@ -348,11 +372,12 @@ std::variant<ResponsesRequest, ApiError> decode_responses_request(const Json& bo
   read_reasoning(fields, request, chat);
   read_scores(fields, body, chat);
   if (fields.problem()) return *fields.problem();
-  read_echo(body, request);
   DecodedChat decoded = decode_translated(chat, defaults, kNames);
   if (auto* error = std::get_if<ApiError>(&decoded)) return std::move(*error);
   request.chat = std::get<ChatRequest>(std::move(decoded));
   request.chat.dropped_tools = std::move(dropped);
+  read_echo(fields, request);
+  if (fields.problem()) return *fields.problem();
   return request;
 }
 
