@@ -16,9 +16,10 @@ TEMPLATE = ("{% for m in messages %}{{ m.role }}:{{ m.content }}\n{% endfor %}"
 class Server:
     """`moeflux serve` on a free port, from the first answer of /health on."""
 
-    def __init__(self, program, *arguments, context=1024, model=MODEL, preexec_fn=None):
+    def __init__(self, program, *arguments, context=1024, model=MODEL, template=TEMPLATE,
+                 preexec_fn=None):
         self.template = tempfile.NamedTemporaryFile("w", suffix=".jinja")
-        self.template.write(TEMPLATE)
+        self.template.write(template)
         self.template.flush()
         self.process = subprocess.Popen(
             [program, "serve", "-m", model, "--port", "0", "-c", str(context),
