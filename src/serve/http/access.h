@@ -58,7 +58,8 @@ bool has_key(const Request& request, const AccessRules& rules);
 bool is_json(std::string_view content_type);
 
 /// Why the request, whose headers are there and whose body may be on its way, is refused: 403 for
-/// Host and Origin, 401 without a key, 415 for a body that is not JSON. Nothing if it is let in.
+/// Host and Origin, 401 without a key, 415 for a body that is not JSON, but for Ollama's paths
+/// (/api/...), where it may have any type. Nothing if it is let in.
 /// OPTIONS needs no key: browsers ask so what they may send, without one.
 std::optional<Refusal> check_access(const Request& request, bool has_body, const AccessRules& rules,
                                     Reach reach);

@@ -120,6 +120,28 @@ TEST(Access, RefusesInThisOrder) {
   EXPECT_EQ(status_of(request_with({{"host", "evil.example"}}, "OPTIONS"), false, rules), 403);
 }
 
+// LiteLLM sends no type, curl -d that of forms, fetch() of a string that of text.
+TEST(Access, OllamasBodiesMayHaveAnyType) {
+  using Header = std::pair<std::string, std::string>;
+  const Header host = {"host", "localhost"};
+  for (const char* path : {"/api/chat", "/api/generate", "/api/show", "/v1/api/chat"}) {
+    EXPECT_EQ(status_of(request_with({host}, "POST", path), true, {}), 0) << path;
+    for (const char* type :
+         {"", "application/x-www-form-urlencoded", "text/plain;charset=UTF-8", "application/json"}) {
+      const Header typed = {"content-type", type};
+      EXPECT_EQ(status_of(request_with({host, typed}, "POST", path), true, {}), 0) << path << type;
+      for (const char* page : {"http://evil.example", "null"}) {
+        EXPECT_EQ(status_of(request_with({host, typed, {"origin", page}}, "POST", path), true, {}),
+                  403)
+            << path << type;
+      }
+    }
+  }
+  const Header form = {"content-type", "application/x-www-form-urlencoded"};
+  EXPECT_EQ(status_of(request_with({host, form}, "POST", "/v1/chat/completions"), true, {}), 415);
+  EXPECT_EQ(status_of(request_with({host, form}, "POST", "/apichat"), true, {}), 415);
+}
+
 TEST(Access, OnlyListedPagesAreToldThatTheyMayRead) {
   const AccessRules rules{.allowed_origins = {"https://chat.example"}};
   EXPECT_TRUE(cors_headers(request_with({{"host", "a"}}), rules, true).empty());
