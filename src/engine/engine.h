@@ -162,6 +162,8 @@ class Engine {
   ~Engine();
 
   const ModelSpec& spec() const { return loaded_->spec(); }
+  /// All that was loaded, for who describes it: sizes, formats, names.
+  const LoadedModel& loaded() const { return *loaded_; }
   const CacheTypes& cache_types() const { return loaded_->cache_types; }
   const MemoryPlan& memory_plan() const { return plan_; }
   /// Where the states of all this engine's sequences lie.
