@@ -1,9 +1,10 @@
-// The files of a cache's folder: how large they are, when each was used last, and which temporary
-// files nobody writes any more.
+// The files of a folder in which things are kept: how large they are, when each was used last,
+// which temporary files nobody writes any more, and who may replace one.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,9 @@ int64_t wall_clock_ns();
 /// kIo.
 Status note_file_use(const std::string& path, int64_t used_ns);
 
+/// Removes a file; that is durable when this returns. Fails with kNotFound or kIo.
+Status erase_file(const std::string& path);
+
 /// What the files of a cache may take together.
 struct FileLimits {
   uint64_t bytes_max = 0;
@@ -43,5 +47,17 @@ std::vector<FileUse> remove_oldest_files(const std::string& directory, std::vect
 /// stays, while its writer lives and wherever that cannot be told: it holds a lock that ends with
 /// it, which no process id can stand for, as those are given anew.
 bool remove_abandoned_file(const std::string& path);
+
+/// Keeps other processes, and other locks of this one, from a name, by a file of that name which
+/// nothing else is in. The destructor gives it back and removes the file. The end of the process,
+/// however it ends, gives it back too, and leaves a file that locks nothing. Machines that share a
+/// folder over a network do not see each other's locks, and a file system without locks keeps
+/// nobody out.
+class FileLock {
+ public:
+  /// Never waits: fails with kFailedPrecondition while somebody has it, or kIo.
+  static Result<std::unique_ptr<FileLock>> take(const std::string& path);
+  virtual ~FileLock() = default;
+};
 
 }  // namespace moeflux

@@ -114,5 +114,39 @@ TEST_F(FileUseTest, LinksAreNotFollowed) {
   EXPECT_TRUE(path_exists(folder_ / "file"));
 }
 
+TEST_F(FileUseTest, ALockKeepsOthersOutUntilItIsGivenBack) {
+  const std::string path = folder_ / "name.lock";
+  auto lock = FileLock::take(path);
+  ASSERT_TRUE(lock.ok());
+  EXPECT_EQ(FileLock::take(path).error().code(), ErrorCode::kFailedPrecondition);
+  EXPECT_TRUE(FileLock::take(folder_ / "other.lock").ok());
+  lock->reset();
+  EXPECT_TRUE(list().empty());
+  EXPECT_TRUE(FileLock::take(path).ok());
+  EXPECT_EQ(FileLock::take(folder_ / "none/name").error().code(), ErrorCode::kNotFound);
+}
+
+TEST_F(FileUseTest, ADeadProcessHoldsNoLock) {
+  const std::string path = folder_ / "name.lock";
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto lock = FileLock::take(path);
+    _exit(lock.ok() ? 0 : 1);  // no destructor runs
+  }
+  int status = 1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_EQ(status, 0);
+  EXPECT_EQ(list().size(), 1u);  // what it has left
+  EXPECT_TRUE(FileLock::take(path).ok());
+  EXPECT_TRUE(list().empty());
+}
+
+TEST_F(FileUseTest, AnErasedFileIsGoneAndAnAbsentOneAnError) {
+  testing::write_bytes(folder_ / "a", "1");
+  EXPECT_TRUE(erase_file(folder_ / "a").ok());
+  EXPECT_TRUE(list().empty());
+  EXPECT_EQ(erase_file(folder_ / "a").error().code(), ErrorCode::kNotFound);
+}
+
 }  // namespace
 }  // namespace moeflux

@@ -13,7 +13,9 @@
 
 #include "base/format.h"
 #include "io/output_folder.h"
+#include "io/path_text.h"
 #include "io/posix/errno_text.h"
+#include "io/posix/sync_folder.h"
 #include "io/posix/unique_fd.h"
 
 namespace moeflux {
@@ -25,8 +27,11 @@ struct CloseDirectory {
   void operator()(DIR* directory) const { ::closedir(directory); }
 };
 
+// File systems keep times that 64 bits of nanoseconds do not reach.
 int64_t nanoseconds(const timespec& time) {
-  return int64_t{time.tv_sec} * kNanoseconds + int64_t{time.tv_nsec};
+  constexpr int64_t kSecondsMax = INT64_MAX / kNanoseconds - 1;
+  return std::clamp(int64_t{time.tv_sec}, -kSecondsMax, kSecondsMax) * kNanoseconds +
+         int64_t{time.tv_nsec};
 }
 
 int64_t modified_ns(const struct stat& info) {
@@ -35,6 +40,27 @@ int64_t modified_ns(const struct stat& info) {
 #else
   return nanoseconds(info.st_mtim);
 #endif
+}
+
+class PosixFileLock final : public FileLock {
+ public:
+  PosixFileLock(std::string path, UniqueFd fd) : path_(std::move(path)), fd_(std::move(fd)) {}
+  PosixFileLock(const PosixFileLock&) = delete;
+  PosixFileLock& operator=(const PosixFileLock&) = delete;
+  // The name goes while the lock is ours: whoever opened the file before finds it gone, and takes
+  // another.
+  ~PosixFileLock() override { ::unlink(path_.c_str()); }
+
+ private:
+  const std::string path_;
+  const UniqueFd fd_;
+};
+
+bool is_named(int fd, const std::string& path) {
+  struct stat ours = {};
+  struct stat named = {};
+  return ::fstat(fd, &ours) == 0 && ::lstat(path.c_str(), &named) == 0 &&
+         ours.st_dev == named.st_dev && ours.st_ino == named.st_ino;
 }
 
 }  // namespace
@@ -98,11 +124,32 @@ bool remove_abandoned_file(const std::string& path) {
   if (!fd.is_open() || ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return false;
   // Before the lock was ours the writer may have finished, and another begun under this name. While
   // it is ours nobody begins: a writer that does not get the lock takes another name.
-  struct stat locked = {};
-  struct stat named = {};
-  if (::fstat(fd.get(), &locked) != 0 || ::lstat(path.c_str(), &named) != 0) return false;
-  if (locked.st_dev != named.st_dev || locked.st_ino != named.st_ino) return false;
-  return ::unlink(path.c_str()) == 0;
+  return is_named(fd.get(), path) && ::unlink(path.c_str()) == 0;
+}
+
+Status erase_file(const std::string& path) {
+  if (::unlink(path.c_str()) != 0) return errno_error(errno, path, "cannot remove");
+  return sync_folder(folder_of(path));
+}
+
+Result<std::unique_ptr<FileLock>> FileLock::take(const std::string& path) {
+  while (true) {
+    UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+    if (!fd.is_open() && errno == EINTR) continue;
+    if (!fd.is_open()) return errno_error(errno, path, "cannot open the file to lock it");
+    if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+      if (errno == EINTR) continue;
+      if (errno == EWOULDBLOCK) {
+        return make_error(ErrorCode::kFailedPrecondition, "{}: somebody else has the lock", path);
+      }
+      if (errno != ENOSYS && errno != EOPNOTSUPP && errno != ENOTSUP) {
+        return errno_error(errno, path, "cannot lock");
+      }
+    }
+    // Between opening and locking whoever had it may have taken the name away.
+    if (!is_named(fd.get(), path)) continue;
+    return std::unique_ptr<FileLock>(std::make_unique<PosixFileLock>(path, std::move(fd)));
+  }
 }
 
 }  // namespace moeflux
