@@ -16,7 +16,7 @@ from source_text import blank  # noqa: E402
 
 BACKENDS = ("reference", "trace", "cpu", "gpu", "cuda", "metal")
 _EVERYTHING_BELOW_ENGINE = {
-    "base", "io", "tensor", "quant", "backend", "checkpoint", "experts", "state", "model",
+    "base", "io", "store", "tensor", "quant", "backend", "checkpoint", "experts", "state", "model",
     "sampling"}
 
 # Module (first folder of src/, or backend/<x>) -> modules it may include besides itself.
@@ -27,6 +27,8 @@ MODULES = {
     "quant": {"base", "tensor"},
     "backend": {"base", "tensor", "quant"},
     "checkpoint": {"base", "io", "tensor", "quant"},
+    # The checksum of packs is that of what is kept.
+    "store": {"base", "io", "checkpoint"},
     "experts": {"base", "io", "tensor", "quant", "backend", "checkpoint"},
     "state": {"base", "tensor", "backend"},
     "model": {"base", "tensor", "quant", "backend", "checkpoint", "experts", "state"},
@@ -46,9 +48,8 @@ MODULES = {
     # The one place that opens concrete backends: a device has a name there.
     "devices": {"base", "backend", "backend/cpu", "backend/gpu", "backend/cuda",
                 "backend/metal", "backend/reference"},
-    # Responses outlive the server in files of io's.
-    "serve": {"base", "io", "text", "output", "templates", "constraint", "sampling", "engine",
-              "chat"},
+    "serve": {"base", "io", "store", "text", "output", "templates", "constraint", "sampling",
+              "engine", "chat"},
     "library": {"base", "text", "sampling", "engine", "chat", "serve", "devices"},
     "cli": None,  # None: everything
 }
