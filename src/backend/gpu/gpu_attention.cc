@@ -151,8 +151,9 @@ void GpuEncoder::attend_pooled(const AttendedRows& rows) {
   // Beside the workspace, which attention itself takes. It grows with the context, so that it is no
   // scratch.
   const auto num_keys = [&](int64_t row) {
-    const int64_t position = kv.length + row;
-    return pooled.count_at(position) + position + 1 - first_seen(position, options.window, false);
+    const int64_t position = rows.kv.length + row;
+    return pooled.count_at(position) + position + 1 -
+           first_seen(position, rows.options.window, false);
   };
   constexpr uint64_t kTokens = 256;  // whole tiles of every kernel
   const auto tokens =
