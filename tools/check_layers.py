@@ -157,7 +157,7 @@ FILE_ACCESS = re.compile(
     r"|(?<![\w.>:])(?:::|std::)?(?:fopen|freopen|openat|opendir|mkstemp|preadv?)\s*\(")
 FILE_ACCESS_ALLOWED = {
     "src/base/thread_pool.cc": "reads the CPU quota of the control group; base cannot use io",
-    "src/serve/http/http_server.cc": "leaves a socket's path to its owner alone; serve reads no file",
+    "src/serve/http/http_server.cc": "leaves a socket's path to its owner; serve reads no file",
 }
 
 THREADS = re.compile(r"\bstd::j?thread\b(?!::)|\bstd::async\b|\bpthread_create\b")

@@ -25,7 +25,7 @@ void Connection::start() {
 
 void Connection::read() {
   const bool is_full = phase_ == Phase::kAnswering && buffer_.size() >= kReadAheadMax;
-  if (is_reading_ || is_full || phase_ == Phase::kClosed) return;
+  if (is_reading_ || is_full || half_close_ || phase_ == Phase::kClosed) return;
   is_reading_ = true;
   // Waiting takes no buffer: a thousand idle connections share the server's.
   socket_.async_wait(Socket::wait_read, [self = shared_from_this()](const error_code& error) {
@@ -43,11 +43,22 @@ void Connection::on_readable(const error_code& wait_error) {
       error == asio::error::interrupted) {
     return read();
   }
+  if (error == asio::error::eof && phase_ == Phase::kAnswering) return on_input_end();
   if (error) return close();
   if (phase_ == Phase::kLingering) return read();
   buffer_.append(scratch.data(), bytes);
   if (phase_ == Phase::kAnswering) return read();
   advance();
+}
+
+void Connection::on_input_end() {
+  if (has_hung_up(socket_.native_handle())) return close();
+  half_close_.emplace(limits().probe_time, Clock::now());
+  // Completes where the peer resets the connection: there is nothing left to be read.
+  socket_.async_wait(Socket::wait_error, [self = shared_from_this()](const error_code& error) {
+    if (!error && has_hung_up(self->socket_.native_handle())) self->close();
+  });
+  set_clock();
 }
 
 void Connection::advance() {
@@ -74,6 +85,7 @@ void Connection::advance() {
     on_header();
     if (phase_ != Phase::kBody) return;
   }
+  if (half_close_) return close();  // the rest of a request will not come
   set_clock();
   read();
 }
@@ -165,7 +177,8 @@ void Connection::refuse(const Refusal& refusal, bool keep_alive) {
 
 void Connection::pump() {
   if (phase_ != Phase::kAnswering || write_) return;
-  auto piece = channel_->take(keep_alive_ && !server_.is_draining());
+  const bool is_last = server_.is_draining() || (half_close_ && buffer_.empty());
+  auto piece = channel_->take(keep_alive_ && !is_last);
   if (!piece) return set_clock();
   std::string bytes = std::move(piece->bytes);
   write(std::move(bytes), std::move(piece));
@@ -210,7 +223,7 @@ void Connection::finish_answer(const AnswerPiece& piece) {
   server_.count_answer(piece.status);
   const auto channel = std::exchange(channel_, nullptr);
   channel->finish();
-  if (!piece.keep_alive || server_.is_draining()) return linger();
+  if (!piece.keep_alive || server_.is_draining()) return half_close_ ? close() : linger();
   phase_ = Phase::kIdle;
   phase_begin_ = Clock::now();
   advance();  // with what came meanwhile
@@ -257,6 +270,13 @@ bool Connection::is_unanswered() const {
 
 // --- Connection: time ---
 
+std::optional<Clock::time_point> Connection::next_probe() const {
+  if (!half_close_) return std::nullopt;
+  const bool has_bytes =
+      channel_->is_answered() ? channel_->silence().interval.count() > 0 : frame_.minor_version > 0;
+  return has_bytes ? half_close_->next_probe() : std::nullopt;
+}
+
 std::optional<Clock::time_point> Connection::deadline() const {
   switch (phase_) {
     case Phase::kIdle:
@@ -267,9 +287,11 @@ std::optional<Clock::time_point> Connection::deadline() const {
       return body_->deadline();
     case Phase::kAnswering: {
       if (write_) return last_sent_ + limits().write_time;
+      auto at = next_probe();
       const auto silence = channel_->silence();
-      if (silence.interval.count() == 0) return std::nullopt;
-      return last_sent_ + silence.interval;
+      if (silence.interval.count() == 0) return at;
+      const auto silent = last_sent_ + silence.interval;
+      return at && *at < silent ? at : silent;
     }
     case Phase::kLingering:
       return phase_begin_ + limits().linger_time;
@@ -312,6 +334,10 @@ void Connection::on_deadline() {
       return refuse({408, "invalid_request_error", "", "the body took too long"}, false);
     case Phase::kAnswering:
       if (write_) return drop();
+      if (const auto probe = next_probe(); probe && *probe <= now) {
+        half_close_->count_probe(now);
+        if (!channel_->is_answered()) return write(std::string(kContinue), std::nullopt);
+      }
       // What has been written meanwhile is on its way here and breaks the silence itself.
       last_sent_ = now;
       if (channel_->silence().is_due) channel_->speak();

@@ -1,5 +1,5 @@
-// One connection of the HTTP server as a state machine, and what it needs of its server. Asio comes in
-// here alone.
+// One connection of the HTTP server as a state machine, and what it needs of its server. Asio comes
+// in here alone.
 //
 // Everything of a Connection runs on the loop's thread, so none of it locks. Handlers and givers of
 // answers reach a connection through its AnswerChannel.
@@ -19,6 +19,7 @@
 #include <optional>
 #include <string>
 
+#include "serve/http/half_close.h"
 #include "serve/http/handler_lanes.h"
 #include "serve/http/http_answer.h"
 #include "serve/http/http_server.h"
@@ -92,6 +93,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Reading.
   void read();
   void on_readable(const error_code& wait_error);
+  void on_input_end();
   void advance();
   void on_header();
   void make_frame();
@@ -110,6 +112,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void linger();
 
   // Time.
+  /// When to send what a peer that has ended its sending side may answer with a reset.
+  std::optional<Clock::time_point> next_probe() const;
   std::optional<Clock::time_point> deadline() const;
   void set_clock();
   void on_clock(uint64_t round);
@@ -125,6 +129,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   const bool is_late_;
 
   Phase phase_ = Phase::kIdle;
+  std::optional<HalfClose> half_close_;  // from the end of what the peer sends on
   bool is_reading_ = false;
   bool is_first_request_ = true;
   std::string buffer_;  // read and not parsed

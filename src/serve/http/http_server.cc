@@ -256,6 +256,7 @@ void Server::on_accept(const error_code& error) {
   socket.non_blocking(true, ignored);
   if (reach_ != Reach::kUnixSocket) {
     socket.set_option(asio::ip::tcp::no_delay(true), ignored);
+    watch_peer(socket.native_handle());
   }
   const bool refused =
       connections_.size() - refused_open_ >= static_cast<size_t>(options_.limits.connections);

@@ -2,9 +2,9 @@
 // the handler's to know.
 //
 // One thread serves all sockets. Others call the handler, in three lanes: what is answered at once,
-// short bodies, and long ones; so a long request stops nobody else's, and none stops /health. A
-// client that closes its side of the connection, be it half of it, has gone: its answers are
-// dropped and their when_closed() callbacks run.
+// short bodies, and long ones; so a long request stops nobody else's, and none stops /health. The
+// answers of a client that has gone are dropped and their when_closed() callbacks run. One that
+// only ends what it sends gets its answer, see half_close.h.
 #pragma once
 
 #include <chrono>
@@ -36,6 +36,8 @@ struct HttpLimits {
   size_t body_bytes_per_second = 1024;
   std::chrono::milliseconds keep_alive_time{75'000};  // without a request
   std::chrono::milliseconds write_time{30'000};       // in which the peer takes nothing
+  /// From the end of what a client sends to the first interim answer that asks whether it is there.
+  std::chrono::milliseconds probe_time{1'000};
   /// How long what still comes is read after the last answer of a connection, so that the peer
   /// reads the answer before it hears that nobody listens.
   std::chrono::milliseconds linger_time{2'000};

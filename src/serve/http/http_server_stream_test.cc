@@ -84,38 +84,6 @@ TEST(HttpServerStream, SilenceIsBroken) {
   EXPECT_EQ(client.ask(get("/echo")).status, 200);  // and no comment before it
 }
 
-TEST(HttpServerStream, WhoGoesWhileWaitingOrReadingIsNoticed) {
-  ServerInTest server;
-  for (const bool streaming : {false, true}) {
-    for (const int how : {0, 1, 2}) {
-      RawClient client = server.client();
-      client.send(get("/stream"));
-      const auto asked = server.next();
-      Event closed;
-      asked.response->when_closed([&] { closed.set(); });
-      if (streaming) {
-        asked.response->begin(200, {});
-        asked.response->write("a");
-        client.receive_until("1\r\na\r\n");
-      }
-      if (how == 0) client.close();
-      if (how == 1) client.reset();
-      if (how == 2) client.finish_sending();
-      EXPECT_TRUE(closed.wait()) << streaming << how;
-      EXPECT_TRUE(asked.response->is_closed());
-      if (!streaming) asked.response->begin(200, {});
-      asked.response->write("b");
-      asked.response->end();
-      EXPECT_EQ(asked.response->unsent_bytes(), 0u);
-      Event again;
-      asked.response->when_closed([&] { again.set(); });
-      EXPECT_TRUE(again.is_set());
-    }
-  }
-  EXPECT_TRUE(server.soon([](const auto& s) { return s.connections == 0; }));
-  EXPECT_EQ(server->statistics().dropped_answers, 6u);
-}
-
 TEST(HttpServerStream, ASlowReaderIsSeenAndDrained) {
   ServerInTest server;
   RawClient client = server.client(4096);
