@@ -16,8 +16,7 @@ namespace moeflux::serve {
 namespace {
 
 constexpr std::array<std::string_view, 8> kAtOnce = {
-    "/",      "/health",       "/models",      "/metrics",
-    "/slots", "/openapi.json", "/api/version", "/api/tags"};
+    "/", "/health", "/models", "/metrics", "/slots", "/openapi.json", "/api/version", "/api/tags"};
 
 /// A request that goes on elsewhere, without the text of its body.
 struct PutOff {

@@ -218,7 +218,7 @@ void add_network_options(CLI::App& app, Options& options) {
   app.add_option("--allow-host", options.allowed_hosts,
                  "A further name of this server in the Host header; may be repeated");
   app.add_option("--allow-origin", options.allowed_origins,
-                 "A web page's origin that may ask; may be repeated");
+                 "A web page's origin that may ask, or SCHEME://*; may be repeated");
   app.add_flag("--allow-public", options.allow_public,
                "Listen at an address that others reach, without a key");
 }

@@ -10,6 +10,16 @@
 namespace moeflux::serve {
 namespace {
 
+// Pages that a program brings with it: no web site has such an origin. Ollama lets in all but
+// Capacitor's and Ionic's.
+constexpr std::array<std::string_view, 7> kLocalSchemes = {
+    "app://",   "capacitor://",   "file://",          "ionic://",
+    "tauri://", "vscode-file://", "vscode-webview://"};
+
+bool begins_without_case(std::string_view text, std::string_view begin) {
+  return text.size() >= begin.size() && equal_without_case(text.substr(0, begin.size()), begin);
+}
+
 std::string_view trimmed(std::string_view text) {
   const size_t begin = text.find_first_not_of(" \t");
   if (begin == std::string_view::npos) return {};
@@ -93,6 +103,24 @@ bool host_allowed(std::string_view host, const AccessRules& rules, Reach reach) 
   return name.find_first_of("[]") == std::string_view::npos && is_loopback(name);
 }
 
+bool is_local_origin(std::string_view origin) {
+  for (const std::string_view scheme : kLocalSchemes) {
+    if (begins_without_case(origin, scheme)) return true;
+  }
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (!begins_without_case(origin, scheme)) continue;
+    const std::string_view name = without_port(origin.substr(scheme.size()));
+    // Systems and browsers take names below "localhost" for this machine (RFC 6761); Tauri's pages
+    // are at tauri.localhost on Windows.
+    constexpr std::string_view kBelow = ".localhost";
+    const bool is_below = name.size() > kBelow.size() &&
+                          equal_without_case(name.substr(name.size() - kBelow.size()), kBelow);
+    return name == "0.0.0.0" || name == "[::1]" || is_below ||
+           (name.find_first_of("[]") == std::string_view::npos && is_loopback(name));
+  }
+  return false;
+}
+
 OriginKind origin_kind(std::string_view origin, std::string_view host, const AccessRules& rules) {
   if (origin.empty()) return OriginKind::kSame;
   for (const std::string_view scheme : {"http://", "https://"}) {
@@ -101,9 +129,15 @@ OriginKind origin_kind(std::string_view origin, std::string_view host, const Acc
       return OriginKind::kSame;
     }
   }
-  return any_equal(rules.allowed_origins, origin) || any_equal(rules.allowed_origins, "*")
-             ? OriginKind::kListed
-             : OriginKind::kForeign;
+  if (is_local_origin(origin)) return OriginKind::kListed;
+  const bool is_listed = std::any_of(
+      rules.allowed_origins.begin(), rules.allowed_origins.end(), [&](std::string_view known) {
+        if (known == "*") return true;
+        return known.ends_with("://*")
+                   ? begins_without_case(origin, known.substr(0, known.size() - 1))
+                   : equal_without_case(known, origin);
+      });
+  return is_listed ? OriginKind::kListed : OriginKind::kForeign;
 }
 
 bool has_key(const Request& request, const AccessRules& rules) {
@@ -142,14 +176,14 @@ std::optional<Refusal> check_access(const Request& request, bool has_body, const
   if (!host.empty() && !host_allowed(host, rules, reach)) {
     return Refusal{403, "permission_error", "",
                    formatted("Host '{}' is not allowed here, expected localhost or a name of "
-                             "--allowed-host",
+                             "--allow-host",
                              host.substr(0, 100))};
   }
   const std::string_view origin = header(request, "origin");
   if (origin_kind(origin, host, rules) == OriginKind::kForeign) {
     return Refusal{403, "permission_error", "",
-                   formatted("Origin '{}' is not allowed here, expected the server's own or one of "
-                             "--allowed-origin",
+                   formatted("Origin '{}' is not allowed here, expected the server's own, one of "
+                             "this machine's programs or one of --allow-origin",
                              origin.substr(0, 100))};
   }
   if (request.method == "OPTIONS") return std::nullopt;

@@ -19,8 +19,9 @@ struct AccessRules {
   /// Names that a Host header may have besides those of the loopback interface, without a port:
   /// "box.lan".
   std::vector<std::string> allowed_hosts;
-  /// Origins of pages besides the server's own, "https://chat.example"; "*" is any. Browsers let
-  /// these pages read answers.
+  /// Origins of pages besides the server's own and is_local_origin()'s: "https://chat.example";
+  /// "chrome-extension://*" is any of that scheme, "*" any at all. Browsers let these pages read
+  /// answers.
   std::vector<std::string> allowed_origins;
   /// Paths that GET and HEAD need no key for.
   std::vector<std::string> open_paths = {"/health"};
@@ -44,9 +45,14 @@ bool same_key(std::string_view given, std::string_view key);
 /// Whether a Host header, port or not, is one that `rules` and `reach` let in.
 bool host_allowed(std::string_view host, const AccessRules& rules, Reach reach);
 
+/// Whether only a program of this machine has such an Origin: desktop programs, editors, and pages
+/// that a server of this machine gives out, whatever its port. "null" is not one: a web page puts
+/// what it likes into a frame of that origin.
+bool is_local_origin(std::string_view origin);
+
 enum class OriginKind {
   kSame,     // no Origin, or the one of the server itself
-  kListed,   // of allowed_origins: its page may read the answer
+  kListed,   // local or of allowed_origins: its page may read the answer
   kForeign,  // of somebody else
 };
 OriginKind origin_kind(std::string_view origin, std::string_view host, const AccessRules& rules);
@@ -58,9 +64,9 @@ bool has_key(const Request& request, const AccessRules& rules);
 bool is_json(std::string_view content_type);
 
 /// Why the request, whose headers are there and whose body may be on its way, is refused: 403 for
-/// Host and Origin, 401 without a key, 415 for a body that is not JSON, but for Ollama's paths
-/// (/api/...), where it may have any type. Nothing if it is let in.
-/// OPTIONS needs no key: browsers ask so what they may send, without one.
+/// Host and Origin, 401 without a key, 415 for a body that is not JSON. Nothing if it is let in.
+/// On Ollama's paths (/api/...) a body may have any type. OPTIONS needs no key: browsers ask so what
+/// they may send, without one.
 std::optional<Refusal> check_access(const Request& request, bool has_body, const AccessRules& rules,
                                     Reach reach);
 

@@ -62,12 +62,91 @@ TEST(Access, OriginIsOursListedOrForeign) {
   EXPECT_EQ(kind("http://localhost:80"), OriginKind::kSame);
   EXPECT_EQ(kind("https://LOCALHOST:80"), OriginKind::kSame);
   EXPECT_EQ(kind("https://chat.example"), OriginKind::kListed);
-  for (const char* origin : {"http://localhost", "http://localhost:81", "http://chat.example",
-                             "https://chat.example.evil", "null", "file://", "localhost:80"}) {
+  for (const char* origin : {"http://chat.example", "https://chat.example:81", "localhost:80",
+                             "https://chat.example.evil", "https://evil.https://chat.example"}) {
     EXPECT_EQ(kind(origin), OriginKind::kForeign) << origin;
   }
   EXPECT_EQ(origin_kind("http://", "", rules), OriginKind::kForeign);
   EXPECT_EQ(origin_kind("null", "", {.allowed_origins = {"*"}}), OriginKind::kListed);
+}
+
+TEST(Access, ProgramsOfThisMachineMayAskByDefault) {
+  for (const char* origin : {"tauri://localhost",
+                             "app://obsidian.md",
+                             "app://-",
+                             "file://",
+                             "capacitor://localhost",
+                             "ionic://localhost",
+                             "vscode-file://vscode-app",
+                             "vscode-webview://1d2n3k",
+                             "TAURI://a",
+                             "http://localhost",
+                             "http://localhost:3000",
+                             "https://localhost:8443",
+                             "http://127.0.0.1",
+                             "http://127.0.0.1:5173",
+                             "http://127.1.2.3:80",
+                             "http://[::1]:3000",
+                             "http://[::1]",
+                             "http://0.0.0.0:8080",
+                             "http://tauri.localhost",
+                             "https://LOCALHOST:1"}) {
+    const Request request = request_with({{"host", "localhost:80"}, {"origin", origin}});
+    EXPECT_EQ(status_of(request, false, {}), 0) << origin;
+    EXPECT_EQ(cors_headers(request, {}, false)[0].second, origin);
+  }
+}
+
+TEST(Access, ForeignPagesMayNotAskByDefault) {
+  for (const char* origin : {"null",
+                             "http://evil.example",
+                             "https://localhost.evil.example",
+                             "http://localhostevil",
+                             "http://evil.example:80",
+                             "http://127.0.0.1.evil.example",
+                             "http://127.evil.example",
+                             "http://localhost:80.evil.example",
+                             "http://localhost@evil.example",
+                             "localhost",
+                             "app:",
+                             "http://[::1].evil.example",
+                             "http://[::1",
+                             "http://.localhost.evil",
+                             "http://192.168.0.2",
+                             "chrome-extension://abc",
+                             "moz-extension://abc",
+                             "https://vscode-webview://",
+                             "http://",
+                             "http://10.0.0.1:3000",
+                             "data://",
+                             "http://localhost:x",
+                             "http:// localhost"}) {
+    EXPECT_FALSE(is_local_origin(origin)) << origin;
+    EXPECT_EQ(status_of(request_with({{"host", "localhost:80"}, {"origin", origin}}), false, {}),
+              403)
+        << origin;
+  }
+}
+
+TEST(Access, AStarStandsForAllOriginsOfAScheme) {
+  const AccessRules rules{.allowed_origins = {"chrome-extension://*"}};
+  const auto kind = [&](const char* origin) { return origin_kind(origin, "localhost", rules); };
+  EXPECT_EQ(kind("chrome-extension://abc"), OriginKind::kListed);
+  EXPECT_EQ(kind("moz-extension://abc"), OriginKind::kForeign);
+  EXPECT_EQ(kind("http://chrome-extension://abc"), OriginKind::kForeign);
+}
+
+TEST(Access, RefusalsNameTheOptionsThatThereAre) {
+  const auto why = [](const Request& request) {
+    const auto refusal = check_access(request, false, {}, Reach::kLoopback);
+    return refusal ? refusal->message : std::string();
+  };
+  EXPECT_EQ(why(request_with({{"host", "host.docker.internal"}})),
+            "Host 'host.docker.internal' is not allowed here, expected localhost or a name of "
+            "--allow-host");
+  EXPECT_EQ(why(request_with({{"host", "localhost"}, {"origin", "https://a.example"}})),
+            "Origin 'https://a.example' is not allowed here, expected the server's own, one of "
+            "this machine's programs or one of --allow-origin");
 }
 
 TEST(Access, EitherHeaderMayHaveTheKey) {
@@ -126,8 +205,8 @@ TEST(Access, OllamasBodiesMayHaveAnyType) {
   const Header host = {"host", "localhost"};
   for (const char* path : {"/api/chat", "/api/generate", "/api/show", "/v1/api/chat"}) {
     EXPECT_EQ(status_of(request_with({host}, "POST", path), true, {}), 0) << path;
-    for (const char* type :
-         {"", "application/x-www-form-urlencoded", "text/plain;charset=UTF-8", "application/json"}) {
+    for (const char* type : {"", "application/x-www-form-urlencoded", "text/plain;charset=UTF-8",
+                             "application/json"}) {
       const Header typed = {"content-type", type};
       EXPECT_EQ(status_of(request_with({host, typed}, "POST", path), true, {}), 0) << path << type;
       for (const char* page : {"http://evil.example", "null"}) {
