@@ -44,9 +44,10 @@ INSIDE_RELEASE = {
     "chat templates": (r"^TemplateGolden\.EveryRenderIsTransformersOwn$", r"^ChatTemplate\.",
                        r"^Template\.APromptIsWrittenExactly$"),
     "fuzz replays": (r"^fuzz_replay_",),
-    "http": (r"^HttpServer\.", r"^HttpServerStream\.", r"^RequestReader\."),
-    "conversations": (r"^chat_terminal$", r"^serve_load$", r"^serve_restart$", r"^ServiceTest\.",
-                      r"^ServiceApi\."),
+    "http": (r"^HttpServer\.", r"^HttpServerStream\.", r"^HttpServerLeaving\.", r"^RequestReader\.",
+             r"^Access\.", r"^option_names$"),
+    "conversations": (r"^chat_terminal$", r"^chat_typing$", r"^serve_load$",
+                      r"^serve_restart$", r"^ServiceTest\.", r"^ServiceApi\."),
     "installed": (r"^install$", r"^install_library$"),
 }
 

@@ -26,7 +26,8 @@ RELEASE = ("MetalText.Compiles", "MetalText.NeedsAddressSpaces", "MetalRuntime.C
            "fuzz_replay_config",
            "TemplateGolden.EveryRenderIsTransformersOwn", "ChatTemplate.MarkersStayInert",
            "Template.APromptIsWrittenExactly", "HttpServer.AnswersManyRequestsOfAConnection",
-           "HttpServerStream.StreamsInChunks", "RequestReader.StopsBehindTheHeaders",
+           "HttpServerStream.StreamsInChunks", "HttpServerLeaving.WhoCloses", "Access.OnlyJson",
+           "option_names", "chat_typing", "RequestReader.StopsBehindTheHeaders",
            "chat_terminal", "serve_load", "serve_restart",
            "ServiceTest.WhoLeavesIsCancelled", "ServiceApi.AnswersWholeAndInPieces", "install",
            "install_library")
@@ -120,7 +121,7 @@ class CiTest(unittest.TestCase):
                 for area in areas.areas_of(number):
                     self.assertRegex(text, rf"(?m)^ok +{area} ")
                 self.assertIn("number 3 of a test\n", text)
-                self.assertIn("one_test 15, scripts 9\n--- summary", text)
+                self.assertIn("one_test 15, scripts 13\n--- summary", text)
                 self.assertTrue(text.endswith(SUMMARY), text)
                 self.assertTrue(any(all(word in command for word in words)
                                     for command in self.machine.ran))

@@ -65,8 +65,8 @@ bool is_json(std::string_view content_type);
 
 /// Why the request, whose headers are there and whose body may be on its way, is refused: 403 for
 /// Host and Origin, 401 without a key, 415 for a body that is not JSON. Nothing if it is let in.
-/// On Ollama's paths (/api/...) a body may have any type. OPTIONS needs no key: browsers ask so what
-/// they may send, without one.
+/// On Ollama's paths (/api/...) a body may have any type. OPTIONS needs no key: browsers ask so
+/// what they may send, without one.
 std::optional<Refusal> check_access(const Request& request, bool has_body, const AccessRules& rules,
                                     Reach reach);
 
