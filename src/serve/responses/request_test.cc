@@ -147,6 +147,61 @@ TEST(DecodeResponses, ATurnOfManyItemsIsJoinedInTimeLinearInItsBytes) {
             longest.size() + kItems);
 }
 
+TEST(DecodeResponses, WhatHoldsAnAnswerHasTheClientsName) {
+  const auto held = [](Json format) {
+    return decode(with("text", {{"format", std::move(format)}})).chat.constraint;
+  };
+  const Json schema = {{"type", "object"}};
+  const OutputConstraint one = held({{"type", "json_schema"}, {"name", "x"}, {"schema", schema}});
+  EXPECT_EQ(one.kind, ConstraintKind::kJsonSchema);
+  EXPECT_EQ(one.source, "text.format.schema");
+  EXPECT_EQ(one.text, schema.dump());
+  EXPECT_EQ(held({{"type", "json_object"}}).kind, ConstraintKind::kJsonObject);
+  EXPECT_EQ(held({{"type", "json_object"}, {"schema", schema}}).text, schema.dump());
+  EXPECT_EQ(held({{"type", "text"}}).kind, ConstraintKind::kNone);
+  Json tools = Json::parse(R"([{"type": "web_search"}, {"type": "function", "name": "f"}])");
+  EXPECT_EQ(decode(with("tools", tools)).chat.tool_sources,
+            std::vector<std::string>{"tools[1].parameters"});
+}
+
+TEST(DecodeResponses, AChoiceOfToolsIsAmongThoseThatCanBeCalled) {
+  Json body = with("tools", Json::parse(R"([{"type": "function", "name": "f"}])"));
+  body["tool_choice"] = "required";
+  EXPECT_TRUE(decode(body).chat.tool_rule.required);
+  body["tool_choice"] = {{"type", "function"}, {"name", "f"}};
+  EXPECT_EQ(decode(body).chat.tool_rule.names, std::vector<std::string>{"f"});
+  body["tool_choice"] = {{"type", "function"}, {"name", "g"}};
+  EXPECT_EQ(refusal(body).param, "tool_choice");
+  body["tool_choice"] = "required";
+  body["tools"] = Json::parse(R"([{"type": "web_search"}])");
+  EXPECT_EQ(refusal(body).param, "tool_choice");
+  body["tool_choice"] = "auto";
+  EXPECT_TRUE(decode(body).chat.conversation.tools.empty());
+}
+
+TEST(DecodeResponses, ImagesOfEarlierItemsBecomeALine) {
+  Json input = Json::parse(R"([
+    {"role": "user", "content": [{"type": "input_text", "text": "See"},
+                                 {"type": "input_image", "image_url": "data:x"}]},
+    {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"},
+    {"type": "function_call_output", "call_id": "c",
+     "output": [{"type": "input_image", "image_url": "data:x"},
+                {"type": "input_file", "file_data": "x"}]},
+    {"role": "assistant", "content": "A fox."},
+    {"role": "user", "content": [{"type": "input_text", "text": "And now?"}]}])");
+  const Json messages = decode({{"input", input}}).chat.conversation.messages;
+  const std::string image = "[image left out: this model reads text alone]";
+  EXPECT_EQ(messages[0]["content"][1]["text"], image);
+  EXPECT_EQ(messages[2]["content"][0]["text"], image);
+  EXPECT_EQ(messages[2]["content"][1]["text"], "[file left out: this model reads text alone]");
+  // What was kept is earlier, whatever it was.
+  EXPECT_EQ(decode(with("store", true), input).chat.conversation.messages[0], messages[0]);
+  input[4]["content"].push_back({{"type", "input_image"}, {"image_url", "data:x"}});
+  const ApiError error = refusal({{"input", input}});
+  EXPECT_EQ(error.param, "input[4].content[1]");
+  EXPECT_NE(error.message.find("image"), std::string::npos);
+}
+
 TEST(DecodeResponses, NamesTheFieldThatCannotBe) {
   const Json image =
       Json::parse(R"([{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}])");
@@ -162,6 +217,19 @@ TEST(DecodeResponses, NamesTheFieldThatCannotBe) {
       {"max_output_tokens", "many", "max_output_tokens"},
       {"background", true, "background"},
       {"conversation", "conv_1", "conversation"},
+      {"prompt", {{"id", "pmpt_1"}}, "prompt"},
+      {"response_format", {{"type", "json_object"}}, "response_format"},
+      {"truncation", "middle", "truncation"},
+      {"metadata", "x", "metadata"},
+      {"max_tool_calls", 0, "max_tool_calls"},
+      {"top_logprobs", 21, "top_logprobs"},
+      {"input", Json::array({{{"role", "tool"}, {"content", "x"}}}), "input[0].role"},
+      {"tool_choice", "required", "tool_choice"},
+      {"tool_choice", {{"type", "function"}, {"name", "look"}}, "tool_choice"},
+      {"tool_choice", {{"type", "file_search"}}, "tool_choice"},
+      {"text", {{"format", {{"type", "xml"}}}}, "text.format.type"},
+      {"text", {{"format", {{"type", "json_schema"}, {"name", "x"}}}}, "text.format.schema"},
+      {"text", {{"format", {{"type", "json_object"}, {"schema", 3}}}}, "text.format.schema"},
       {"tools", Json::array({{{"type", "function"}}}), "tools[0].name"},
       {"reasoning", {{"effort", 3}}, "reasoning.effort"},
       {"text", {{"format", 3}}, "text.format"},
