@@ -5,7 +5,8 @@
 
 CHECKOUT is a clone of openresponses/openresponses. Prints what passed, what failed and what was
 left out, with the reason; the exit status is 1 where a test failed. Installs what runs their code
-into FOLDER (default build/open-responses), unless it is there: needs node, npm and the network once.
+into FOLDER (default build/open-responses), unless it is there: needs node and npm, and the network
+once.
 """
 
 import argparse

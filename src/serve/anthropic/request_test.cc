@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 namespace moeflux::serve {
 namespace {
 
@@ -114,10 +116,17 @@ TEST(DecodeMessages, ReadsToolsAndLeavesOutThoseOfServers) {
   EXPECT_EQ(request.dropped_tools, (std::vector<std::string>{"web_search_20250305"}));
   body["tool_choice"] = {{"type", "none"}};
   EXPECT_TRUE(decode(body).conversation.tools.is_null());
-  // A choice among tools that were all left out says nothing.
+  EXPECT_EQ(request.tool_sources,
+            (std::vector<std::string>{"tools[0].input_schema", "tools[2].input_schema"}));
+  // A call that is asked for has to be possible.
   Json none = with("tools", Json::array({tools[1]}));
-  none["tool_choice"] = {{"type", "any"}};
   EXPECT_TRUE(decode(none).conversation.tools.is_null());
+  none["tool_choice"] = {{"type", "any"}};
+  EXPECT_EQ(refusal(none).param, "tool_choice");
+  body["tool_choice"] = {{"type", "tool"}, {"name", "go"}};
+  EXPECT_EQ(decode(body).tool_rule.names, std::vector<std::string>{"go"});
+  body["tool_choice"] = {{"type", "tool"}, {"name", "web_search"}};
+  EXPECT_EQ(refusal(body).param, "tool_choice");
 }
 
 TEST(DecodeMessages, LeavesOutWhatIsNewInEveryRequest) {
@@ -171,6 +180,58 @@ TEST(DecodeMessages, ManySystemMessagesAreJoinedInTimeLinearInTheirBytes) {
   EXPECT_EQ(read[0]["content"].size(), 1u + kMessages);
 }
 
+TEST(DecodeMessages, ImagesOfEarlierMessagesAndOfResultsBecomeALine) {
+  Json body = Json::parse(R"({"max_tokens": 10, "messages": [
+    {"role": "user", "content": [{"type": "image", "source": {"type": "base64", "data": "x"}},
+                                 {"type": "text", "text": "See"}]},
+    {"role": "assistant", "content": [
+      {"type": "tool_use", "id": "t1", "name": "read", "input": {}}]},
+    {"role": "user", "content": [
+      {"type": "tool_result", "tool_use_id": "t1", "content": [
+        {"type": "text", "text": "File"}, {"type": "image", "source": {"type": "url"}}]},
+      {"type": "text", "text": "And?"}]}]})");
+  const std::string image = "[image left out: this model reads text alone]";
+  const Json messages = messages_of(body);
+  EXPECT_EQ(messages[0]["content"][0]["text"], image);
+  EXPECT_EQ(messages[2]["content"][1]["text"], image);
+  body["messages"][2]["content"].push_back({{"type", "image"}});
+  const ApiError error = refusal(body);
+  EXPECT_EQ(error.param, "messages[2].content[2]");
+  EXPECT_NE(error.message.find("image"), std::string::npos);
+}
+
+TEST(DecodeMessages, DocumentsOfTextAreRead) {
+  Json body = hello();
+  Json& content = body["messages"][0]["content"];
+  content = Json::parse(R"([
+    {"type": "document", "title": "a", "source": {"type": "text", "media_type": "text/plain",
+                                                  "data": "one"}},
+    {"type": "document", "source": {"type": "content", "content": [
+      {"type": "text", "text": "two"}]}},
+    {"type": "search_result", "source": "x", "title": "b", "content": [
+      {"type": "text", "text": "three"}]},
+    {"type": "text", "text": "four"}])");
+  const Json read = messages_of(body)[0]["content"];
+  ASSERT_EQ(read.size(), 4u);
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(read[i]["text"], (std::array{"one", "two", "three", "four"}[i]));
+  }
+  content = Json::parse(R"([{"type": "document", "source": {"type": "base64", "data": "x"}}])");
+  EXPECT_EQ(refusal(body).param, "messages[0].content[0]");
+  content = Json::parse(R"([{"type": "document", "source": {"type": "content", "content": [
+      {"type": "image"}]}}])");
+  EXPECT_EQ(refusal(body).param, "messages[0].content[0].content[0]");
+  body["messages"].push_back({{"role", "user"}, {"content", "And?"}});
+  EXPECT_EQ(messages_of(body)[0]["content"], "[image left out: this model reads text alone]");
+}
+
+TEST(DecodeMessages, WhatHoldsAnAnswerHasTheClientsName) {
+  const Json format = {{"type", "json_schema"}, {"schema", {{"type", "object"}}}};
+  EXPECT_EQ(decode(with("output_config", {{"format", format}})).constraint.source,
+            "output_config.format.schema");
+  EXPECT_EQ(decode(with("output_format", format)).constraint.source, "output_format.schema");
+}
+
 TEST(DecodeMessages, NamesTheFieldThatCannotBe) {
   const auto message = [](Json content, const char* role = "user") {
     return Json::array({{{"role", role}, {"content", std::move(content)}}});
@@ -180,7 +241,6 @@ TEST(DecodeMessages, NamesTheFieldThatCannotBe) {
       {"max_tokens", nullptr, "max_tokens"},
       {"max_tokens", 0, "max_tokens"},
       {"messages", nullptr, "messages"},
-      {"messages", Json::array(), "messages"},
       {"messages", Json::array({3}), "messages[0]"},
       {"messages", message(7), "messages[0].content"},
       {"messages", message("x", "robot"), "messages[0].role"},
@@ -195,7 +255,16 @@ TEST(DecodeMessages, NamesTheFieldThatCannotBe) {
       {"thinking", {{"type", "deep"}}, "thinking.type"},
       {"thinking", {{"type", "enabled"}, {"budget_tokens", -1}}, "thinking.budget_tokens"},
       {"output_config", {{"effort", 3}}, "output_config.effort"},
-      {"output_config", {{"format", {{"type", "xml"}}}}, "output_config.format"},
+      {"output_config", {{"format", {{"type", "xml"}}}}, "output_config.format.type"},
+      {"output_config", {{"format", {{"type", "json_schema"}}}}, "output_config.format.schema"},
+      {"output_format", {{"type", "json_schema"}}, "output_format.schema"},
+      {"response_format", {{"type", "json_object"}}, "response_format"},
+      {"mcp_servers", Json::array({{{"type", "url"}}}), "mcp_servers"},
+      {"container", "c", "container"},
+      {"tool_choice", {{"type", "any"}}, "tool_choice"},
+      {"tool_choice", {{"type", "tool"}, {"name", "look"}}, "tool_choice"},
+      {"tool_choice", {{"type", "tool"}}, "tool_choice.name"},
+      {"tool_choice", {{"type", "some"}}, "tool_choice.type"},
       {"tools", "all", "tools"},
       {"tools", Json::array({{{"input_schema", Json::object()}}}), "tools[0].name"}};
   for (const auto& [name, value, param] : bad) {

@@ -206,7 +206,8 @@ TEST(ResponseEncoder, HasEveryFieldOfOpenResponsesWithTheValueInForce) {
   EXPECT_GE(silent["completed_at"].get<int64_t>(), 5);
   const Json said = response_to(Json::parse(R"({"input": "Hi", "max_output_tokens": 4,
       "max_tool_calls": 3, "temperature": 0.1, "top_p": 1, "presence_penalty": 0.5,
-      "frequency_penalty": -0.5, "top_logprobs": 2, "safety_identifier": "u", "service_tier": "flex",
+      "frequency_penalty": -0.5, "top_logprobs": 2, "safety_identifier": "u",
+      "service_tier": "flex",
       "prompt_cache_key": "k", "truncation": "auto", "metadata": {"a": "b"}, "store": false,
       "tools": [{"type": "function", "name": "f", "parameters": {"type": "object"}},
                 {"type": "function", "name": "g", "description": "d", "strict": true}]})"),
