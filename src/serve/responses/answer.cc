@@ -115,8 +115,11 @@ std::string ResponseEncoder::begin() {
   return bytes;
 }
 
-std::string ResponseEncoder::progress(const PromptProgress& /*progress*/) {
-  return event("response.in_progress", {{"response", response("in_progress")}});
+std::string ResponseEncoder::progress(const PromptProgress& progress) {
+  timings_.on_progress(progress);
+  Json fields = {{"response", response("in_progress")}};
+  if (options_.return_progress) fields["prompt_progress"] = progress_json(progress);
+  return event("response.in_progress", std::move(fields));
 }
 
 std::string ResponseEncoder::opened(size_t index, const AnswerItem& item) {
@@ -132,6 +135,7 @@ std::string ResponseEncoder::opened(size_t index, const AnswerItem& item) {
 std::string ResponseEncoder::grown(size_t index, const AnswerItem& item, const AnswerDelta& delta) {
   Json fields = place(index, item);
   fields["delta"] = delta.text;
+  if (options_.timings_per_token) fields["timings"] = timings_.on_delta();
   switch (item.kind) {
     case AnswerItem::Kind::kReasoning:
       return event("response.reasoning_text.delta", std::move(fields));
@@ -184,8 +188,8 @@ std::string ResponseEncoder::end(const AnswerPart& answer) {
   response_["usage"] = usage_of(answer);
   response_["moeflux"] = moeflux_json(options_.identity, {answer});
   if (options_.on_end) options_.on_end(response_);
-  return bytes +
-         event(is_cut_ ? "response.incomplete" : "response.completed", {{"response", response_}});
+  return bytes + event(is_cut_ ? "response.incomplete" : "response.completed",
+                       {{"response", response_}, {"timings", timings_json(answer.statistics)}});
 }
 
 std::string ResponseEncoder::fail(const ApiError& error) {

@@ -9,6 +9,7 @@
 
 #include "serve/item_encoder.h"
 #include "serve/openai/common.h"
+#include "serve/openai/running_timings.h"
 
 namespace moeflux::serve {
 
@@ -16,6 +17,8 @@ struct ResponseAnswerOptions {
   AnswerIdentity identity;                     // of an id that begins with "resp_"
   Json echo = Json::object();                  // ResponsesRequest::echo
   std::optional<TokenSpelling> spelling = {};  // of scores; none: they are not told
+  bool return_progress = false;                // of the prompt, and
+  bool timings_per_token = false;              // both as llama.cpp has them
   /// Told of the response when it has ended well.
   std::function<void(const Json& response)> on_end = {};
 };
@@ -49,6 +52,7 @@ class ResponseEncoder : public ItemEncoder {
 
   const ResponseAnswerOptions options_;
   int64_t events_ = 0;
+  RunningTimings timings_;
   bool is_cut_ = false;  // the last item does not end by itself
   Json response_;
 };

@@ -254,6 +254,31 @@ TEST(ResponseEncoder, ALongPromptIsSaidToGoOn) {
   EXPECT_EQ(events[0]["sequence_number"], 2);
 }
 
+TEST(ResponseEncoder, TellsProgressAndTimingsAsLlamaCppDoes) {
+  ResponseAnswerOptions telling = options();
+  telling.return_progress = telling.timings_per_token = true;
+  ResponseEncoder one(std::move(telling));
+  const auto progress = events_of(one.progress({.total = 9, .cached = 2, .processed = 3}));
+  EXPECT_EQ(progress[0]["prompt_progress"]["total"], 9);
+  EXPECT_EQ(progress[0]["prompt_progress"]["cache"], 2);
+  const std::vector<AnswerDelta> deltas = {content("Once"), content(" upon")};
+  int64_t told = 0;
+  std::vector<Json> events = events_of(stream_of(one, deltas, answer_of(deltas)));
+  for (const Json& event : events) {
+    if (event["type"] != "response.output_text.delta") continue;
+    EXPECT_EQ(event["timings"]["predicted_n"], ++told);
+    EXPECT_EQ(event["timings"]["prompt_n"], 1);
+    EXPECT_TRUE(event["timings"].contains("prompt_per_second"));
+    EXPECT_TRUE(event["timings"].contains("predicted_per_second"));
+  }
+  EXPECT_EQ(told, 2);
+  EXPECT_EQ(events.back()["timings"]["predicted_n"], 12);
+  // Who does not ask is told at the end alone.
+  ResponseEncoder other(options());
+  events = events_of(stream_of(other, deltas, answer_of(deltas)));
+  for (size_t i = 0; i + 1 < events.size(); ++i) EXPECT_FALSE(events[i].contains("timings"));
+}
+
 TEST(ResponseEncoder, TellsWhoKeepsIt) {
   Json kept;
   ResponseAnswerOptions keeping = options();

@@ -73,7 +73,9 @@ void Service::responses(Call& call) {
   const auto chat = read_chat(call, std::move(request.chat));
   if (!chat) return;
   ResponseAnswerOptions options{.identity = identity("resp_", chat->request.generation),
-                                .echo = std::move(request.echo)};
+                                .echo = std::move(request.echo),
+                                .return_progress = chat->request.generation.return_progress,
+                                .timings_per_token = chat->request.generation.timings_per_token};
   if (chat->request.top_logprobs >= 0) options.spelling.emplace(tokenizer());
   if (request.store) {
     const auto stored = std::make_shared<StoredResponse>(

@@ -1,0 +1,22 @@
+// llama.cpp's timings of an answer that goes on, for timings_per_token.
+#pragma once
+
+#include <chrono>
+
+#include "base/json.h"
+#include "chat/text_request.h"
+
+namespace moeflux::serve {
+
+class RunningTimings {
+ public:
+  void on_progress(const PromptProgress& progress);
+  /// What timings_json() says, as far as it is known with one more delta.
+  Json on_delta();
+
+ private:
+  TextStatistics so_far_;
+  std::chrono::steady_clock::time_point first_;
+};
+
+}  // namespace moeflux::serve
