@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "serve/wire_json.h"
+
 namespace moeflux::serve {
 
 ApiError api_error(const Error& error) {
@@ -40,6 +42,10 @@ Json error_body(const ApiError& error) {
             {"type", error.type},
             {"param", or_null(error.param)},
             {"code", or_null(error.code)}}}};
+}
+
+std::string error_text(const ApiError& error, std::string_view /*request_id*/) {
+  return dump_json(error_body(error));
 }
 
 }  // namespace moeflux::serve

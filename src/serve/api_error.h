@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "base/json.h"
 #include "base/result.h"
@@ -25,5 +26,7 @@ ApiError unsupported_field(std::string param, std::string message);
 
 /// {"error": {"message", "type", "param", "code"}}
 Json error_body(const ApiError& error);
+/// The same as a body. OpenAI's interface has no request's id in it.
+std::string error_text(const ApiError& error, std::string_view request_id = {});
 
 }  // namespace moeflux::serve

@@ -14,7 +14,7 @@
 #include "base/json.h"
 #include "chat/scheduler.h"
 #include "serve/api_error.h"
-#include "serve/dialect.h"
+#include "serve/interface.h"
 #include "serve/job_thread.h"
 
 namespace moeflux::serve {

@@ -79,8 +79,8 @@ class ChoicesTest : public ServiceTest {
   }
   std::shared_ptr<Texts> start(std::shared_ptr<Response> response) {
     auto texts = std::make_shared<Texts>(
-        *scheduler_, AnswerTarget{.response = std::move(response), .dialect = {}, .request_id = {}},
-        true);
+        *scheduler_,
+        AnswerTarget::of({.method = "POST", .path = "/completions"}, std::move(response)), true);
     std::vector<ChoiceJob> jobs;
     TextRequest request;
     request.prompt = {1};

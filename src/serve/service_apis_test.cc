@@ -5,6 +5,7 @@
 #include <cctype>
 #include <sstream>
 
+#include "chat/conversation.h"
 #include "io/file.h"
 #include "serve/service_test_util.h"
 #include "tests/support/temp_folder.h"
@@ -363,6 +364,8 @@ TEST_F(ApisTest, ErrorsAreInTheWordsOfTheInterface) {
   EXPECT_EQ(unknown->json()["type"], "error");
   EXPECT_TRUE(post(*service, "/api/chat", body)->json()["error"].is_string());
   EXPECT_EQ(post(*service, "/api/pull", {{"model", "x"}})->status(), 501);
+  EXPECT_EQ(post(*service, "/v1/responses", body)->json()["error"]["param"], "model");
+  body.erase("model");
   EXPECT_EQ(post(*service, "/v1/responses", body)->json()["error"]["param"], "input");
 }
 
@@ -410,6 +413,9 @@ TEST_F(ServiceTest, IsWatched) {
   const auto service = start();
   EXPECT_EQ(get(*service, "/v1/models/fable-20m")->json()["type"], "model");
   EXPECT_EQ(get(*service, "/v1/models/other")->status(), 404);
+  EXPECT_EQ(get(*service, "//v1/models/")->json()["data"][0]["id"], "fable-20m");
+  const Json unknown = get(*service, "/v1/models/org/other")->json();
+  EXPECT_NE(unknown["error"]["message"].get<std::string>().find("org/other"), std::string::npos);
   EXPECT_GT(get(*service, "/v1/moeflux/plan")->json()["experts_bytes"], 0);
   EXPECT_EQ(get(*service, "/v1/moeflux/conversations")->json()["running"], 0);
   const auto watcher = get(*service, "/v1/moeflux/telemetry");

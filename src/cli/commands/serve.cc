@@ -75,11 +75,7 @@ class Door {
       error.message = why_;
     }
     if (service) return service->handle(request, std::move(response));
-    const serve::AnswerTarget target{
-        .response = std::move(response),
-        .dialect = serve::dialect_of(request.path),
-        .request_id = std::string(serve::header(request, "x-request-id"))};
-    target.fail(error);
+    serve::AnswerTarget::of(request, std::move(response)).fail(error);
   }
 
  private:

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "base/format.h"
-#include "serve/dialect.h"
 #include "serve/wire_json.h"
 
 namespace moeflux::serve {
@@ -58,7 +57,33 @@ Json block_of(const AnswerItem& item) {
           {"input", input.ok() ? std::move(input).value() : Json::object()}};
 }
 
+// Anthropic's SDKs choose a class by the status; people read the type.
+std::string_view anthropic_type(const ApiError& error) {
+  switch (error.status) {
+    case 401:
+      return "authentication_error";
+    case 403:
+      return "permission_error";
+    case 404:
+      return "not_found_error";
+    case 413:
+      return "request_too_large";
+    case 429:
+      return "rate_limit_error";
+    case 503:
+      return "overloaded_error";
+    default:
+      return error.status >= 500 ? "api_error" : "invalid_request_error";
+  }
+}
+
 }  // namespace
+
+std::string anthropic_error_text(const ApiError& error, std::string_view request_id) {
+  return dump_json({{"type", "error"},
+                    {"error", {{"type", anthropic_type(error)}, {"message", error.message}}},
+                    {"request_id", request_id.empty() ? Json() : Json(request_id)}});
+}
 
 Json MessageEncoder::message(Json content) const {
   return {{"id", options_.identity.id},
@@ -124,7 +149,7 @@ std::string MessageEncoder::end(const AnswerPart& answer) {
 }
 
 std::string MessageEncoder::fail(const ApiError& error) {
-  return formatted("event: error\ndata: {}\n\n", error_text(Dialect::kAnthropic, error));
+  return formatted("event: error\ndata: {}\n\n", anthropic_error_text(error));
 }
 
 Json MessageEncoder::whole() {

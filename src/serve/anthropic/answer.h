@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "serve/item_encoder.h"
 #include "serve/openai/common.h"
@@ -14,6 +15,9 @@ struct MessageAnswerOptions {
   int64_t prompt_tokens = 0;
   int64_t tokens_max = -1;  // as asked; negative: no limit
 };
+
+/// The body of an answer that says what is wrong.
+std::string anthropic_error_text(const ApiError& error, std::string_view request_id = {});
 
 class MessageEncoder : public ItemEncoder {
  public:

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/format.h"
+#include "serve/interface.h"
 
 namespace moeflux::serve {
 namespace {
@@ -191,9 +192,7 @@ std::optional<Refusal> check_access(const Request& request, bool has_body, const
     return Refusal{401, "authentication_error", "invalid_api_key",
                    "no valid API key, expected one in 'Authorization: Bearer' or 'x-api-key'"};
   }
-  // Ollama reads whatever comes, and its clients count on that: LiteLLM sends no type, curl that of
-  // forms, fetch() that of text. A page's requests have an Origin, which was looked at above.
-  const bool any_type = request.path.starts_with("/api/") || request.path.starts_with("/v1/api/");
+  const bool any_type = find_route(request.method, request.path).interface->takes_any_type;
   if (has_body && !any_type && !is_json(header(request, "content-type"))) {
     return Refusal{415, "invalid_request_error", "",
                    formatted("Content-Type '{}', expected application/json",

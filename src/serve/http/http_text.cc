@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/format.h"
-#include "serve/dialect.h"
+#include "serve/interface.h"
 #include "text/utf8.h"
 
 namespace moeflux::serve {
@@ -51,10 +51,11 @@ void append_header(std::string_view name, std::string_view value, std::string* o
 }  // namespace
 
 std::string refusal_body(const Refusal& refusal, std::string_view path) {
-  return error_text(dialect_of(path), {.status = refusal.status,
-                                       .type = refusal.type,
-                                       .code = refusal.code,
-                                       .message = refusal.message});
+  const ApiError error{.status = refusal.status,
+                       .type = refusal.type,
+                       .code = refusal.code,
+                       .message = refusal.message};
+  return find_route({}, path).interface->error_text(error, {});
 }
 
 bool equal_without_case(std::string_view a, std::string_view b) {

@@ -2,7 +2,6 @@
 
 #include <cmath>
 
-#include "serve/dialect.h"
 #include "serve/wire_json.h"
 
 namespace moeflux::serve {
@@ -11,6 +10,10 @@ namespace {
 int64_t nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
 
 }  // namespace
+
+std::string ollama_error_text(const ApiError& error, std::string_view /*request_id*/) {
+  return dump_json({{"error", error.message}});
+}
 
 Json OllamaEncoder::said(const std::string& content, const std::string& thinking,
                          Json calls) const {
@@ -79,9 +82,7 @@ std::string OllamaEncoder::end(const AnswerPart& answer) {
   return json_line(last);
 }
 
-std::string OllamaEncoder::fail(const ApiError& error) {
-  return error_text(Dialect::kOllama, error) + "\n";
-}
+std::string OllamaEncoder::fail(const ApiError& error) { return ollama_error_text(error) + "\n"; }
 
 Json OllamaEncoder::loaded() const {
   Json json = line(said("", "", Json::array()), true);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "serve/answer_encoder.h"
@@ -15,6 +16,9 @@ struct OllamaAnswerOptions {
   bool is_chat = true;                 // else generate
   std::function<std::string()> clock;  // the time as Ollama writes it
 };
+
+/// The body of an answer that says what is wrong.
+std::string ollama_error_text(const ApiError& error, std::string_view request_id = {});
 
 class OllamaEncoder : public AnswerEncoder {
  public:

@@ -1,12 +1,11 @@
-// Conversations that are saved under a name, in the form of `moeflux chat`'s files: told of, gone
-// on from, deleted.
+#include "serve/native/conversations.h"
+
 #include <chrono>
 #include <optional>
 #include <utility>
 
 #include "base/format.h"
 #include "serve/openai/chat.h"
-#include "serve/service_call.h"
 #include "serve/utc_time.h"
 
 namespace moeflux::serve {
@@ -50,29 +49,36 @@ Json listed(const KeptText& text) {
   return {{"id", text.name}, {"size_bytes", text.size_bytes}, {"used_at", utc_text(used)}};
 }
 
-}  // namespace
-
-Service::Claim::Claim(Service& service, std::string name)
-    : service_(service), name_(std::move(name)), is_ours_([&] {
-        const std::lock_guard lock(service_.mutex_);
-        return service_.answering_.insert(name_).second;
-      }()) {}
-
-Service::Claim::~Claim() {
-  if (!is_ours_) return;
-  const std::lock_guard lock(service_.mutex_);
-  service_.answering_.erase(name_);
+std::optional<Conversation> find_conversation(Context& service, const std::string& name) {
+  const Result<std::string> text = service.conversations().find(name);
+  if (!text.ok()) {
+    if (text.error().code() != ErrorCode::kNotFound) service.note(text.error().message());
+    return std::nullopt;
+  }
+  Result<Conversation> talk = Conversation::parse(*text, service.conversations().place_of(name));
+  if (talk.ok()) return std::move(talk).value();
+  service.note(talk.error().message());
+  return std::nullopt;
 }
 
-Service::Saved::Saved(Service& service, std::string name)
+}  // namespace
+
+Claim::Claim(Context& service, std::string name)
+    : service_(service), name_(std::move(name)), is_ours_(service_.claim(name_)) {}
+
+Claim::~Claim() {
+  if (is_ours_) service_.release(name_);
+}
+
+SavedConversation::SavedConversation(Context& service, std::string name)
     : service_(service), name_(std::move(name)) {
   claim_.emplace(service_, name_);
 }
 
 // A client has its answer, saved or not. It may ask on as soon as it has heard the end.
-void Service::Saved::add(const AnswerPart& answer) {
+void SavedConversation::add(const AnswerPart& answer) {
   talk_.add_answer(answer.content, answer.reasoning, chat_calls(answer.calls));
-  const Status kept = service_.conversations_->keep(name_, talk_.to_json());
+  const Status kept = service_.conversations().keep(name_, talk_.to_json());
   if (!kept.ok()) {
     service_.note(
         formatted("an answer is not saved in its conversation: {}", kept.error().message()));
@@ -80,7 +86,7 @@ void Service::Saved::add(const AnswerPart& answer) {
   claim_.reset();
 }
 
-std::optional<std::shared_ptr<Service::Saved>> Service::go_on(Call& call) {
+std::optional<std::shared_ptr<SavedConversation>> go_on(Call& call) {
   Fields fields(call.body);
   const auto fail = [&](const ApiError& error) {
     call.fail(error);
@@ -90,15 +96,15 @@ std::optional<std::shared_ptr<Service::Saved>> Service::go_on(Call& call) {
   if (name) (void)fields.integer("n", {1, 1});
   const Json* given = name ? fields.array("messages") : nullptr;
   if (fields.problem()) return fail(*fields.problem());
-  if (!name) return std::shared_ptr<Saved>();
-  auto saved = std::make_shared<Saved>(*this, *name);
+  if (!name) return std::shared_ptr<SavedConversation>();
+  auto saved = std::make_shared<SavedConversation>(call.service, *name);
   // The client may ask again as soon as it hears of it.
   const auto refuse = [&](const ApiError& error) {
     saved.reset();
     return fail(error);
   };
   if (!saved->is_ours()) return refuse(being_answered(*name));
-  const auto before = find_conversation(*name);
+  const auto before = find_conversation(call.service, *name);
   if (!before) return refuse(unknown_conversation(*name));
   Json messages = before->messages();
   for (const Json& message : given == nullptr ? Json::array() : *given) messages.push_back(message);
@@ -109,23 +115,11 @@ std::optional<std::shared_ptr<Service::Saved>> Service::go_on(Call& call) {
   return saved;
 }
 
-std::optional<Conversation> Service::find_conversation(const std::string& name) {
-  const Result<std::string> text = conversations_->find(name);
-  if (!text.ok()) {
-    if (text.error().code() != ErrorCode::kNotFound) note(text.error().message());
-    return std::nullopt;
-  }
-  Result<Conversation> talk = Conversation::parse(*text, conversations_->place_of(name));
-  if (talk.ok()) return std::move(talk).value();
-  note(talk.error().message());
-  return std::nullopt;
-}
-
-void Service::conversations(Call& call) {
-  const SchedulerCounters counters = scheduler_->counters();
-  const auto responses = responses_->list();
+void list_conversations(Call& call) {
+  const SchedulerCounters counters = call.service.scheduler().counters();
+  const auto responses = call.service.responses().list();
   if (!responses.ok()) return call.fail(api_error(responses.error()));
-  const auto saved = conversations_->list();
+  const auto saved = call.service.conversations().list();
   if (!saved.ok()) return call.fail(api_error(saved.error()));
   Json conversations = Json::array();
   for (const KeptText& one : *saved) conversations.push_back(listed(one));
@@ -140,26 +134,26 @@ void Service::conversations(Call& call) {
                {"waiting", counters.waiting}});
 }
 
-void Service::saved_conversation(Call& call) {
-  const auto talk = find_conversation(call.id);
+void saved_conversation(Call& call) {
+  const auto talk = find_conversation(call.service, call.id);
   if (!talk) return call.fail(unknown_conversation(call.id));
   call.answer({{"id", call.id}, {"messages", talk->messages()}});
 }
 
-void Service::save_conversation(Call& call) {
+void save_conversation(Call& call) {
   if (!is_text_name(call.id)) return call.fail(bad_name("", call.id));
   const Result<Conversation> talk = Conversation::from_json(call.body, "the body");
   if (!talk.ok()) return call.fail(bad_field("messages", talk.error().message()));
-  std::optional<Claim> claim(std::in_place, *this, call.id);
+  std::optional<Claim> claim(std::in_place, call.service, call.id);
   if (!claim->is_ours()) return call.fail(being_answered(call.id));
-  const Status kept = conversations_->keep(call.id, talk->to_json());
+  const Status kept = call.service.conversations().keep(call.id, talk->to_json());
   claim.reset();  // the client may ask on as soon as it hears of it
   if (!kept.ok()) return call.fail(not_kept(kept.error()));
   call.answer({{"id", call.id}, {"messages", talk->messages()}});
 }
 
-void Service::delete_conversation(Call& call) {
-  const Status erased = conversations_->erase(call.id);
+void delete_conversation(Call& call) {
+  const Status erased = call.service.conversations().erase(call.id);
   if (!erased.ok()) {
     const bool is_unknown = erased.error().code() == ErrorCode::kNotFound;
     return call.fail(is_unknown ? unknown_conversation(call.id) : api_error(erased.error()));

@@ -5,11 +5,14 @@
 #include <utility>
 
 #include "base/format.h"
+#include "serve/call.h"
 #include "serve/http/http_text.h"
+#include "serve/native/conversations.h"
 #include "serve/native/metrics.h"
+#include "serve/native/resumable_streams.h"
 #include "serve/native/telemetry.h"
+#include "serve/openai/chat.h"
 #include "serve/openapi.h"
-#include "serve/service_call.h"
 #include "serve/service_limits.h"
 
 namespace moeflux::serve {
@@ -30,9 +33,7 @@ uint64_t number_of(std::string_view text) {
   return number;
 }
 
-}  // namespace
-
-void Service::tokenize(Call& call) {
+void tokenize(Call& call) {
   Fields fields(call.body);
   const auto text = fields.text("content");
   const bool add_special = fields.boolean("add_special").value_or(false);
@@ -40,11 +41,11 @@ void Service::tokenize(Call& call) {
   const bool with_pieces = fields.boolean("with_pieces").value_or(false);
   if (!text) fields.fail(bad_field("content", "content is absent, expected a string"));
   if (fields.problem()) return call.fail(*fields.problem());
-  const auto ids = tokenizer().encode(
+  const auto ids = call.service.tokenizer().encode(
       *text, {.add_special_tokens = add_special, .match_added_tokens = parse_special});
   if (!ids.ok()) return call.fail(api_error(ids.error()));
   Json tokens = Json::array();
-  const TokenSpelling spelling(tokenizer());
+  const TokenSpelling spelling(call.service.tokenizer());
   for (const TokenId id : *ids) {
     if (with_pieces) {
       tokens.push_back({{"id", id}, {"piece", spelling.text(id)}, {"bytes", spelling.bytes(id)}});
@@ -55,48 +56,49 @@ void Service::tokenize(Call& call) {
   call.answer({{"tokens", std::move(tokens)}});
 }
 
-void Service::detokenize(Call& call) {
+void detokenize(Call& call) {
   Fields fields(call.body);
   const Json* tokens = fields.array("tokens");
   std::vector<TokenId> ids;
   for (size_t i = 0; tokens != nullptr && i < tokens->size(); ++i) {
     const Result<int64_t> id = json_int((*tokens)[i], "tokens");
-    const bool is_token = id.ok() && *id >= 0 && *id < tokenizer().vocab_size();
+    const bool is_token = id.ok() && *id >= 0 && *id < call.service.tokenizer().vocab_size();
     if (!is_token) {
-      fields.fail(bad_field(formatted("tokens[{}]", i),
-                            formatted("tokens[{}] is {}, expected an id below {}", i,
-                                      json_excerpt((*tokens)[i]), tokenizer().vocab_size())));
+      fields.fail(
+          bad_field(formatted("tokens[{}]", i),
+                    formatted("tokens[{}] is {}, expected an id below {}", i,
+                              json_excerpt((*tokens)[i]), call.service.tokenizer().vocab_size())));
       break;
     }
     ids.push_back(static_cast<TokenId>(*id));
   }
   if (tokens == nullptr) fields.fail(bad_field("tokens", "tokens is absent, expected ids"));
   if (fields.problem()) return call.fail(*fields.problem());
-  call.answer({{"content", tokenizer().decode(ids)}});
+  call.answer({{"content", call.service.tokenizer().decode(ids)}});
 }
 
-void Service::apply_template(Call& call) {
-  if (!format_.ok()) return call.fail(api_error(format_.error()));
-  const auto decoded = decode_chat_request(call.body, options_.defaults);
+void apply_template(Call& call) {
+  if (!call.service.format().ok()) return call.fail(api_error(call.service.format().error()));
+  const auto decoded = decode_chat_request(call.body, call.service.options().defaults);
   if (const auto* error = std::get_if<ApiError>(&decoded)) return call.fail(*error);
   const TemplateRequest& request = std::get<ChatRequest>(decoded).conversation;
-  if (!may_fit(call, request.messages)) return;
-  const auto prompt = (*format_)->prompt(request, local_time_now());
+  if (!call.service.may_fit(call, request.messages)) return;
+  const auto prompt = (*call.service.format())->prompt(request, local_time_now());
   if (!prompt.ok()) return call.fail(api_error(prompt.error()));
   call.answer({{"prompt", prompt->text}});
 }
 
-void Service::health(Call& call) {
-  if (!is_draining_) return call.answer({{"status", "ok"}});
+void health(Call& call) {
+  if (!call.service.is_draining()) return call.answer({{"status", "ok"}});
   Json body = error_body(draining());
   body["status"] = "draining";
   call.target.response->send(503, {{"Content-Type", "application/json"}}, dump_json(body));
 }
 
-void Service::props(Call& call) {
-  const SamplerOptions& sampler = options_.defaults.sampler;
+void props(Call& call) {
+  const SamplerOptions& sampler = call.service.options().defaults.sampler;
   Json json = {{"default_generation_settings",
-                {{"n_ctx", model_->engine->context_length()},
+                {{"n_ctx", call.service.context_length()},
                  {"params",
                   {{"temperature", sampler.temperature},
                    {"top_k", sampler.top_k},
@@ -106,85 +108,84 @@ void Service::props(Call& call) {
                    {"repeat_last_n", sampler.repeat_last_n},
                    {"presence_penalty", sampler.presence_penalty},
                    {"frequency_penalty", sampler.frequency_penalty}}}}},
-               {"total_slots", options_.scheduler.active_max},
-               {"model_path", folder_name(model_->directory)},
+               {"total_slots", call.service.options().scheduler.active_max},
+               {"model_path", folder_name(call.service.model().directory)},
                {"build_info", formatted("moeflux {}", MOEFLUX_VERSION)}};
-  if (format_.ok()) {
-    json["chat_template"] = (*format_)->template_text();
-    json["chat_template_caps"] = capabilities_json((*format_)->chat_template().capabilities(true));
-    json["output_format"] = (*format_)->output().name;
+  if (call.service.format().ok()) {
+    json["chat_template"] = (*call.service.format())->template_text();
+    json["chat_template_caps"] =
+        capabilities_json((*call.service.format())->chat_template().capabilities(true));
+    json["output_format"] = (*call.service.format())->output().name;
   }
   call.answer(json);
 }
 
-void Service::slots(Call& call) { call.answer(slots_json(scheduler_->slots())); }
+void slots(Call& call) { call.answer(slots_json(call.service.scheduler().slots())); }
 
-std::string Service::metrics() const {
-  return metrics_text(scheduler_->counters(), model_->counters(), asked());
-}
-
-void Service::show_metrics(Call& call) {
+void show_metrics(Call& call) {
   call.target.response->send(200, {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
-                             metrics());
+                             call.service.metrics());
 }
 
-void Service::openapi(Call& call) {
+void openapi(Call& call) {
   call.target.response->send(200, {{"Content-Type", "application/json"}},
                              std::string(openapi_text()));
 }
 
-void Service::not_offered(Call& call) {
-  call.fail({.status = 404,
-             .type = "not_found_error",
-             .message = formatted("{} is not offered: moeflux continues texts, it makes no "
-                                  "embeddings, scores, summaries, sounds or images",
-                                  call.request.path)});
-}
-
-void Service::resume_stream(Call& call) {
+void resume_stream(Call& call) {
   const std::string id = query_value(call.request.query, "conv_id").value_or("");
   // A browser's EventSource says by itself what it has seen.
   const std::string_view seen = header(call.request, "last-event-id");
   const auto from = query_value(call.request.query, "from");
   uint64_t first = seen.empty() ? 0 : number_of(seen) + 1;
   if (from) first = number_of(*from);
-  const auto problem = streams_.resume(id, first, call.target.response);
+  const auto problem = call.service.streams().resume(id, first, call.target.response);
   if (problem) call.fail(*problem);
 }
 
-void Service::delete_stream(Call& call) {
+void delete_stream(Call& call) {
   const std::string id = query_value(call.request.query, "conv_id").value_or("");
-  call.answer({{"conversation_id", id}, {"deleted", streams_.erase(id)}});
+  call.answer({{"conversation_id", id}, {"deleted", call.service.streams().erase(id)}});
 }
 
-void Service::telemetry(Call& call) {
+void telemetry(Call& call) {
   call.target.begin_stream();
   const auto telemetry = std::make_shared<Telemetry>();
-  const auto sample = [this, telemetry] {
-    return data_frame(telemetry->sample(std::chrono::system_clock::now(), scheduler_->counters(),
-                                        model_->counters()));
+  const auto sample = [&service = call.service, telemetry] {
+    return data_frame(telemetry->sample(std::chrono::system_clock::now(),
+                                        service.scheduler().counters(),
+                                        service.model().counters()));
   };
   call.target.response->write(sample());
   call.target.response->break_silence(sample, kTelemetryInterval);
-  const std::lock_guard lock(mutex_);
-  std::erase_if(watchers_, [](const auto& watcher) {
-    const auto response = watcher.lock();
-    return !response || response->is_closed();
-  });
-  watchers_.push_back(call.target.response);
+  call.service.watch(call.target.response);
 }
 
-void Service::end_watching() {
-  std::vector<std::weak_ptr<Response>> watchers;
-  {
-    const std::lock_guard lock(mutex_);
-    watchers.swap(watchers_);
-  }
-  for (const auto& watcher : watchers) {
-    if (const auto response = watcher.lock()) response->end();
-  }
-}
+void plan(Call& call) { call.answer(plan_json(call.service.model())); }
 
-void Service::plan(Call& call) { call.answer(plan_json(*model_)); }
+constexpr Route kRoutes[] = {
+    {"POST", "/tokenize", &tokenize},
+    {"POST", "/detokenize", &detokenize},
+    {"POST", "/apply-template", &apply_template},
+    {"GET", "/stream", &resume_stream},
+    {"DELETE", "/stream", &delete_stream},
+    {"GET", "/moeflux/telemetry", &telemetry},
+    {"GET", "/moeflux/plan", &plan},
+    {"GET", "/moeflux/conversations", &list_conversations},
+    {"GET", "/moeflux/conversations/{id}", &saved_conversation},
+    {"POST", "/moeflux/conversations/{id}", &save_conversation},
+    {"DELETE", "/moeflux/conversations/{id}", &delete_conversation},
+    {"GET", "/health", &health, RouteKind::kAtOnce},
+    {"GET", "/props", &props},
+    {"GET", "/slots", &slots, RouteKind::kAtOnce},
+    {"GET", "/metrics", &show_metrics, RouteKind::kAtOnce},
+    {"GET", "/openapi.json", &openapi, RouteKind::kAtOnce},
+};
+
+}  // namespace
+
+extern const Interface native_interface;
+const Interface native_interface = {
+    .home = "/moeflux", .routes = kRoutes, .error_text = &error_text};
 
 }  // namespace moeflux::serve

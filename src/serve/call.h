@@ -1,0 +1,37 @@
+// The request at hand, as handlers of routes get it.
+#pragma once
+
+#include <string>
+
+#include "serve/context.h"
+#include "serve/interface.h"
+#include "serve/wire_json.h"
+
+namespace moeflux::serve {
+
+struct Call {
+  Context& service;
+  const Request& request;
+  AnswerTarget target;
+  Json body = {};       // of POST
+  std::string id = {};  // of the path
+  /// It may compute for long here; where it may not, what does so asks for to be called again.
+  bool may_take_long = false;
+  bool is_put_off = false;
+
+  void answer(const Json& json) const {
+    target.response->send(200, {{"Content-Type", "application/json"}}, dump_json(json));
+  }
+  void fail(const ApiError& error) const { target.fail(error); }
+};
+
+/// Answers for paths that other servers have and this one has nothing for.
+void not_offered(Call& call);
+
+/// The last part of a path.
+inline std::string folder_name(std::string path) {
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  return path.substr(path.find_last_of('/') + 1);
+}
+
+}  // namespace moeflux::serve

@@ -1,0 +1,262 @@
+#include "serve/context.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/format.h"
+#include "serve/call.h"
+#include "serve/one_answer.h"
+#include "serve/service_limits.h"
+
+namespace moeflux::serve {
+namespace {
+
+ApiError too_long(size_t prompt, int64_t context) {
+  return {.code = "context_length_exceeded",
+          .message = formatted("the prompt has {} tokens, the context takes {} with at least one "
+                               "to follow (see --ctx-size)",
+                               prompt, context),
+          .param = "messages"};
+}
+
+Result<std::unique_ptr<KeptTexts>> open_texts(const std::string& folder, std::string_view name,
+                                              const KeptLimits& limits) {
+  if (folder.empty()) return keep_texts_in_memory(limits);
+  return keep_texts_in_folder(formatted("{}/{}", folder, name), limits);
+}
+
+TextRequest text_request(const GenerationFields& generation, int64_t choice) {
+  return {.sampler = sampler_of_choice(generation.sampler, choice),
+          .ignore_model_stop_tokens = generation.ignore_stop_tokens,
+          .reuse = generation.reuse_states};
+}
+
+}  // namespace
+
+Context::Context(std::shared_ptr<OpenModel> model, ServiceOptions options)
+    : model_(std::move(model)),
+      options_(std::move(options)),
+      started_(unix_seconds()),
+      format_(make_error(ErrorCode::kNotFound, "no chat template was looked for")),
+      asked_(count_routes() + 1),
+      streams_(options_.streams) {}
+
+Result<std::unique_ptr<Context>> Context::create(std::shared_ptr<OpenModel> model,
+                                                 ServiceOptions options) {
+  if (!model->text.tokenizer.ok()) return model->text.tokenizer.error();
+  if (options.model_name.empty()) options.model_name = folder_name(model->directory);
+  std::unique_ptr<Context> context(new Context(std::move(model), std::move(options)));
+  OpenModel& opened = *context->model_;
+  context->fingerprint_ =
+      formatted("moeflux-{}-{:016x}", MOEFLUX_VERSION, opened.engine->fingerprint());
+  context->prompt_bytes_max_ = text_bytes_max(opened);
+  MF_ASSIGN_OR_RETURN(const auto source, open_model_source(opened.directory));
+  context->format_ =
+      ChatFormat::load(*source, *opened.text.tokenizer, context->options_.template_text);
+  MF_ASSIGN_OR_RETURN(context->responses_, open_texts(context->options_.folder, "responses",
+                                                      context->options_.responses));
+  MF_ASSIGN_OR_RETURN(context->conversations_, open_texts(context->options_.folder, "conversations",
+                                                          context->options_.conversations));
+  MF_ASSIGN_OR_RETURN(context->scheduler_,
+                      Scheduler::start(context->model_, context->options_.scheduler));
+  return context;
+}
+
+void Context::note(const std::string& line) const {
+  if (options_.on_note) options_.on_note(line);
+}
+
+void Context::note_dropped(const ChatRequest& request) {
+  constexpr size_t kKindsMax = 64;
+  for (const std::string& type : request.dropped_tools) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (dropped_.size() >= kKindsMax || !dropped_.insert(type).second) continue;
+    }
+    note(formatted("tools of type {} are left out: nobody here can run them",
+                   json_excerpt(Json(type))));
+  }
+}
+
+bool Context::knows_model(const std::string& asked) const {
+  constexpr std::string_view kTag = ":latest";  // Ollama's clients may add it
+  const bool is_tagged = asked.ends_with(kTag);
+  const std::string name = is_tagged ? asked.substr(0, asked.size() - kTag.size()) : asked;
+  const auto& aliases = options_.aliases;
+  return name.empty() || name == options_.model_name ||
+         std::find(aliases.begin(), aliases.end(), name) != aliases.end() ||
+         std::find(aliases.begin(), aliases.end(), "*") != aliases.end();
+}
+
+ApiError Context::unknown_model(const std::string& name) const {
+  return {.status = 404,
+          .type = "not_found_error",
+          .code = "model_not_found",
+          .message = formatted("no model \"{}\", this server has \"{}\" (see --model-alias)", name,
+                               options_.model_name),
+          .param = "model"};
+}
+
+bool Context::may_fit(const Call& call, const Json& texts) const {
+  ApiError error{.code = "context_length_exceeded", .message = {}, .param = "messages"};
+  const size_t bytes = text_bytes(texts);
+  if (bytes <= prompt_bytes_max_) return true;
+  error.message = formatted(
+      "the prompt has {} bytes, the context's {} tokens spell at most {} (see --ctx-size)", bytes,
+      context_length(), prompt_bytes_max_);
+  call.fail(error);
+  return false;
+}
+
+std::optional<Chat> Context::read_chat(Call& call, DecodedChat decoded) {
+  const auto fail = [&](const ApiError& error) {
+    call.fail(error);
+    return std::nullopt;
+  };
+  if (!format_.ok()) return fail(api_error(format_.error()));
+  if (const auto* error = std::get_if<ApiError>(&decoded)) return fail(*error);
+  auto& request = std::get<ChatRequest>(decoded);
+  note_dropped(request);
+  if (!may_fit(call, request.conversation.messages)) return std::nullopt;
+  if (needs_compile(request) && !call.may_take_long) {
+    call.is_put_off = true;
+    return std::nullopt;
+  }
+  Result<ChatPrompt> prompt = (*format_)->prompt(request.conversation, local_time_now());
+  if (!prompt.ok()) return fail(api_error(prompt.error()));
+  AnswerConstraint constraint = compile_answer(*model_, **format_, prompt->tail, request,
+                                               [&] { return call.target.response->is_closed(); });
+  if (const auto* error = std::get_if<ApiError>(&constraint)) return fail(*error);
+  return Chat{.request = std::move(request),
+              .prompt = std::move(prompt).value(),
+              .constraint = std::get<std::shared_ptr<const Constraint>>(std::move(constraint))};
+}
+
+std::optional<std::shared_ptr<const Constraint>> Context::compile(
+    Call& call, const OutputConstraint& constraint) {
+  if (constraint.kind != ConstraintKind::kNone && !call.may_take_long) {
+    call.is_put_off = true;
+    return std::nullopt;
+  }
+  AnswerConstraint compiled = compile_text(*model_, constraint);
+  if (const auto* error = std::get_if<ApiError>(&compiled)) {
+    call.fail(*error);
+    return std::nullopt;
+  }
+  return std::get<std::shared_ptr<const Constraint>>(std::move(compiled));
+}
+
+std::optional<TextRequest> Context::prompted_text(const Call& call,
+                                                  const GenerationFields& generation,
+                                                  const std::vector<TokenId>& prompt,
+                                                  int64_t choice) const {
+  // The whole context may be scored, if nothing has to follow.
+  const int64_t most = context_length() - (generation.tokens_max == 0 ? 0 : 1);
+  if (static_cast<int64_t>(prompt.size()) > most) {
+    call.fail(too_long(prompt.size(), context_length()));
+    return std::nullopt;
+  }
+  TextRequest text = text_request(generation, choice);
+  text.prompt = prompt;
+  text.tokens_max = tokens_max(generation, prompt.size());
+  return text;
+}
+
+int64_t Context::tokens_max(const GenerationFields& generation, size_t prompt_tokens) const {
+  const int64_t rest = context_length() - static_cast<int64_t>(prompt_tokens);
+  return std::min(generation.tokens_max, rest);
+}
+
+std::optional<std::vector<ChoiceJob>> Context::chat_jobs(
+    const Call& call, const Chat& chat,
+    const std::function<std::shared_ptr<AnswerListener>(size_t choice)>& listener) const {
+  const ChatRequest& request = chat.request;
+  std::vector<ChoiceJob> jobs;
+  for (int64_t i = 0; i < request.generation.choices; ++i) {
+    auto text = prompted_text(call, request.generation, chat.prompt.tokens, i);
+    if (!text) return std::nullopt;
+    text->top_logprobs = request.top_logprobs;
+    text->constraint = chat.constraint;
+    AnswerOptions options{.prompt_tail = chat.prompt.tail,
+                          .tools = request.tools,
+                          .stop_strings = request.generation.stop,
+                          .reasoning_tokens_max = request.reasoning_tokens_max,
+                          .one_call = request.one_call,
+                          .id_seed = text->sampler.seed};
+    jobs.emplace_back(std::move(*text),
+                      std::make_shared<ChatAnswer>(*format_, std::move(options),
+                                                   listener(static_cast<size_t>(i))));
+  }
+  return jobs;
+}
+
+void Context::answer_once(const Call& call, const Chat& chat,
+                          std::unique_ptr<AnswerEncoder> encoder, JobThread* ends_on) {
+  const auto answer = std::make_shared<OneAnswer>(
+      *scheduler_, call.target, chat.request.generation.stream, std::move(encoder), ends_on);
+  auto jobs = chat_jobs(call, chat, [&](size_t /*choice*/) { return answer->listener(); });
+  if (jobs) answer->start(std::move(*jobs));
+}
+
+AnswerIdentity Context::identity(std::string_view prefix,
+                                 const GenerationFields& generation) const {
+  return {.id = make_id(prefix),
+          .created = unix_seconds(),
+          .model = options_.model_name,
+          .fingerprint = fingerprint_,
+          .seed = generation.sampler.seed};
+}
+
+bool Context::claim(const std::string& conversation) {
+  const std::lock_guard lock(mutex_);
+  return answering_.insert(conversation).second;
+}
+
+void Context::release(const std::string& conversation) {
+  const std::lock_guard lock(mutex_);
+  answering_.erase(conversation);
+}
+
+void Context::watch(const std::shared_ptr<Response>& watcher) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(watchers_, [](const auto& one) {
+    const auto response = one.lock();
+    return !response || response->is_closed();
+  });
+  watchers_.push_back(watcher);
+}
+
+void Context::end_watching() {
+  std::vector<std::weak_ptr<Response>> watchers;
+  {
+    const std::lock_guard lock(mutex_);
+    watchers.swap(watchers_);
+  }
+  for (const auto& watcher : watchers) {
+    if (const auto response = watcher.lock()) response->end();
+  }
+}
+
+void Context::refuse() {
+  is_draining_ = true;
+  scheduler_->refuse();
+}
+
+std::vector<AskedCount> Context::asked() const {
+  std::vector<AskedCount> asked;
+  for (const Interface* interface : interfaces()) {
+    for (const Route& route : interface->routes) {
+      asked.push_back({.method = std::string(route.method),
+                       .path = std::string(route.path),
+                       .count = asked_[asked.size()]});
+    }
+  }
+  asked.push_back({.method = "", .path = "other", .count = asked_.back()});
+  return asked;
+}
+
+std::string Context::metrics() const {
+  return metrics_text(scheduler_->counters(), model_->counters(), asked());
+}
+
+}  // namespace moeflux::serve

@@ -1,0 +1,155 @@
+// What the interfaces of a service share: the model, what is kept, and the verbs by which a request
+// becomes an answer. Knows no path and no interface's words.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "chat/chat_format.h"
+#include "chat/open_model.h"
+#include "chat/scheduler.h"
+#include "serve/answer_encoder.h"
+#include "serve/answer_grammar.h"
+#include "serve/chat_request.h"
+#include "serve/choices.h"
+#include "serve/job_thread.h"
+#include "serve/kept_texts.h"
+#include "serve/native/metrics.h"
+#include "serve/native/resumable_streams.h"
+#include "serve/openai/common.h"
+
+namespace moeflux::serve {
+
+struct Call;
+
+struct ServiceOptions {
+  std::string model_name;                    // what clients call it; empty: the folder's name
+  std::vector<std::string> aliases = {};     // further names; "*" is any
+  std::optional<std::string> template_text;  // in place of the model's own
+  RequestDefaults defaults;                  // what requests say nothing of
+  SchedulerOptions scheduler;
+  /// Leaves out of Anthropic's prompts what is new in every request; see prompt_nonces.h.
+  bool steady_prompts = true;
+  /// Where OpenAI's responses and conversations are kept, each in a folder in it; empty: in memory,
+  /// until the service ends.
+  std::string folder = {};
+  KeptLimits responses = {.bytes_max = uint64_t{64} << 20, .count_max = 4096};
+  /// Nobody's conversation makes room for another's.
+  KeptLimits conversations = {
+      .bytes_max = uint64_t{64} << 20, .count_max = 4096, .makes_room = false};
+  ResumableLimits streams = {};
+  /// Told, once for each, of tools that requests have and nobody here can run, and of what is kept
+  /// and damaged or could not be kept. Any thread.
+  std::function<void(const std::string& line)> on_note = {};
+};
+
+/// A chat request with its prompt.
+struct Chat {
+  ChatRequest request;
+  ChatPrompt prompt;
+  std::shared_ptr<const Constraint> constraint = {};  // of each answer, or null
+};
+
+/// Thread-safe.
+class Context {
+ public:
+  /// Fails without a tokenizer, and where it cannot keep.
+  static Result<std::unique_ptr<Context>> create(std::shared_ptr<OpenModel> model,
+                                                 ServiceOptions options);
+
+  // --- What there is ---
+
+  OpenModel& model() { return *model_; }
+  const ServiceOptions& options() const { return options_; }
+  const Tokenizer& tokenizer() const { return *model_->text.tokenizer; }
+  /// Or why there are no chats: a model without a chat template continues texts alone.
+  const Result<std::shared_ptr<const ChatFormat>>& format() const { return format_; }
+  int64_t context_length() const { return model_->engine->context_length(); }
+  /// Longer prompts are refused unread.
+  size_t prompt_bytes_max() const { return prompt_bytes_max_; }
+  int64_t started() const { return started_; }  // seconds since 1970
+  Scheduler& scheduler() { return *scheduler_; }
+  KeptTexts& responses() { return *responses_; }
+  KeptTexts& conversations() { return *conversations_; }
+  ResumableStreams& streams() { return streams_; }
+  /// Where answers end that are to be kept.
+  JobThread& jobs() { return jobs_; }
+  void note(const std::string& line) const;
+
+  // --- From a request to its answer. What cannot be is answered, with what is wrong ---
+
+  bool knows_model(const std::string& name) const;
+  ApiError unknown_model(const std::string& name) const;
+  /// Refuses texts that cannot fit the context however they are tokenized.
+  bool may_fit(const Call& call, const Json& texts) const;
+  /// The request with its prompt and what its answers are held to.
+  std::optional<Chat> read_chat(Call& call, DecodedChat decoded);
+  /// The texts to ask for, with who hears of each choice.
+  std::optional<std::vector<ChoiceJob>> chat_jobs(
+      const Call& call, const Chat& chat,
+      const std::function<std::shared_ptr<AnswerListener>(size_t choice)>& listener) const;
+  /// Asks for an answer of one choice, which ends on `ends_on`, see Choices.
+  void answer_once(const Call& call, const Chat& chat, std::unique_ptr<AnswerEncoder> encoder,
+                   JobThread* ends_on = nullptr);
+  /// What a text is held to, null for nothing. Nothing also where the call has to come again.
+  std::optional<std::shared_ptr<const Constraint>> compile(Call& call,
+                                                           const OutputConstraint& constraint);
+  /// The text to ask for; `whole`: the prompt may take the whole context, if nothing has to follow.
+  std::optional<TextRequest> prompted_text(const Call& call, const GenerationFields& generation,
+                                           const std::vector<TokenId>& prompt,
+                                           int64_t choice) const;
+  AnswerIdentity identity(std::string_view prefix, const GenerationFields& generation) const;
+
+  // --- Who does what ---
+
+  /// Nobody else answers or replaces that conversation until release(). False: somebody does.
+  bool claim(const std::string& conversation);
+  void release(const std::string& conversation);
+  /// A stream without an end; see end_watching().
+  void watch(const std::shared_ptr<Response>& watcher);
+  /// Ends the streams of those who watch and would never leave.
+  void end_watching();
+  bool is_draining() const { return is_draining_; }
+  /// Takes nothing new.
+  void refuse();
+  void count_asked(size_t route) { ++asked_[route]; }
+  /// How often each path was asked for, those too that nobody asked for.
+  std::vector<AskedCount> asked() const;
+  /// For Prometheus.
+  std::string metrics() const;
+
+ private:
+  Context(std::shared_ptr<OpenModel> model, ServiceOptions options);
+
+  void note_dropped(const ChatRequest& request);
+  /// No more than the rest of the context; negative, as the client has it, for no limit.
+  int64_t tokens_max(const GenerationFields& generation, size_t prompt_tokens) const;
+
+  const std::shared_ptr<OpenModel> model_;
+  ServiceOptions options_;
+  const int64_t started_;
+  Result<std::shared_ptr<const ChatFormat>> format_;
+  std::string fingerprint_;
+  size_t prompt_bytes_max_ = 0;               // more cannot be what the context takes
+  std::vector<std::atomic<uint64_t>> asked_;  // by route; the last is for paths that there are not
+  std::unique_ptr<KeptTexts> responses_;
+  std::unique_ptr<KeptTexts> conversations_;
+  ResumableStreams streams_;
+  std::mutex mutex_;               // guards what follows
+  std::set<std::string> dropped_;  // kinds of tools that were told of
+  std::vector<std::weak_ptr<Response>> watchers_;
+  std::set<std::string> answering_;  // conversations, by name
+  std::atomic<bool> is_draining_ = false;
+  JobThread jobs_;                        // ends of answers that are to be kept
+  std::unique_ptr<Scheduler> scheduler_;  // last: its thread may use all of it
+};
+
+}  // namespace moeflux::serve

@@ -1,0 +1,132 @@
+// OpenAI's chat completions and completions, and the list of models.
+#include <chrono>
+#include <utility>
+
+#include "serve/call.h"
+#include "serve/native/conversations.h"
+#include "serve/openai/chat_choices.h"
+#include "serve/openai/text_choices.h"
+#include "serve/utc_time.h"
+
+namespace moeflux::serve {
+namespace {
+
+void chat_completions(Call& call) {
+  const auto saved = go_on(call);
+  if (!saved) return;
+  const auto chat =
+      call.service.read_chat(call, decode_chat_request(call.body, call.service.options().defaults));
+  if (!chat) return;
+  const GenerationFields& generation = chat->request.generation;
+  std::function<void(const AnswerPart&)> on_end;
+  if (*saved) on_end = [one = *saved](const AnswerPart& answer) { one->add(answer); };
+  const auto choices = std::make_shared<ChatChoices>(
+      call.service.scheduler(), call.target, TokenSpelling(call.service.tokenizer()),
+      ChatChoicesOptions{.identity = call.service.identity("chatcmpl-", generation),
+                         .stream = generation.stream,
+                         .include_usage = generation.include_usage,
+                         .return_progress = generation.return_progress,
+                         .timings_per_token = generation.timings_per_token,
+                         .with_logprobs = chat->request.top_logprobs >= 0,
+                         .on_end = std::move(on_end)},
+      static_cast<size_t>(generation.choices), *saved ? &call.service.jobs() : nullptr);
+  auto jobs =
+      call.service.chat_jobs(call, *chat, [&](size_t choice) { return choices->listener(choice); });
+  if (jobs) choices->start(std::move(*jobs));
+}
+
+void completions(Call& call) {
+  if (const Json* prompt = Fields(call.body).find("prompt");
+      prompt != nullptr && !call.service.may_fit(call, *prompt)) {
+    return;
+  }
+  auto decoded = decode_completion_request(call.body, call.service.options().defaults.sampler,
+                                           call.service.tokenizer());
+  if (const auto* error = std::get_if<ApiError>(&decoded)) return call.fail(*error);
+  const auto& request = std::get<CompletionRequest>(decoded);
+  const GenerationFields& generation = request.generation;
+  const auto constraint = call.service.compile(call, request.constraint);
+  if (!constraint) return;
+  const size_t count = request.prompts.size() * static_cast<size_t>(generation.choices);
+  const auto choices = std::make_shared<TextChoices>(
+      call.service.scheduler(), call.target, TokenSpelling(call.service.tokenizer()),
+      TextChoicesOptions{.identity = call.service.identity("cmpl-", generation),
+                         .stream = generation.stream,
+                         .include_usage = generation.include_usage,
+                         .with_logprobs = request.logprobs >= 0,
+                         .prompts = request.prompts.size()},
+      count);
+  std::vector<ChoiceJob> jobs;
+  for (const auto& prompt : request.prompts) {
+    for (int64_t i = 0; i < generation.choices; ++i) {
+      auto text = call.service.prompted_text(call, generation, prompt, i);
+      if (!text) return;
+      text->top_logprobs = request.logprobs;
+      text->constraint = *constraint;
+      text->prompt_logprobs = request.echo && request.logprobs >= 0;
+      const auto listener = choices->listener(jobs.size());
+      jobs.emplace_back(*std::move(text), std::make_shared<Completion>(call.service.tokenizer(),
+                                                                       request, prompt, listener));
+    }
+  }
+  choices->start(std::move(jobs));
+}
+
+void count_input_tokens(Call& call) {
+  const auto saved = go_on(call);
+  if (!saved) return;
+  const auto chat =
+      call.service.read_chat(call, decode_chat_request(call.body, call.service.options().defaults));
+  if (!chat) return;
+  call.answer({{"object", "response.input_tokens"}, {"input_tokens", chat->prompt.tokens.size()}});
+}
+
+// In one object what OpenAI's and Anthropic's clients look for.
+Json model_json(Context& service) {
+  const ModelSpec& spec = service.model().engine->spec();
+  const auto started =
+      std::chrono::system_clock::time_point(std::chrono::seconds(service.started()));
+  return {{"id", service.options().model_name},
+          {"object", "model"},
+          {"created", service.started()},
+          {"owned_by", "moeflux"},
+          {"type", "model"},
+          {"display_name", service.options().model_name},
+          {"created_at", utc_text(started)},
+          {"meta", {{"n_vocab", spec.vocab_size}, {"n_ctx", service.context_length()}}}};
+}
+
+void models(Call& call) {
+  // Codex asks for `models`.
+  call.answer({{"object", "list"},
+               {"data", Json::array({model_json(call.service)})},
+               {"has_more", false},
+               {"first_id", call.service.options().model_name},
+               {"last_id", call.service.options().model_name},
+               {"models", Json::array()}});
+}
+
+void model(Call& call) {
+  if (!call.service.knows_model(call.id)) return call.fail(call.service.unknown_model(call.id));
+  call.answer(model_json(call.service));
+}
+
+constexpr Route kRoutes[] = {
+    {"POST", "/chat/completions", &chat_completions},
+    {"POST", "/chat/completions/input_tokens", &count_input_tokens},
+    {"POST", "/completions", &completions},
+    {"GET", "/models", &models, RouteKind::kAtOnce},
+    {"GET", "/models/{name}", &model, RouteKind::kAtOnce},
+    {"POST", "/embeddings", &not_offered, RouteKind::kAnyModel},
+    {"POST", "/rerank", &not_offered, RouteKind::kAnyModel},
+    {"POST", "/audio/transcriptions", &not_offered, RouteKind::kAnyModel},
+    {"POST", "/audio/speech", &not_offered, RouteKind::kAnyModel},
+    {"POST", "/images/generations", &not_offered, RouteKind::kAnyModel},
+};
+
+}  // namespace
+
+extern const Interface openai_interface;
+const Interface openai_interface = {.home = "", .routes = kRoutes, .error_text = &error_text};
+
+}  // namespace moeflux::serve
