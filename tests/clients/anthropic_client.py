@@ -45,6 +45,14 @@ went_on = client.messages.create(**{**ASK, "messages": turn}, tools=[tool],
                                  thinking={"type": "enabled", "budget_tokens": 1024})
 assert went_on.content
 
+# A picture of an earlier turn and of a result is left out with a line that says so.
+picture = {"type": "image",
+           "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
+seen = [{"role": "user", "content": [picture, {"type": "text", "text": "Where?"}]}, turn[1],
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1",
+                                      "content": [picture]}]}]
+assert client.messages.create(**{**ASK, "messages": seen}, tools=[tool]).content
+
 
 def expect(kind, **changes):
     """What the package makes of an error's status."""
@@ -59,6 +67,8 @@ def expect(kind, **changes):
 expect(anthropic.NotFoundError, model="none")
 expect(anthropic.BadRequestError, stop_sequences=["x"] * 17)
 expect(anthropic.BadRequestError, messages=[{"role": "user", "content": "a b " * 2000}])
+expect(anthropic.BadRequestError, messages=seen[:1])
+expect(anthropic.BadRequestError, tool_choice={"type": "any"})
 stranger = anthropic.Anthropic(base_url=ROOT, api_key="wrong", max_retries=0)
 try:
     stranger.models.list()

@@ -50,9 +50,42 @@ tools = [{"type": "function", "name": "look", "parameters": {"type": "object"}, 
 went_on = client.responses.create(**{**ASK, "input": turn}, tools=tools,
                                   instructions="You tell stories.")
 assert went_on.output and [tool.type for tool in went_on.tools] == ["function"]
+# Every field of Open Responses, with the value in force.
+values = went_on.model_dump()
+for name, value in {"temperature": 0.8, "top_p": 0.95, "presence_penalty": 0, "frequency_penalty": 0,
+                    "top_logprobs": 0, "max_output_tokens": 16, "max_tool_calls": None,
+                    "service_tier": "default", "safety_identifier": None, "truncation": "disabled",
+                    "prompt_cache_key": None, "completed_at": None, "background": False}.items():
+    assert values[name] == value, (name, values[name])
+assert went_on.tools[0].strict is False
+ended = client.responses.create(**{**ASK, "extra_body": {"seed": 3, "stop": [text[4:7]]}})
+assert ended.status == "completed" and ended.completed_at >= ended.created_at
+
+# An image of an earlier turn and of a tool's result is left out with a line that says so.
+picture = {"type": "input_image", "image_url": "data:image/png;base64,AAAA", "detail": "auto"}
+seen = [{"role": "user", "content": [picture]}, *turn[1:],
+        {"role": "user", "content": "And then?"}]
+seen[2] = {**seen[2], "output": [picture]}
+assert client.responses.create(**{**ASK, "input": seen}).output
+
+
+def expect_refusal(param, **changes):
+    try:
+        client.responses.create(**{**ASK, **changes})
+    except openai.BadRequestError as error:
+        assert error.param == param, error
+        return
+    raise AssertionError(f"{param} is taken")
+
+
+expect_refusal("background", background=True)
+expect_refusal("input[0].content[0]", input=seen[:1])
+expect_refusal("tool_choice", tools=tools[1:], tool_choice="required")
+expect_refusal("text.format.schema",
+               text={"format": {"type": "json_schema", "name": "x", "schema": 3}})
 try:
-    client.responses.create(**ASK, background=True)
-    raise AssertionError("background is taken")
-except openai.BadRequestError as error:
-    assert error.param == "background", error
+    client.post("/responses/compact", body={"model": "x", "input": "x"}, cast_to=object)
+    raise AssertionError("compaction is offered")
+except openai.NotFoundError as error:
+    assert "not offered" in error.message, error
 print("responses:", text)
