@@ -142,9 +142,11 @@ std::string MessageEncoder::end(const AnswerPart& answer) {
   const TextStatistics& statistics = answer.statistics;
   usage_ =
       usage_of(statistics.prompt_tokens, statistics.cached_tokens, statistics.generated_tokens);
+  moeflux_ = moeflux_json(options_.identity, {answer});
   bytes += event("message_delta",
                  {{"delta", {{"stop_reason", stop_reason_}, {"stop_sequence", stop_sequence_}}},
-                  {"usage", usage_}});
+                  {"usage", usage_},
+                  {"moeflux", moeflux_}});
   return bytes + event("message_stop", Json::object());
 }
 
@@ -155,7 +157,9 @@ std::string MessageEncoder::fail(const ApiError& error) {
 Json MessageEncoder::whole() {
   Json content = Json::array();
   for (const AnswerItem& item : items()) content.push_back(block_of(item));
-  return message(std::move(content));
+  Json whole = message(std::move(content));
+  whole["moeflux"] = moeflux_;
+  return whole;
 }
 
 }  // namespace moeflux::serve

@@ -38,6 +38,7 @@ class MessageEncoder : public ItemEncoder {
   Json stop_reason_;
   Json stop_sequence_;
   Json usage_;
+  Json moeflux_;
 };
 
 }  // namespace moeflux::serve

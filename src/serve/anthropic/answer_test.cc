@@ -16,8 +16,9 @@ using script::content;
 using script::stream_of;
 
 MessageEncoder encoder(int64_t tokens_max = 100) {
-  return MessageEncoder(
-      {.identity = {.id = "msg_1", .model = "m"}, .prompt_tokens = 30, .tokens_max = tokens_max});
+  return MessageEncoder({.identity = {.id = "msg_1", .model = "m", .seed = 7},
+                         .prompt_tokens = 30,
+                         .tokens_max = tokens_max});
 }
 
 // Blocks of each kind, none within another.
@@ -40,7 +41,8 @@ TEST(MessageEncoder, SaysAnAnswerInBlocks) {
         {"type": "tool_use", "id": "call_1", "name": "look", "input": {"place": "hill"}}],
       "stop_reason": "tool_use", "stop_sequence": null,
       "usage": {"input_tokens": 10, "cache_creation_input_tokens": 0,
-                "cache_read_input_tokens": 20, "output_tokens": 12}})");
+                "cache_read_input_tokens": 20, "output_tokens": 12},
+      "moeflux": {"seed": 7, "expert_hit_rate": null, "bytes_read": 0, "stall_ms": 0.0}})");
   EXPECT_EQ(stream.whole(), expected);
 }
 

@@ -112,6 +112,11 @@ OutputConstraint read_text(Fields& fields, ResponsesRequest& request) {
   if (const Json* format = text.object("format")) {
     held = read_format(text, *format);
     echo["format"] = *format;
+    if (held.kind == ConstraintKind::kJsonSchema) {
+      Json& shown = echo["format"];
+      if (!shown.contains("description")) shown["description"] = nullptr;
+      shown["strict"] = true;  // a schema always holds
+    }
   }
   // A variable of the template, as the effort is.
   if (const auto verbosity = text.text("verbosity")) {

@@ -156,6 +156,13 @@ TEST(DecodeResponses, WhatHoldsAnAnswerHasTheClientsName) {
   EXPECT_EQ(one.kind, ConstraintKind::kJsonSchema);
   EXPECT_EQ(one.source, "text.format.schema");
   EXPECT_EQ(one.text, schema.dump());
+  const Json said =
+      decode(
+          with("text", {{"format", {{"type", "json_schema"}, {"name", "x"}, {"schema", schema}}}}))
+          .echo["text"]["format"];
+  EXPECT_EQ(said["description"], nullptr);
+  EXPECT_EQ(said["strict"], true);
+  EXPECT_EQ(said["schema"], schema);
   EXPECT_EQ(held({{"type", "json_object"}}).kind, ConstraintKind::kJsonObject);
   EXPECT_EQ(held({{"type", "json_object"}, {"schema", schema}}).text, schema.dump());
   EXPECT_EQ(held({{"type", "text"}}).kind, ConstraintKind::kNone);
