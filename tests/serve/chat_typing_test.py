@@ -36,9 +36,9 @@ def template_in(folder):
 
 
 class Typing:
-    """A conversation at a terminal of its own; the model answers with a token."""
+    """A conversation at a terminal of its own; the model answers with a token, or with some."""
 
-    def __init__(self, program, folder, *arguments, environment=None, columns=80):
+    def __init__(self, program, folder, *arguments, environment=None, columns=80, tokens=1):
         self.folder = folder
         variables = {"PATH": os.environ.get("PATH", ""), "HOME": folder, "LANG": "C",
                      "TERM": "xterm", **(environment or {})}
@@ -46,7 +46,7 @@ class Typing:
             if name in os.environ:
                 variables[name] = os.environ[name]
         command = [program, "chat", "-m", MODEL, "--chat-template-file", template_in(folder),
-                   "-c", "4096", "-n", "1", "--seed", "4", *arguments]
+                   "-c", "4096", "-n", str(tokens), "--ignore-eos", "--seed", "4", *arguments]
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
@@ -109,6 +109,24 @@ class Typing:
         with open(path, encoding="utf-8") as file:
             messages = json.load(file)["messages"]
         self.enter("/clear")
+        return [message["content"] for message in messages if message["role"] == "user"]
+
+    def told_ahead(self):
+        """The same, typed before the program asks for it."""
+        path = os.path.join(self.folder, "ahead.json")
+        self.send(f"/save {path}\r")
+        deadline = time.monotonic() + 60
+        while not os.path.exists(path):
+            assert time.monotonic() < deadline, self.raw
+            if select.select([self.fd], [], [], 0.1)[0]:
+                self.raw += os.read(self.fd, 65536)
+        with open(path, encoding="utf-8") as file:
+            messages = json.load(file)["messages"]
+        os.remove(path)
+        self.settle()
+        said = self.raw
+        self.enter("/clear")
+        self.raw = said
         return [message["content"] for message in messages if message["role"] == "user"]
 
     def resize(self, columns):
@@ -187,6 +205,24 @@ def pastes(program, folder):
     check(["but this", long_text.replace("\r", "\n")], typing.told())
     check(0, typing.end())
     print("a pasted text is one message")
+
+
+def meanwhile(program, folder):
+    """What is typed or pasted while an answer is written waits for the next prompt, as it came."""
+    typing = Typing(program, folder, tokens=400)
+    for ahead, told in ((PASTE.format("a\rb\r\r日本") + "\r", ["a\nb\n\n日本"]),
+                        ("typed\r", ["typed"]),
+                        ("one" + LEFT + "n\rtwo\r", ["onne", "two"]),
+                        ("\"\"\"" + PASTE.format("x\r\ny") + "\"\"\"\r", ["x\ny"])):
+        typing.send("Tell me.\r")
+        typing.wait_for(lambda self: len(self.shown()) > 20)  # an answer, not yet its end
+        typing.raw = b""
+        typing.send(ahead)
+        check(["Tell me.", *told], typing.told_ahead())
+        assert "200~" not in typing.shown(), typing.shown()
+        typing.raw = b""
+    check(0, typing.end())
+    print("what is typed while an answer is written waits for its end")
 
 
 def histories(program, folder):
@@ -348,7 +384,7 @@ def before_weights(program, folder):
 
 def main():
     program = os.path.abspath(sys.argv[1])
-    checks = (letters, pastes, histories, windows, paths, keys, without_terminal, before_weights)
+    checks = (letters, pastes, meanwhile, histories, windows, paths, keys, without_terminal, before_weights)
     wanted = sys.argv[2:]
     with tempfile.TemporaryDirectory() as folder:
         for one in checks:

@@ -151,14 +151,20 @@ class LibeditEditor : public LineEditor {
     el_set(editor_, EL_SETTY, "-d", "-isig", nullptr);
     // Both characters of a line's end come as they are: libedit would swap them.
     el_set(editor_, EL_SETTY, "-d", "-icrnl", "-inlcr", nullptr);
+    // What is typed or pasted while an answer is written waits as it came for the next prompt: the
+    // terminal neither shows it in the answer nor divides it into lines. Ctrl-C stays a signal.
+    el_set(editor_, EL_SETTY, "-x", "-icanon", "-echo", "-icrnl", "-inlcr", nullptr);
     el_set(editor_, EL_BIND, "^C", "ed-start-over", nullptr);
     el_set(editor_, EL_BIND, "^R", "em-inc-search-prev", nullptr);
     el_set(editor_, EL_ADDFN, "paste", "Inserts a pasted text", &LibeditEditor::paste);
     el_set(editor_, EL_BIND, kPasteBegin.data(), "paste", nullptr);
   }
   ~LibeditEditor() override {
+    if (knows_sequences_) (void)print_out(kPasteOff);
     el_end(editor_);
     history_end(history_);
+    // libedit leaves what it was told to set between lines.
+    if (has_settings_) ::tcsetattr(STDIN_FILENO, TCSADRAIN, &settings_);
   }
   LibeditEditor(const LibeditEditor&) = delete;
   LibeditEditor& operator=(const LibeditEditor&) = delete;
@@ -167,11 +173,11 @@ class LibeditEditor : public LineEditor {
     const Utf8Letters::Scope scope(letters_);
     prompt_ = prompt;
     was_pasted_ = false;
+    // It stays on while the answer is written: a text that is pasted then is one piece, too.
     if (knows_sequences_) (void)print_out(kPasteOn);
     adopt_size();
     int count = 0;
     const char* line = el_gets(editor_, &count);
-    if (knows_sequences_) (void)print_out(kPasteOff);
     if (line == nullptr || count <= 0) return std::nullopt;
     std::string_view text(line, static_cast<size_t>(count));
     if (text.ends_with('\n')) text.remove_suffix(1);
