@@ -1,6 +1,7 @@
 #include "serve/context.h"
 
 #include <algorithm>
+#include <cctype>
 #include <utility>
 
 #include "base/format.h"
@@ -29,6 +30,17 @@ TextRequest text_request(const GenerationFields& generation, int64_t choice) {
   return {.sampler = sampler_of_choice(generation.sampler, choice),
           .ignore_model_stop_tokens = generation.ignore_stop_tokens,
           .reuse = generation.reuse_states};
+}
+
+/// What is the same in all names of a model: without a folder, Ollama's tag, a file's ending and
+/// case.
+std::string plain_name(std::string name) {
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  for (const std::string_view end : {":latest", ".gguf"}) {
+    if (name.ends_with(end)) name.resize(name.size() - end.size());
+  }
+  return folder_name(std::move(name));
 }
 
 }  // namespace
@@ -79,13 +91,11 @@ void Context::note_dropped(const ChatRequest& request) {
 }
 
 bool Context::knows_model(const std::string& asked) const {
-  constexpr std::string_view kTag = ":latest";  // Ollama's clients may add it
-  const bool is_tagged = asked.ends_with(kTag);
-  const std::string name = is_tagged ? asked.substr(0, asked.size() - kTag.size()) : asked;
-  const auto& aliases = options_.aliases;
-  return name.empty() || name == options_.model_name ||
-         std::find(aliases.begin(), aliases.end(), name) != aliases.end() ||
-         std::find(aliases.begin(), aliases.end(), "*") != aliases.end();
+  const std::string name = plain_name(asked);
+  if (name.empty() || name == plain_name(options_.model_name)) return true;
+  return std::any_of(options_.aliases.begin(), options_.aliases.end(), [&](const auto& alias) {
+    return alias == "*" || plain_name(alias) == name;
+  });
 }
 
 ApiError Context::unknown_model(const std::string& name) const {

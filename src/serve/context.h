@@ -31,8 +31,9 @@ namespace moeflux::serve {
 struct Call;
 
 struct ServiceOptions {
-  std::string model_name;                    // what clients call it; empty: the folder's name
-  std::vector<std::string> aliases = {};     // further names; "*" is any
+  std::string model_name;  // what clients call it; empty: the folder's name
+  /// Further names; "*" is any. Those that differ by case, folder, ".gguf" or ":latest" are one.
+  std::vector<std::string> aliases = {};
   std::optional<std::string> template_text;  // in place of the model's own
   RequestDefaults defaults;                  // what requests say nothing of
   SchedulerOptions scheduler;

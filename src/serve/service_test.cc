@@ -368,5 +368,19 @@ TEST_F(ServiceTest, WhatCannotBeHeldToIsRefusedWithItsPlace) {
             "tools[0].function.parameters#/properties/days/not: the keyword not is not supported");
 }
 
+TEST_F(ServiceTest, NamesOfOneModelAreOne) {
+  if (testing::without_engine()) return;
+  const auto service = start({.model_name = "Moe.gguf", .aliases = {"lab/Fox"}});
+  for (const char* name : {"Moe.gguf", "moe", "MOE:latest", "moe.gguf:latest", "models/moe.gguf",
+                           "fox", "fox.gguf", ""}) {
+    EXPECT_EQ(post(*service, "/api/show", {{"model", name}})->status(), 200) << name;
+  }
+  for (const char* name : {"mo", "moe.bin", "moe:8b", "gguf", "lab"}) {
+    EXPECT_EQ(post(*service, "/api/show", {{"model", name}})->status(), 404) << name;
+  }
+  const auto any = start({.aliases = {"*"}});
+  EXPECT_EQ(post(*any, "/api/show", {{"model", "gpt-4o"}})->status(), 200);
+}
+
 }  // namespace
 }  // namespace moeflux::serve

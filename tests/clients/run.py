@@ -42,7 +42,7 @@ def main():
     folder = os.path.abspath(sys.argv[2] if len(sys.argv) > 2 else "build/clients")
     os.makedirs(folder, exist_ok=True)
     python = prepare(folder)
-    with Server(program, "--api-key", KEY) as server:
+    with Server(program, "--api-key", KEY, "--strict-model") as server:
         environment = {**os.environ, "MOEFLUX_URL": f"http://127.0.0.1:{server.port}/v1",
                        "MOEFLUX_KEY": KEY, "PYTHONDONTWRITEBYTECODE": "1"}
         clients = [[python, os.path.join(HERE, name)] for name in PYTHON]

@@ -44,6 +44,7 @@ struct Options {
   bool allow_public = false;
   std::string model_name;
   std::vector<std::string> aliases;
+  bool strict_model = false;
   std::string template_file;
   std::string states_folder;
   std::string states_size = "4GiB";
@@ -137,6 +138,8 @@ Result<std::shared_ptr<serve::Service>> load(const Options& options) {
                     .sharing = sharing_of(options.share)},
       .steady_prompts = !options.prompts_as_sent,
       .on_note = [](const std::string& line) { print_note(line); }};
+  // There is one model: whatever a client calls it, it is meant.
+  if (!options.strict_model) service.aliases.emplace_back("*");
   if (!options.template_file.empty()) {
     MF_ASSIGN_OR_RETURN(service.template_text, read_text_input(options.template_file));
   }
@@ -229,7 +232,9 @@ RegisteredCommand add_serve_command(CLI::App& program) {
   app->add_option("--model-name", options->model_name,
                   "What clients call the model (default: its folder)");
   app->add_option("-a,--model-alias,--alias", options->aliases,
-                  "A further name for it, '*' for any; may be repeated");
+                  "A further name for it, with --strict-model; may be repeated");
+  app->add_flag("--strict-model", options->strict_model,
+                "Refuse requests that call the model by another name than these");
   app->add_option("--chat-template-file", options->template_file,
                   "Jinja text in place of the model's own")
       ->check(not_empty());
