@@ -11,6 +11,7 @@ ChatAnswer::ChatAnswer(std::shared_ptr<const ChatFormat> format, AnswerOptions o
       listener_(std::move(listener)) {}
 
 Verdict ChatAnswer::on_token(const DrawnToken& token) {
+  answer_.tokens.push_back(token.token);
   const uint64_t begin = generated_bytes_;
   generated_bytes_ += token.text.size();
   if (token.logprobs != nullptr) {

@@ -43,6 +43,7 @@ struct AnswerPart {
   std::string content;
   std::vector<ToolCall> calls;
   std::vector<ScoredToken> scores;
+  std::vector<TokenId> tokens;  // as they were drawn, with one that ended the text
   int complete_calls = 0;
   int misfits = 0;
   int64_t reasoning_tokens = 0;

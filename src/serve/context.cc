@@ -78,24 +78,27 @@ void Context::note(const std::string& line) const {
   if (options_.on_note) options_.on_note(line);
 }
 
+void Context::note_once(const std::string& line) {
+  constexpr size_t kLinesMax = 256;
+  {
+    const std::lock_guard lock(mutex_);
+    if (told_.size() >= kLinesMax || !told_.insert(line).second) return;
+  }
+  note(line);
+}
+
 void Context::note_dropped(const ChatRequest& request) {
-  constexpr size_t kKindsMax = 64;
   for (const std::string& type : request.dropped_tools) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (dropped_.size() >= kKindsMax || !dropped_.insert(type).second) continue;
-    }
-    note(formatted("tools of type {} are left out: nobody here can run them",
-                   json_excerpt(Json(type))));
+    note_once(formatted("tools of type {} are left out: nobody here can run them",
+                        json_excerpt(Json(type))));
   }
 }
 
 bool Context::knows_model(const std::string& asked) const {
   const std::string name = plain_name(asked);
   if (name.empty() || name == plain_name(options_.model_name)) return true;
-  return std::any_of(options_.aliases.begin(), options_.aliases.end(), [&](const auto& alias) {
-    return alias == "*" || plain_name(alias) == name;
-  });
+  return std::any_of(options_.aliases.begin(), options_.aliases.end(),
+                     [&](const auto& alias) { return alias == "*" || plain_name(alias) == name; });
 }
 
 ApiError Context::unknown_model(const std::string& name) const {

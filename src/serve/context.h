@@ -84,6 +84,7 @@ class Context {
   /// Where answers end that are to be kept.
   JobThread& jobs() { return jobs_; }
   void note(const std::string& line) const;
+  void note_once(const std::string& line);
 
   // --- From a request to its answer. What cannot be is answered, with what is wrong ---
 
@@ -144,8 +145,8 @@ class Context {
   std::unique_ptr<KeptTexts> responses_;
   std::unique_ptr<KeptTexts> conversations_;
   ResumableStreams streams_;
-  std::mutex mutex_;               // guards what follows
-  std::set<std::string> dropped_;  // kinds of tools that were told of
+  std::mutex mutex_;            // guards what follows
+  std::set<std::string> told_;  // lines that were noted once
   std::vector<std::weak_ptr<Response>> watchers_;
   std::set<std::string> answering_;  // conversations, by name
   std::atomic<bool> is_draining_ = false;

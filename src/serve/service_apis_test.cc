@@ -381,6 +381,9 @@ TEST_F(ServiceTest, OllamaHearsOfTheModel) {
   EXPECT_EQ(shown["capabilities"][0], "completion");
   const std::string family = shown["details"]["family"];
   EXPECT_EQ(shown["model_info"][family + ".context_length"], 256);
+  EXPECT_EQ(shown["model_info"]["general.basename"], "teller");
+  EXPECT_EQ(shown["details"]["parameter_size"].get<std::string>().back(), 'M');
+  EXPECT_EQ(get(*service, "/api/tags")->json()["models"][0]["model"], "teller:latest");
   const Json raw = {{"prompt", "Once"},
                     {"raw", true},
                     {"stream", false},
@@ -389,6 +392,28 @@ TEST_F(ServiceTest, OllamaHearsOfTheModel) {
   EXPECT_EQ(post(*service, "/api/generate", raw)->json()["response"],
             post(*service, "/v1/completions", plain)->json()["choices"][0]["text"]);
   EXPECT_EQ(post(*service, "/api/generate", Json::object())->json()["done_reason"], "load");
+}
+
+TEST_F(ServiceTest, AContextThatOllamasClientsAskForIsAtMostTheServers) {
+  std::vector<std::string> notes;
+  const auto service = start({.on_note = [&](const std::string& line) { notes.push_back(line); }});
+  Json body = {{"prompt", "Once"},
+               {"stream", false},
+               {"options", {{"num_ctx", 32768}, {"num_predict", 2}, {"seed", 1}}}};
+  const std::string path = "/api/generate";
+  const Json answer = post(*service, path, body)->json();
+  EXPECT_EQ(answer["eval_count"], 2);
+  EXPECT_EQ(post(*service, path, body)->json()["response"], answer["response"]);
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_NE(notes[0].find("num_ctx 32768"), std::string::npos) << notes[0];
+  body["options"]["num_ctx"] = 16;
+  EXPECT_EQ(post(*service, path, body)->json()["response"], answer["response"]);
+  EXPECT_EQ(notes.size(), 1u);
+  // This vocabulary has no tokens around a gap.
+  body["suffix"] = "the end";
+  const auto refused = post(*service, path, body);
+  EXPECT_EQ(refused->status(), 400);
+  EXPECT_NE(refused->json()["error"].get<std::string>().find("suffix"), std::string::npos);
 }
 
 TEST_F(ServiceTest, EveryPathIsDescribed) {

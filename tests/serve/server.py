@@ -18,12 +18,14 @@ class Server:
 
     def __init__(self, program, *arguments, context=1024, model=MODEL, template=TEMPLATE,
                  preexec_fn=None):
+        """`template` None: the model's own."""
         self.template = tempfile.NamedTemporaryFile("w", suffix=".jinja")
-        self.template.write(template)
-        self.template.flush()
+        if template is not None:
+            self.template.write(template)
+            self.template.flush()
+            arguments = ("--chat-template-file", self.template.name, *arguments)
         self.process = subprocess.Popen(
-            [program, "serve", "-m", model, "--port", "0", "-c", str(context),
-             "--chat-template-file", self.template.name, *arguments],
+            [program, "serve", "-m", model, "--port", "0", "-c", str(context), *arguments],
             stderr=subprocess.PIPE, text=True, preexec_fn=preexec_fn)
         self.lines = []
         self.port = None

@@ -35,12 +35,19 @@ Json OllamaEncoder::line(Json said, bool done) const {
   return json;
 }
 
+Json OllamaEncoder::scored(Json line, const std::vector<ScoredToken>& scores) const {
+  if (options_.spelling && !scores.empty()) {
+    line["logprobs"] = scores_json(scores, *options_.spelling);
+  }
+  return line;
+}
+
 std::string OllamaEncoder::delta(const AnswerDelta& delta) {
   switch (delta.kind) {
     case OutputKind::kReasoning:
       return json_line(line(said("", delta.text, Json::array()), false));
     case OutputKind::kContent:
-      return json_line(line(said(delta.text, "", Json::array()), false));
+      return json_line(scored(line(said(delta.text, "", Json::array()), false), delta.scores));
     case OutputKind::kCallBegin:
       call_ = {.id = delta.id, .name = delta.text};
       return {};
@@ -51,8 +58,12 @@ std::string OllamaEncoder::delta(const AnswerDelta& delta) {
       // Arguments are an object here, so a call comes whole or not at all.
       Result<Json> arguments = parse_json(call_.arguments, "arguments");
       if (!arguments.ok() || !options_.is_chat) return {};
-      const Json call = {
-          {"function", {{"name", call_.name}, {"arguments", std::move(arguments).value()}}}};
+      // Clients join what has one index to one call.
+      const Json call = {{"id", call_.id},
+                         {"function",
+                          {{"index", calls_.size()},
+                           {"name", call_.name},
+                           {"arguments", std::move(arguments).value()}}}};
       calls_.push_back(call);
       return json_line(line(said("", "", Json::array({call})), false));
     }
@@ -66,16 +77,23 @@ std::string OllamaEncoder::end(const AnswerPart& answer) {
   const TextStatistics& statistics = answer.statistics;
   const bool is_cut = statistics.reason == FinishReason::kTokensMax ||
                       statistics.reason == FinishReason::kContextFull;
+  // The model is there. What Ollama calls loading is the time until it can begin: here, until this
+  // answer's turn came.
+  const int64_t load = nanoseconds(statistics.queued_seconds);
   const int64_t prompt = nanoseconds(statistics.prefill_seconds);
   const int64_t eval = nanoseconds(statistics.decode_seconds);
-  const Json numbers = {{"done_reason", is_cut ? "length" : "stop"},
-                        {"total_duration", nanoseconds(statistics.queued_seconds) + prompt + eval},
-                        {"load_duration", 0},
-                        {"prompt_eval_count", statistics.prompt_tokens},
-                        {"prompt_eval_duration", prompt},
-                        {"eval_count", statistics.generated_tokens},
-                        {"eval_duration", eval}};
-  whole_ = line(said(answer.content, answer.reasoning, calls_), true);
+  Json numbers = {{"done_reason", is_cut ? "length" : "stop"}};
+  if (options_.prompt) {
+    numbers["context"] = *options_.prompt;
+    for (const TokenId token : answer.tokens) numbers["context"].push_back(token);
+  }
+  numbers.update({{"total_duration", load + prompt + eval},
+                  {"load_duration", load},
+                  {"prompt_eval_count", statistics.prompt_tokens},
+                  {"prompt_eval_duration", prompt},
+                  {"eval_count", statistics.generated_tokens},
+                  {"eval_duration", eval}});
+  whole_ = scored(line(said(answer.content, answer.reasoning, calls_), true), answer.scores);
   whole_.update(numbers);
   Json last = line(said("", "", Json::array()), true);
   last.update(numbers);
@@ -87,6 +105,12 @@ std::string OllamaEncoder::fail(const ApiError& error) { return ollama_error_tex
 Json OllamaEncoder::loaded() const {
   Json json = line(said("", "", Json::array()), true);
   json["done_reason"] = "load";
+  return json;
+}
+
+Json OllamaEncoder::shown(const std::string& prompt) const {
+  Json json = line(said("", "", Json::array()), true);
+  json["_debug_info"] = {{"rendered_template", prompt}};
   return json;
 }
 

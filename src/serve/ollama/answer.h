@@ -3,11 +3,15 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
+#include "base/ids.h"
 #include "serve/answer_encoder.h"
+#include "serve/openai/common.h"
 
 namespace moeflux::serve {
 
@@ -15,6 +19,9 @@ struct OllamaAnswerOptions {
   std::string model;
   bool is_chat = true;                 // else generate
   std::function<std::string()> clock;  // the time as Ollama writes it
+  /// A generate's, which its client may go on from: the answer tells it and its own as `context`.
+  std::optional<std::vector<TokenId>> prompt = {};
+  std::optional<TokenSpelling> spelling = {};  // where log-probabilities are told
 };
 
 /// The body of an answer that says what is wrong.
@@ -32,11 +39,15 @@ class OllamaEncoder : public AnswerEncoder {
 
   /// What is said to who asks for nothing.
   Json loaded() const;
+  /// What is said to who asks for a prompt alone.
+  Json shown(const std::string& prompt) const;
 
  private:
   Json line(Json said, bool done) const;
   /// What was said, where this interface has it.
   Json said(const std::string& content, const std::string& thinking, Json calls) const;
+
+  Json scored(Json line, const std::vector<ScoredToken>& scores) const;
 
   const OllamaAnswerOptions options_;
   ToolCall call_;  // the one that is being written

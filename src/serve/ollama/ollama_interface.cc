@@ -1,10 +1,17 @@
 // Ollama's interface, as of the one model that there is.
+#include <algorithm>
 #include <chrono>
+#include <optional>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "base/format.h"
+#include "engine/model_sizes.h"
 #include "serve/call.h"
+#include "serve/fill_in.h"
 #include "serve/ollama/answer.h"
+#include "serve/ollama/model_card.h"
 #include "serve/ollama/request.h"
 #include "serve/one_answer.h"
 #include "serve/openai/completions.h"
@@ -14,7 +21,8 @@ namespace moeflux::serve {
 namespace {
 
 /// The version of Ollama whose interface this is: clients look whether it is new enough.
-constexpr std::string_view kInterfaceVersion = "0.12.0";
+/// From 0.12.11 on there are ids of calls and log-probabilities.
+constexpr std::string_view kInterfaceVersion = "0.13.0";
 
 std::string now_text() { return utc_text(std::chrono::system_clock::now()); }
 
@@ -24,17 +32,27 @@ class PlainText : public CompletionListener {
   explicit PlainText(std::shared_ptr<AnswerListener> listener) : listener_(std::move(listener)) {}
 
   bool on_delta(const CompletionDelta& delta) override {
-    return listener_->on_delta({.kind = OutputKind::kContent, .text = delta.text});
+    return listener_->on_delta(
+        {.kind = OutputKind::kContent, .text = delta.text, .scores = scores_of(delta.tokens)});
   }
   void on_done(const CompletionPart& part) override {
     AnswerPart answer;
     answer.content = part.text;
+    answer.scores = scores_of(part.tokens);
     answer.statistics = part.statistics;
     listener_->on_done(answer);
   }
   void on_failed(const Error& error) override { listener_->on_failed(error); }
 
  private:
+  static std::vector<ScoredToken> scores_of(const std::vector<CompletionToken>& tokens) {
+    std::vector<ScoredToken> scores;
+    for (const CompletionToken& token : tokens) {
+      if (token.has_score) scores.push_back({token.token, token.logprobs});
+    }
+    return scores;
+  }
+
   const std::shared_ptr<AnswerListener> listener_;
 };
 
@@ -45,24 +63,31 @@ void banner(Call& call) {
 
 void version(Call& call) { call.answer({{"version", kInterfaceVersion}}); }
 
+Json capabilities(Context& service) {
+  Json capabilities = Json::array({"completion"});
+  if (service.format().ok()) {
+    const ChatTemplate& texts = (*service.format())->chat_template();
+    if (texts.capabilities(true).tools) capabilities.push_back("tools");
+    if (texts.capabilities(false).reasoning) capabilities.push_back("thinking");
+  }
+  if (find_fill_in_tokens(service.tokenizer())) capabilities.push_back("insert");
+  return capabilities;
+}
+
 Json model_json(Context& service) {
-  OpenModel& model = service.model();
-  const MemoryPlan& plan = model.engine->memory_plan();
-  const std::string& family = model.engine->spec().model_type;
+  const Engine& engine = *service.model().engine;
+  const std::string& name = service.options().model_name;
   const auto started =
       std::chrono::system_clock::time_point(std::chrono::seconds(service.started()));
-  return {{"name", service.options().model_name},
-          {"model", service.options().model_name},
+  // With a tag, as Ollama has them: Open WebUI asks for no other.
+  const bool is_tagged = name.find(':') != std::string::npos;
+  return {{"name", name},
+          {"model", is_tagged ? name : name + ":latest"},
           {"modified_at", utc_text(started)},
-          {"size", plan.dense_bytes + plan.experts_bytes},
-          {"digest", formatted("{:016x}", model.engine->fingerprint())},
-          {"details",
-           {{"parent_model", ""},
-            {"format", "moeflux"},
-            {"family", family},
-            {"families", Json::array({family})},
-            {"parameter_size", ""},
-            {"quantization_level", ""}}}};
+          {"size", measure_model(engine.loaded()).total_bytes()},
+          {"digest", formatted("{:016x}", engine.fingerprint())},
+          {"details", model_details(engine)},
+          {"capabilities", capabilities(service)}};
 }
 
 void tags(Call& call) { call.answer({{"models", Json::array({model_json(call.service)})}}); }
@@ -77,67 +102,136 @@ void running(Call& call) {
 }
 
 void show(Call& call) {
+  Context& service = call.service;
   Fields fields(call.body);
   const std::string name = fields.text(fields.has("model") ? "model" : "name").value_or("");
   if (fields.problem()) return call.fail(*fields.problem());
-  if (!call.service.knows_model(name)) return call.fail(call.service.unknown_model(name));
-  const ModelSpec& spec = call.service.model().engine->spec();
-  const std::string& family = spec.model_type;
-  Json capabilities = Json::array({"completion"});
-  std::string chat_template;
-  if (call.service.format().ok()) {
-    const ChatFormat& format = **call.service.format();
-    if (format.chat_template().capabilities(true).tools) capabilities.push_back("tools");
-    if (format.chat_template().capabilities(false).reasoning) capabilities.push_back("thinking");
-    chat_template = format.template_text();
-  }
-  const Json model = model_json(call.service);
-  call.answer({{"modelfile", ""},
-               {"parameters", ""},
-               {"template", chat_template},
-               {"modified_at", model["modified_at"]},
+  if (!service.knows_model(name)) return call.fail(service.unknown_model(name));
+  const Engine& engine = *service.model().engine;
+  const Json model = model_json(service);
+  const std::string text =
+      service.format().ok() ? (*service.format())->template_text() : std::string();
+  const std::string parameters = parameter_lines(engine, service.options().defaults.sampler);
+  const std::string& own_name = service.options().model_name;
+  call.answer({{"license", license_text(service.model().directory)},
+               {"modelfile", modelfile(own_name, parameters, text)},
+               {"parameters", parameters},
+               {"template", text},
+               {"system", ""},
                {"details", model["details"]},
-               {"model_info",
-                {{"general.architecture", family},
-                 {family + ".context_length", call.service.context_length()},
-                 {family + ".embedding_length", spec.hidden_size},
-                 {family + ".block_count", spec.num_layers()},
-                 {family + ".vocab_size", spec.vocab_size}}},
-               {"capabilities", std::move(capabilities)}});
+               {"model_info", model_info(engine, own_name)},
+               {"capabilities", model["capabilities"]},
+               {"modified_at", model["modified_at"]}});
+}
+
+using RawPrompt = std::variant<std::vector<TokenId>, ApiError>;
+
+// A text as it is, or two with a gap between them.
+RawPrompt raw_prompt(const Tokenizer& tokenizer, const OllamaRequest& request) {
+  Result<std::vector<TokenId>> prompt = std::vector<TokenId>();
+  if (request.suffix.empty()) {
+    prompt =
+        tokenizer.encode(request.prompt, {.add_special_tokens = true, .match_added_tokens = true});
+  } else {
+    const auto tokens = find_fill_in_tokens(tokenizer);
+    if (!tokens) {
+      return unsupported_field("suffix",
+                               "suffix is given, and the model's vocabulary has no tokens around a "
+                               "gap to fill (<|fim_prefix|> and the like)");
+    }
+    prompt = fill_in_prompt(tokenizer, *tokens, request.prompt, request.suffix);
+  }
+  if (!prompt.ok()) return api_error(prompt.error());
+  return std::move(prompt).value();
+}
+
+// The tokens of an answer before, which a prompt goes on from. What cannot be is the answer.
+std::optional<ApiError> put_before(Context& service, const std::vector<TokenId>& context,
+                                   ChatPrompt& prompt) {
+  if (context.empty()) return std::nullopt;
+  const int64_t vocab_size = service.model().engine->spec().vocab_size;
+  for (size_t i = 0; i < context.size(); ++i) {
+    if (context[i] < vocab_size) continue;
+    const std::string name = formatted("context[{}]", i);
+    return bad_field(name, formatted("{} is {}, the model's vocabulary has {} tokens", name,
+                                     context[i], vocab_size));
+  }
+  // What stands before any text stands before the context already.
+  const std::vector<TokenId>& first = service.tokenizer().prefix();
+  std::vector<TokenId>& tokens = prompt.tokens;
+  const bool begins_anew = !first.empty() && tokens.size() >= first.size() &&
+                           std::equal(first.begin(), first.end(), tokens.begin());
+  if (begins_anew) {
+    tokens.erase(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(first.size()));
+  }
+  tokens.insert(tokens.begin(), context.begin(), context.end());
+  prompt.text.insert(0, service.tokenizer().decode(context));
+  return std::nullopt;
 }
 
 void generate_raw(Call& call, const OllamaRequest& request,
-                  std::unique_ptr<AnswerEncoder> encoder) {
-  if (!call.service.may_fit(call, request.raw_prompt)) return;
-  auto constraint = call.service.compile(call, request.chat.constraint);
+                  std::unique_ptr<OllamaEncoder> encoder) {
+  Context& service = call.service;
+  if (!service.may_fit(call, Json::array({request.prompt, request.suffix}))) return;
+  auto constraint = service.compile(call, request.chat.constraint);
   if (!constraint) return;
   const GenerationFields& generation = request.chat.generation;
-  Result<std::vector<TokenId>> prompt = call.service.tokenizer().encode(
-      request.raw_prompt, {.add_special_tokens = true, .match_added_tokens = true});
-  if (!prompt.ok()) return call.fail(api_error(prompt.error()));
-  const auto answer = std::make_shared<OneAnswer>(call.service.scheduler(), call.target,
+  const RawPrompt read = raw_prompt(service.tokenizer(), request);
+  if (const auto* error = std::get_if<ApiError>(&read)) return call.fail(*error);
+  const auto& prompt = std::get<std::vector<TokenId>>(read);
+  if (request.shows_prompt) return call.answer(encoder->shown(service.tokenizer().decode(prompt)));
+  const auto answer = std::make_shared<OneAnswer>(service.scheduler(), call.target,
                                                   generation.stream, std::move(encoder), nullptr);
-  const CompletionRequest completion{.generation = generation};
-  auto text = call.service.prompted_text(call, generation, *prompt, 0);
+  const CompletionRequest completion{.generation = generation,
+                                     .logprobs = request.chat.top_logprobs};
+  auto text = service.prompted_text(call, generation, prompt, 0);
   if (!text) return;
   text->constraint = *std::move(constraint);
+  text->top_logprobs = request.chat.top_logprobs;
   std::vector<ChoiceJob> jobs;
-  jobs.emplace_back(
-      std::move(*text),
-      std::make_shared<Completion>(call.service.tokenizer(), completion, std::move(prompt).value(),
-                                   std::make_shared<PlainText>(answer->listener())));
+  jobs.emplace_back(std::move(*text),
+                    std::make_shared<Completion>(service.tokenizer(), completion, prompt,
+                                                 std::make_shared<PlainText>(answer->listener())));
   answer->start(std::move(jobs));
+}
+
+// A template of the request's that is another than the model's.
+bool has_other_template(Context& service, const OllamaRequest& request) {
+  return request.chat_template && service.format().ok() &&
+         *request.chat_template != (*service.format())->template_text();
 }
 
 void answer(Call& call, DecodedOllama decoded, bool is_chat) {
   if (const auto* error = std::get_if<ApiError>(&decoded)) return call.fail(*error);
+  Context& service = call.service;
   auto& request = std::get<OllamaRequest>(decoded);
-  auto encoder = std::make_unique<OllamaEncoder>(OllamaAnswerOptions{
-      .model = call.service.options().model_name, .is_chat = is_chat, .clock = now_text});
-  if (request.is_empty) return call.answer(encoder->loaded());
-  if (request.is_raw) return generate_raw(call, request, std::move(encoder));
-  const auto chat = call.service.read_chat(call, std::move(request.chat));
-  if (chat) call.service.answer_once(call, *chat, std::move(encoder));
+  if (request.context_asked) {
+    service.note_once(
+        formatted("a request has options.num_ctx {}: the server's context of {} "
+                  "tokens counts (see --ctx-size)",
+                  *request.context_asked, service.context_length()));
+  }
+  OllamaAnswerOptions options{
+      .model = service.options().model_name, .is_chat = is_chat, .clock = now_text};
+  if (request.chat.top_logprobs >= 0) options.spelling.emplace(service.tokenizer());
+  if (request.is_empty) return call.answer(OllamaEncoder(std::move(options)).loaded());
+  if (request.is_raw || !request.suffix.empty()) {
+    return generate_raw(call, request, std::make_unique<OllamaEncoder>(std::move(options)));
+  }
+  if (has_other_template(service, request)) {
+    return call.fail(unsupported_field(
+        "template",
+        "template is not the model's own (see /api/show): templates are chosen when the "
+        "server starts, by --chat-template-file"));
+  }
+  const bool shows_prompt = request.shows_prompt;
+  const std::vector<TokenId> context = std::move(request.context);
+  auto chat = service.read_chat(call, std::move(request.chat));
+  if (!chat) return;
+  if (const auto error = put_before(service, context, chat->prompt)) return call.fail(*error);
+  if (shows_prompt) return call.answer(OllamaEncoder(std::move(options)).shown(chat->prompt.text));
+  if (!is_chat) options.prompt = chat->prompt.tokens;
+  service.answer_once(call, *chat, std::make_unique<OllamaEncoder>(std::move(options)));
 }
 
 void chat(Call& call) {

@@ -4,6 +4,7 @@
 #include "base/format.h"
 #include "serve/answer_script_test_util.h"
 #include "serve/ollama/answer.h"
+#include "serve/ollama/model_card.h"
 #include "serve/ollama/request.h"
 #include "serve/utc_time.h"
 
@@ -70,7 +71,12 @@ TEST(DecodeOllama, APromptIsAQuestionOrATextAsItIs) {
             R"([{"role":"system","content":"Be brief."},{"role":"user","content":"hi"}])");
   const OllamaRequest raw = generate({{"prompt", "hi"}, {"raw", true}});
   EXPECT_TRUE(raw.is_raw);
-  EXPECT_EQ(raw.raw_prompt, "hi");
+  EXPECT_EQ(raw.prompt, "hi");
+  const OllamaRequest gap = generate({{"prompt", ""}, {"suffix", "}"}});
+  EXPECT_FALSE(gap.is_empty);
+  EXPECT_EQ(gap.suffix, "}");
+  EXPECT_EQ(generate({{"prompt", "hi"}, {"context", {3, 5}}}).context,
+            (std::vector<TokenId>{3, 5}));
   EXPECT_TRUE(generate(Json::object()).is_empty);
   EXPECT_TRUE(chat({{"messages", Json::array()}}).is_empty);
 }
@@ -82,7 +88,18 @@ TEST(DecodeOllama, NamesTheFieldThatCannotBe) {
       {"messages", Json::parse(R"([{"role": "user", "images": ["x"]}])"), "messages[0].images"},
       {"messages", Json::parse(R"([{"role": "assistant", "tool_calls": [{}]}])"),
        "messages[0].tool_calls[0].function"},
-      {"options", {{"num_ctx", 8192}}, "options.num_ctx"},
+      {"messages", Json::parse(R"([{"role": "judge", "content": "Guilty."}])"), "messages[0].role"},
+      {"messages", Json::parse(R"([{"content": "Who speaks?"}])"), "messages[0].role"},
+      {"options", {{"num_ctx", "large"}}, "options.num_ctx"},
+      {"options", {{"stop", 3}}, "options.stop"},
+      {"options", {{"mirostat", 3}}, "options.mirostat"},
+      {"tools", {{"name", "look"}}, "tools"},
+      {"tools", Json::array({{{"type", "function"}}}), "tools[0].function"},
+      {"tools", Json::array({{{"function", {{"name", 3}}}}}), "tools[0].function.name"},
+      {"logprobs", 1, "logprobs"},
+      {"top_logprobs", 21, "top_logprobs"},
+      {"keep_alive", true, "keep_alive"},
+      {"truncate", "yes", "truncate"},
       {"options", {{"num_predict", "all"}}, "options.num_predict"},
       {"options", {{"temperature", "hot"}}, "options.temperature"},
       {"options", 3, "options"},
@@ -98,12 +115,127 @@ TEST(DecodeOllama, NamesTheFieldThatCannotBe) {
     EXPECT_EQ(error->param, param);
     EXPECT_NE(error->message.find(param), std::string::npos) << error->message;
   }
-  for (const char* name : {"suffix", "template"}) {
-    const auto decoded = decode_ollama_generate({{"prompt", "a"}, {name, "b"}}, {}, 4096);
+  const std::vector<std::pair<Json, const char*>> bad_prompts = {
+      {{{"images", Json::array({"aGk="})}}, "images"},
+      {{{"context", Json::array({1, -1})}}, "context[1]"},
+      {{{"context", "a text"}}, "context"},
+      {{{"suffix", 3}}, "suffix"},
+      {{{"raw", true}, {"system", "Be brief."}}, "system"},
+      {{{"raw", true}, {"template", "{{ .Prompt }}"}}, "template"},
+      {{{"raw", true}, {"context", Json::array({1})}}, "context"}};
+  for (const auto& [fields, param] : bad_prompts) {
+    Json body = {{"prompt", "a"}};
+    body.update(fields);
+    const auto decoded = decode_ollama_generate(body, {}, 4096);
     const auto* error = std::get_if<ApiError>(&decoded);
-    ASSERT_NE(error, nullptr);
-    EXPECT_EQ(error->param, name);
+    ASSERT_NE(error, nullptr) << body.dump();
+    EXPECT_EQ(error->param, param);
+    EXPECT_NE(error->message.find(param), std::string::npos) << error->message;
   }
+}
+
+// Messages as who says them, what they call, or for results the call that they answer.
+std::string calls_of(const char* messages) {
+  const OllamaRequest request = chat({{"messages", Json::parse(messages)}});
+  std::string read;
+  for (const Json& message : request.chat.conversation.messages) {
+    if (!read.empty()) read += ' ';
+    if (message.contains("tool_call_id")) read += message["tool_call_id"].get<std::string>();
+    for (const Json& call : message.value("tool_calls", Json::array())) {
+      read += formatted("<{}>", call["id"].get<std::string>());
+    }
+    if (!message.contains("tool_call_id") && !message.contains("tool_calls")) {
+      read += message["role"].get<std::string>();
+    }
+  }
+  return read;
+}
+
+TEST(DecodeOllama, AResultIsOfTheCallThatItsIdNames) {
+  EXPECT_EQ(calls_of(R"([
+    {"role": "assistant", "tool_calls": [
+      {"id": "A", "function": {"index": 0, "name": "look", "arguments": {}}},
+      {"id": "B", "function": {"index": 1, "name": "look", "arguments": {}}}]},
+    {"role": "tool", "tool_name": "look", "tool_call_id": "B", "content": "rain"},
+    {"role": "tool", "tool_name": "look", "tool_call_id": "A", "content": "sun"}])"),
+            "<A><B> B A");
+  // Without an id the first of the name that has none yet; an id that nobody gave says nothing.
+  EXPECT_EQ(calls_of(R"([
+    {"role": "assistant", "tool_calls": [
+      {"id": "A", "function": {"name": "look"}}, {"id": "B", "function": {"name": "go"}},
+      {"id": "C", "function": {"name": "look"}}]},
+    {"role": "tool", "tool_name": "go"}, {"role": "tool", "tool_call_id": "C"},
+    {"role": "tool", "tool_name": "look"}])"),
+            "<A><B><C> B C A");
+  EXPECT_EQ(calls_of(R"([
+    {"role": "assistant", "tool_calls": [{"function": {"name": "a"}}, {"function": {"name": "b"}}]},
+    {"role": "tool", "tool_call_id": "x", "tool_name": "b"}, {"role": "tool"}])"),
+            "<call_0><call_1> call_1 call_0");
+  // More results than calls, and results of no call.
+  EXPECT_EQ(calls_of(R"([
+    {"role": "assistant", "tool_calls": [{"id": "A", "function": {"name": "a"}}]},
+    {"role": "tool", "tool_call_id": "A"}, {"role": "tool", "tool_call_id": "A"},
+    {"role": "tool"}, {"role": "tool", "tool_call_id": "B"}])"),
+            "<A> A A call_0 B");
+}
+
+TEST(DecodeOllama, CallsOfOneIdAreToldApart) {
+  EXPECT_EQ(calls_of(R"([
+    {"role": "assistant", "tool_calls": [
+      {"id": "A", "function": {"name": "a"}}, {"id": "A", "function": {"name": "b"}}]},
+    {"role": "tool", "tool_call_id": "A"}, {"role": "tool", "tool_call_id": "A"},
+    {"role": "assistant", "tool_calls": [{"id": "A", "function": {"name": "a"}}]},
+    {"role": "tool", "tool_call_id": "A"}])"),
+            "<A><call_0> A call_0 <call_1> call_1");
+}
+
+TEST(DecodeOllama, AResultIsNotOfACallThatNobodyAnsweredBefore) {
+  EXPECT_EQ(calls_of(R"([
+    {"role": "assistant", "tool_calls": [{"id": "A", "function": {"name": "look"}}]},
+    {"role": "user", "content": "Never mind."},
+    {"role": "assistant", "tool_calls": [{"id": "B", "function": {"name": "look"}}]},
+    {"role": "tool", "tool_name": "look"}])"),
+            "<A> user <B> B");
+  // Calls at once that a client tells in a message each.
+  EXPECT_EQ(calls_of(R"([
+    {"role": "assistant", "tool_calls": [{"id": "A", "function": {"name": "look"}}]},
+    {"role": "assistant", "tool_calls": [{"id": "B", "function": {"name": "look"}}]},
+    {"role": "tool"}, {"role": "tool"}])"),
+            "<A> <B> A B");
+}
+
+TEST(DecodeOllama, AThoughtIsOfTheAnswerBehindIt) {
+  const OllamaRequest request = chat(Json::parse(R"({"messages": [
+    {"role": "User", "content": "Where?"}, {"role": "thinking", "content": "Hm."},
+    {"role": "ASSISTANT", "content": "There."}, {"role": "thinking", "content": "Well."},
+    {"role": "user", "content": "Why?"}]})"));
+  EXPECT_EQ(request.chat.conversation.messages, Json::parse(R"([
+    {"role": "user", "content": "Where?"},
+    {"role": "assistant", "content": "There.", "reasoning_content": "Hm."},
+    {"role": "user", "content": "Why?"}])"));
+}
+
+TEST(DecodeOllama, EarlierImagesBecomeALine) {
+  const std::string line = "[image left out: this model reads text alone]";
+  const OllamaRequest request = chat(Json::parse(R"({"messages": [
+    {"role": "user", "content": "What is it?", "images": ["aGk=", "aGk="]},
+    {"role": "assistant", "content": "A fox.", "images": []},
+    {"role": "user", "content": "Look again."},
+    {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "look"}}]},
+    {"role": "tool", "tool_name": "look", "content": "", "images": ["aGk="]}]})"));
+  const Json& messages = request.chat.conversation.messages;
+  EXPECT_EQ(messages[0]["content"], "What is it?\n" + line + "\n" + line);
+  EXPECT_EQ(messages[1]["content"], "A fox.");
+  EXPECT_EQ(messages[4]["content"], line);
+}
+
+TEST(DecodeOllama, MoreContextThanThereIsIsNoError) {
+  const auto asked = [](const Json& num_ctx) {
+    return generate({{"prompt", "a"}, {"options", {{"num_ctx", num_ctx}}}}).context_asked;
+  };
+  EXPECT_EQ(asked(32768), 32768);
+  EXPECT_EQ(asked(int64_t{1} << 40), int64_t{1} << 40);
+  for (const int64_t size : {4096, 2048, 0, -1}) EXPECT_EQ(asked(size), std::nullopt) << size;
 }
 
 OllamaEncoder encoder(bool is_chat) {
@@ -119,17 +251,45 @@ TEST(OllamaEncoder, SaysAnAnswerInLines) {
   OllamaEncoder one = encoder(true);
   const std::string begin = R"({"model":"m","created_at":"now","message":{"role":"assistant",)";
   const std::string go_on = "},\"done\":false}\n";
+  const std::string call = formatted(
+      R"({{"id":"{}","function":{{"index":0,"name":"look","arguments":{{"place":"hill"}}}}}})",
+      answer_of(deltas).calls.at(0).id);
   EXPECT_EQ(stream_of(one, deltas, answer_of(deltas)),
             begin + R"("content":"","thinking":"Let me ")" + go_on + begin +
                 R"("content":"","thinking":"look.")" + go_on + begin + R"("content":"I look")" +
                 go_on + begin + R"("content":" it up.")" + go_on + begin +
-                R"("content":"","tool_calls":[{"function":{"name":"look",)" +
-                R"("arguments":{"place":"hill"}}}])" + go_on + begin +
+                R"("content":"","tool_calls":[)" + call + "]" + go_on + begin +
                 R"("content":""},"done":true,"done_reason":"stop",)" + kNumbers + "\n");
   EXPECT_EQ(one.whole().dump(),
-            begin + R"("content":"I look it up.","thinking":"Let me look.","tool_calls":)" +
-                R"([{"function":{"name":"look","arguments":{"place":"hill"}}}]},"done":true,)" +
-                R"("done_reason":"stop",)" + kNumbers);
+            begin + R"("content":"I look it up.","thinking":"Let me look.","tool_calls":)" + "[" +
+                call + R"(]},"done":true,"done_reason":"stop",)" + kNumbers);
+}
+
+TEST(OllamaEncoder, EachCallHasItsIdAndIndex) {
+  OllamaEncoder one = encoder(true);
+  std::vector<Json> told;
+  for (int i = 0; i < 2; ++i) {
+    one.delta(
+        {.kind = OutputKind::kCallBegin, .call = i, .text = "look", .id = formatted("c{}", i)});
+    one.delta({.kind = OutputKind::kCallArguments, .call = i, .text = "{}"});
+    const std::string line = one.delta({.kind = OutputKind::kCallEnd, .call = i, .complete = true});
+    told.push_back(Json::parse(line)["message"]["tool_calls"][0]);
+    EXPECT_EQ(told.back()["id"], formatted("c{}", i));
+    EXPECT_EQ(told.back()["function"]["index"], i);
+  }
+  one.end({});
+  EXPECT_EQ(one.whole()["message"]["tool_calls"], Json(told));
+}
+
+TEST(OllamaEncoder, TellsTheTokensThatAClientGoesOnFrom) {
+  OllamaEncoder one({.model = "m",
+                     .is_chat = false,
+                     .clock = [] { return "now"; },
+                     .prompt = std::vector<TokenId>{7, 8}});
+  AnswerPart answer;
+  answer.tokens = {9, 2};
+  EXPECT_EQ(Json::parse(one.end(answer))["context"], Json::array({7, 8, 9, 2}));
+  EXPECT_EQ(one.whole()["context"], Json::array({7, 8, 9, 2}));
 }
 
 TEST(OllamaEncoder, SaysACutTextOfGenerate) {
@@ -163,6 +323,20 @@ TEST(OllamaRequest, ManyCallsAndResultsFindEachOther) {
   for (size_t i = 0; i < kCalls; i += 999) {
     EXPECT_EQ(read[1 + i]["tool_call_id"], read[0]["tool_calls"][kCalls - 1 - i]["id"]);
   }
+}
+
+TEST(ModelCard, WritesNumbersAsOllamaDoes) {
+  EXPECT_EQ(short_number(999), "999");
+  EXPECT_EQ(short_number(12'300), "12K");
+  EXPECT_EQ(short_number(20'902'912), "20.90M");
+  EXPECT_EQ(short_number(7'000'000'000), "7B");
+  EXPECT_EQ(short_number(30'532'122'624), "30.5B");
+}
+
+TEST(ModelCard, AModelfileRepeatsTheParameters) {
+  EXPECT_EQ(modelfile("m", "top_k   40\nmin_p   0.05", "{{ m }}"),
+            "FROM m\nPARAMETER top_k   40\nPARAMETER min_p   0.05\nTEMPLATE \"\"\"{{ m }}\"\"\"\n");
+  EXPECT_EQ(modelfile("m", "", ""), "FROM m\n");
 }
 
 TEST(UtcText, IsRfc3339) {

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
+#include "base/ids.h"
 #include "base/json.h"
 #include "serve/chat_request.h"
-#include "serve/openai/chat.h"
 
 namespace moeflux::serve {
 
@@ -15,13 +17,20 @@ struct OllamaRequest {
   ChatRequest chat;
   /// There is nothing to answer: the client wants the model loaded.
   bool is_empty = false;
+  /// The prompt is answered with, and nothing is generated.
+  bool shows_prompt = false;
+  /// More tokens of context than there are were asked for; the answer has what there is.
+  std::optional<int64_t> context_asked;
+  // What follows are fields of generate.
   /// The prompt goes to the model as it is, without a template.
   bool is_raw = false;
-  std::string raw_prompt = {};
+  std::string prompt = {};
+  std::string suffix = {};            // behind the gap that the answer fills; empty: no gap
+  std::vector<TokenId> context = {};  // of the answer before, which the prompt goes on from
+  std::optional<std::string> chat_template = {};  // what is to be used in place of the model's
 };
 using DecodedOllama = std::variant<OllamaRequest, ApiError>;
 
-/// `context_length`: more than it cannot be asked for.
 DecodedOllama decode_ollama_chat(const Json& body, const RequestDefaults& defaults,
                                  int64_t context_length);
 DecodedOllama decode_ollama_generate(const Json& body, const RequestDefaults& defaults,
