@@ -1,27 +1,39 @@
 #include "engine/prefix_cache.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <set>
 #include <utility>
 
+#include "base/format.h"
 #include "checkpoint/checksum.h"
 #include "engine/snapshot.h"
 #include "io/file.h"
-#include "io/output_folder.h"
 
 namespace moeflux {
 namespace {
 
-size_t common_tokens(std::span<const TokenId> a, std::span<const TokenId> b) {
-  return static_cast<size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
+constexpr size_t kDigits = 16;
+
+// OWNER-TOKENS, both of 16 hexadecimal digits.
+bool is_state_name(std::string_view name) {
+  if (name.size() != 2 * kDigits + 1 || name[kDigits] != '-') return false;
+  return parse_checksum(name.substr(0, kDigits)) && parse_checksum(name.substr(kDigits + 1));
 }
 
-Result<std::vector<std::byte>> read_bytes(const std::string& path, uint64_t bytes_max) {
-  MF_ASSIGN_OR_RETURN(const std::unique_ptr<File> file, open_file(path));
-  std::vector<std::byte> bytes(std::min(file->size_bytes(), bytes_max));
-  MF_RETURN_IF_ERROR(file->read_at(0, bytes));
-  return bytes;
+std::string prefix_of(uint64_t owner) { return checksum_text(owner) + "-"; }
+
+// Another owner's file counts as a state if it begins as one of this version; nothing else in it is
+// trusted.
+bool is_state(const std::string& path) {
+  const Result<std::unique_ptr<File>> opened = open_file(path);
+  std::array<std::byte, kSnapshotBeginningBytes> begin = {};
+  return opened.ok() && (*opened)->read_at(0, begin).ok() && begins_as_snapshot(begin);
+}
+
+size_t common_tokens(std::span<const TokenId> a, std::span<const TokenId> b) {
+  return static_cast<size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
 }
 
 // The tokens of a snapshot. The header says how many there are, whatever sequences here may have.
@@ -41,32 +53,41 @@ Result<std::vector<TokenId>> read_tokens(const std::string& path) {
 
 Result<std::unique_ptr<PrefixCache>> PrefixCache::open(PrefixCacheOptions options) {
   std::unique_ptr<PrefixCache> cache(new PrefixCache(std::move(options)));
-  if (cache->folder_.exists()) MF_RETURN_IF_ERROR(cache->scan());
+  const std::string own = prefix_of(cache->options_.owner);
+  MF_ASSIGN_OR_RETURN(
+      cache->shelf_,
+      Shelf::open({.limits = {.bytes_max = cache->options_.capacity_bytes},
+                   .directory = cache->options_.directory,
+                   .suffix = ".snapshot",
+                   .seal = Seal::kOwn,
+                   .is_name = is_state_name,
+                   .is_kept = [own](const std::string& name, const std::string& path) {
+                     return name.starts_with(own) || is_state(path);
+                   }}));
+  MF_RETURN_IF_ERROR(cache->scan());
   return cache;
 }
 
 // A file that cannot be read, or is of another version, may be whole and another program's.
 Status PrefixCache::scan() {
-  MF_RETURN_IF_ERROR(folder_.create());
-  MF_ASSIGN_OR_RETURN(const std::vector<FileUse> files, folder_.trim(options_.capacity_bytes));
-  for (const FileUse& file : files) {
-    if (!folder_.is_own(file.name)) continue;
-    const std::string path = folder_.path_of(file.name);
-    Result<std::vector<TokenId>> tokens = read_tokens(path);
+  const std::string own = prefix_of(options_.owner);
+  MF_ASSIGN_OR_RETURN(const std::vector<ShelfItem> kept, shelf_->list());
+  for (const ShelfItem& item : kept) {
+    if (!item.name.starts_with(own)) continue;
+    Result<std::vector<TokenId>> tokens = read_tokens(shelf_->place_of(item.name));
     if (!tokens.ok() && tokens.error().code() != ErrorCode::kCorruption) continue;
-    Entry entry{
-        tokens.ok() ? std::move(tokens).value() : std::vector<TokenId>(), file.size_bytes, 0, {}};
-    if (tokens.ok() && path_of(entry) == path) {
-      entries_.push_back(std::move(entry));
-    } else {
-      MF_RETURN_IF_ERROR(remove_file(path));
+    if (tokens.ok() && name_of(*tokens) == item.name) {
+      entries_.push_back({std::move(tokens).value(), item.size_bytes, item.name});
+    } else if (const Status gone = shelf_->erase(item.name);
+               !gone.ok() && gone.error().code() != ErrorCode::kNotFound) {
+      return gone;
     }
   }
   return {};
 }
 
-std::string PrefixCache::path_of(const Entry& entry) const {
-  return folder_.path_of(checksum64(std::as_bytes(std::span(entry.tokens))));
+std::string PrefixCache::name_of(std::span<const TokenId> tokens) const {
+  return prefix_of(options_.owner) + checksum_text(checksum64(std::as_bytes(tokens)));
 }
 
 // How many of `tokens` a sequence has that starts from the entry.
@@ -77,10 +98,8 @@ int64_t PrefixCache::usable(const Entry& entry, std::span<const TokenId> tokens)
 }
 
 Status PrefixCache::load_entry(const Entry& entry, int64_t length, const Load& load) const {
-  if (!folder_.exists()) return load(length, entry.snapshot);
-  MF_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes,
-                      read_bytes(path_of(entry), entry.size_bytes));
-  return load(length, bytes);
+  MF_ASSIGN_OR_RETURN(const Shelf::Bytes bytes, shelf_->find(entry.name));
+  return load(length, *bytes);
 }
 
 PrefixCache::Match PrefixCache::find(std::span<const TokenId> text) const {
@@ -99,10 +118,7 @@ Result<int64_t> PrefixCache::reuse(std::span<const TokenId> text, const Load& lo
     const auto [longest, best] = find(text);
     if (longest == 0) return int64_t{0};
     const Status loaded = load_entry(entries_[best], longest, load);
-    if (loaded.ok()) {
-      use(entries_[best]);
-      return longest;
-    }
+    if (loaded.ok()) return longest;
     const ErrorCode code = loaded.error().code();
     if (code == ErrorCode::kResourceExhausted) return loaded.error();
     // Another process that shares the folder may have removed the file; a drive may fail once.
@@ -116,59 +132,37 @@ Result<int64_t> PrefixCache::reuse(std::span<const TokenId> text, const Load& lo
 
 bool PrefixCache::wants(std::span<const TokenId> tokens, uint64_t bytes) {
   if (tokens.empty() || bytes > options_.capacity_bytes) return false;
-  for (Entry& entry : entries_) {
+  for (const Entry& entry : entries_) {
     if (usable(entry, tokens) != static_cast<int64_t>(tokens.size())) continue;
-    use(entry);
+    shelf_->use(entry.name);
     return false;
   }
   return true;
 }
 
 Status PrefixCache::keep(std::span<const TokenId> tokens, std::vector<std::byte> snapshot) {
-  Entry added{{tokens.begin(), tokens.end()}, snapshot.size(), 0, {}};
-  if (!folder_.exists()) {
-    added.snapshot = std::move(snapshot);
-  } else {
-    MF_ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFileWriter> writer,
-                        AtomicFileWriter::create(path_of(added), FileAccess::kPrivate));
-    MF_RETURN_IF_ERROR(writer->write(snapshot));
-    MF_RETURN_IF_ERROR(writer->commit());
+  Entry added{{tokens.begin(), tokens.end()}, snapshot.size(), name_of(tokens)};
+  std::vector<std::string> replaced;
+  for (const Entry& entry : entries_) {
+    const auto length = static_cast<int64_t>(entry.tokens.size());
+    if (usable(added, entry.tokens) == length) replaced.push_back(entry.name);
   }
-  use(added);
-  for (size_t i = entries_.size(); i-- > 0;) {
-    const auto length = static_cast<int64_t>(entries_[i].tokens.size());
-    if (usable(added, entries_[i].tokens) == length) remove(i);
-  }
+  MF_RETURN_IF_ERROR(shelf_->keep(added.name, std::move(snapshot), replaced));
+  std::erase_if(entries_, [&](const Entry& entry) { return entry.name == added.name; });
   entries_.push_back(std::move(added));
-  return evict();
-}
-
-void PrefixCache::use(Entry& entry) {
-  entry.last_use = ++uses_;
-  if (folder_.exists()) folder_.note_use(path_of(entry));
+  MF_ASSIGN_OR_RETURN(const std::vector<ShelfItem> kept, shelf_->list());
+  std::set<std::string> names;
+  for (const ShelfItem& item : kept) names.insert(item.name);
+  std::erase_if(entries_, [&](const Entry& entry) { return !names.contains(entry.name); });
+  return {};
 }
 
 void PrefixCache::forget(size_t i) { entries_.erase(entries_.begin() + static_cast<ptrdiff_t>(i)); }
 
 // A file that cannot be removed is no longer known here; the next scan finds it.
 void PrefixCache::remove(size_t i) {
-  if (folder_.exists()) (void)remove_file(path_of(entries_[i]));
+  (void)shelf_->erase(entries_[i].name);
   forget(i);
-}
-
-Status PrefixCache::evict() {
-  if (folder_.exists()) {
-    MF_ASSIGN_OR_RETURN(const std::vector<FileUse> kept, folder_.trim(options_.capacity_bytes));
-    std::set<std::string> paths;
-    for (const FileUse& file : kept) paths.insert(folder_.path_of(file.name));
-    std::erase_if(entries_, [&](const Entry& entry) { return !paths.contains(path_of(entry)); });
-    return {};
-  }
-  while (size_bytes() > options_.capacity_bytes) {
-    const auto oldest = std::ranges::min_element(entries_, {}, &Entry::last_use);
-    forget(static_cast<size_t>(oldest - entries_.begin()));
-  }
-  return {};
 }
 
 uint64_t PrefixCache::size_bytes() const {

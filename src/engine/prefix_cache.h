@@ -11,7 +11,7 @@
 
 #include "base/ids.h"
 #include "base/result.h"
-#include "engine/prefix_folder.h"
+#include "store/shelf.h"
 
 namespace moeflux {
 
@@ -65,25 +65,20 @@ class PrefixCache {
   struct Entry {
     std::vector<TokenId> tokens;
     uint64_t size_bytes = 0;
-    uint64_t last_use = 0;            // where there is no folder, which knows itself
-    std::vector<std::byte> snapshot;  // empty when it lies in a file
+    std::string name;  // on the shelf
   };
 
-  explicit PrefixCache(PrefixCacheOptions options)
-      : options_(std::move(options)), folder_(options_.directory, options_.owner) {}
+  explicit PrefixCache(PrefixCacheOptions options) : options_(std::move(options)) {}
   Status scan();
-  std::string path_of(const Entry& entry) const;
+  std::string name_of(std::span<const TokenId> tokens) const;
   int64_t usable(const Entry& entry, std::span<const TokenId> tokens) const;
   Status load_entry(const Entry& entry, int64_t length, const Load& load) const;
-  void use(Entry& entry);
   void forget(size_t i);
   void remove(size_t i);
-  Status evict();
 
   PrefixCacheOptions options_;
-  PrefixFolder folder_;
+  std::unique_ptr<Shelf> shelf_;
   std::vector<Entry> entries_;
-  uint64_t uses_ = 0;
 };
 
 }  // namespace moeflux
