@@ -1,12 +1,34 @@
 #include "serve/api_error.h"
 
+#include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "serve/wire_json.h"
 
 namespace moeflux::serve {
+namespace {
 
-ApiError api_error(const Error& error) {
+// Paths begin a message, with spaces or not, or stand in it and are absolute.
+std::string without_folders(std::string text) {
+  size_t end = std::min(text.find(": "), text.size());
+  if (text.find('/') < text.find(' ')) {
+    while (end > 0 && text[end - 1] == '/') text.erase(--end, 1);
+    const size_t slash = end == 0 ? std::string::npos : text.rfind('/', end - 1);
+    if (slash != std::string::npos) text.erase(0, slash + 1);
+  }
+  constexpr std::string_view kBefore = " \"'(";
+  constexpr std::string_view kBehind = " \"'():,;";
+  for (size_t at = 1; at < text.size(); ++at) {
+    if (text[at] != '/' || kBefore.find(text[at - 1]) == std::string_view::npos) continue;
+    const size_t stop = std::min(text.find_first_of(kBehind, at), text.size());
+    const size_t last = text.rfind('/', stop - 1);
+    if (last > at) text.erase(at, last + 1 - at);
+  }
+  return text;
+}
+
+ApiError told(const Error& error) {
   switch (error.code()) {
     case ErrorCode::kInvalidArgument:
       return {.code = "invalid_value", .message = error.message()};
@@ -26,6 +48,14 @@ ApiError api_error(const Error& error) {
   return {.status = 500, .type = "server_error", .message = error.message()};
 }
 
+}  // namespace
+
+ApiError api_error(const Error& error) {
+  ApiError api = told(error);
+  api.message = without_folders(std::move(api.message));
+  return api;
+}
+
 ApiError bad_field(std::string param, std::string message) {
   return {.code = "invalid_value", .message = std::move(message), .param = std::move(param)};
 }
@@ -33,6 +63,12 @@ ApiError bad_field(std::string param, std::string message) {
 ApiError unsupported_field(std::string param, std::string message) {
   return {
       .code = "unsupported_parameter", .message = std::move(message), .param = std::move(param)};
+}
+
+ApiError deleted_meanwhile() {
+  return {.status = 409,
+          .code = "deleted",
+          .message = "what the answer was to be kept in was deleted before it ended"};
 }
 
 Json error_body(const ApiError& error) {

@@ -17,12 +17,16 @@ struct ApiError {
   std::string param = {};  // the field of the request; empty: null
 };
 
-/// A failure of the engine. Ours are 5xx, the client's 4xx.
+/// A failure of the engine. Ours are 5xx, the client's 4xx. Files are called by their last names:
+/// where they lie is no client's business.
 ApiError api_error(const Error& error);
 /// A field of a request that cannot be right.
 ApiError bad_field(std::string param, std::string message);
 /// A field that is known and cannot be served.
 ApiError unsupported_field(std::string param, std::string message);
+
+/// An answer whose name was deleted before it ended.
+ApiError deleted_meanwhile();
 
 /// {"error": {"message", "type", "param", "code"}}
 Json error_body(const ApiError& error);
