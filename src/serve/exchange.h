@@ -22,6 +22,8 @@ struct Request {
   std::string query;   // behind '?', as it came
   Headers headers;
   std::string body;
+  /// Whose it is: what one has kept is unknown to others. Empty where there are no keys.
+  std::string owner = {};
 };
 
 /// The value of the first header of that lower-case name; empty without one.

@@ -7,6 +7,7 @@
 
 #include "base/format.h"
 #include "serve/interface.h"
+#include "store/owner_name.h"
 
 namespace moeflux::serve {
 namespace {
@@ -59,6 +60,26 @@ bool is_plain_list(std::string_view text) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
            c == '_' || c == ',' || c == ' ';
   });
+}
+
+/// The key of `rules` that the request has, or null.
+const std::string* given_key(const Request& request, const AccessRules& rules) {
+  const std::string_view authorization = header(request, "authorization");
+  constexpr std::string_view kBearer = "bearer ";
+  std::string_view bearer;
+  if (authorization.size() > kBearer.size() &&
+      equal_without_case(authorization.substr(0, kBearer.size()), kBearer)) {
+    bearer = trimmed(authorization.substr(kBearer.size()));
+  }
+  const std::string_view plain = trimmed(header(request, "x-api-key"));
+  const std::string* found = nullptr;
+  // All keys, so that the time does not say which one it was.
+  for (const std::string& key : rules.api_keys) {
+    const bool by_bearer = same_key(bearer, key);
+    const bool by_header = same_key(plain, key);
+    found = by_bearer || by_header ? &key : found;
+  }
+  return found;
 }
 
 bool has_several(const Request& request, std::string_view name) {
@@ -142,23 +163,13 @@ OriginKind origin_kind(std::string_view origin, std::string_view host, const Acc
 }
 
 bool has_key(const Request& request, const AccessRules& rules) {
-  if (rules.api_keys.empty() || has_open_path(request, rules)) return true;
-  const std::string_view authorization = header(request, "authorization");
-  constexpr std::string_view kBearer = "bearer ";
-  std::string_view bearer;
-  if (authorization.size() > kBearer.size() &&
-      equal_without_case(authorization.substr(0, kBearer.size()), kBearer)) {
-    bearer = trimmed(authorization.substr(kBearer.size()));
-  }
-  const std::string_view plain = trimmed(header(request, "x-api-key"));
-  bool found = false;
-  // All keys, so that the time does not say which one it was.
-  for (const std::string& key : rules.api_keys) {
-    const bool by_bearer = same_key(bearer, key);
-    const bool by_header = same_key(plain, key);
-    found = found || by_bearer || by_header;
-  }
-  return found;
+  return rules.api_keys.empty() || has_open_path(request, rules) ||
+         given_key(request, rules) != nullptr;
+}
+
+std::string owner_of(const Request& request, const AccessRules& rules) {
+  const std::string* const key = given_key(request, rules);
+  return key == nullptr ? std::string() : owner_name(*key);
 }
 
 bool is_json(std::string_view content_type) {

@@ -59,6 +59,8 @@ OriginKind origin_kind(std::string_view origin, std::string_view host, const Acc
 
 /// Whether the request has a key of `rules`, or needs none.
 bool has_key(const Request& request, const AccessRules& rules);
+/// Request::owner: who has the key that the request has; nobody without one.
+std::string owner_of(const Request& request, const AccessRules& rules);
 
 /// Whether a Content-Type is application/json, whatever its parameters.
 bool is_json(std::string_view content_type);

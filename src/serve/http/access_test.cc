@@ -166,6 +166,18 @@ TEST(Access, EitherHeaderMayHaveTheKey) {
   EXPECT_TRUE(has_key(request_with({}), {}));
 }
 
+TEST(Access, EachKeyIsAnOwner) {
+  const AccessRules rules{.api_keys = {"one", "two"}};
+  const auto owner = [&](const std::string& key) {
+    return owner_of(request_with({{"x-api-key", key}}), rules);
+  };
+  EXPECT_EQ(owner("one").size(), 16u);
+  EXPECT_NE(owner("one"), owner("two"));
+  EXPECT_EQ(owner("one"), owner_of(request_with({{"authorization", "Bearer one"}}), rules));
+  EXPECT_EQ(owner("other"), "");
+  EXPECT_EQ(owner_of(request_with({{"x-api-key", "one"}}), {}), "");
+}
+
 TEST(Access, OpenPathsAreOpenToReadersOnly) {
   const AccessRules rules{.api_keys = {"key"}};
   EXPECT_TRUE(has_key(request_with({}, "GET", "/health"), rules));

@@ -137,6 +137,7 @@ void Connection::dispatch() {
   for (const auto& [name, value] : frame_.headers) {
     if (name == "x-request-id") request.headers.emplace_back(name, value);
   }
+  request.owner = owner_of(request, server_.options().access);
   keep_alive_ = reader_->meta().keep_alive;
   auto share = body_->take_share();
   make_channel();

@@ -288,6 +288,9 @@ TEST(HttpServer, AKeyIsNeededForAllButHealth) {
   RawClient client = server.client();
   EXPECT_EQ(client.ask(get("/echo", "X-Api-Key: \r\n")).header("www-authenticate"), "Bearer");
   EXPECT_EQ(client.ask(get("/echo", "X-Api-Key: secret\r\n")).status, 200);
+  client.send(get("/whose", "X-Api-Key: secret\r\n"));
+  EXPECT_EQ(server.next().request.owner,
+            owner_of({.headers = {{"x-api-key", "secret"}}}, options.access));
 }
 
 TEST(HttpServer, ABodyHasToBeJson) {
