@@ -117,6 +117,33 @@ TEST_F(ApisTest, StreamsSayWhatWholeAnswersSay) {
   EXPECT_EQ(stream->header("Content-Type"), "application/x-ndjson");
 }
 
+TEST_F(ApisTest, AStreamOfAResponseTellsProgressAndTimingsWhereItIsAsked) {
+  if (testing::without_engine()) return;
+  const auto service = start();
+  Json body = responses(4);
+  body["stream"] = body["return_progress"] = body["timings_per_token"] = true;
+  int progress = 0;
+  int timings = 0;
+  const auto events = lines_of(post(*service, "/v1/responses", body)->wait(), "data: ");
+  for (const Json& event : events) {
+    if (event.contains("prompt_progress")) ++progress;
+    if (event["type"] == "response.output_text.delta") timings += event.contains("timings") ? 1 : 0;
+  }
+  EXPECT_GT(progress, 0);
+  EXPECT_GT(timings, 0);
+  EXPECT_EQ(events.back()["timings"]["predicted_n"], 4);
+}
+
+TEST_F(ApisTest, NoMessagesAreForTheTemplateToJudge) {
+  if (testing::without_engine()) return;
+  const auto service = start();
+  Json body = message(2);
+  body["messages"] = Json::array();
+  EXPECT_EQ(post(*service, "/v1/messages", body)->json()["usage"]["output_tokens"], 2);
+  body.erase("messages");
+  EXPECT_EQ(post(*service, "/v1/messages", body)->status(), 400);
+}
+
 TEST_F(ApisTest, AResponseGoesOnFromAnother) {
   if (testing::without_engine()) return;
   const auto service = start();

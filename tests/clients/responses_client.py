@@ -53,9 +53,10 @@ assert went_on.output and [tool.type for tool in went_on.tools] == ["function"]
 # Every field of Open Responses, with the value in force.
 values = went_on.model_dump()
 for name, value in {"temperature": 0.8, "top_p": 0.95, "presence_penalty": 0,
-                    "frequency_penalty": 0, "top_logprobs": 0, "max_output_tokens": 16, "max_tool_calls": None,
-                    "service_tier": "default", "safety_identifier": None, "truncation": "disabled",
-                    "prompt_cache_key": None, "completed_at": None, "background": False}.items():
+                    "frequency_penalty": 0, "top_logprobs": 0, "max_output_tokens": 16,
+                    "max_tool_calls": None, "service_tier": "default", "safety_identifier": None,
+                    "truncation": "disabled", "prompt_cache_key": None, "completed_at": None,
+                    "background": False}.items():
     assert values[name] == value, (name, values[name])
 assert went_on.tools[0].strict is False
 ended = client.responses.create(**{**ASK, "extra_body": {"seed": 3, "stop": [text[4:7]]}})

@@ -72,9 +72,11 @@ void responses(Call& call) {
   auto& request = std::get<ResponsesRequest>(decoded);
   const auto chat = call.service.read_chat(call, std::move(request.chat));
   if (!chat) return;
-  ResponseAnswerOptions options{
-      .identity = call.service.identity("resp_", chat->request.generation),
-      .echo = std::move(request.echo)};
+  const GenerationFields& generation = chat->request.generation;
+  ResponseAnswerOptions options{.identity = call.service.identity("resp_", generation),
+                                .echo = std::move(request.echo),
+                                .return_progress = generation.return_progress,
+                                .timings_per_token = generation.timings_per_token};
   if (chat->request.top_logprobs >= 0) options.spelling.emplace(call.service.tokenizer());
   if (request.store) {
     const auto stored = std::make_shared<StoredResponse>(
