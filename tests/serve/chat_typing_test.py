@@ -384,7 +384,8 @@ def before_weights(program, folder):
 
 def main():
     program = os.path.abspath(sys.argv[1])
-    checks = (letters, pastes, meanwhile, histories, windows, paths, keys, without_terminal, before_weights)
+    checks = (letters, pastes, meanwhile, histories, windows, paths, keys, without_terminal,
+              before_weights)
     wanted = sys.argv[2:]
     with tempfile.TemporaryDirectory() as folder:
         for one in checks:

@@ -3,17 +3,40 @@
 
     tests/serve/hostile_test.py MOEFLUX
 
-benchmarks/serve/hostile.py in short: it measures times and memory, which nothing here asserts.
+benchmarks/serve/hostile.py in short: it measures times and memory, which nothing here asserts. Then
+requests and bodies that are none; MOEFLUX_SERVE_REQUESTS says how many are drawn of each (default
+150).
 """
 
+import json
 import os
 import sys
 
-from server import MODEL
+import malformed
+from server import MODEL, Server
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "benchmarks", "serve"))
 
 import hostile  # noqa: E402
+
+DRAWN = int(os.environ.get("MOEFLUX_SERVE_REQUESTS", "150"))
+
+
+def nonsense(program):
+    """Whatever is asked, the answer says whose fault it is, and the next one is as before."""
+    with Server(program, "--model-name", "story", "--alias", "*", context=128) as server:
+        plain = ("/v1/completions", {"prompt": "Once upon", "max_tokens": 8, "seed": 2})
+
+        def choices():
+            return json.loads(server.ask(*plain)[1])["choices"]
+
+        before = choices()
+        heads = malformed.requests(server.port, DRAWN)
+        bodies = malformed.bodies(server, DRAWN)
+        assert choices() == before
+        assert server.ask("/health")[0] == 200
+        assert server.stop() == 0
+    print(f"malformed requests: {heads}; malformed bodies: {bodies}")
 
 
 def main():
@@ -29,6 +52,7 @@ def main():
     for name, answers in others.items():
         assert not any(str(one).startswith(("500", "ConnectionRefused")) for one in answers), (
             name, answers)
+    nonsense(sys.argv[1])
     print(f"{result['plain']['asked']} plain answers as they are alone, beside {len(others)} kinds")
 
 

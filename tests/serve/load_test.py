@@ -61,13 +61,28 @@ def kinds():
                                        "seed": 3, **fields}
     yield "/v1/completions", {"prompt": "Once upon a time there was a", "echo": True,
                               "logprobs": 2, "max_tokens": 5, "seed": 4}
+    yield "/v1/messages", {"model": "x", "messages": question("Tell me"), "max_tokens": 20,
+                           "stop_sequences": ["e"], "seed": 3}
+    yield "/v1/responses", {"input": "Tell me", "max_output_tokens": 20, "seed": 3}
+    yield "/api/chat", {"messages": question("Tell me"), "stream": False,
+                        "options": {"num_predict": 20, "seed": 3}}
+    yield "/api/generate", {"prompt": "Tell me", "stream": False, "format": "json",
+                            "options": {"num_predict": 20, "seed": 3}}
+
+
+def said(text):
+    """What an answer of any interface says, without ids and times."""
+    answer = json.loads(text)
+    if "output" in answer:
+        return [part["text"] for item in answer["output"] for part in item["content"]]
+    return [answer.get(name) for name in ("choices", "content", "message", "response", "error")]
 
 
 def answers(server, requests):
     """What is said to each, asked at once."""
     def ask(request):
         status, text = server.ask(*request)
-        return status, json.loads(text).get("choices")
+        return status, said(text)
 
     with concurrent.futures.ThreadPoolExecutor(len(requests)) as pool:
         return list(pool.map(ask, requests))
@@ -76,11 +91,11 @@ def answers(server, requests):
 def company(program):
     """Each has the bytes that it has alone, whoever shares its steps, leaves or gives way."""
     requests = list(kinds())
-    with Server(program) as server:
+    with Server(program, "--alias", "*") as server:
         alone = [answers(server, [request])[0] for request in requests]
     assert [status for status, _ in alone if status not in (200, 400)] == []
     for share in ("steps", "slices"):
-        with Server(program, "--parallel", "16", "--share", share) as server:
+        with Server(program, "--alias", "*", "--parallel", "16", "--share", share) as server:
             with concurrent.futures.ThreadPoolExecutor(8) as leaving:
                 gone = [leaving.submit(stream, server, f"Leave {i}", 400) for i in range(8)]
                 assert answers(server, requests * 2) == alone * 2, share
