@@ -113,7 +113,7 @@ test-arm64:
 # All there is, for a night: long soaks and seeds, every case under the sanitizers.
 test-all:
 	@MOEFLUX_DIFFERENTIAL_SEEDS=10000 MOEFLUX_TIERED_DRAWS=2000 MOEFLUX_OUTPUT_MUTATIONS=100000 \
-	  MOEFLUX_SERVE_REQUESTS=10000 \
+	  MOEFLUX_SERVE_REQUESTS=10000 MOEFLUX_KEPT_ROUNDS=50 \
 	  MOEFLUX_SOAK_SECONDS=$(SOAK_SECONDS) \
 	  $(MAKE) --no-print-directory test CASE_SECONDS=7200
 	@$(MAKE) --no-print-directory test-asan
