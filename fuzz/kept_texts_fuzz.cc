@@ -1,15 +1,18 @@
 // What lies in a folder of kept responses and conversations: it is what was written there, or is
-// refused by an error that names the file. The first byte chooses.
+// refused by an error that names the file. The first byte chooses. The seal of a text is taken away
+// as it was put on.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "chat/conversation.h"
 #include "serve/responses/request.h"
 #include "serve/responses/stored_response.h"
+#include "store/json_seal.h"
 
 namespace {
 
@@ -56,11 +59,24 @@ void conversation(std::string_view text) {
   expect(undone == turns, "every question can be taken back");
 }
 
+void seal(std::string_view text) {
+  const auto* const bytes = reinterpret_cast<const std::byte*>(text.data());
+  const std::vector<std::byte> plain(bytes, bytes + text.size());
+  std::vector<std::byte> sealed = plain;
+  moeflux::add_seal(sealed);
+  const bool is_object = text.starts_with('{');
+  const auto state = moeflux::take_seal(sealed);
+  expect(!is_object || state == moeflux::SealState::kWhole, "what was sealed is whole");
+  expect(!is_object || sealed == plain, "and is what it was");
+  (void)moeflux::take_seal(sealed);  // whatever it is
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
+  seal(text);
   if (data[0] % 2 == 0) {
     response(text);
   } else {

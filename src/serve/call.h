@@ -19,9 +19,7 @@ struct Call {
   bool may_take_long = false;
   bool is_put_off = false;
 
-  void answer(const Json& json) const {
-    target.response->send(200, {{"Content-Type", "application/json"}}, dump_json(json));
-  }
+  void answer(const Json& json) const { target.answer(json); }
   void fail(const ApiError& error) const { target.fail(error); }
 };
 

@@ -16,6 +16,10 @@ Choices::Choices(Scheduler& scheduler, AnswerTarget target, bool stream, JobThre
 
 void Choices::start(std::vector<ChoiceJob> jobs) {
   std::unique_lock lock(mutex_);
+  if (stopped_) {
+    state_ = State::kEnded;
+    return target_.fail(*stopped_);
+  }
   running_ = jobs.size();
   auto ids = std::make_shared<std::vector<TextRequestId>>();
   ids_ = ids;
@@ -34,6 +38,18 @@ void Choices::start(std::vector<ChoiceJob> jobs) {
   }
   lock.unlock();
   target_.response->when_closed(later(&Scheduler::cancel, std::move(ids)));
+}
+
+// The scheduler's thread tells of it: what makes the answer's words is that one's.
+void Choices::stop(ApiError why) {
+  Ids ids;
+  {
+    const std::lock_guard lock(mutex_);
+    stopped_ = std::move(why);
+    ids = ids_;
+  }
+  if (!ids) return;
+  for (const TextRequestId id : *ids) scheduler_.cancel(id);
 }
 
 bool Choices::write(std::string bytes) {
@@ -61,9 +77,14 @@ std::function<void()> Choices::later(void (Scheduler::*what)(TextRequestId), Ids
 
 void Choices::end_choice(FinishReason reason) {
   if (reason == FinishReason::kCancelled) {
-    return fail({.status = 503,
-                 .type = "unavailable_error",
-                 .message = "the answer was cancelled: the server is stopping"});
+    ApiError why = {.status = 503,
+                    .type = "unavailable_error",
+                    .message = "the answer was cancelled: the server is stopping"};
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopped_) why = *stopped_;
+    }
+    return fail(why);
   }
   {
     const std::lock_guard lock(mutex_);
@@ -74,16 +95,21 @@ void Choices::end_choice(FinishReason reason) {
 }
 
 void Choices::end() {
-  before_end();
+  const std::optional<ApiError> unkept = before_end();
   const std::lock_guard lock(mutex_);
   if (state_ == State::kEnded) return;
   state_ = State::kEnded;
-  if (!stream_) {
-    target_.response->send(200, {{"Content-Type", "application/json"}}, dump_json(whole_answer()));
-    return;
+  if (stream_) {
+    target_.response->write(unkept ? error_bytes(*unkept) : last_bytes());
+    return target_.response->end();
   }
-  target_.response->write(last_bytes());
-  target_.response->end();
+  Headers headers = {{"Content-Type", "application/json"}};
+  Json answer = whole_answer();
+  if (unkept) {
+    answer.update(error_body(*unkept));
+    headers.emplace_back("x-should-retry", "false");  // OpenAI's clients would lose the text
+  }
+  target_.response->send(unkept ? unkept->status : 200, std::move(headers), dump_json(answer));
 }
 
 void Choices::fail(const ApiError& error) {
@@ -101,6 +127,12 @@ void Choices::fail(const ApiError& error) {
     ids = ids_;
   }
   for (const TextRequestId id : *ids) scheduler_.cancel(id);
+}
+
+void stop_when_deleted(KeptAnswer& kept, const std::shared_ptr<Choices>& answer) {
+  kept.when_deleted([weak = std::weak_ptr<Choices>(answer)] {
+    if (const auto choices = weak.lock()) choices->stop(deleted_meanwhile());
+  });
 }
 
 }  // namespace moeflux::serve

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "serve/api_error.h"
 #include "serve/interface.h"
 #include "serve/job_thread.h"
+#include "serve/keeper.h"
 
 namespace moeflux::serve {
 
@@ -34,14 +36,17 @@ class Choices : public std::enable_shared_from_this<Choices> {
 
   /// Asks for all, or answers why that failed.
   void start(std::vector<ChoiceJob> jobs);
+  /// All end, for this reason. Any thread, at any time.
+  void stop(ApiError why);
 
  protected:
   bool streams() const { return stream_; }
   /// What a stream begins with.
   virtual std::string first_bytes() { return {}; }
   /// All choices have ended. Before the client hears of it; may wait for a drive if the answer ends
-  /// on a thread of its own.
-  virtual void before_end() {}
+  /// on a thread of its own. What the client has to hear beside the answer: it was to be kept, and
+  /// is not.
+  virtual std::optional<ApiError> before_end() { return std::nullopt; }
   /// What a stream ends with.
   virtual std::string last_bytes() = 0;
   /// The same for an answer that comes whole.
@@ -72,6 +77,10 @@ class Choices : public std::enable_shared_from_this<Choices> {
   Ids ids_;           // of texts that were taken: all of them once the answer has begun
   size_t running_ = 0;
   State state_ = State::kAsking;
+  std::optional<ApiError> stopped_;
 };
+
+/// Who deletes what the answer is to be kept in stops it.
+void stop_when_deleted(KeptAnswer& kept, const std::shared_ptr<Choices>& answer);
 
 }  // namespace moeflux::serve

@@ -20,10 +20,9 @@ ApiError too_long(size_t prompt, int64_t context) {
           .param = "messages"};
 }
 
-Result<std::unique_ptr<KeptTexts>> open_texts(const std::string& folder, std::string_view name,
-                                              const KeptLimits& limits) {
-  if (folder.empty()) return keep_texts_in_memory(limits);
-  return keep_texts_in_folder(formatted("{}/{}", folder, name), limits);
+Result<std::unique_ptr<Keeper>> open_keeper(const std::string& folder, std::string_view name,
+                                            const ShelfLimits& limits) {
+  return Keeper::open(folder.empty() ? "" : formatted("{}/{}", folder, name), limits);
 }
 
 TextRequest text_request(const GenerationFields& generation, int64_t choice) {
@@ -65,10 +64,11 @@ Result<std::unique_ptr<Context>> Context::create(std::shared_ptr<OpenModel> mode
   MF_ASSIGN_OR_RETURN(const auto source, open_model_source(opened.directory));
   context->format_ =
       ChatFormat::load(*source, *opened.text.tokenizer, context->options_.template_text);
-  MF_ASSIGN_OR_RETURN(context->responses_, open_texts(context->options_.folder, "responses",
-                                                      context->options_.responses));
-  MF_ASSIGN_OR_RETURN(context->conversations_, open_texts(context->options_.folder, "conversations",
-                                                          context->options_.conversations));
+  MF_ASSIGN_OR_RETURN(context->responses_, open_keeper(context->options_.folder, "responses",
+                                                       context->options_.responses));
+  MF_ASSIGN_OR_RETURN(
+      context->conversations_,
+      open_keeper(context->options_.folder, "conversations", context->options_.conversations));
   MF_ASSIGN_OR_RETURN(context->scheduler_,
                       Scheduler::start(context->model_, context->options_.scheduler));
   return context;
@@ -204,9 +204,12 @@ std::optional<std::vector<ChoiceJob>> Context::chat_jobs(
 }
 
 void Context::answer_once(const Call& call, const Chat& chat,
-                          std::unique_ptr<AnswerEncoder> encoder, JobThread* ends_on) {
-  const auto answer = std::make_shared<OneAnswer>(
-      *scheduler_, call.target, chat.request.generation.stream, std::move(encoder), ends_on);
+                          std::unique_ptr<AnswerEncoder> encoder,
+                          const std::shared_ptr<KeptAnswer>& kept) {
+  const auto answer =
+      std::make_shared<OneAnswer>(*scheduler_, call.target, chat.request.generation.stream,
+                                  std::move(encoder), kept ? &jobs_ : nullptr);
+  if (kept) stop_when_deleted(*kept, answer);
   auto jobs = chat_jobs(call, chat, [&](size_t /*choice*/) { return answer->listener(); });
   if (jobs) answer->start(std::move(*jobs));
 }
@@ -218,16 +221,6 @@ AnswerIdentity Context::identity(std::string_view prefix,
           .model = options_.model_name,
           .fingerprint = fingerprint_,
           .seed = generation.sampler.seed};
-}
-
-bool Context::claim(const std::string& conversation) {
-  const std::lock_guard lock(mutex_);
-  return answering_.insert(conversation).second;
-}
-
-void Context::release(const std::string& conversation) {
-  const std::lock_guard lock(mutex_);
-  answering_.erase(conversation);
 }
 
 void Context::watch(const std::shared_ptr<Response>& watcher) {

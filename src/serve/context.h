@@ -21,7 +21,7 @@
 #include "serve/chat_request.h"
 #include "serve/choices.h"
 #include "serve/job_thread.h"
-#include "serve/kept_texts.h"
+#include "serve/keeper.h"
 #include "serve/native/metrics.h"
 #include "serve/native/resumable_streams.h"
 #include "serve/openai/common.h"
@@ -42,9 +42,9 @@ struct ServiceOptions {
   /// Where OpenAI's responses and conversations are kept, each in a folder in it; empty: in memory,
   /// until the service ends.
   std::string folder = {};
-  KeptLimits responses = {.bytes_max = uint64_t{64} << 20, .count_max = 4096};
+  ShelfLimits responses = {.bytes_max = uint64_t{64} << 20, .count_max = 4096};
   /// Nobody's conversation makes room for another's.
-  KeptLimits conversations = {
+  ShelfLimits conversations = {
       .bytes_max = uint64_t{64} << 20, .count_max = 4096, .makes_room = false};
   ResumableLimits streams = {};
   /// Told, once for each, of tools that requests have and nobody here can run, and of what is kept
@@ -78,8 +78,8 @@ class Context {
   size_t prompt_bytes_max() const { return prompt_bytes_max_; }
   int64_t started() const { return started_; }  // seconds since 1970
   Scheduler& scheduler() { return *scheduler_; }
-  KeptTexts& responses() { return *responses_; }
-  KeptTexts& conversations() { return *conversations_; }
+  Keeper& responses() { return *responses_; }
+  Keeper& conversations() { return *conversations_; }
   ResumableStreams& streams() { return streams_; }
   /// Where answers end that are to be kept.
   JobThread& jobs() { return jobs_; }
@@ -98,9 +98,9 @@ class Context {
   std::optional<std::vector<ChoiceJob>> chat_jobs(
       const Call& call, const Chat& chat,
       const std::function<std::shared_ptr<AnswerListener>(size_t choice)>& listener) const;
-  /// Asks for an answer of one choice, which ends on `ends_on`, see Choices.
+  /// Asks for an answer of one choice. One that is to be kept ends on jobs().
   void answer_once(const Call& call, const Chat& chat, std::unique_ptr<AnswerEncoder> encoder,
-                   JobThread* ends_on = nullptr);
+                   const std::shared_ptr<KeptAnswer>& kept = nullptr);
   /// What a text is held to, null for nothing. Nothing also where the call has to come again.
   std::optional<std::shared_ptr<const Constraint>> compile(Call& call,
                                                            const OutputConstraint& constraint);
@@ -112,9 +112,6 @@ class Context {
 
   // --- Who does what ---
 
-  /// Nobody else answers or replaces that conversation until release(). False: somebody does.
-  bool claim(const std::string& conversation);
-  void release(const std::string& conversation);
   /// A stream without an end; see end_watching().
   void watch(const std::shared_ptr<Response>& watcher);
   /// Ends the streams of those who watch and would never leave.
@@ -142,13 +139,12 @@ class Context {
   std::string fingerprint_;
   size_t prompt_bytes_max_ = 0;               // more cannot be what the context takes
   std::vector<std::atomic<uint64_t>> asked_;  // by route; the last is for paths that there are not
-  std::unique_ptr<KeptTexts> responses_;
-  std::unique_ptr<KeptTexts> conversations_;
+  std::unique_ptr<Keeper> responses_;
+  std::unique_ptr<Keeper> conversations_;
   ResumableStreams streams_;
   std::mutex mutex_;            // guards what follows
   std::set<std::string> told_;  // lines that were noted once
   std::vector<std::weak_ptr<Response>> watchers_;
-  std::set<std::string> answering_;  // conversations, by name
   std::atomic<bool> is_draining_ = false;
   JobThread jobs_;                        // ends of answers that are to be kept
   std::unique_ptr<Scheduler> scheduler_;  // last: its thread may use all of it

@@ -4,6 +4,8 @@
 #include <optional>
 #include <utility>
 
+#include "serve/wire_json.h"
+
 namespace moeflux::serve {
 namespace {
 
@@ -77,6 +79,10 @@ AnswerTarget AnswerTarget::of(const Request& request, std::shared_ptr<Response> 
   return {.response = std::move(response),
           .interface = find_route(request.method, request.path).interface,
           .request_id = std::string(header(request, "x-request-id"))};
+}
+
+void AnswerTarget::answer(const Json& json) const {
+  response->send(200, {{"Content-Type", "application/json"}}, dump_json(json));
 }
 
 void AnswerTarget::fail(const ApiError& error, Headers headers) const {

@@ -77,6 +77,7 @@ struct AnswerTarget {
   std::string request_id = {};  // some interfaces repeat it
 
   static AnswerTarget of(const Request& request, std::shared_ptr<Response> response);
+  void answer(const Json& json) const;
   /// Answers what is wrong, in place of an answer. With headers beside those of all errors.
   void fail(const ApiError& error, Headers headers = {}) const;
   /// Begins a stream.

@@ -22,7 +22,10 @@ class OneAnswer : public Choices {
  private:
   class Listener;
   std::string first_bytes() override { return begin_; }
-  void before_end() override { last_ = encoder_->end(answer_); }
+  std::optional<ApiError> before_end() override {
+    last_ = encoder_->end(answer_);
+    return std::nullopt;
+  }
   std::string last_bytes() override { return std::move(last_); }
   Json whole_answer() override { return encoder_->whole(); }
   std::string error_bytes(const ApiError& error) override { return encoder_->fail(error); }

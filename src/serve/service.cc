@@ -102,8 +102,8 @@ bool Service::read_body(Call& call, const Route& route) {
   // The answer may be left and come back to under this name.
   const std::string_view conversation = header(call.request, "x-conversation-id");
   if (call.target.interface->stream.is_events && is_request_id(conversation)) {
-    call.target.response =
-        context_->streams().keep(std::string(conversation), call.target.response);
+    call.target.response = context_->streams().keep(owned_text(call.request.owner, conversation),
+                                                    call.target.response);
   }
   return true;
 }
@@ -114,7 +114,8 @@ void Service::put_off(Call& call, const Route& route) {
                                                      .path = request.path,
                                                      .query = request.query,
                                                      .headers = request.headers,
-                                                     .body = {}},
+                                                     .body = {},
+                                                     .owner = request.owner},
                                              put_off_bytes_);
   if (kept->share.add(std::max(request.body.size(), kPutOffBytesMin)) > kPutOffBytesMax) {
     return call.fail({.status = 429,

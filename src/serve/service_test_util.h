@@ -83,6 +83,12 @@ class MemoryResponse : public Response {
     return status_;
   }
   Json json() { return Json::parse(wait()); }
+  /// What there is of a stream, once there is some.
+  std::string begun() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !text_.empty() || ended_; });
+    return text_;
+  }
   /// Frames of a stream without the last, which says that it is over.
   std::vector<Json> frames() {
     std::vector<Json> frames;
@@ -172,16 +178,17 @@ class ServiceTest : public ::testing::Test {
     EXPECT_TRUE(service.ok()) << service.error().message();
     return std::move(service).value();
   }
-  static std::shared_ptr<MemoryResponse> post(Service& service, std::string path,
-                                              const Json& body) {
+  static std::shared_ptr<MemoryResponse> ask(Service& service, Request request) {
     auto response = std::make_shared<MemoryResponse>();
-    service.handle({.method = "POST", .path = std::move(path), .body = body.dump()}, response);
+    service.handle(request, response);
     return response;
   }
+  static std::shared_ptr<MemoryResponse> post(Service& service, std::string path,
+                                              const Json& body) {
+    return ask(service, {.method = "POST", .path = std::move(path), .body = body.dump()});
+  }
   static std::shared_ptr<MemoryResponse> get(Service& service, std::string path) {
-    auto response = std::make_shared<MemoryResponse>();
-    service.handle({.method = "GET", .path = std::move(path)}, response);
-    return response;
+    return ask(service, {.method = "GET", .path = std::move(path)});
   }
   static Json question(const std::string& text, int tokens) {
     return {{"messages", Json::array({{{"role", "user"}, {"content", text}}})},

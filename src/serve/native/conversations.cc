@@ -34,22 +34,23 @@ ApiError being_answered(const std::string& name) {
 }
 
 // Who has saved them has to delete some.
-ApiError not_kept(const Error& error) {
-  ApiError told = api_error(error);
+ApiError not_kept(const std::string& name, const Error& error) {
   if (error.code() == ErrorCode::kResourceExhausted) {
-    told = {.status = 409, .code = "conversations_full", .message = error.message()};
+    return {.status = 409, .code = "conversations_full", .message = error.message()};
   }
-  return told;
+  if (error.code() == ErrorCode::kFailedPrecondition) return being_answered(name);
+  if (error.code() == ErrorCode::kNotFound) return unknown_conversation(name);
+  return api_error(error);
 }
 
-Json listed(const KeptText& text) {
+Json listed(const ShelfItem& text) {
   const auto used = std::chrono::system_clock::time_point(
       std::chrono::duration_cast<std::chrono::system_clock::duration>(
           std::chrono::nanoseconds(text.used_ns)));
   return {{"id", text.name}, {"size_bytes", text.size_bytes}, {"used_at", utc_text(used)}};
 }
 
-std::optional<Conversation> find_conversation(Context& service, const std::string& name) {
+std::optional<Conversation> find_conversation(Context& service, const OwnedName& name) {
   const Result<std::string> text = service.conversations().find(name);
   if (!text.ok()) {
     if (text.error().code() != ErrorCode::kNotFound) service.note(text.error().message());
@@ -63,27 +64,17 @@ std::optional<Conversation> find_conversation(Context& service, const std::strin
 
 }  // namespace
 
-Claim::Claim(Context& service, std::string name)
-    : service_(service), name_(std::move(name)), is_ours_(service_.claim(name_)) {}
-
-Claim::~Claim() {
-  if (is_ours_) service_.release(name_);
-}
-
-SavedConversation::SavedConversation(Context& service, std::string name)
-    : service_(service), name_(std::move(name)) {
-  claim_.emplace(service_, name_);
-}
-
-// A client has its answer, saved or not. It may ask on as soon as it has heard the end.
-void SavedConversation::add(const AnswerPart& answer) {
+std::optional<ApiError> SavedConversation::add(const AnswerPart& answer) {
   talk_.add_answer(answer.content, answer.reasoning, chat_calls(answer.calls));
-  const Status kept = service_.conversations().keep(name_, talk_.to_json());
-  if (!kept.ok()) {
-    service_.note(
-        formatted("an answer is not saved in its conversation: {}", kept.error().message()));
-  }
-  claim_.reset();
+  const Status kept = answer_->keep(talk_.to_json());
+  if (kept.ok()) return std::nullopt;
+  if (kept.error().code() == ErrorCode::kCancelled) return deleted_meanwhile();
+  service_.note(
+      formatted("an answer is not saved in its conversation: {}", kept.error().message()));
+  ApiError error = not_kept(name_.name, kept.error());
+  error.message = formatted("the answer is not saved in conversation {}: {}",
+                            json_excerpt(Json(name_.name)), error.message);
+  return error;
 }
 
 std::optional<std::shared_ptr<SavedConversation>> go_on(Call& call) {
@@ -97,14 +88,16 @@ std::optional<std::shared_ptr<SavedConversation>> go_on(Call& call) {
   const Json* given = name ? fields.array("messages") : nullptr;
   if (fields.problem()) return fail(*fields.problem());
   if (!name) return std::shared_ptr<SavedConversation>();
-  auto saved = std::make_shared<SavedConversation>(call.service, *name);
+  const OwnedName own{call.request.owner, *name};
+  auto answer = call.service.conversations().go_on(own);
+  if (!answer.ok()) return fail(not_kept(*name, answer.error()));
+  auto saved = std::make_shared<SavedConversation>(call.service, own, std::move(answer).value());
   // The client may ask again as soon as it hears of it.
   const auto refuse = [&](const ApiError& error) {
     saved.reset();
     return fail(error);
   };
-  if (!saved->is_ours()) return refuse(being_answered(*name));
-  const auto before = find_conversation(call.service, *name);
+  const auto before = find_conversation(call.service, own);
   if (!before) return refuse(unknown_conversation(*name));
   Json messages = before->messages();
   for (const Json& message : given == nullptr ? Json::array() : *given) messages.push_back(message);
@@ -117,14 +110,14 @@ std::optional<std::shared_ptr<SavedConversation>> go_on(Call& call) {
 
 void list_conversations(Call& call) {
   const SchedulerCounters counters = call.service.scheduler().counters();
-  const auto responses = call.service.responses().list();
+  const auto responses = call.service.responses().list(call.request.owner);
   if (!responses.ok()) return call.fail(api_error(responses.error()));
-  const auto saved = call.service.conversations().list();
+  const auto saved = call.service.conversations().list(call.request.owner);
   if (!saved.ok()) return call.fail(api_error(saved.error()));
   Json conversations = Json::array();
-  for (const KeptText& one : *saved) conversations.push_back(listed(one));
+  for (const ShelfItem& one : *saved) conversations.push_back(listed(one));
   uint64_t response_bytes = 0;
-  for (const KeptText& one : *responses) response_bytes += one.size_bytes;
+  for (const ShelfItem& one : *responses) response_bytes += one.size_bytes;
   call.answer({{"conversations", std::move(conversations)},
                {"kept_texts", counters.kept_texts},
                {"kept_tokens", counters.kept_tokens},
@@ -135,30 +128,27 @@ void list_conversations(Call& call) {
 }
 
 void saved_conversation(Call& call) {
-  const auto talk = find_conversation(call.service, call.id);
+  const auto talk = find_conversation(call.service, {call.request.owner, call.id});
   if (!talk) return call.fail(unknown_conversation(call.id));
   call.answer({{"id", call.id}, {"messages", talk->messages()}});
 }
 
 void save_conversation(Call& call) {
-  if (!is_text_name(call.id)) return call.fail(bad_name("", call.id));
+  if (!is_kept_name(call.id)) return call.fail(bad_name("", call.id));
   const Result<Conversation> talk = Conversation::from_json(call.body, "the body");
   if (!talk.ok()) return call.fail(bad_field("messages", talk.error().message()));
-  std::optional<Claim> claim(std::in_place, call.service, call.id);
-  if (!claim->is_ours()) return call.fail(being_answered(call.id));
-  const Status kept = call.service.conversations().keep(call.id, talk->to_json());
-  claim.reset();  // the client may ask on as soon as it hears of it
-  if (!kept.ok()) return call.fail(not_kept(kept.error()));
+  const Status kept =
+      call.service.conversations().keep({call.request.owner, call.id}, talk->to_json());
+  if (!kept.ok()) return call.fail(not_kept(call.id, kept.error()));
   call.answer({{"id", call.id}, {"messages", talk->messages()}});
 }
 
 void delete_conversation(Call& call) {
-  const Status erased = call.service.conversations().erase(call.id);
-  if (!erased.ok()) {
-    const bool is_unknown = erased.error().code() == ErrorCode::kNotFound;
-    return call.fail(is_unknown ? unknown_conversation(call.id) : api_error(erased.error()));
-  }
-  call.answer({{"id", call.id}, {"deleted", true}});
+  const auto told = [target = call.target, id = call.id](const Status& erased) {
+    if (!erased.ok()) return target.fail(not_kept(id, erased.error()));
+    target.answer({{"id", id}, {"deleted", true}});
+  };
+  call.service.conversations().erase({call.request.owner, call.id}, call.service.jobs(), told);
 }
 
 }  // namespace moeflux::serve

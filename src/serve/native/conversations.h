@@ -4,44 +4,29 @@
 
 #include <memory>
 #include <optional>
-#include <string>
+#include <utility>
 
 #include "chat/conversation.h"
 #include "serve/call.h"
 
 namespace moeflux::serve {
 
-/// While it lasts nobody else answers or replaces that conversation.
-class Claim {
- public:
-  Claim(Context& service, std::string name);
-  ~Claim();
-  Claim(const Claim&) = delete;
-  Claim& operator=(const Claim&) = delete;
-  bool is_ours() const { return is_ours_; }
-
- private:
-  Context& service_;
-  const std::string name_;
-  const bool is_ours_;
-};
-
 /// A conversation that a request goes on from.
 class SavedConversation {
  public:
-  SavedConversation(Context& service, std::string name);
+  SavedConversation(Context& service, OwnedName name, std::shared_ptr<KeptAnswer> answer)
+      : service_(service), name_(std::move(name)), answer_(std::move(answer)) {}
 
-  /// False while somebody else is answered in it.
-  bool is_ours() const { return claim_->is_ours(); }
+  KeptAnswer& answer() { return *answer_; }
   /// What it is with the request's messages.
   void set(Conversation talk) { talk_ = std::move(talk); }
-  /// Saves it with the answer and gives it free; once.
-  void add(const AnswerPart& answer);
+  /// Saves it with the answer and gives it free; once. What the client has to hear if it is not.
+  std::optional<ApiError> add(const AnswerPart& answer);
 
  private:
   Context& service_;
-  const std::string name_;
-  std::optional<Claim> claim_;
+  const OwnedName name_;
+  const std::shared_ptr<KeptAnswer> answer_;
   Conversation talk_;
 };
 

@@ -139,13 +139,15 @@ void resume_stream(Call& call) {
   const auto from = query_value(call.request.query, "from");
   uint64_t first = seen.empty() ? 0 : number_of(seen) + 1;
   if (from) first = number_of(*from);
-  const auto problem = call.service.streams().resume(id, first, call.target.response);
+  const auto problem = call.service.streams().resume(owned_text(call.request.owner, id), first,
+                                                     call.target.response);
   if (problem) call.fail(*problem);
 }
 
 void delete_stream(Call& call) {
   const std::string id = query_value(call.request.query, "conv_id").value_or("");
-  call.answer({{"conversation_id", id}, {"deleted", call.service.streams().erase(id)}});
+  const bool erased = call.service.streams().erase(owned_text(call.request.owner, id));
+  call.answer({{"conversation_id", id}, {"deleted", erased}});
 }
 
 void telemetry(Call& call) {

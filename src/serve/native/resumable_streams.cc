@@ -59,7 +59,7 @@ std::optional<ApiError> ResumableStreams::resume(const std::string& id, uint64_t
   if (stream) return stream->attach(from, std::move(response));
   return ApiError{.status = 404,
                   .type = "not_found_error",
-                  .message = formatted("no stream of conversation \"{}\" is kept", id)};
+                  .message = "no stream of that conversation is kept"};
 }
 
 bool ResumableStreams::erase(const std::string& id) {

@@ -70,8 +70,8 @@ bool ChatChoices::tell(size_t choice, const AnswerDelta& delta) {
   return write(data_frame(with_usage_null(std::move(frame))));
 }
 
-void ChatChoices::before_end() {
-  if (options_.on_end) options_.on_end(answers_.front());
+std::optional<ApiError> ChatChoices::before_end() {
+  return options_.on_end ? options_.on_end(answers_.front()) : std::nullopt;
 }
 
 std::string ChatChoices::last_bytes() {

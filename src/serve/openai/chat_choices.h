@@ -18,8 +18,9 @@ struct ChatChoicesOptions {
   bool return_progress = false;
   bool timings_per_token = false;
   bool with_logprobs = false;
-  /// Told of the first choice before the client hears that all have ended.
-  std::function<void(const AnswerPart& answer)> on_end = {};
+  /// Told of the first choice before the client hears that all have ended; what that has to hear
+  /// besides.
+  std::function<std::optional<ApiError>(const AnswerPart& answer)> on_end = {};
 };
 
 class ChatChoices : public Choices {
@@ -34,7 +35,7 @@ class ChatChoices : public Choices {
  private:
   class Listener;
   std::string first_bytes() override;
-  void before_end() override;
+  std::optional<ApiError> before_end() override;
   std::string last_bytes() override;
   Json whole_answer() override;
   std::string error_bytes(const ApiError& error) override;

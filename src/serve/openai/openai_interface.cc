@@ -18,8 +18,8 @@ void chat_completions(Call& call) {
       call.service.read_chat(call, decode_chat_request(call.body, call.service.options().defaults));
   if (!chat) return;
   const GenerationFields& generation = chat->request.generation;
-  std::function<void(const AnswerPart&)> on_end;
-  if (*saved) on_end = [one = *saved](const AnswerPart& answer) { one->add(answer); };
+  std::function<std::optional<ApiError>(const AnswerPart&)> on_end;
+  if (*saved) on_end = [one = *saved](const AnswerPart& answer) { return one->add(answer); };
   const auto choices = std::make_shared<ChatChoices>(
       call.service.scheduler(), call.target, TokenSpelling(call.service.tokenizer()),
       ChatChoicesOptions{.identity = call.service.identity("chatcmpl-", generation),
@@ -32,7 +32,9 @@ void chat_completions(Call& call) {
       static_cast<size_t>(generation.choices), *saved ? &call.service.jobs() : nullptr);
   auto jobs =
       call.service.chat_jobs(call, *chat, [&](size_t choice) { return choices->listener(choice); });
-  if (jobs) choices->start(std::move(*jobs));
+  if (!jobs) return;
+  if (*saved) stop_when_deleted((*saved)->answer(), choices);
+  choices->start(std::move(*jobs));
 }
 
 void completions(Call& call) {

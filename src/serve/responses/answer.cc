@@ -187,7 +187,10 @@ std::string ResponseEncoder::end(const AnswerPart& answer) {
   }
   response_["usage"] = usage_of(answer);
   response_["moeflux"] = moeflux_json(options_.identity, {answer});
-  if (options_.on_end) options_.on_end(response_);
+  if (const auto why = options_.on_end ? options_.on_end(response_) : std::nullopt) {
+    response_["store"] = false;
+    response_["moeflux"]["not_stored"] = *why;
+  }
   return bytes + event(is_cut_ ? "response.incomplete" : "response.completed",
                        {{"response", response_}, {"timings", timings_json(answer.statistics)}});
 }

@@ -19,8 +19,8 @@ struct ResponseAnswerOptions {
   std::optional<TokenSpelling> spelling = {};  // of scores; none: they are not told
   bool return_progress = false;                // of the prompt, and
   bool timings_per_token = false;              // both as llama.cpp has them
-  /// Told of the response when it has ended well.
-  std::function<void(const Json& response)> on_end = {};
+  /// Told of the response when it has ended well; why it is not kept, where it was to be.
+  std::function<std::optional<std::string>(const Json& response)> on_end = {};
 };
 
 class ResponseEncoder : public ItemEncoder {

@@ -31,7 +31,7 @@ Json with_ids(const Json& items, const std::string& id) {
   return named;
 }
 
-std::optional<StoredResponse> find_response(Context& service, const std::string& id) {
+std::optional<StoredResponse> find_response(Context& service, const OwnedName& id) {
   const Result<std::string> text = service.responses().find(id);
   if (!text.ok()) {
     if (text.error().code() != ErrorCode::kNotFound) service.note(text.error().message());
@@ -51,17 +51,20 @@ std::optional<Json> earlier_items(const Call& call) {
     return std::nullopt;
   }
   if (!id) return Json::array();
-  const auto previous = find_response(call.service, *id);
+  const auto previous = find_response(call.service, {call.request.owner, *id});
   if (previous) return previous->conversation();
   call.fail(unknown_response(*id));
   return std::nullopt;
 }
 
-// A client has its answer, kept or not.
-void keep_response(Context& service, const StoredResponse& response) {
-  const Status kept =
-      service.responses().keep(response.response["id"].get<std::string>(), response.text());
-  if (!kept.ok()) service.note(formatted("a response is not kept: {}", kept.error().message()));
+/// What the client is told where the response is not kept; nothing where it is.
+std::optional<std::string> keep_response(Context& service, KeptAnswer& answer,
+                                         const StoredResponse& response) {
+  const Status kept = answer.keep(response.text());
+  if (kept.ok()) return std::nullopt;
+  const auto id = response.response["id"].get<std::string>();
+  service.note(formatted("response {} is not kept: {}", id, kept.error().message()));
+  return api_error(kept.error()).message;
 }
 
 void responses(Call& call) {
@@ -78,17 +81,18 @@ void responses(Call& call) {
                                 .return_progress = generation.return_progress,
                                 .timings_per_token = generation.timings_per_token};
   if (chat->request.top_logprobs >= 0) options.spelling.emplace(call.service.tokenizer());
+  std::shared_ptr<KeptAnswer> kept;
   if (request.store) {
+    kept = call.service.responses().begin({call.request.owner, options.identity.id});
     const auto stored = std::make_shared<StoredResponse>(
         StoredResponse{.earlier = std::move(*earlier), .input = std::move(request.input)});
-    options.on_end = [&service = call.service, stored](const Json& response) {
+    options.on_end = [&service = call.service, kept, stored](const Json& response) {
       stored->response = response;
-      keep_response(service, *stored);
+      return keep_response(service, *kept, *stored);
     };
   }
-  JobThread* const ends_on = request.store ? &call.service.jobs() : nullptr;
   call.service.answer_once(call, *chat, std::make_unique<ResponseEncoder>(std::move(options)),
-                           ends_on);
+                           kept);
 }
 
 void count_tokens(Call& call) {
@@ -103,13 +107,13 @@ void count_tokens(Call& call) {
 }
 
 void stored_response(Call& call) {
-  const auto found = find_response(call.service, call.id);
+  const auto found = find_response(call.service, {call.request.owner, call.id});
   if (!found) return call.fail(unknown_response(call.id));
   call.answer(found->response);
 }
 
 void stored_input(Call& call) {
-  const auto found = find_response(call.service, call.id);
+  const auto found = find_response(call.service, {call.request.owner, call.id});
   if (!found) return call.fail(unknown_response(call.id));
   const Json items = with_ids(found->input, call.id);
   call.answer({{"object", "list"},
@@ -120,12 +124,12 @@ void stored_input(Call& call) {
 }
 
 void delete_response(Call& call) {
-  const Status erased = call.service.responses().erase(call.id);
-  if (!erased.ok()) {
+  const auto told = [target = call.target, id = call.id](const Status& erased) {
+    if (erased.ok()) return target.answer({{"id", id}, {"object", "response"}, {"deleted", true}});
     const bool is_unknown = erased.error().code() == ErrorCode::kNotFound;
-    return call.fail(is_unknown ? unknown_response(call.id) : api_error(erased.error()));
-  }
-  call.answer({{"id", call.id}, {"object", "response"}, {"deleted", true}});
+    target.fail(is_unknown ? unknown_response(id) : api_error(erased.error()));
+  };
+  call.service.responses().erase({call.request.owner, call.id}, call.service.jobs(), told);
 }
 
 constexpr Route kRoutes[] = {
