@@ -9,8 +9,8 @@ TEST(ApiError, NamesNoFolderOfTheServer) {
   const auto told = [](const std::string& message) {
     return api_error(Error(ErrorCode::kIo, message)).message;
   };
-  EXPECT_EQ(told("/home/a b/models/x: chat template: no"), "x: chat template: no");
-  EXPECT_EQ(told("/home/models/x/: chat template: no"), "x: chat template: no");
+  EXPECT_EQ(told("/srv/a b/models/x: chat template: no"), "x: chat template: no");
+  EXPECT_EQ(told("/srv/models/x/: chat template: no"), "x: chat template: no");
   EXPECT_EQ(told("models/x/a.json: cannot write: No space"), "a.json: cannot write: No space");
   EXPECT_EQ(told("no template in /srv/models/x, expected one"), "no template in x, expected one");
   EXPECT_EQ(told("cannot move '/a/b/c' to \"/d/e\""), "cannot move 'c' to \"e\"");
