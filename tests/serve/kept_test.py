@@ -13,7 +13,6 @@ import json
 import os
 import random
 import resource
-import shutil
 import signal
 import subprocess
 import sys
@@ -72,7 +71,7 @@ def work(server, rng, told):
             what = rng.randrange(6)
             if what == 0:
                 told["responses"].append(respond(server)[1])
-            elif what == 1 and told["talks"].get(name):
+            elif (what == 1 and told["talks"].get(name)) or len(told["talks"].get(name) or []) > 40:
                 told["open"] = name
                 if ask(server, "DELETE", CONVERSATIONS + name)[0] == 200:
                     told["talks"][name] = None
@@ -90,6 +89,8 @@ def work(server, rng, told):
             told["open"] = None
     except (OSError, http.client.HTTPException, json.JSONDecodeError):
         pass
+    except AssertionError as error:
+        told["wrong"] = error
 
 
 def kills(program, rng):
@@ -103,6 +104,7 @@ def kills(program, rng):
                 time.sleep(rng.uniform(0.2, 1.5))
                 server.kill()
                 worker.join()
+                assert "wrong" not in told, told["wrong"]
             with Server(program, "--states", os.path.join(folder, "states")) as server:
                 for name, expected in told["talks"].items():
                     found = messages_of(server, name)
@@ -129,7 +131,7 @@ def damage(program, rng):
         said = question("I owe you 100 apples")
         save(server, "talk", said)
         response = respond(server)[1]
-        paths = {f"conversations/talk.json": CONVERSATIONS + "talk",
+        paths = {"conversations/talk.json": CONVERSATIONS + "talk",
                  f"responses/{response['id']}.json": f"/v1/responses/{response['id']}"}
         turned = refused = 0
         for file, path in paths.items():
@@ -185,7 +187,7 @@ def full(program):
             expect_told(server, "talk", [])
         with Server(program, "--states", states) as server:
             assert turn(server, "talk")[0] == 200
-            shutil.rmtree(states)
+            os.rename(states, states + ".gone")
             expect_told(server, "talk", None)
     with tempfile.TemporaryDirectory() as folder:
         mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", folder]
@@ -195,12 +197,12 @@ def full(program):
         try:
             with Server(program, "--states", os.path.join(folder, "states")) as server:
                 save(server, "talk")
-                with open(os.path.join(folder, "filler"), "wb") as filler:
-                    try:
-                        while filler.write(bytes(4096)):
-                            filler.flush()
-                    except OSError:
+                filler = os.open(os.path.join(folder, "filler"), os.O_WRONLY | os.O_CREAT)
+                try:
+                    while os.write(filler, bytes(512)):
                         pass
+                except OSError:
+                    os.close(filler)
                 expect_told(server, "talk", [])
         finally:
             subprocess.run(["umount", "-l", folder], check=False)
@@ -212,22 +214,27 @@ def two_servers(program):
     with tempfile.TemporaryDirectory() as folder:
         states = os.path.join(folder, "states")
         with Server(program, "--states", states) as one, Server(program, "--states", states) as two:
-            save(one, "talk")
-            statuses = []
+            answered = 0
+            for number in range(ROUNDS):
+                name = f"talk{number}"
+                save(one, name)
+                statuses = []
 
-            def ask_often(server):
-                for _ in range(4 * ROUNDS):
-                    statuses.append(turn(server, "talk")[0])
+                def ask_often(server, name=name, statuses=statuses):
+                    for _ in range(10):
+                        statuses.append(turn(server, name)[0])
 
-            askers = [threading.Thread(target=ask_often, args=(server,)) for server in (one, two)]
-            for asker in askers:
-                asker.start()
-            for asker in askers:
-                asker.join()
-            assert set(statuses) <= {200, 409}, statuses
-            answered = statuses.count(200)
-            assert len(messages_of(one, "talk")) == 2 * answered, (statuses, answered)
-            print(f"two servers: {answered} turns of {len(statuses)} answered, and all there")
+                askers = [threading.Thread(target=ask_often, args=(server,))
+                          for server in (one, two)]
+                for asker in askers:
+                    asker.start()
+                for asker in askers:
+                    asker.join()
+                assert set(statuses) <= {200, 409}, statuses
+                count = statuses.count(200)
+                assert len(messages_of(one, name)) == 2 * count, (statuses, count)
+                answered += count
+            print(f"two servers: {answered} turns of {20 * ROUNDS} answered, and all there")
 
 
 def clocks(program):
@@ -269,7 +276,7 @@ def deletions(program):
                 assert status == 200, (status, body)
                 assert messages_of(server, "talk") is None
                 asker.join()
-                assert answers[0][0] == 409, answers
+                assert answers[0][0] in (200, 409), answers  # it may have ended before
                 assert messages_of(server, "talk") is None
                 server.kill()
             with Server(program, "--states", states) as server:
