@@ -1,5 +1,6 @@
 """The ollama package: chat, generate, show, list and errors."""
 
+import json
 import os
 
 import ollama
@@ -10,10 +11,12 @@ OPTIONS = {"num_predict": 16, "seed": 3}
 ASK = {"model": "fable-20m", "messages": [{"role": "user", "content": "Once upon a time"}],
        "options": OPTIONS}
 
-assert [model.model for model in client.list().models] == ["fable-20m"]
+assert [model.model for model in client.list().models] == ["fable-20m:latest"]
+assert client.list().models[0].details.parameter_size.endswith("M")
 assert client.ps().models[0].context_length == 1024
 shown = client.show("fable-20m:latest")
 assert "completion" in shown.capabilities and shown.modelinfo["general.architecture"]
+assert shown.modelinfo["general.basename"] == "fable-20m" and "num_ctx" in shown.parameters
 
 whole = client.chat(**ASK)
 text = whole.message.content
@@ -29,6 +32,12 @@ raw = client.generate(model="fable-20m", prompt="Once upon a time", raw=True, st
                       options=OPTIONS)
 assert "".join(piece.response for piece in raw)
 assert client.generate(model="fable-20m").done_reason == "load"
+onward = client.generate(model="fable-20m", prompt="And then?", context=generated.context,
+                         options=OPTIONS)
+assert onward.prompt_eval_count > len(generated.context)
+scored = client.chat(**ASK, logprobs=True, top_logprobs=2)
+assert "".join(one.token for one in scored.logprobs) == text, scored.logprobs
+assert client.chat(**{**ASK, "options": {**OPTIONS, "num_ctx": 1 << 20}}).message.content == text
 
 
 def look(place: str) -> str:
@@ -54,6 +63,18 @@ def expect(status, call):
 
 
 expect(404, lambda: client.chat(**{**ASK, "model": "none"}))
-expect(400, lambda: client.chat(**{**ASK, "options": {"num_ctx": 1 << 20}}))
+expect(400, lambda: client.chat(**{**ASK, "options": {"num_ctx": "large"}}))
+expect(400, lambda: client.generate(model="fable-20m", prompt="a", suffix="b"))
 expect(501, lambda: client.pull("llama"))
+parrot = ollama.Client(host=os.environ["MOEFLUX_PARROT"])
+both = parrot.chat("parrot", [{"role": "user", "content": "both"}], tools=[look]).message
+assert [call.function.arguments["city"] for call in both.tool_calls] == ["Paris", "Oslo"]
+results = [{"role": "tool", "tool_name": "look", "content": place}
+           for place in ("Paris is sunny", "It rains in Oslo")]
+answer = parrot.chat("parrot", [{"role": "user", "content": "both"}, both, *results])
+assert answer.message.content == "matched", answer
+schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+answer = parrot.chat("parrot", [{"role": "user", "content": "city"}], format=schema)
+assert json.loads(answer.message.content) == {"city": "Oslo"}
+assert parrot.generate("parrot", prompt="def add(a, b):", suffix="\n").response == "return a + b"
 print("ollama:", text)

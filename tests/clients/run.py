@@ -11,47 +11,66 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import venv
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "serve"))
+import calling_parrot  # noqa: E402
 from server import MODEL, Server  # noqa: E402
 
 KEY = "a key that nobody guesses"
 PYTHON = ("openai_client.py", "responses_client.py", "structured_client.py", "anthropic_client.py",
-          "ollama_client.py", "litellm_client.py", "langchain_client.py")
-NODE = ("openai_client.mjs", "anthropic_client.mjs", "vercel_client.mjs")
+          "ollama_client.py", "litellm_client.py", "aider_client.py", "langchain_client.py")
+NODE = ("openai_client.mjs", "anthropic_client.mjs", "vercel_client.mjs", "ollama_client.mjs")
+PARROT_CONTEXT = 65536  # a byte is a token to it
+
+
+def make_environment(folder, requirements):
+    """Its interpreter."""
+    python = os.path.join(folder, "bin", "python")
+    if not os.path.exists(python):
+        venv.create(folder, with_pip=True)
+    subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r",
+                    os.path.join(HERE, requirements)], check=True)
+    return python
 
 
 def prepare(folder):
-    """The interpreter that has the packages."""
-    python = os.path.join(folder, "venv", "bin", "python")
-    if not os.path.exists(python):
-        venv.create(os.path.join(folder, "venv"), with_pip=True)
-    subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r",
-                    os.path.join(HERE, "requirements.txt")], check=True)
+    """The interpreter that has the packages, and aider, which pins its own."""
+    python = make_environment(os.path.join(folder, "venv"), "requirements.txt")
+    aider = make_environment(os.path.join(folder, "aider"), "aider_requirements.txt")
     for name in ("package.json", *NODE):
         shutil.copy(os.path.join(HERE, name), folder)
     subprocess.run(["npm", "install", "--silent", "--no-audit", "--no-fund"], cwd=folder,
                    check=True)
-    return python
+    return python, os.path.join(os.path.dirname(aider), "aider")
+
+
+def run_clients(program, folder, python, environment):
+    clients = [[python, os.path.join(HERE, name)] for name in PYTHON]
+    clients += [["node", os.path.join(folder, name)] for name in NODE]
+    clients.append([python, os.path.join(HERE, "lm_eval_client.py"), program,
+                    os.path.abspath(MODEL)])
+    for client in clients:
+        subprocess.run(client, env=environment, check=True)
 
 
 def main():
     program = os.path.abspath(sys.argv[1])
     folder = os.path.abspath(sys.argv[2] if len(sys.argv) > 2 else "build/clients")
     os.makedirs(folder, exist_ok=True)
-    python = prepare(folder)
-    with Server(program, "--api-key", KEY, "--strict-model") as server:
-        environment = {**os.environ, "MOEFLUX_URL": f"http://127.0.0.1:{server.port}/v1",
-                       "MOEFLUX_KEY": KEY, "PYTHONDONTWRITEBYTECODE": "1"}
-        clients = [[python, os.path.join(HERE, name)] for name in PYTHON]
-        clients += [["node", os.path.join(folder, name)] for name in NODE]
-        clients.append([python, os.path.join(HERE, "lm_eval_client.py"), program,
-                        os.path.abspath(MODEL)])
-        for client in clients:
-            subprocess.run(client, env=environment, check=True)
-        assert server.stop() == 0
+    python, aider = prepare(folder)
+    with tempfile.TemporaryDirectory() as parrot:
+        calling_parrot.write(parrot, PARROT_CONTEXT)
+        with Server(program, "--api-key", KEY, "--strict-model") as server, \
+                Server(program, "--model-name", "parrot", model=parrot, template=None,
+                       context=PARROT_CONTEXT) as speaker:
+            run_clients(program, folder, python, {
+                **os.environ, "MOEFLUX_URL": f"http://127.0.0.1:{server.port}/v1",
+                "MOEFLUX_PARROT": f"http://127.0.0.1:{speaker.port}", "AIDER": aider,
+                "MOEFLUX_KEY": KEY, "PYTHONDONTWRITEBYTECODE": "1"})
+            assert server.stop() == 0 and speaker.stop() == 0
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ import sys
 import tempfile
 import unittest
 
-import parrot
+import calling_parrot
+from calling_parrot import TEMPLATE
 from server import Server
 
 PROGRAM = os.path.abspath(sys.argv.pop(1))
@@ -24,29 +25,6 @@ LOOK, RAIN = ({"type": "function",
                "function": {"name": name, "description": "d",
                             "parameters": {"type": "object", "properties": {
                                 "city": {"type": "string"}}}}} for name in ("look", "rain"))
-SCRIPTS = {
-    "both": ["<tool_call>\n", '{"name": "look", "arguments": {"city": "Paris"}}',
-             "\n</tool_call>\n<tool_call>\n", '{"name": "rain", "arguments": {"city": "Oslo"}}',
-             "\n</tool_call>"],
-    "matched": ["matched"], "mixed": ["mixed up"], "hello": ["Hello", " there"],
-    "city": ['{"city":', ' "Oslo"}'], "fim_middle": ["return", " a + b"]}
-# "matched" where the result of the first call is that of Paris.
-TEMPLATE = """\
-{%- set ns = namespace(first=none, result=none) -%}
-{%- for m in messages %}<|im_start|>{{ m.role }}
-{{ m.content }}
-{%- for c in m.tool_calls or [] %}<tool_call>
-{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments|tojson }}}
-</tool_call>{% if ns.first is none %}{% set ns.first = c.id %}{% endif %}{% endfor %}<|im_end|>
-{% if m.role == "tool" and ns.first and m.tool_call_id == ns.first -%}
-{% set ns.result = m.content %}{% endif %}{% endfor -%}
-{% if tools %}{{ tools|tojson }}{% endif -%}
-{% if add_generation_prompt %}<|im_start|>assistant
-{% set last = messages[-1] -%}
-{% if last.role == "tool" -%}
-{% if ns.result and "Paris" in ns.result %}<|matched|>{% else %}<|mixed|>{% endif -%}
-{% elif last.content == "both" %}<|both|>{% elif last.content == "city" %}<|city|>
-{%- else %}<|hello|>{% endif %}{% endif %}"""
 
 
 def user(text):
@@ -72,7 +50,7 @@ class Ollama(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
-        parrot.write(cls.folder.name, SCRIPTS, TEMPLATE, ["<|fim_prefix|>", "<|fim_suffix|>"])
+        calling_parrot.write(cls.folder.name)
         with open(os.path.join(cls.folder.name, "LICENSE"), "w", encoding="utf-8") as file:
             file.write("Anybody may.")
         cls.server = Server(PROGRAM, "--model-name", "parrot", "--strict-model", template=None,

@@ -1,6 +1,7 @@
 #include "serve/ollama/answer.h"
 
 #include <cmath>
+#include <utility>
 
 #include "serve/wire_json.h"
 
@@ -42,12 +43,20 @@ Json OllamaEncoder::scored(Json line, const std::vector<ScoredToken>& scores) co
   return line;
 }
 
+// Calls at once come in one line: LiteLLM numbers those of each line from 0 on, and joins what has
+// one number.
+std::string OllamaEncoder::call_line() {
+  if (untold_.empty()) return {};
+  return json_line(line(said("", "", std::exchange(untold_, Json::array())), false));
+}
+
 std::string OllamaEncoder::delta(const AnswerDelta& delta) {
   switch (delta.kind) {
     case OutputKind::kReasoning:
-      return json_line(line(said("", delta.text, Json::array()), false));
+      return call_line() + json_line(line(said("", delta.text, Json::array()), false));
     case OutputKind::kContent:
-      return json_line(scored(line(said(delta.text, "", Json::array()), false), delta.scores));
+      return call_line() +
+             json_line(scored(line(said(delta.text, "", Json::array()), false), delta.scores));
     case OutputKind::kCallBegin:
       call_ = {.id = delta.id, .name = delta.text};
       return {};
@@ -65,7 +74,8 @@ std::string OllamaEncoder::delta(const AnswerDelta& delta) {
                            {"name", call_.name},
                            {"arguments", std::move(arguments).value()}}}};
       calls_.push_back(call);
-      return json_line(line(said("", "", Json::array({call})), false));
+      untold_.push_back(call);
+      return {};
     }
     case OutputKind::kMarkup:
       return {};
@@ -97,7 +107,7 @@ std::string OllamaEncoder::end(const AnswerPart& answer) {
   whole_.update(numbers);
   Json last = line(said("", "", Json::array()), true);
   last.update(numbers);
-  return json_line(last);
+  return call_line() + json_line(last);
 }
 
 std::string OllamaEncoder::fail(const ApiError& error) { return ollama_error_text(error) + "\n"; }

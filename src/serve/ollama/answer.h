@@ -48,10 +48,13 @@ class OllamaEncoder : public AnswerEncoder {
   Json said(const std::string& content, const std::string& thinking, Json calls) const;
 
   Json scored(Json line, const std::vector<ScoredToken>& scores) const;
+  /// The line of the calls that are complete and not told yet; empty without one.
+  std::string call_line();
 
   const OllamaAnswerOptions options_;
   ToolCall call_;  // the one that is being written
   Json calls_ = Json::array();
+  Json untold_ = Json::array();  // of these
   Json whole_;
 };
 

@@ -265,20 +265,30 @@ TEST(OllamaEncoder, SaysAnAnswerInLines) {
                 call + R"(]},"done":true,"done_reason":"stop",)" + kNumbers);
 }
 
-TEST(OllamaEncoder, EachCallHasItsIdAndIndex) {
+// LiteLLM numbers the calls of each line from 0 on and joins what has one number.
+TEST(OllamaEncoder, CallsAtOnceComeInOneLineWithIdsAndIndexes) {
   OllamaEncoder one = encoder(true);
-  std::vector<Json> told;
-  for (int i = 0; i < 2; ++i) {
-    one.delta(
-        {.kind = OutputKind::kCallBegin, .call = i, .text = "look", .id = formatted("c{}", i)});
-    one.delta({.kind = OutputKind::kCallArguments, .call = i, .text = "{}"});
-    const std::string line = one.delta({.kind = OutputKind::kCallEnd, .call = i, .complete = true});
-    told.push_back(Json::parse(line)["message"]["tool_calls"][0]);
-    EXPECT_EQ(told.back()["id"], formatted("c{}", i));
-    EXPECT_EQ(told.back()["function"]["index"], i);
+  std::string stream;
+  for (int i = 0; i < 3; ++i) {
+    const std::vector<AnswerDelta> call = {script::call_begin(i, formatted("c{}", i), "look"),
+                                           script::call_arguments(i, "{}"), script::call_end(i)};
+    for (const AnswerDelta& delta : call) stream += one.delta(delta);
+    if (i == 1) stream += one.delta(script::content("And:"));
   }
-  one.end({});
-  EXPECT_EQ(one.whole()["message"]["tool_calls"], Json(told));
+  stream += one.end({});
+  std::vector<std::string> lines;
+  for (size_t begin = 0; begin < stream.size();) {
+    const size_t end = stream.find('\n', begin);
+    const Json message = Json::parse(stream.substr(begin, end - begin))["message"];
+    std::string line = message["content"].get<std::string>();
+    for (const Json& call : message.value("tool_calls", Json::array())) {
+      line += formatted("{}={} ", call["id"].get<std::string>(), call["function"]["index"].dump());
+    }
+    lines.push_back(line);
+    begin = end + 1;
+  }
+  EXPECT_EQ(lines, (std::vector<std::string>{"c0=0 c1=1 ", "And:", "c2=2 ", ""}));
+  EXPECT_EQ(one.whole()["message"]["tool_calls"].size(), 3u);
 }
 
 TEST(OllamaEncoder, TellsTheTokensThatAClientGoesOnFrom) {
