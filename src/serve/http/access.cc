@@ -50,7 +50,7 @@ bool any_equal(const std::vector<std::string>& names, std::string_view name) {
 
 bool has_open_path(const Request& request, const AccessRules& rules) {
   return (request.method == "GET" || request.method == "HEAD") &&
-         std::find(rules.open_paths.begin(), rules.open_paths.end(), request.path) !=
+         std::find(rules.open_paths.begin(), rules.open_paths.end(), route_path(request.path)) !=
              rules.open_paths.end();
 }
 

@@ -23,7 +23,7 @@ struct AccessRules {
   /// "chrome-extension://*" is any of that scheme, "*" any at all. Browsers let these pages read
   /// answers.
   std::vector<std::string> allowed_origins;
-  /// Paths that GET and HEAD need no key for.
+  /// Paths that GET and HEAD need no key for, as routes are written.
   std::vector<std::string> open_paths = {"/health"};
 };
 

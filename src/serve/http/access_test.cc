@@ -183,8 +183,12 @@ TEST(Access, OpenPathsAreOpenToReadersOnly) {
   EXPECT_TRUE(has_key(request_with({}, "GET", "/health"), rules));
   EXPECT_TRUE(has_key(request_with({}, "HEAD", "/health"), rules));
   EXPECT_FALSE(has_key(request_with({}, "POST", "/health"), rules));
-  EXPECT_FALSE(has_key(request_with({}, "GET", "/health/"), rules));
-  EXPECT_FALSE(has_key(request_with({}, "GET", "/healthy"), rules));
+  for (const char* path : {"/health/", "//health", "/v1/health"}) {
+    EXPECT_TRUE(has_key(request_with({}, "GET", path), rules)) << path;  // the same route
+  }
+  for (const char* path : {"/healthy", "/health/a", "/", "/models", "/v1/health/../models", "*"}) {
+    EXPECT_FALSE(has_key(request_with({}, "GET", path), rules)) << path;
+  }
 }
 
 TEST(Access, OnlyJsonIsJson) {
