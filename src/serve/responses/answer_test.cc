@@ -282,7 +282,10 @@ TEST(ResponseEncoder, TellsProgressAndTimingsAsLlamaCppDoes) {
 TEST(ResponseEncoder, TellsWhoKeepsIt) {
   Json kept;
   ResponseAnswerOptions keeping = options();
-  keeping.on_end = [&](const Json& response) { kept = response; };
+  keeping.on_end = [&](const Json& response) {
+    kept = response;
+    return std::optional<std::string>();
+  };
   ResponseEncoder one(std::move(keeping));
   stream_of(one, {content("Once")}, answer_of({content("Once")}));
   EXPECT_EQ(kept, one.whole());
