@@ -12,12 +12,20 @@
 namespace moeflux::serve {
 namespace {
 
-ApiError too_long(size_t prompt, int64_t context) {
+// What the client calls it.
+const char* prompt_field(const Json& body) {
+  for (const char* name : {"messages", "input", "prompt"}) {
+    if (body.is_object() && body.contains(name)) return name;
+  }
+  return "messages";
+}
+
+ApiError too_long(const Json& body, size_t prompt, int64_t context) {
   return {.code = "context_length_exceeded",
           .message = formatted("the prompt has {} tokens, the context takes {} with at least one "
                                "to follow (see --ctx-size)",
                                prompt, context),
-          .param = "messages"};
+          .param = prompt_field(body)};
 }
 
 Result<std::unique_ptr<Keeper>> open_keeper(const std::string& folder, std::string_view name,
@@ -111,7 +119,8 @@ ApiError Context::unknown_model(const std::string& name) const {
 }
 
 bool Context::may_fit(const Call& call, const Json& texts) const {
-  ApiError error{.code = "context_length_exceeded", .message = {}, .param = "messages"};
+  ApiError error{
+      .code = "context_length_exceeded", .message = {}, .param = prompt_field(call.body)};
   const size_t bytes = text_bytes(texts);
   if (bytes <= prompt_bytes_max_) return true;
   error.message = formatted(
@@ -166,7 +175,7 @@ std::optional<TextRequest> Context::prompted_text(const Call& call,
   // The whole context may be scored, if nothing has to follow.
   const int64_t most = context_length() - (generation.tokens_max == 0 ? 0 : 1);
   if (static_cast<int64_t>(prompt.size()) > most) {
-    call.fail(too_long(prompt.size(), context_length()));
+    call.fail(too_long(call.body, prompt.size(), context_length()));
     return std::nullopt;
   }
   TextRequest text = text_request(generation, choice);

@@ -134,6 +134,23 @@ TEST_F(ApisTest, AStreamOfAResponseTellsProgressAndTimingsWhereItIsAsked) {
   EXPECT_EQ(events.back()["timings"]["predicted_n"], 4);
 }
 
+TEST_F(ApisTest, APromptThatIsTooLongIsCalledAsTheClientCallsIt) {
+  if (testing::without_engine()) return;
+  const auto service = start();
+  for (const char* words : {"a b ", "a "}) {  // refused by its bytes, and by its tokens
+    std::string text;
+    while (text.size() < (words[2] == 'b' ? 100'000u : 600u)) text += words;
+    const auto param = [&](const char* path, const Json& body) {
+      const Json error = post(*service, path, body)->json()["error"];
+      EXPECT_EQ(error["code"], "context_length_exceeded") << error;
+      return error["param"].get<std::string>();
+    };
+    EXPECT_EQ(param("/v1/chat/completions", question(text, 1)), "messages");
+    EXPECT_EQ(param("/v1/completions", {{"prompt", text}}), "prompt");
+    EXPECT_EQ(param("/v1/responses", {{"input", text}}), "input");
+  }
+}
+
 TEST_F(ApisTest, NoMessagesAreForTheTemplateToJudge) {
   if (testing::without_engine()) return;
   const auto service = start();
