@@ -291,5 +291,17 @@ TEST(ResponseEncoder, TellsWhoKeepsIt) {
   EXPECT_EQ(kept, one.whole());
 }
 
+TEST(ResponseEncoder, SaysThatItIsNotKeptAndWhy) {
+  ResponseAnswerOptions failing = options();
+  failing.echo["store"] = true;
+  failing.on_end = [](const Json&) { return "the drive is full"; };
+  ResponseEncoder one(std::move(failing));
+  const auto events = events_of(stream_of(one, {content("Once")}, answer_of({content("Once")})));
+  EXPECT_EQ(events.front()["response"]["store"], true);
+  EXPECT_EQ(one.whole()["store"], false);
+  EXPECT_EQ(one.whole()["moeflux"]["not_stored"], "the drive is full");
+  EXPECT_EQ(events.back()["response"], one.whole());
+}
+
 }  // namespace
 }  // namespace moeflux::serve
