@@ -5,7 +5,6 @@
 #include <cctype>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -26,12 +25,18 @@ class Calls {
   std::string add(const std::string& given, std::string name) {
     const int number = static_cast<int>(calls_.size());
     const std::string id = given.empty() || ids_.count(given) > 0 ? fresh_id() : given;
-    ids_.insert(id);
+    ids_.emplace(id, number);
     if (!given.empty()) by_given_[given].numbers.push_back(number);
     by_name_[name].numbers.push_back(number);
     order_.numbers.push_back(number);
     calls_.push_back({.id = id, .name = std::move(name)});
     return id;
+  }
+
+  /// Where the call of that id stands among all; behind them where there is none.
+  size_t place_of(const std::string& id) const {
+    const auto found = ids_.find(id);
+    return found == ids_.end() ? calls_.size() : static_cast<size_t>(found->second);
   }
 
   /// What was called before is over: results without an id are of what is called from here on.
@@ -89,7 +94,7 @@ class Calls {
   }
 
   std::vector<Call> calls_;
-  std::set<std::string> ids_;
+  std::map<std::string, int> ids_;  // and whose they are
   std::map<std::string, Queue> by_given_;
   // These two hold what a result without an id may be of.
   std::map<std::string, Queue> by_name_;
@@ -117,10 +122,26 @@ class Messages {
       }
       if (message.problem()) fields_.fail(*message.problem());
     }
+    if (!fields_.problem()) put_in_order(messages);
     return messages;
   }
 
  private:
+  // Results that follow each other stand in the order of their calls: templates that show no ids
+  // leave it to that which result is whose.
+  void put_in_order(Json& messages) const {
+    auto& all = *messages.get_ptr<Json::array_t*>();
+    const auto is_result = [](const Json& message) { return message["role"] == "tool"; };
+    for (auto begin = all.begin(); begin != all.end();) {
+      begin = std::find_if(begin, all.end(), is_result);
+      const auto end = std::find_if_not(begin, all.end(), is_result);
+      std::stable_sort(begin, end, [&](const Json& a, const Json& b) {
+        return calls_.place_of(a["tool_call_id"]) < calls_.place_of(b["tool_call_id"]);
+      });
+      begin = end;
+    }
+  }
+
   // Ollama takes them in any case.
   static std::string role_of(const Json& message) {
     if (!message.is_object()) return {};

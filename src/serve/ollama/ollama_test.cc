@@ -38,8 +38,8 @@ TEST(DecodeOllama, ReadsAConversationWithCalls) {
       {"id": "call_0", "type": "function",
        "function": {"name": "look", "arguments": "{\"a\":1}"}},
       {"id": "call_1", "type": "function", "function": {"name": "go", "arguments": "{}"}}]},
-    {"role": "tool", "content": "gone", "tool_call_id": "call_1", "name": "go"},
-    {"role": "tool", "content": "a tree", "tool_call_id": "call_0", "name": "look"}])"));
+    {"role": "tool", "content": "a tree", "tool_call_id": "call_0", "name": "look"},
+    {"role": "tool", "content": "gone", "tool_call_id": "call_1", "name": "go"}])"));
   EXPECT_TRUE(request.chat.generation.stream);
 }
 
@@ -140,7 +140,9 @@ std::string calls_of(const char* messages) {
   std::string read;
   for (const Json& message : request.chat.conversation.messages) {
     if (!read.empty()) read += ' ';
-    if (message.contains("tool_call_id")) read += message["tool_call_id"].get<std::string>();
+    if (message.contains("tool_call_id")) {
+      read += message["tool_call_id"].get<std::string>() + message["content"].get<std::string>();
+    }
     for (const Json& call : message.value("tool_calls", Json::array())) {
       read += formatted("<{}>", call["id"].get<std::string>());
     }
@@ -156,37 +158,41 @@ TEST(DecodeOllama, AResultIsOfTheCallThatItsIdNames) {
     {"role": "assistant", "tool_calls": [
       {"id": "A", "function": {"index": 0, "name": "look", "arguments": {}}},
       {"id": "B", "function": {"index": 1, "name": "look", "arguments": {}}}]},
-    {"role": "tool", "tool_name": "look", "tool_call_id": "B", "content": "rain"},
-    {"role": "tool", "tool_name": "look", "tool_call_id": "A", "content": "sun"}])"),
-            "<A><B> B A");
+    {"role": "tool", "tool_name": "look", "tool_call_id": "B", "content": " rain"},
+    {"role": "tool", "tool_name": "look", "tool_call_id": "A", "content": " sun"}])"),
+            "<A><B> A sun B rain");
   // Without an id the first of the name that has none yet; an id that nobody gave says nothing.
   EXPECT_EQ(calls_of(R"([
     {"role": "assistant", "tool_calls": [
       {"id": "A", "function": {"name": "look"}}, {"id": "B", "function": {"name": "go"}},
       {"id": "C", "function": {"name": "look"}}]},
-    {"role": "tool", "tool_name": "go"}, {"role": "tool", "tool_call_id": "C"},
-    {"role": "tool", "tool_name": "look"}])"),
-            "<A><B><C> B C A");
+    {"role": "tool", "tool_name": "go", "content": "1"},
+    {"role": "tool", "tool_call_id": "C", "content": "2"},
+    {"role": "tool", "tool_name": "look", "content": "3"}])"),
+            "<A><B><C> A3 B1 C2");
   EXPECT_EQ(calls_of(R"([
     {"role": "assistant", "tool_calls": [{"function": {"name": "a"}}, {"function": {"name": "b"}}]},
-    {"role": "tool", "tool_call_id": "x", "tool_name": "b"}, {"role": "tool"}])"),
-            "<call_0><call_1> call_1 call_0");
+    {"role": "tool", "tool_call_id": "x", "tool_name": "b", "content": "1"},
+    {"role": "tool", "content": "2"}])"),
+            "<call_0><call_1> call_02 call_11");
   // More results than calls, and results of no call.
   EXPECT_EQ(calls_of(R"([
     {"role": "assistant", "tool_calls": [{"id": "A", "function": {"name": "a"}}]},
-    {"role": "tool", "tool_call_id": "A"}, {"role": "tool", "tool_call_id": "A"},
-    {"role": "tool"}, {"role": "tool", "tool_call_id": "B"}])"),
-            "<A> A A call_0 B");
+    {"role": "tool", "content": "3"}, {"role": "tool", "tool_call_id": "B"},
+    {"role": "tool", "tool_call_id": "A", "content": "1"},
+    {"role": "tool", "tool_call_id": "A", "content": "2"}])"),
+            "<A> A3 A1 A2 B");
 }
 
 TEST(DecodeOllama, CallsOfOneIdAreToldApart) {
   EXPECT_EQ(calls_of(R"([
     {"role": "assistant", "tool_calls": [
       {"id": "A", "function": {"name": "a"}}, {"id": "A", "function": {"name": "b"}}]},
-    {"role": "tool", "tool_call_id": "A"}, {"role": "tool", "tool_call_id": "A"},
+    {"role": "tool", "tool_call_id": "A", "content": "1"},
+    {"role": "tool", "tool_call_id": "A", "content": "2"},
     {"role": "assistant", "tool_calls": [{"id": "A", "function": {"name": "a"}}]},
-    {"role": "tool", "tool_call_id": "A"}])"),
-            "<A><call_0> A call_0 <call_1> call_1");
+    {"role": "tool", "tool_call_id": "A", "content": "3"}])"),
+            "<A><call_0> A1 call_02 <call_1> call_13");
 }
 
 TEST(DecodeOllama, AResultIsNotOfACallThatNobodyAnsweredBefore) {
@@ -200,8 +206,8 @@ TEST(DecodeOllama, AResultIsNotOfACallThatNobodyAnsweredBefore) {
   EXPECT_EQ(calls_of(R"([
     {"role": "assistant", "tool_calls": [{"id": "A", "function": {"name": "look"}}]},
     {"role": "assistant", "tool_calls": [{"id": "B", "function": {"name": "look"}}]},
-    {"role": "tool"}, {"role": "tool"}])"),
-            "<A> <B> A B");
+    {"role": "tool", "content": "1"}, {"role": "tool", "content": "2"}])"),
+            "<A> <B> A1 B2");
 }
 
 TEST(DecodeOllama, AThoughtIsOfTheAnswerBehindIt) {
@@ -331,7 +337,8 @@ TEST(OllamaRequest, ManyCallsAndResultsFindEachOther) {
   const Json& read = request->chat.conversation.messages;
   ASSERT_EQ(read.size(), 1u + kCalls);
   for (size_t i = 0; i < kCalls; i += 999) {
-    EXPECT_EQ(read[1 + i]["tool_call_id"], read[0]["tool_calls"][kCalls - 1 - i]["id"]);
+    EXPECT_EQ(read[1 + i]["tool_call_id"], read[0]["tool_calls"][i]["id"]);
+    EXPECT_EQ(read[1 + i]["name"], formatted("f{}", i));
   }
 }
 
