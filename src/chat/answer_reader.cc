@@ -11,7 +11,7 @@ AnswerReader::AnswerReader(const ChatFormat& format, AnswerOptions options)
                                 .markers = &format.markers(),
                                 .tools = options_.tools.get(),
                                 .id_seed = options_.id_seed}),
-      stop_(options_.stop_strings) {}
+      stop_(options_.stop_strings, options_.includes_stop) {}
 
 AnswerReader::Next AnswerReader::push(TokenId token, std::string_view text,
                                       std::vector<OutputEvent>& events) {

@@ -19,6 +19,7 @@ struct AnswerOptions {
   std::string prompt_tail;                     // ChatPrompt::tail
   std::shared_ptr<const ToolTypes> tools;      // or null
   std::vector<std::string> stop_strings = {};  // end the answer before them; of content alone
+  bool includes_stop = false;                  // that string is a part of the content
   int64_t reasoning_tokens_max = -1;           // then reasoning is closed; negative: no limit
   bool one_call = false;                       // the answer ends behind its first call
   uint64_t id_seed = 0;                        // of ids of calls

@@ -89,9 +89,44 @@ Result<TokenId> Continuation::choose(const LastLogits& logits) {
     return token;
   }
   if (!logits.best.empty()) return sampler_.sample_best(logits.best, logits.best_of);
-  if (constrained_ == nullptr) return sampler_.sample(logits.all);
-  MF_ASSIGN_OR_RETURN(const auto allowed, constrained_->allowed(limits_.stop_tokens));
-  return sampler_.sample(logits.all, &allowed.mask);
+  if (constrained_ == nullptr && !has_rule()) return sampler_.sample(logits.all);
+  TokenMask mask;
+  if (constrained_ != nullptr) {
+    MF_ASSIGN_OR_RETURN(const auto allowed, constrained_->allowed(limits_.stop_tokens));
+    mask = allowed.mask;
+  }
+  if (has_rule()) mask = ruled(logits.all.size(), constrained_ == nullptr ? nullptr : &mask);
+  return sampler_.sample(logits.all, &mask);
+}
+
+bool Continuation::has_rule() const {
+  return !limits_.allowed_tokens.empty() || generated_tokens_ < limits_.tokens_min;
+}
+
+// A token of `allowed`, or any without, that the limits allow too. What a constraint leaves nothing
+// of stays as it is.
+TokenMask Continuation::ruled(size_t vocab_size, const TokenMask* allowed) {
+  const size_t count = (vocab_size + 31) / 32;
+  const bool is_listed = !limits_.allowed_tokens.empty();
+  words_.assign(count, is_listed ? 0 : ~uint32_t{0});
+  const auto set = [&](TokenId token, bool on) {
+    const auto word = static_cast<size_t>(token) / 32;
+    if (token < 0 || word >= count) return;
+    const uint32_t bit = uint32_t{1} << (static_cast<uint32_t>(token) % 32);
+    words_[word] = on ? words_[word] | bit : words_[word] & ~bit;
+  };
+  for (const TokenId token : limits_.allowed_tokens) set(token, true);
+  const bool may_end = generated_tokens_ >= limits_.tokens_min;
+  for (const TokenId token : limits_.stop_tokens) {
+    if (is_listed || !may_end) set(token, may_end);
+  }
+  if (allowed == nullptr) return {words_};
+  uint32_t any = 0;
+  for (size_t i = 0; i < count; ++i) {
+    words_[i] &= i < allowed->words.size() ? allowed->words[i] : 0;
+    any |= words_[i];
+  }
+  return any == 0 ? *allowed : TokenMask{words_};
 }
 
 Result<bool> Continuation::needs_all(const LastLogits& logits) {
@@ -107,11 +142,16 @@ Result<std::optional<TokenLogprobs>> Continuation::logprobs(const LastLogits& lo
     return make_error(ErrorCode::kInvalidArgument, "token {} is outside the vocabulary of {}",
                       token, logits.all.size());
   }
-  return std::optional(token_logprobs(logits.all, token, limits_.top_logprobs));
+  TokenLogprobs own = token_logprobs(logits.all, token, limits_.top_logprobs);
+  if (!limits_.sampled_logprobs) return std::optional(std::move(own));
+  // A greedy pick was the only one that could be drawn.
+  Candidates drawn_from = sampler_.candidates();
+  if (sampler_.options().temperature <= 0) drawn_from.list = {{0.0f, token}};
+  return std::optional(sampled_logprobs(std::move(drawn_from), token, std::move(own)));
 }
 
 BestLogits Continuation::best_needed(int64_t vocab_size) const {
-  if (limits_.top_logprobs >= 0) return {};
+  if (limits_.top_logprobs >= 0 || has_rule()) return {};
   auto count = static_cast<int32_t>(vocab_size);
   const int32_t limit = sampler_.options().vocab_limit;
   if (limit > 0) count = std::min(count, limit);

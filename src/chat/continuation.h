@@ -14,6 +14,7 @@
 
 #include "base/ids.h"
 #include "base/result.h"
+#include "base/token_mask.h"
 #include "chat/constrained_text.h"
 #include "chat/drawn_token.h"
 #include "engine/engine.h"
@@ -32,8 +33,11 @@ struct TextLimits {
   int64_t tokens_max = 0;  // negative: no limit
   int64_t places = 0;      // tokens that the context still takes
   std::vector<TokenId> stop_tokens = {};
-  int32_t top_logprobs = -1;  // as TextRequest has it
-  bool skip_special = true;   // special tokens have no text
+  int64_t tokens_min = 0;  // as TextRequest has it, and
+  std::vector<TokenId> allowed_tokens = {};
+  int32_t top_logprobs = -1;      // as TextRequest has it
+  bool sampled_logprobs = false;  // the same
+  bool skip_special = true;       // special tokens have no text
   /// Somebody else finds out what may follow a token of a constrained text before it is told.
   bool follows_apart = false;
 };
@@ -83,6 +87,8 @@ class Continuation {
 
  private:
   Result<TokenId> choose(const LastLogits& logits);
+  bool has_rule() const;
+  TokenMask ruled(size_t vocab_size, const TokenMask* allowed);
   Result<std::optional<TokenLogprobs>> logprobs(const LastLogits& logits, TokenId token) const;
   void end_at_limits();
   Status follow();
@@ -100,6 +106,7 @@ class Continuation {
   std::optional<Detokenizer> detokenizer_;
   TokenSink sink_;
   std::deque<TokenId> forced_;
+  std::vector<uint32_t> words_;  // of a mask
   std::optional<Drawn> followed_;
   int64_t generated_tokens_ = 0;
   std::optional<FinishReason> end_;

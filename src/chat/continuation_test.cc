@@ -73,6 +73,34 @@ TEST_F(ContinuationTest, AStopTokenIsNoPartOfTheText) {
   EXPECT_EQ(written_, tokenizer_.decode(Tokens(tokens_.begin(), tokens_.begin() + 4)));
 }
 
+TEST_F(ContinuationTest, NoTokenEndsATextThatIsTooShort) {
+  Continuation text =
+      make({.tokens_max = -1, .places = 100, .stop_tokens = {tokens_[4]}, .tokens_min = 2});
+  EXPECT_EQ(text.best_needed(tokenizer_.vocab_size()).count, 0);
+  for (int i = 0; i < 2; ++i) {
+    const auto token = text.next(wanting(tokens_[4]));
+    ASSERT_TRUE(token.ok() && token->has_value());
+    EXPECT_NE(**token, tokens_[4]);
+  }
+  EXPECT_GT(text.best_needed(tokenizer_.vocab_size()).count, 0);
+  ASSERT_TRUE(text.next(wanting(tokens_[4])).ok());
+  EXPECT_EQ(text.end(), FinishReason::kStopToken);
+  EXPECT_EQ(text.generated_tokens(), 2);
+}
+
+TEST_F(ContinuationTest, TokensThatAreNotAllowedAreNotDrawn) {
+  Continuation text = make({.tokens_max = -1,
+                            .places = 100,
+                            .stop_tokens = {tokens_[4]},
+                            .allowed_tokens = {tokens_[1], tokens_[2]}});
+  const auto token = text.next(wanting(tokens_[0]));
+  ASSERT_TRUE(token.ok() && token->has_value());
+  EXPECT_EQ(**token, std::min(tokens_[1], tokens_[2]));
+  ASSERT_TRUE(text.next(wanting(tokens_[2])).ok());
+  ASSERT_TRUE(text.next(wanting(tokens_[4])).ok());
+  EXPECT_EQ(text.end(), FinishReason::kStopToken);
+}
+
 TEST_F(ContinuationTest, TheSinkMayEndItWithTheTokenAtHand) {
   Continuation text = make({.tokens_max = 3, .places = 100});
   EXPECT_EQ(draw(text, {tokens_[0], tokens_[1]}), 2u);

@@ -13,7 +13,10 @@ Result<std::unique_ptr<Decoding>> Decoding::start(Session& session, DecodingOpti
   TextLimits limits{.tokens_max = options.tokens_max,
                     .places = session.engine().context_length() - session.sequence_->length(),
                     .stop_tokens = std::move(options.stop_tokens),
+                    .tokens_min = options.tokens_min,
+                    .allowed_tokens = std::move(options.allowed_tokens),
                     .top_logprobs = options.top_logprobs,
+                    .sampled_logprobs = options.sampled_logprobs,
                     .skip_special = options.skip_special,
                     .follows_apart = options.follows_apart};
   if (!options.ignore_model_stop_tokens) {

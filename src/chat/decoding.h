@@ -22,7 +22,10 @@ struct DecodingOptions {
   int64_t tokens_max = 0;                 // negative: until the text or the context ends
   std::vector<TokenId> stop_tokens = {};  // beside the model's
   bool ignore_model_stop_tokens = false;
+  int64_t tokens_min = 0;  // as TextRequest has it, and
+  std::vector<TokenId> allowed_tokens = {};
   int32_t top_logprobs = -1;
+  bool sampled_logprobs = false;  // as TextRequest has it
   bool skip_special = true;
   std::shared_ptr<ConstrainedText> constrained = {};  // the text that follows, or null
   bool follows_apart = false;                         // as TextLimits has it

@@ -10,7 +10,8 @@ bool continues_character(char c) { return (static_cast<unsigned char>(c) & 0xC0)
 
 }  // namespace
 
-StopStrings::StopStrings(std::vector<std::string> strings) : strings_(std::move(strings)) {
+StopStrings::StopStrings(std::vector<std::string> strings, bool included)
+    : strings_(std::move(strings)), included_(included) {
   std::erase(strings_, std::string());
 }
 
@@ -26,6 +27,7 @@ std::string StopStrings::push(std::string_view text) {
   }
   stopped_ = stop != std::string::npos;
   size_t certain = stopped_ ? stop : held_.size();
+  if (stopped_ && included_) certain += stopped_by_.size();
   for (const std::string& string : strings_) {
     if (stopped_) break;
     for (size_t n = std::min(string.size() - 1, held_.size()); n > 0; --n) {

@@ -10,7 +10,8 @@ namespace moeflux {
 /// One stream of text; not thread-safe. Empty strings stop nothing.
 class StopStrings {
  public:
-  explicit StopStrings(std::vector<std::string> strings);
+  /// `included`: the string that ends the text is a part of it.
+  explicit StopStrings(std::vector<std::string> strings, bool included = false);
 
   /// The text that is now known to come before any stop string. At most the longest string's
   /// length less one is held back, cut at the beginning of a character. After a stop: nothing.
@@ -23,6 +24,7 @@ class StopStrings {
 
  private:
   std::vector<std::string> strings_;
+  const bool included_;
   std::string held_;
   bool stopped_ = false;
   std::string stopped_by_;

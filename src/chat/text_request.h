@@ -28,9 +28,15 @@ struct TextRequest {
   int64_t tokens_max = -1;
   std::vector<TokenId> stop_tokens = {};  // beside the model's
   bool ignore_model_stop_tokens = false;  // they are then never drawn
+  /// Before so many tokens none ends the text, unless a constraint leaves nothing else.
+  int64_t tokens_min = 0;
+  std::vector<TokenId> allowed_tokens = {};  // no others are drawn, but stop tokens; empty: any
   /// Log-probabilities of each token that follows: negative none, 0 its own, otherwise so many of
   /// the best beside it, at most kTopLogprobsMax.
   int32_t top_logprobs = -1;
+  /// These are of what was drawn from: behind all steps of the sampler, 0 of probability for
+  /// others.
+  bool sampled_logprobs = false;
   /// The same, or a token's own at least, of each token of the prompt but the first. All of the
   /// prompt is evaluated then.
   bool prompt_logprobs = false;

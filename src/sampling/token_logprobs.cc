@@ -1,6 +1,7 @@
 #include "sampling/token_logprobs.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/check.h"
 #include "base/portable_math.h"
@@ -29,6 +30,30 @@ TokenLogprobs token_logprobs(std::span<const float> logits, TokenId token, int32
   result.top.shrink_to_fit();
   for (TokenLogit& one : result.top) one.logit = logprob(one.logit);
   return result;
+}
+
+TokenLogprobs sampled_logprobs(Candidates drawn_from, TokenId token, TokenLogprobs own) {
+  const size_t count = own.top.size();
+  TokenLogprobs found{.logprob = -std::numeric_limits<float>::infinity()};
+  if (!drawn_from.list.empty()) {
+    const CandidateSums sums = sums_of(drawn_from);
+    for (TokenLogit& one : drawn_from.list) {
+      one.logit =
+          static_cast<float>(drawn_from.distance(one, sums.highest) - portable_log(sums.total));
+      if (one.id == token) found.logprob = one.logit;
+    }
+    std::sort(drawn_from.list.begin(), drawn_from.list.end(), is_better);
+  }
+  for (const TokenLogit& one : drawn_from.list) {
+    if (found.top.size() < count) found.top.push_back(one);
+  }
+  for (const TokenLogit& one : own.top) {
+    const auto is_same = [&](const TokenLogit& other) { return other.id == one.id; };
+    if (found.top.size() == count) break;
+    if (std::any_of(found.top.begin(), found.top.end(), is_same)) continue;
+    found.top.push_back({-std::numeric_limits<float>::infinity(), one.id});
+  }
+  return found;
 }
 
 }  // namespace moeflux

@@ -22,4 +22,8 @@ struct TokenLogprobs {
 /// Sums are f64, so that large vocabularies lose nothing.
 TokenLogprobs token_logprobs(std::span<const float> logits, TokenId token, int32_t top);
 
+/// The same of what a sampler drew `token` from; tokens of `own` that are not among them come last,
+/// with minus infinity.
+TokenLogprobs sampled_logprobs(Candidates drawn_from, TokenId token, TokenLogprobs own);
+
 }  // namespace moeflux
