@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "chat/generic_tools.h"
 #include "chat/model_template.h"
 #include "output/response_template.h"
 
@@ -49,6 +50,7 @@ ChatFormat::ChatFormat(ChatTemplate chat_template, std::string text, OutputForma
     : template_(std::move(chat_template)),
       text_(std::move(text)),
       output_(std::move(output)),
+      is_generic_(output_.name == kGenericFormat),
       markers_(find_marker_tokens(output_,
                                   [&](std::string_view marker) -> std::optional<TokenId> {
                                     for (const AddedToken& token : tokenizer.added_tokens()) {
@@ -77,12 +79,21 @@ Result<std::shared_ptr<const ChatFormat>> ChatFormat::load(
   MF_ASSIGN_OR_RETURN(std::optional<OutputFormat> own, stored_format(source));
   const std::string probe = render_probe(chat_template);
   OutputFormat output = own ? std::move(*own) : choose_output_format(probe + "\n" + text);
+  if (needs_generic_tools(chat_template.capabilities(true)) && output.channel.empty()) {
+    output = generic_output_format(output);
+  }
   return std::shared_ptr<const ChatFormat>(
       new ChatFormat(std::move(chat_template), std::move(text), std::move(output), tokenizer));
 }
 
 Result<ChatPrompt> ChatFormat::prompt(const TemplateRequest& request,
                                       const TemplateTime& now) const {
+  if (!is_generic_) return own_prompt(request, now);
+  return own_prompt(with_generic_tools(request), now);
+}
+
+Result<ChatPrompt> ChatFormat::own_prompt(const TemplateRequest& request,
+                                          const TemplateTime& now) const {
   MF_ASSIGN_OR_RETURN(RenderedPrompt rendered, template_.render(request, now));
   ChatPrompt prompt{.text = std::move(rendered.text), .tokens = {}, .tail = {}};
   MF_ASSIGN_OR_RETURN(prompt.tokens,

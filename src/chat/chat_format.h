@@ -35,7 +35,8 @@ class ChatFormat {
       const ModelSource& source, const Tokenizer& tokenizer,
       const std::optional<std::string>& template_text = std::nullopt);
 
-  /// Fails as ChatTemplate::render() and Tokenizer::encode() do.
+  /// Tools of a template that knows none are told in its messages. Fails as ChatTemplate::render()
+  /// and Tokenizer::encode() do.
   Result<ChatPrompt> prompt(const TemplateRequest& request, const TemplateTime& now) const;
 
   const ChatTemplate& chat_template() const { return template_; }
@@ -51,12 +52,14 @@ class ChatFormat {
  private:
   ChatFormat(ChatTemplate chat_template, std::string text, OutputFormat output,
              const Tokenizer& tokenizer);
+  Result<ChatPrompt> own_prompt(const TemplateRequest& request, const TemplateTime& now) const;
   std::string tail_of(std::string_view prompt, const TemplateRequest& request,
                       const TemplateTime& now) const;
 
   ChatTemplate template_;
   std::string text_;
   OutputFormat output_;
+  bool is_generic_;  // the template knows no tools
   MarkerTokens markers_;
   std::vector<TokenId> reasoning_close_;
   const Tokenizer& tokenizer_;
