@@ -102,6 +102,7 @@ FAMILIES_BESIDES = {
     "src/cli/commands/perplexity.cc": "names the program whose scores it reproduces",
     "src/output/output_formats.cc": "some tags carry the names of families that write them",
     "src/serve/native/metrics.cc": "counters have the names under which routers read them",
+    "src/serve/field_list.cc": "a form of reasoning has the name of a family in requests",
     "src/text/named_splits.cc": "GGUF names splits after the families that use them",
     "src/text/sentencepiece_model.cc": "names its kind as GGUF does",
     "src/text/stored_vocabulary.cc": "GGUF names kinds of tokenizers after families",

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/format.h"
+#include "serve/guided_fields.h"
 #include "serve/wire_json.h"
 
 namespace moeflux::serve {
@@ -46,7 +47,21 @@ void set_effort(ChatRequest& request, const std::string& effort) {
   if (effort == "none") request.conversation.variables["enable_thinking"] = false;
 }
 
+int64_t read_reasoning_budget(Fields& fields, const RequestDefaults& defaults) {
+  int64_t budget = defaults.reasoning_tokens_max;
+  for (const char* name : {"reasoning_budget", "thinking_budget_tokens", "thinking_token_budget"}) {
+    if (const auto most = fields.integer(name, {-1, int64_t{1} << 40})) budget = *most;
+  }
+  return budget;
+}
+
 void read_template_variables(Fields& fields, ChatRequest& request) {
+  if (const auto thinks = fields.boolean("enable_thinking")) {
+    request.conversation.variables["enable_thinking"] = *thinks;
+  }
+  if (const Json* documents = fields.array("documents")) {
+    request.conversation.documents = *documents;
+  }
   const Json* given = fields.object("chat_template_kwargs");
   if (given == nullptr) return;
   for (const auto& [name, value] : given->items()) request.conversation.variables[name] = value;
@@ -73,6 +88,7 @@ OutputConstraint read_constraint(Fields& fields, OutputConstraint own) {
                     .text = std::move(*regex),
                     .source = fields.full_name("regex")});
   }
+  for (OutputConstraint& one : read_guided(fields)) read.push_back(std::move(one));
   if (read.empty()) return {};
   if (read.size() > 1) {
     fields.fail(bad_field(read[1].source, formatted("{} and {} are both given, expected one",

@@ -66,13 +66,15 @@ void set_tools(Fields& fields, ChatRequest& request, Json tools, ToolChoice choi
 /// How much a model that thinks shall think; "none" is not at all. Over the server's variables, and
 /// before read_template_variables().
 void set_effort(ChatRequest& request, const std::string& effort);
-/// chat_template_kwargs.
+/// reasoning_budget, or what llama.cpp and vLLM call it.
+int64_t read_reasoning_budget(Fields& fields, const RequestDefaults& defaults);
+/// enable_thinking, documents and chat_template_kwargs.
 void read_template_variables(Fields& fields, ChatRequest& request);
 
 /// A document of that schema, which the client calls `source`.
 OutputConstraint held_to_schema(const Json& schema, std::string source);
-/// What the answer is held to: `own`, which the interface's own fields say, or one of json_schema,
-/// grammar, which is Lark here, and regex, which all interfaces have. Two are a problem.
+/// What the answer is held to: `own`, which the interface's own fields say, or one of
+/// constraint_rows(), which all interfaces have. Two are a problem.
 OutputConstraint read_constraint(Fields& fields, OutputConstraint own);
 
 /// Whether the answer goes on with the last message, which all interfaces say in vLLM's words if at

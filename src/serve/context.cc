@@ -33,9 +33,19 @@ Result<std::unique_ptr<Keeper>> open_keeper(const std::string& folder, std::stri
   return Keeper::open(folder.empty() ? "" : formatted("{}/{}", folder, name), limits);
 }
 
-TextRequest text_request(const GenerationFields& generation, int64_t choice) {
-  return {.sampler = sampler_of_choice(generation.sampler, choice),
+TextRequest text_request(const GenerationFields& generation, int64_t choice,
+                         const Tokenizer& tokenizer) {
+  SamplerOptions sampler = sampler_of_choice(generation.sampler, choice);
+  for (const auto& [word, bias] : generation.word_biases) {
+    const Result<std::vector<TokenId>> ids = tokenizer.encode(word, {});
+    if (!ids.ok()) continue;  // a word that is no text is in no answer
+    for (const TokenId id : *ids) sampler.logit_bias.push_back({id, bias});
+  }
+  return {.sampler = std::move(sampler),
+          .stop_tokens = generation.stop_tokens,
           .ignore_model_stop_tokens = generation.ignore_stop_tokens,
+          .tokens_min = generation.tokens_min,
+          .allowed_tokens = generation.allowed_tokens,
           .reuse = generation.reuse_states};
 }
 
@@ -95,7 +105,14 @@ void Context::note_once(const std::string& line) {
   note(line);
 }
 
+void Context::note_ignored(const GenerationFields& generation) {
+  for (const std::string& name : generation.ignored) {
+    note_once(formatted("requests have a field {}, which is ignored", json_excerpt(Json(name))));
+  }
+}
+
 void Context::note_dropped(const ChatRequest& request) {
+  note_ignored(request.generation);
   for (const std::string& type : request.dropped_tools) {
     note_once(formatted("tools of type {} are left out: nobody here can run them",
                         json_excerpt(Json(type))));
@@ -178,10 +195,32 @@ std::optional<TextRequest> Context::prompted_text(const Call& call,
     call.fail(too_long(call.body, prompt.size(), context_length()));
     return std::nullopt;
   }
-  TextRequest text = text_request(generation, choice);
+  TextRequest text = text_request(generation, choice, tokenizer());
   text.prompt = prompt;
   text.tokens_max = tokens_max(generation, prompt.size());
   return text;
+}
+
+std::optional<std::vector<ChoiceJob>> Context::text_jobs(
+    Call& call, const CompletionRequest& request,
+    const std::function<std::shared_ptr<CompletionListener>(size_t choice)>& listener) {
+  note_ignored(request.generation);
+  const auto constraint = compile(call, request.constraint);
+  if (!constraint) return std::nullopt;
+  std::vector<ChoiceJob> jobs;
+  for (const auto& prompt : request.prompts) {
+    for (int64_t i = 0; i < request.generation.choices; ++i) {
+      auto text = prompted_text(call, request.generation, prompt, i);
+      if (!text) return std::nullopt;
+      text->top_logprobs = request.logprobs;
+      text->constraint = *constraint;
+      text->sampled_logprobs = request.sampled_scores;
+      text->prompt_logprobs = request.echo && request.logprobs >= 0;
+      jobs.emplace_back(*std::move(text), std::make_shared<Completion>(tokenizer(), request, prompt,
+                                                                       listener(jobs.size())));
+    }
+  }
+  return jobs;
 }
 
 int64_t Context::tokens_max(const GenerationFields& generation, size_t prompt_tokens) const {
@@ -202,6 +241,7 @@ std::optional<std::vector<ChoiceJob>> Context::chat_jobs(
     AnswerOptions options{.prompt_tail = chat.prompt.tail,
                           .tools = request.tools,
                           .stop_strings = request.generation.stop,
+                          .includes_stop = request.generation.includes_stop,
                           .reasoning_tokens_max = request.reasoning_tokens_max,
                           .one_call = request.one_call,
                           .id_seed = text->sampler.seed};
@@ -229,7 +269,8 @@ AnswerIdentity Context::identity(std::string_view prefix,
           .created = unix_seconds(),
           .model = options_.model_name,
           .fingerprint = fingerprint_,
-          .seed = generation.sampler.seed};
+          .seed = generation.sampler.seed,
+          .ignored = generation.ignored};
 }
 
 void Context::watch(const std::shared_ptr<Response>& watcher) {

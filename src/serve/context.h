@@ -25,6 +25,7 @@
 #include "serve/native/metrics.h"
 #include "serve/native/resumable_streams.h"
 #include "serve/openai/common.h"
+#include "serve/openai/completions.h"
 
 namespace moeflux::serve {
 
@@ -47,8 +48,8 @@ struct ServiceOptions {
   ShelfLimits conversations = {
       .bytes_max = uint64_t{64} << 20, .count_max = 4096, .makes_room = false};
   ResumableLimits streams = {};
-  /// Told, once for each, of tools that requests have and nobody here can run, and of what is kept
-  /// and damaged or could not be kept. Any thread.
+  /// Told, once for each, of tools that requests have and nobody here can run and of names that
+  /// nobody reads, and of what is kept and damaged or could not be kept. Any thread.
   std::function<void(const std::string& line)> on_note = {};
 };
 
@@ -85,6 +86,8 @@ class Context {
   JobThread& jobs() { return jobs_; }
   void note(const std::string& line) const;
   void note_once(const std::string& line);
+  /// Names of a request that nobody reads, once for each.
+  void note_ignored(const GenerationFields& generation);
 
   // --- From a request to its answer. What cannot be is answered, with what is wrong ---
 
@@ -108,6 +111,11 @@ class Context {
   std::optional<TextRequest> prompted_text(const Call& call, const GenerationFields& generation,
                                            const std::vector<TokenId>& prompt,
                                            int64_t choice) const;
+  /// The same of texts without a conversation, one choice of a prompt behind the other. Nothing
+  /// also where the call has to come again.
+  std::optional<std::vector<ChoiceJob>> text_jobs(
+      Call& call, const CompletionRequest& request,
+      const std::function<std::shared_ptr<CompletionListener>(size_t choice)>& listener);
   AnswerIdentity identity(std::string_view prefix, const GenerationFields& generation) const;
 
   // --- Who does what ---

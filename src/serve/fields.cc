@@ -13,10 +13,45 @@ Fields::Fields(const Json& object, std::string path) : object_(object), path_(st
                                         path_.empty() ? "the body" : path_, json_excerpt(object)));
 }
 
+Fields::Fields(const Json& object, const FieldList& list, std::string path)
+    : Fields(object, std::move(path)) {
+  list_ = &list;
+  if (!object.is_object()) return;
+  for (const auto& [name, value] : object.items()) {
+    const ListedField* field = list.find(name);
+    if (field == nullptr || field->use != FieldUse::kRefused) continue;
+    if (!FieldList::asks(*field, value)) continue;
+    fail(unsupported_field(full_name(name),
+                           formatted("{} is {}, which is not offered: {}", full_name(name),
+                                     json_excerpt(value), field->note)));
+  }
+}
+
 const Json* Fields::find(std::string_view name) const {
   if (!object_.is_object()) return nullptr;
+  if (list_ != nullptr) {
+    const ListedField* field = list_->find(name);
+    if (field == nullptr || field->use != FieldUse::kServed) return nullptr;
+  }
   const auto found = object_.find(name);
-  return found == object_.end() || found->is_null() ? nullptr : &*found;
+  if (found == object_.end()) return nullptr;
+  asked_.emplace(name);
+  return found->is_null() ? nullptr : &*found;
+}
+
+std::vector<std::string> Fields::ignored() const {
+  constexpr size_t kNamesMax = 32;
+  constexpr size_t kNameBytesMax = 64;
+  std::vector<std::string> names;
+  if (!object_.is_object()) return names;
+  for (const auto& [name, value] : object_.items()) {
+    if (value.is_null() || asked_.contains(name)) continue;
+    const ListedField* field = list_ == nullptr ? nullptr : list_->find(name);
+    if (field != nullptr && field->use != FieldUse::kServed) continue;
+    names.push_back(full_name(name).substr(0, kNameBytesMax));
+    if (names.size() == kNamesMax) break;
+  }
+  return names;
 }
 
 std::optional<bool> Fields::boolean(std::string_view name) {

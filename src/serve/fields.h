@@ -1,16 +1,18 @@
 // Reads the fields of a request's JSON object by name and type, and remembers the first that cannot
 // be right. A field that is null counts as absent, as in OpenAI's interface; names that nobody asks
-// for are ignored.
+// for are ignored, and known.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/json.h"
 #include "serve/api_error.h"
+#include "serve/field_list.h"
 
 namespace moeflux::serve {
 
@@ -26,6 +28,9 @@ class Fields {
   /// `object` must outlive this; anything but an object has no fields, and is a problem. `path` is
   /// where it lies in the request ("stream_options"), empty for the request itself.
   explicit Fields(const Json& object, std::string path = {});
+  /// What `list` does not say to be served is absent here, and what it says to be refused is a
+  /// problem. The list must outlive this.
+  Fields(const Json& object, const FieldList& list, std::string path = {});
 
   /// Null where it is absent.
   const Json* find(std::string_view name) const;
@@ -45,11 +50,17 @@ class Fields {
   void fail(ApiError error);
   const std::optional<ApiError>& problem() const { return problem_; }
 
+  /// Names of the object that nobody has asked for and that are not harmless, in order: of a name's
+  /// first letters, and of so many.
+  std::vector<std::string> ignored() const;
+
  private:
   void fail(std::string_view name, const Json& found, std::string_view expected);
 
   const Json& object_;
   std::string path_;
+  const FieldList* list_ = nullptr;
+  mutable std::set<std::string, std::less<>> asked_;  // of those that are there
   std::optional<ApiError> problem_;
 };
 

@@ -45,7 +45,53 @@ void read_samplers(Fields& fields, SamplerOptions& sampler) {
   }
 }
 
+// false bans a token, as -100 and less do, which OpenAI says.
+std::optional<float> read_bias(const Json& bias) {
+  if (!bias.is_number() && bias != false) return std::nullopt;
+  const double value = bias == false ? -100.0 : bias.get<double>();
+  return value <= -100.0 ? -std::numeric_limits<float>::infinity() : static_cast<float>(value);
+}
+
+// {"id": bias}, or llama.cpp's [[id, bias]]; words stand for their tokens.
+void read_biases(Fields& fields, GenerationFields& read) {
+  const Json* biases = fields.find("logit_bias");
+  if (biases == nullptr) return;
+  const std::string param = fields.full_name("logit_bias");
+  const auto add = [&](const Json& token, const Json& bias, const Json& found) {
+    const auto value = read_bias(bias);
+    const Result<int64_t> id = json_int(token, "logit_bias");
+    if (value && token.is_string()) {
+      read.word_biases.emplace_back(token.get<std::string>(), *value);
+    } else if (value && id.ok() && *id >= 0 && *id < kTokenEnd) {
+      read.sampler.logit_bias.push_back({static_cast<TokenId>(*id), *value});
+    } else {
+      fields.fail(bad_field(
+          param, formatted("{}: {}, expected a token and a number", param, json_excerpt(found))));
+    }
+  };
+  if (biases->is_array()) {
+    for (const Json& pair : *biases) {
+      const bool is_pair = pair.is_array() && pair.size() == 2;
+      add(is_pair ? pair[0] : Json(), is_pair ? pair[1] : Json(), pair);
+    }
+    return;
+  }
+  if (fields.object("logit_bias") == nullptr) return;
+  for (const auto& [name, bias] : biases->items()) {
+    int64_t token = 0;
+    const char* end = name.data() + name.size();
+    const auto parsed = std::from_chars(name.data(), end, token);
+    const bool is_token = parsed.ec == std::errc() && parsed.ptr == end;
+    add(is_token ? Json(token) : Json(name), bias, Json{{name, bias}});
+  }
+}
+
 void read_penalties(Fields& fields, SamplerOptions& sampler) {
+  // vLLM's name, whose penalty looks at the whole text.
+  if (fields.has("repetition_penalty") && !fields.has("repeat_penalty")) {
+    read_number(fields, "repetition_penalty", {0.0, 10.0}, sampler.repeat_penalty);
+    sampler.repeat_last_n = -1;
+  }
   read_number(fields, "repeat_penalty", {0.0, 10.0}, sampler.repeat_penalty);
   read_integer(fields, "repeat_last_n", {-1, kIntegerMax}, sampler.repeat_last_n);
   read_number(fields, "presence_penalty", {-2.0, 2.0}, sampler.presence_penalty);
@@ -53,24 +99,44 @@ void read_penalties(Fields& fields, SamplerOptions& sampler) {
   const bool penalised = fields.has("presence_penalty") || fields.has("frequency_penalty");
   // Those of OpenAI look at the whole text.
   if (penalised && !fields.has("repeat_last_n")) sampler.repeat_last_n = -1;
-  const Json* biases = fields.object("logit_bias");
-  if (biases == nullptr) return;
-  for (const auto& [name, bias] : biases->items()) {
-    TokenId token = 0;
-    const char* end = name.data() + name.size();
-    const auto parsed = std::from_chars(name.data(), end, token);
-    const bool is_token = parsed.ec == std::errc() && parsed.ptr == end && token >= 0;
-    if (!is_token || !bias.is_number()) {
-      return fields.fail(
-          bad_field(fields.full_name("logit_bias"),
-                    formatted("{}: \"{}\": {}, expected the id of a token and a number",
-                              fields.full_name("logit_bias"), name, json_excerpt(bias))));
-    }
-    // 100 in either direction decides, as OpenAI says.
-    const double value = bias.get<double>();
-    sampler.logit_bias.push_back({token, value <= -100.0 ? -std::numeric_limits<float>::infinity()
-                                                         : static_cast<float>(value)});
+}
+
+// Names or letters, as llama.cpp has them.
+void read_order(Fields& fields, SamplerOptions& sampler) {
+  const Json* given = fields.find("samplers");
+  if (given == nullptr) return;
+  const std::string name = fields.full_name("samplers");
+  Result<std::vector<SamplerStep>> order = std::vector<SamplerStep>();
+  if (given->is_string()) {
+    order = parse_sampler_letters(given->get_ref<const std::string&>());
+  } else {
+    const auto names = fields.texts("samplers", 64);
+    if (!names) return;
+    std::string joined;
+    for (const std::string& one : *names) joined += (joined.empty() ? "" : ";") + one;
+    order = parse_sampler_order(joined);
   }
+  if (order.ok()) {
+    sampler.samplers = std::move(order).value();
+  } else {
+    fields.fail(bad_field(name, formatted("{}: {}", name, order.error().message())));
+  }
+}
+
+std::vector<TokenId> read_tokens(Fields& fields, std::string_view name) {
+  std::vector<TokenId> tokens;
+  const Json* list = fields.array(name);
+  for (size_t i = 0; list != nullptr && i < list->size(); ++i) {
+    const Result<int64_t> id = json_int((*list)[i], name);
+    if (!id.ok() || *id < 0 || *id >= kTokenEnd) {
+      const std::string param = formatted("{}[{}]", fields.full_name(name), i);
+      fields.fail(bad_field(param, formatted("{} is {}, expected the id of a token", param,
+                                             json_excerpt((*list)[i]))));
+      return {};
+    }
+    tokens.push_back(static_cast<TokenId>(*id));
+  }
+  return tokens;
 }
 
 }  // namespace
@@ -79,6 +145,7 @@ SamplerOptions read_sampler(Fields& fields, const SamplerOptions& defaults) {
   SamplerOptions sampler = defaults;
   read_samplers(fields, sampler);
   read_penalties(fields, sampler);
+  read_order(fields, sampler);
   // 53 bits, which JSON numbers carry through any client.
   std::random_device random;
   sampler.seed = (uint64_t{random()} << 21) ^ random();
@@ -92,17 +159,27 @@ SamplerOptions read_sampler(Fields& fields, const SamplerOptions& defaults) {
 
 GenerationFields read_shared_generation(Fields& fields, const SamplerOptions& defaults) {
   GenerationFields read{.sampler = read_sampler(fields, defaults)};
+  read_biases(fields, read);
   read.reuse_states = fields.boolean("cache_prompt").value_or(true);
   read.return_progress = fields.boolean("return_progress").value_or(false);
   read.timings_per_token = fields.boolean("timings_per_token").value_or(false);
   read.ignore_stop_tokens = fields.boolean("ignore_eos").value_or(false);
+  read.tokens_min = fields.integer("min_tokens", {0, kIntegerMax}).value_or(0);
+  read.stop_tokens = read_tokens(fields, "stop_token_ids");
+  read.allowed_tokens = read_tokens(fields, "allowed_token_ids");
+  if (fields.has("allowed_token_ids") && read.allowed_tokens.empty()) {
+    fields.fail(bad_field(fields.full_name("allowed_token_ids"),
+                          fields.full_name("allowed_token_ids") + " is empty: nothing can follow"));
+  }
+  read.includes_stop = fields.boolean("include_stop_str_in_output").value_or(false);
   return read;
 }
 
 GenerationFields read_generation_fields(Fields& fields, const SamplerOptions& defaults) {
   GenerationFields read = read_shared_generation(fields, defaults);
   if (auto stop = fields.texts("stop", kStopsMax)) read.stop = std::move(*stop);
-  read.choices = fields.integer("n", {1, kChoicesMax}).value_or(1);
+  const char* choices = fields.has("n_cmpl") && !fields.has("n") ? "n_cmpl" : "n";
+  read.choices = fields.integer(choices, {1, kChoicesMax}).value_or(1);
   read.stream = fields.boolean("stream").value_or(false);
   if (const Json* options = fields.object("stream_options")) {
     Fields inner(*options, "stream_options");

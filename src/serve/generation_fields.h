@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/ids.h"
 #include "sampling/sampler_options.h"
 #include "serve/fields.h"
 
@@ -26,15 +28,22 @@ struct GenerationFields {
   bool return_progress = false;
   bool timings_per_token = false;
   bool ignore_stop_tokens = false;
+  int64_t tokens_min = 0;                    // before these no token ends the text
+  std::vector<TokenId> stop_tokens = {};     // beside the model's
+  std::vector<TokenId> allowed_tokens = {};  // no others are drawn; empty: any
+  /// Words whose tokens are biased as those of the sampler's logit_bias.
+  std::vector<std::pair<std::string, float>> word_biases = {};
+  bool includes_stop = false;  // a stop string that ends the text is a part of it
+  /// Names of the request that nobody reads; see Fields::ignored().
+  std::vector<std::string> ignored = {};
 };
 
-/// Reads temperature, top_p, top_k, min_p, the other samplers, seed, logit_bias and penalties over
-/// `defaults`, from the object that holds them: the request itself or its options. A seed that the
-/// client does not say is drawn. Problems are left in `fields`, as with all that follow.
+/// Reads temperature, top_p, top_k, min_p, the other samplers, seed and penalties over `defaults`,
+/// from the object that holds them: the request itself or its options. A seed that the client does
+/// not say is drawn. Problems are left in `fields`, as with all that follow.
 SamplerOptions read_sampler(Fields& fields, const SamplerOptions& defaults);
 
-/// What all interfaces have under the same names: read_sampler() and cache_prompt,
-/// return_progress, timings_per_token and ignore_eos.
+/// What all interfaces have under the same names: generation_rows().
 GenerationFields read_shared_generation(Fields& fields, const SamplerOptions& defaults);
 
 /// The same and what OpenAI's completions have beside: stop, n, stream and stream_options.

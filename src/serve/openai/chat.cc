@@ -3,44 +3,22 @@
 #include <utility>
 
 #include "base/format.h"
+#include "serve/openai/chat_messages.h"
 #include "serve/openai/constraint_fields.h"
+#include "serve/openai/field_lists.h"
 
 namespace moeflux::serve {
 namespace {
 
 constexpr int64_t kTokensMax = int64_t{1} << 40;
 
-// Models of this engine read text.
-void check_messages(Fields& fields, const Json& messages) {
-  if (messages.empty()) return fields.fail(bad_field("messages", "messages is empty"));
-  for (size_t m = 0; m < messages.size(); ++m) {
-    const Json& message = messages[m];
-    const auto content = message.is_object() ? message.find("content") : message.end();
-    if (!message.is_object() || content == message.end() || !content->is_array()) continue;
-    for (size_t p = 0; p < content->size(); ++p) {
-      const Json& part = (*content)[p];
-      const std::string type = part.is_object() ? part.value("type", Json()).dump() : "";
-      if (type == "\"text\"" || type == "\"refusal\"") continue;
-      const std::string param = formatted("messages[{}].content[{}]", m, p);
-      return fields.fail(unsupported_field(
-          param, formatted("{} is of type {}, expected text: models here read nothing else", param,
-                           type.empty() ? "none" : type)));
-    }
+// The last one that is given counts.
+int64_t read_tokens_max(Fields& fields) {
+  int64_t most = -1;
+  for (const char* name : {"max_tokens", "n_predict", "max_completion_tokens"}) {
+    if (const auto tokens = fields.integer(name, {-1, kTokensMax})) most = *tokens;
   }
-}
-
-// The old interface's functions are tools.
-Json read_tools(Fields& fields) {
-  Json tools;
-  if (const Json* given = fields.array("tools")) {
-    tools = *given;
-  } else if (const Json* functions = fields.array("functions")) {
-    tools = Json::array();
-    for (const Json& function : *functions) {
-      tools.push_back({{"type", "function"}, {"function", function}});
-    }
-  }
-  return tools.empty() ? Json() : tools;
+  return most;
 }
 
 void read_logprobs(Fields& fields, ChatRequest& request) {
@@ -87,33 +65,34 @@ Json choice_chunk(const AnswerIdentity& identity, int64_t choice, Json delta,
 }  // namespace
 
 DecodedChat decode_chat_request(const Json& body, const RequestDefaults& defaults) {
-  Fields fields(body);
+  Fields fields(body, chat_field_list());
   ChatRequest request{.generation = read_generation_fields(fields, defaults.sampler)};
-  const Json* messages = fields.array("messages");
-  if (messages != nullptr) {
-    request.conversation.messages = *messages;
-    check_messages(fields, *messages);
-  } else {
-    fields.fail(bad_field("messages", "messages is absent, expected an array of messages"));
-  }
-  const auto old_max = fields.integer("max_tokens", {-1, kTokensMax});
-  const auto tokens_max = fields.integer("max_completion_tokens", {-1, kTokensMax});
-  request.generation.tokens_max = tokens_max ? *tokens_max : old_max.value_or(-1);
+  request.conversation.messages = read_chat_messages(fields);
+  request.generation.tokens_max = read_tokens_max(fields);
   const char* choice_field = tool_choice_field(fields);
   ToolChoice choice = read_tool_choice(fields, choice_field);
-  set_tools(fields, request, read_tools(fields), std::move(choice), choice_field);
+  Json tools = read_chat_tools(fields, choice.rule.required, request.dropped_tools);
+  set_tools(fields, request, std::move(tools), std::move(choice), choice_field);
   request.one_call = !fields.boolean("parallel_tool_calls").value_or(true);
   request.constraint = read_constraint(fields, read_response_format(fields));
   request.conversation.variables = defaults.template_variables;
   if (const auto effort = fields.text("reasoning_effort")) set_effort(request, *effort);
+  if (const Json* thinking = fields.object("thinking")) {  // of DeepSeek's and Z.ai's clients
+    Fields inner(*thinking, "thinking");
+    const auto type = inner.text("type");
+    if (type) request.conversation.variables["enable_thinking"] = *type != "disabled";
+    if (inner.problem()) fields.fail(*inner.problem());
+  }
+  if (const auto words = fields.text("verbosity")) {
+    request.conversation.variables["verbosity"] = *words;
+  }
   read_template_variables(fields, request);
   read_continuation(fields, request);
   read_logprobs(fields, request);
-  request.reasoning_tokens_max =
-      fields.integer("reasoning_budget", {-1, kTokensMax}).value_or(defaults.reasoning_tokens_max);
-  for (const char* name : {"audio", "web_search_options"}) {
-    if (fields.has(name)) fields.fail(unsupported_field(name, formatted("no {} here", name)));
-  }
+  request.reasoning_tokens_max = read_reasoning_budget(fields, defaults);
+  // Read by who asks for the answer.
+  for (const char* name : {"model", "conversation"}) (void)fields.has(name);
+  request.generation.ignored = fields.ignored();
   if (fields.problem()) return *fields.problem();
   return request;
 }

@@ -103,7 +103,9 @@ TEST(DecodeChat, NamesTheFieldThatCannotBe) {
                                                          {"max_tokens", "5"},
                                                          {"seed", 1.5},
                                                          {"stream", "yes"},
-                                                         {"logit_bias", {{"x", 1}}},
+                                                         {"logit_bias", {{"x", "much"}}},
+                                                         {"logit_bias", {{"-1", 1}}},
+                                                         {"logit_bias", Json::array({3})},
                                                          {"tools", "all"},
                                                          {"top_logprobs", 3},
                                                          {"presence_penalty", 3},
@@ -189,6 +191,155 @@ TEST(DecodeChat, ReadsWhatAnAnswerIsHeldTo) {
   EXPECT_EQ(refusal(with("response_format", {{"type", "xml"}})).param, "response_format");
   EXPECT_EQ(refusal(with("response_format", {{"type", "json_schema"}})).param,
             "response_format.schema");
+}
+
+TEST(DecodeChat, ASchemaBesideJsonObjectIsHeldTo) {
+  const Json schema = {{"type", "object"}, {"required", {"n"}}};
+  const OutputConstraint read =
+      decode(with("response_format", {{"type", "json_object"}, {"schema", schema}})).constraint;
+  EXPECT_EQ(read.kind, ConstraintKind::kJsonSchema);
+  EXPECT_EQ(read.source, "response_format.schema");
+  EXPECT_EQ(Json::parse(read.text), schema);
+  for (const Json& none : {Json(), Json::object()}) {
+    EXPECT_EQ(decode(with("response_format", {{"type", "json_object"}, {"schema", none}}))
+                  .constraint.kind,
+              ConstraintKind::kJsonObject);
+  }
+  for (const Json& bad : {Json(123), Json("x"), Json::array({1})}) {
+    EXPECT_EQ(refusal(with("response_format", {{"type", "json_object"}, {"schema", bad}})).param,
+              "response_format.schema");
+  }
+  EXPECT_EQ(refusal(with("response_format", {{"type", "json_object"}, {"json_schema", 1}})).param,
+            "response_format.json_schema.schema");
+}
+
+TEST(DecodeChat, ReadsTheConstraintsOfVllm) {
+  const auto held = [](const char* name, const Json& value) {
+    return decode(with(name, value)).constraint;
+  };
+  const Json schema = {{"type", "integer"}};
+  EXPECT_EQ(held("guided_json", schema).kind, ConstraintKind::kJsonSchema);
+  EXPECT_EQ(Json::parse(held("guided_json", schema.dump()).text), schema);
+  EXPECT_EQ(held("guided_regex", "(zq){3}").kind, ConstraintKind::kRegex);
+  EXPECT_EQ(held("guided_grammar", "start: \"a\"").kind, ConstraintKind::kLark);
+  EXPECT_EQ(held("guided_choice", {"a.b", "c"}).text, "a\\.b|c");
+  const auto inner = [&](const char* name, const Json& value) {
+    return held("structured_outputs", {{name, value}});
+  };
+  EXPECT_EQ(inner("json", schema).source, "structured_outputs.json");
+  EXPECT_EQ(inner("regex", "a").kind, ConstraintKind::kRegex);
+  EXPECT_EQ(inner("choice", {"a"}).source, "structured_outputs.choice");
+  EXPECT_EQ(inner("grammar", "start: \"a\"").kind, ConstraintKind::kLark);
+  EXPECT_EQ(inner("json_object", true).kind, ConstraintKind::kJsonObject);
+  for (const Json& bad : {Json::object(), Json{{"unheard_of", 1}}, Json{{"structural_tag", "x"}},
+                          Json{{"json", schema}, {"unheard_of", 1}}, Json{{"choice", "a"}},
+                          Json{{"choice", Json::array()}}}) {
+    const ApiError error = refusal(with("structured_outputs", bad));
+    EXPECT_TRUE(error.param.starts_with("structured_outputs.")) << bad << " " << error.param;
+  }
+  Json two = with("guided_regex", "a");
+  two["guided_json"] = schema;
+  EXPECT_EQ(refusal(two).code, "invalid_value");
+}
+
+TEST(DecodeChat, ReadsLimitsUnderTheNamesOfVllmAndLlamaCpp) {
+  Json body = hello();
+  body.update(Json{{"n_predict", 5},
+                   {"min_tokens", 2},
+                   {"stop_token_ids", {7, 8}},
+                   {"allowed_token_ids", {7, 9}},
+                   {"repetition_penalty", 1.5},
+                   {"include_stop_str_in_output", true},
+                   {"enable_thinking", false},
+                   {"samplers", {"top_k", "temperature"}},
+                   {"logit_bias", Json::array({Json::array({3, false}), Json::array({4, 2})})},
+                   {"thinking_token_budget", 9},
+                   {"documents", Json::array({{{"text", "d"}}})}});
+  const ChatRequest request = decode(body);
+  const GenerationFields& generation = request.generation;
+  EXPECT_EQ(generation.tokens_max, 5);
+  EXPECT_EQ(generation.tokens_min, 2);
+  EXPECT_EQ(generation.stop_tokens, (std::vector<TokenId>{7, 8}));
+  EXPECT_EQ(generation.allowed_tokens, (std::vector<TokenId>{7, 9}));
+  EXPECT_EQ(generation.sampler.repeat_penalty, 1.5f);
+  EXPECT_EQ(generation.sampler.repeat_last_n, -1);
+  EXPECT_TRUE(generation.includes_stop);
+  EXPECT_EQ(generation.sampler.samplers,
+            (std::vector<SamplerStep>{SamplerStep::kTopK, SamplerStep::kTemperature}));
+  ASSERT_EQ(generation.sampler.logit_bias.size(), 2u);
+  EXPECT_LT(generation.sampler.logit_bias[0].bias, -1e30f);
+  EXPECT_EQ(generation.sampler.logit_bias[1].bias, 2.0f);
+  EXPECT_EQ(request.reasoning_tokens_max, 9);
+  EXPECT_EQ(request.conversation.variables["enable_thinking"], false);
+  EXPECT_EQ(request.conversation.documents.size(), 1u);
+  EXPECT_TRUE(generation.ignored.empty());
+  EXPECT_EQ(refusal(with("samplers", {"magic"})).param, "samplers");
+  EXPECT_EQ(refusal(with("stop_token_ids", {"a"})).param, "stop_token_ids[0]");
+  EXPECT_EQ(refusal(with("allowed_token_ids", Json::array())).param, "allowed_token_ids");
+}
+
+Json talk(const Json& message) {
+  Json body = hello();
+  body["messages"].push_back(message);
+  body["messages"].push_back({{"role", "user"}, {"content", "r"}});
+  return body;
+}
+
+TEST(DecodeChat, CallsAndResultsOfTheOldInterfaceAreCallsAndResults) {
+  Json body = hello();
+  const Json call = {{"name", "find_fox"}, {"arguments", "{}"}};
+  body["messages"].push_back(
+      {{"role", "assistant"}, {"content", nullptr}, {"function_call", call}});
+  body["messages"].push_back({{"role", "function"}, {"name", "find_fox"}, {"content", "R"}});
+  const Json messages = decode(body).conversation.messages;
+  EXPECT_EQ(messages[1]["tool_calls"][0]["function"], call);
+  EXPECT_FALSE(messages[1].contains("function_call"));
+  EXPECT_EQ(messages[2]["role"], "tool");
+  EXPECT_EQ(messages[2]["tool_call_id"], messages[1]["tool_calls"][0]["id"]);
+  const Json none = {{"role", "assistant"}, {"content", "a"}, {"function_call", nullptr}};
+  EXPECT_FALSE(decode(talk(none)).conversation.messages[1].contains("tool_calls"));
+  EXPECT_EQ(refusal(talk({{"role", "assistant"}, {"function_call", "x"}})).param,
+            "messages[1].function_call");
+}
+
+TEST(DecodeChat, ARoleThatNobodyKnowsIsRefusedByName) {
+  EXPECT_EQ(refusal(talk({{"role", "critic"}, {"content", "w"}})).param, "messages[1].role");
+  EXPECT_EQ(refusal(talk({{"content", "w"}})).param, "messages[1].role");
+  EXPECT_EQ(refusal(talk("w")).param, "messages[1]");
+  decode(talk({{"role", "developer"}, {"content", "w"}}));
+}
+
+TEST(DecodeChat, ImagesBeforeTheQuestionAreALineOfText) {
+  const Json image = {{"type", "image_url"}, {"image_url", {{"url", "data:,"}}}};
+  const Json parts = Json::array({{{"type", "text"}, {"text", "see"}}, image});
+  for (const char* role : {"user", "tool"}) {
+    const Json read = decode(talk({{"role", role}, {"content", parts}})).conversation.messages;
+    EXPECT_EQ(read[1]["content"][1]["type"], "text");
+    EXPECT_NE(read[1]["content"][1]["text"].get<std::string>().find("image"), std::string::npos);
+  }
+  Json asked = talk({{"role", "assistant"}, {"content", "a"}});
+  asked["messages"].back()["content"] = parts;
+  asked["messages"].push_back({{"role", "assistant"}, {"content", "b"}});
+  EXPECT_EQ(refusal(asked).param, "messages[2].content[1]");
+}
+
+TEST(DecodeChat, AToolWithoutAFunctionIsRefusedByName) {
+  const Json flat = {{"type", "function"}, {"name", "flat"}, {"parameters", {{"type", "object"}}}};
+  Json body = with("tools", Json::array({flat}));
+  body["tool_choice"] = "required";
+  const ChatRequest request = decode(body);
+  EXPECT_EQ(request.conversation.tools[0]["function"]["name"], "flat");
+  EXPECT_FALSE(request.conversation.tools[0]["function"].contains("type"));
+  for (const Json& tool : {Json("x"), Json{{"type", "function"}}, Json{{"type", "web_search"}},
+                           Json{{"type", "function"}, {"function", {{"name", 3}}}}}) {
+    body["tools"] = Json::array({tool});
+    EXPECT_TRUE(refusal(body).param.starts_with("tools[0]")) << tool;
+  }
+  body.erase("tool_choice");
+  body["tools"] = Json::array({{{"type", "web_search"}}, flat});
+  const ChatRequest rest = decode(body);
+  EXPECT_EQ(rest.dropped_tools, std::vector<std::string>{"web_search"});
+  EXPECT_EQ(rest.conversation.tools.size(), 1u);
 }
 
 TEST(DecodeChat, ReadsWhichToolsHaveToBeCalled) {

@@ -62,22 +62,22 @@ Json timings_json(const TextStatistics& statistics) {
           {"queued_ms", statistics.queued_seconds * 1e3}};
 }
 
+Json moeflux_json(const AnswerIdentity& identity, const ExpertStats& experts) {
+  const uint64_t uses = experts.hits + experts.misses;
+  const double rate =
+      uses == 0 ? 1.0 : static_cast<double>(experts.hits) / static_cast<double>(uses);
+  Json json = {{"seed", identity.seed},
+               {"expert_hit_rate", uses == 0 ? Json() : Json(rate)},
+               {"bytes_read", experts.bytes_read},
+               {"stall_ms", static_cast<double>(experts.stall_us) / 1e3}};
+  if (!identity.ignored.empty()) json["ignored"] = identity.ignored;
+  return json;
+}
+
 Json moeflux_json(const AnswerIdentity& identity, const std::vector<AnswerPart>& answers) {
-  uint64_t hits = 0;
-  uint64_t uses = 0;
-  uint64_t bytes_read = 0;
-  uint64_t stall_us = 0;
-  for (const AnswerPart& answer : answers) {
-    hits += answer.statistics.experts.hits;
-    uses += answer.statistics.experts.hits + answer.statistics.experts.misses;
-    bytes_read += answer.statistics.experts.bytes_read;
-    stall_us += answer.statistics.experts.stall_us;
-  }
-  const double rate = uses == 0 ? 1.0 : static_cast<double>(hits) / static_cast<double>(uses);
-  return {{"seed", identity.seed},
-          {"expert_hit_rate", uses == 0 ? Json() : Json(rate)},
-          {"bytes_read", bytes_read},
-          {"stall_ms", static_cast<double>(stall_us) / 1e3}};
+  ExpertStats experts;
+  for (const AnswerPart& answer : answers) experts += answer.statistics.experts;
+  return moeflux_json(identity, experts);
 }
 
 Json progress_json(const PromptProgress& progress) {

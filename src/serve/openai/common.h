@@ -17,8 +17,9 @@ struct AnswerIdentity {
   std::string id;
   int64_t created = 0;  // seconds since 1970
   std::string model;
-  std::string fingerprint;  // of build and checkpoint
-  uint64_t seed = 0;        // of the first choice
+  std::string fingerprint;                // of build and checkpoint
+  uint64_t seed = 0;                      // of the first choice
+  std::vector<std::string> ignored = {};  // names of the request that nobody reads
 };
 
 /// Tokens as lists of scores show them.
@@ -40,8 +41,11 @@ Json scores_json(const std::vector<ScoredToken>& scores, const TokenSpelling& sp
 Json usage_json(const std::vector<AnswerPart>& answers);
 /// llama.cpp's.
 Json timings_json(const TextStatistics& statistics);
-/// What no other server has: the seed, and what experts took from the drive.
+/// What no other server has: the seed, what experts took from the drive, and which names of the
+/// request were ignored, if any were.
 Json moeflux_json(const AnswerIdentity& identity, const std::vector<AnswerPart>& answers);
+/// The same of texts that no format parses.
+Json moeflux_json(const AnswerIdentity& identity, const ExpertStats& experts);
 /// llama.cpp's prompt_progress, with our place in the queue.
 Json progress_json(const PromptProgress& progress);
 

@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "base/format.h"
+#include "serve/fill_in.h"
 #include "serve/openai/constraint_fields.h"
+#include "serve/openai/field_lists.h"
 
 namespace moeflux::serve {
 namespace {
@@ -18,59 +20,52 @@ int64_t count_characters(std::string_view text) {
                        [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
 }
 
-// Ids, or nothing if these are no ids.
-bool read_ids(const Json& list, std::vector<TokenId>& ids) {
-  for (const Json& value : list) {
-    const Result<int64_t> id = json_int(value, "prompt");
-    if (!id.ok() || *id < 0 || *id >= kTokenEnd) return false;
-    ids.push_back(static_cast<TokenId>(*id));
-  }
-  return !list.empty();
-}
+// What stands before a text stands before its first string alone.
+class PromptReader {
+ public:
+  PromptReader(Fields& fields, const Tokenizer& tokenizer)
+      : fields_(fields),
+        tokenizer_(tokenizer),
+        add_special_(fields.boolean("add_special_tokens").value_or(true)),
+        parse_special_(fields.boolean("parse_special").value_or(true)) {}
 
-bool read_prompt(const Json& value, const Tokenizer& tokenizer, bool parse_special, Fields& fields,
-                 std::vector<std::vector<TokenId>>& prompts) {
-  std::vector<TokenId> ids;
-  if (value.is_array()) {
-    if (!read_ids(value, ids)) return false;
-  } else {
-    if (!value.is_string()) return false;
-    Result<std::vector<TokenId>> encoded =
-        tokenizer.encode(value.get_ref<const std::string&>(),
-                         {.add_special_tokens = true, .match_added_tokens = parse_special});
-    if (!encoded.ok()) {
-      fields.fail(api_error(encoded.error()));
+  /// A string, or a list of ids and strings. False where it is neither.
+  bool read(const Json& value, std::vector<TokenId>& ids) {
+    if (value.is_string()) {
+      add_text(value.get_ref<const std::string&>(), true, ids);
+      // A model continues something; without a word that is what stands before any text.
+      if (ids.empty()) fields_.fail(bad_field("prompt", "prompt has no tokens"));
       return true;
     }
-    ids = std::move(encoded).value();
-    // A model continues something; without a word that is what stands before any text.
-    if (ids.empty()) fields.fail(bad_field("prompt", "prompt has no tokens"));
-  }
-  prompts.push_back(std::move(ids));
-  return true;
-}
-
-// A string, strings, ids or lists of ids.
-void read_prompts(Fields& fields, const Tokenizer& tokenizer, CompletionRequest& request) {
-  const Json* prompt = fields.find("prompt");
-  const bool parse_special = fields.boolean("parse_special").value_or(true);
-  bool is_good = prompt != nullptr;
-  if (is_good) {
-    const bool is_list = prompt->is_array() && !prompt->empty() && !prompt->front().is_number();
-    if (!is_list) {
-      is_good = read_prompt(*prompt, tokenizer, parse_special, fields, request.prompts);
-    } else {
-      is_good = prompt->size() <= kPromptsMax;
-      for (size_t i = 0; is_good && i < prompt->size(); ++i) {
-        is_good = read_prompt((*prompt)[i], tokenizer, parse_special, fields, request.prompts);
+    if (!value.is_array()) return false;
+    for (size_t i = 0; i < value.size(); ++i) {
+      if (value[i].is_string()) {
+        add_text(value[i].get_ref<const std::string&>(), i == 0, ids);
+        continue;
       }
+      const Result<int64_t> id = json_int(value[i], "prompt");
+      if (!id.ok() || *id < 0 || *id >= kTokenEnd) return false;
+      ids.push_back(static_cast<TokenId>(*id));
     }
+    return !ids.empty();
   }
-  if (is_good) return;
-  fields.fail(bad_field(
-      "prompt", formatted("prompt is {}, expected a string, ids of tokens, or at most {} of these",
-                          prompt == nullptr ? "absent" : json_excerpt(*prompt), kPromptsMax)));
-}
+
+ private:
+  void add_text(const std::string& text, bool is_first, std::vector<TokenId>& ids) {
+    const Result<std::vector<TokenId>> encoded = tokenizer_.encode(
+        text,
+        {.add_special_tokens = add_special_ && is_first, .match_added_tokens = parse_special_});
+    if (!encoded.ok()) return fields_.fail(api_error(encoded.error()));
+    ids.insert(ids.end(), encoded->begin(), encoded->end());
+  }
+
+  Fields& fields_;
+  const Tokenizer& tokenizer_;
+  const bool add_special_;
+  const bool parse_special_;
+};
+
+bool is_number(const Json& value) { return value.is_number(); }
 
 Json logprobs_json(const std::vector<CompletionToken>& tokens, const TokenSpelling& spelling) {
   Json texts = Json::array();
@@ -131,29 +126,77 @@ Json usage_of(const std::vector<CompletionPart>& parts, size_t prompts) {
           {"prompt_tokens_details", {{"cached_tokens", cached}}}};
 }
 
+Json moeflux_of(const AnswerIdentity& identity, const std::vector<CompletionPart>& parts) {
+  ExpertStats experts;
+  for (const CompletionPart& part : parts) experts += part.statistics.experts;
+  return moeflux_json(identity, experts);
+}
+
+}  // namespace
+
+bool read_prompts(Fields& fields, const Tokenizer& tokenizer, CompletionRequest& request) {
+  PromptReader reader(fields, tokenizer);
+  const Json* prompt = fields.find("prompt");
+  // Several, unless there is an id among them.
+  const bool is_list = prompt != nullptr && prompt->is_array() && !prompt->empty() &&
+                       std::none_of(prompt->begin(), prompt->end(), is_number);
+  bool is_good = prompt != nullptr && (!is_list || prompt->size() <= kPromptsMax);
+  for (size_t i = 0; is_good && i < (is_list ? prompt->size() : 1); ++i) {
+    is_good = reader.read(is_list ? (*prompt)[i] : *prompt, request.prompts.emplace_back());
+  }
+  if (is_good) return is_list;
+  fields.fail(bad_field(
+      "prompt", formatted("prompt is {}, expected a string, ids of tokens, or at most {} of these",
+                          prompt == nullptr ? "absent" : json_excerpt(*prompt), kPromptsMax)));
+  return is_list;
+}
+
+namespace {
+
+// The answer fills the gap between prompt and suffix.
+void read_suffix(Fields& fields, const Tokenizer& tokenizer, CompletionRequest& request) {
+  const auto suffix = fields.text("suffix");
+  if (!suffix || suffix->empty() || fields.problem()) return;
+  const Json* prompt = fields.find("prompt");
+  const auto marks = find_fill_in_tokens(tokenizer);
+  if (!marks || !prompt->is_string()) {
+    return fields.fail(unsupported_field(
+        "suffix", marks ? "suffix is given, expected one prompt, a string"
+                        : "suffix needs a model whose vocabulary has tokens for the text before, "
+                          "behind and in a gap"));
+  }
+  auto ids = fill_in_prompt(tokenizer, *marks, prompt->get_ref<const std::string&>(), *suffix);
+  if (!ids.ok()) return fields.fail(api_error(ids.error()));
+  request.prompts = {std::move(ids).value()};
+}
+
 }  // namespace
 
 std::variant<CompletionRequest, ApiError> decode_completion_request(const Json& body,
                                                                     const SamplerOptions& defaults,
                                                                     const Tokenizer& tokenizer) {
-  Fields fields(body);
+  Fields fields(body, completion_field_list());
   CompletionRequest request{.generation = read_generation_fields(fields, defaults)};
   read_prompts(fields, tokenizer, request);
+  read_suffix(fields, tokenizer, request);
   request.echo = fields.boolean("echo").value_or(false);
   if (const auto count = fields.integer("logprobs", {0, kTopLogprobsMax})) {
     request.logprobs = static_cast<int32_t>(*count);
   }
-  request.generation.tokens_max =
-      fields.integer("max_tokens", {-1, kTokensMax}).value_or(kTokensDefault);
+  request.generation.tokens_max = kTokensDefault;
+  for (const char* name : {"max_tokens", "n_predict", "max_completion_tokens"}) {
+    if (const auto most = fields.integer(name, {-1, kTokensMax})) {
+      request.generation.tokens_max = *most;
+    }
+  }
   const int64_t best_of = fields.integer("best_of", {1, 8}).value_or(request.generation.choices);
   if (best_of != request.generation.choices) {
     fields.fail(unsupported_field("best_of", "best_of differs from n; all choices are returned"));
   }
+  request.skip_special = fields.boolean("skip_special_tokens").value_or(false);
   request.constraint = read_constraint(fields, read_response_format(fields));
-  const auto suffix = fields.text("suffix");
-  if (suffix && !suffix->empty()) {
-    fields.fail(unsupported_field("suffix", "no text can be put between two others yet"));
-  }
+  (void)fields.has("model");  // read by who asks for the answer
+  request.generation.ignored = fields.ignored();
   if (fields.problem()) return *fields.problem();
   return request;
 }
@@ -162,10 +205,12 @@ Completion::Completion(const Tokenizer& tokenizer, const CompletionRequest& requ
                        std::vector<TokenId> prompt, std::shared_ptr<CompletionListener> listener)
     : tokenizer_(tokenizer),
       wants_scores_(request.logprobs >= 0),
+      wants_tokens_(wants_scores_ || request.tells_tokens),
       echoes_(request.echo),
+      skips_special_(request.skip_special),
       prompt_(std::move(prompt)),
       listener_(std::move(listener)),
-      stop_(request.generation.stop) {}
+      stop_(request.generation.stop, request.generation.includes_stop) {}
 
 void Completion::on_prompt_logprobs(std::span<const TokenLogprobs> scores) {
   prompt_scores_.insert(prompt_scores_.end(), scores.begin(), scores.end());
@@ -193,9 +238,11 @@ bool Completion::echo(CompletionDelta& delta, std::span<const TokenLogprobs> sco
 Verdict Completion::on_token(const DrawnToken& token) {
   CompletionDelta delta;
   echo(delta, prompt_scores_);
-  delta.text += stop_.push(token.text);
+  const bool is_left_out = skips_special_ && tokenizer_.is_special(token.token);
+  if (!is_left_out) delta.text += stop_.push(token.text);
   part_.stopped = stop_.stopped();
-  if (wants_scores_ && !token.is_stop) add_token(token.token, token.logprobs, delta);
+  part_.stopped_by = stop_.stopped_by();
+  if (wants_tokens_ && !token.is_stop) add_token(token.token, token.logprobs, delta);
   return {.stop = stop_.stopped(), .park = tell(std::move(delta))};
 }
 
@@ -228,6 +275,7 @@ Json text_completion(const AnswerIdentity& identity, const std::vector<Completio
   Json body = frame(identity, std::move(choices));
   body["usage"] = usage_of(parts, prompts);
   body["timings"] = timings_json(parts.front().statistics);
+  body["moeflux"] = moeflux_of(identity, parts);
   return body;
 }
 
@@ -241,11 +289,17 @@ Json text_delta_chunk(const AnswerIdentity& identity, int64_t choice, const Comp
                     {"finish_reason", nullptr}}}));
 }
 
-Json text_last_chunk(const AnswerIdentity& identity, int64_t choice, const CompletionPart& part) {
-  return frame(identity, Json::array({{{"index", choice},
-                                       {"text", ""},
-                                       {"logprobs", nullptr},
-                                       {"finish_reason", reason_of(part)}}}));
+Json text_last_chunk(const AnswerIdentity& identity, int64_t choice,
+                     const std::vector<CompletionPart>& parts) {
+  const CompletionPart& part = parts[static_cast<size_t>(choice)];
+  Json body = frame(identity, Json::array({{{"index", choice},
+                                            {"text", ""},
+                                            {"logprobs", nullptr},
+                                            {"finish_reason", reason_of(part)}}}));
+  body["timings"] = timings_json(part.statistics);
+  if (static_cast<size_t>(choice) + 1 == parts.size())
+    body["moeflux"] = moeflux_of(identity, parts);
+  return body;
 }
 
 Json text_usage_chunk(const AnswerIdentity& identity, const std::vector<CompletionPart>& parts,

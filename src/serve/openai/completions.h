@@ -20,10 +20,17 @@ namespace moeflux::serve {
 struct CompletionRequest {
   GenerationFields generation;
   std::vector<std::vector<TokenId>> prompts;
-  bool echo = false;      // the answer begins with the prompt
-  int32_t logprobs = -1;  // of each token, beside so many of the best; negative: none
+  bool echo = false;            // the answer begins with the prompt
+  bool skip_special = false;    // special tokens have no text
+  bool tells_tokens = false;    // its tokens, with or without scores
+  bool sampled_scores = false;  // of what was drawn from, not the model's own
+  int32_t logprobs = -1;        // of each token, beside so many of the best; negative: none
   OutputConstraint constraint;
 };
+
+/// prompt: a string, ids, a list of both, or a list of these, in which case it is true. Problems
+/// are left in `fields`.
+bool read_prompts(Fields& fields, const Tokenizer& tokenizer, CompletionRequest& request);
 
 std::variant<CompletionRequest, ApiError> decode_completion_request(const Json& body,
                                                                     const SamplerOptions& defaults,
@@ -40,14 +47,15 @@ struct CompletionToken {
 
 struct CompletionDelta {
   std::string text;
-  std::vector<CompletionToken> tokens;  // if scores are wanted
+  std::vector<CompletionToken> tokens;  // if they are wanted
 };
 
 /// All that was said so far.
 struct CompletionPart {
   std::string text;
   std::vector<CompletionToken> tokens;
-  bool stopped = false;  // by a stop string
+  bool stopped = false;         // by a stop string,
+  std::string stopped_by = {};  // this one
   TextStatistics statistics;
 };
 
@@ -79,7 +87,9 @@ class Completion : public TextReceiver {
 
   const Tokenizer& tokenizer_;
   const bool wants_scores_;
+  const bool wants_tokens_;
   bool echoes_;  // still to come
+  const bool skips_special_;
   const std::vector<TokenId> prompt_;
   const std::shared_ptr<CompletionListener> listener_;
   StopStrings stop_;
@@ -92,7 +102,9 @@ Json text_completion(const AnswerIdentity& identity, const std::vector<Completio
                      const TokenSpelling& spelling, bool with_logprobs, size_t prompts);
 Json text_delta_chunk(const AnswerIdentity& identity, int64_t choice, const CompletionDelta& delta,
                       const TokenSpelling& spelling, bool with_logprobs);
-Json text_last_chunk(const AnswerIdentity& identity, int64_t choice, const CompletionPart& part);
+/// The last choice's tells of all.
+Json text_last_chunk(const AnswerIdentity& identity, int64_t choice,
+                     const std::vector<CompletionPart>& parts);
 Json text_usage_chunk(const AnswerIdentity& identity, const std::vector<CompletionPart>& parts,
                       size_t prompts);
 

@@ -55,19 +55,22 @@ OutputConstraint read_response_format(Fields& fields) {
   const Json type = format->value("type", Json());
   const std::string name = type.is_string() ? type.get<std::string>() : std::string();
   if (name == "text") return read;
-  if (name == "json_object") {
+  // llama.cpp's clients put a schema beside either type.
+  const auto named = format->find("json_schema");
+  const auto beside = format->find("schema");
+  const bool has_schema = (named != format->end() && !named->is_null()) ||
+                          (beside != format->end() && !beside->is_null() && !beside->empty());
+  if (name == "json_object" && !has_schema) {
     read.kind = ConstraintKind::kJsonObject;
     return read;
   }
-  if (name != "json_schema") {
+  if (name != "json_schema" && name != "json_object") {
     fields.fail(
         bad_field("response_format", formatted("response_format.type is {}, expected \"text\", "
                                                "\"json_object\" or \"json_schema\"",
                                                json_excerpt(type))));
     return read;
   }
-  // llama.cpp's clients put the schema beside the type.
-  const auto named = format->find("json_schema");
   const Json& holder = named != format->end() && named->is_object() ? *named : *format;
   read.source =
       named != format->end() ? "response_format.json_schema.schema" : "response_format.schema";

@@ -47,8 +47,6 @@ void completions(Call& call) {
   if (const auto* error = std::get_if<ApiError>(&decoded)) return call.fail(*error);
   const auto& request = std::get<CompletionRequest>(decoded);
   const GenerationFields& generation = request.generation;
-  const auto constraint = call.service.compile(call, request.constraint);
-  if (!constraint) return;
   const size_t count = request.prompts.size() * static_cast<size_t>(generation.choices);
   const auto choices = std::make_shared<TextChoices>(
       call.service.scheduler(), call.target, TokenSpelling(call.service.tokenizer()),
@@ -58,20 +56,9 @@ void completions(Call& call) {
                          .with_logprobs = request.logprobs >= 0,
                          .prompts = request.prompts.size()},
       count);
-  std::vector<ChoiceJob> jobs;
-  for (const auto& prompt : request.prompts) {
-    for (int64_t i = 0; i < generation.choices; ++i) {
-      auto text = call.service.prompted_text(call, generation, prompt, i);
-      if (!text) return;
-      text->top_logprobs = request.logprobs;
-      text->constraint = *constraint;
-      text->prompt_logprobs = request.echo && request.logprobs >= 0;
-      const auto listener = choices->listener(jobs.size());
-      jobs.emplace_back(*std::move(text), std::make_shared<Completion>(call.service.tokenizer(),
-                                                                       request, prompt, listener));
-    }
-  }
-  choices->start(std::move(jobs));
+  auto jobs = call.service.text_jobs(call, request,
+                                     [&](size_t choice) { return choices->listener(choice); });
+  if (jobs) choices->start(std::move(*jobs));
 }
 
 void count_input_tokens(Call& call) {

@@ -43,7 +43,7 @@ std::shared_ptr<CompletionListener> TextChoices::listener(size_t choice) {
 std::string TextChoices::last_bytes() {
   std::string bytes;
   for (size_t i = 0; i < parts_.size(); ++i) {
-    bytes += data_frame(text_last_chunk(options_.identity, static_cast<int64_t>(i), parts_[i]));
+    bytes += data_frame(text_last_chunk(options_.identity, static_cast<int64_t>(i), parts_));
   }
   if (options_.include_usage) {
     bytes += data_frame(text_usage_chunk(options_.identity, parts_, options_.prompts));

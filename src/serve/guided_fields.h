@@ -1,0 +1,15 @@
+// What vLLM's requests say an answer has to be like.
+#pragma once
+
+#include <vector>
+
+#include "constraint/output_constraint.h"
+#include "serve/fields.h"
+
+namespace moeflux::serve {
+
+/// guided_json, guided_regex, guided_choice, guided_grammar and the members of structured_outputs,
+/// each that is given. Problems are left in `fields`.
+std::vector<OutputConstraint> read_guided(Fields& fields);
+
+}  // namespace moeflux::serve

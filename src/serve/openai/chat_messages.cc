@@ -1,0 +1,180 @@
+#include "serve/openai/chat_messages.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "base/format.h"
+#include "serve/left_out_media.h"
+
+namespace moeflux::serve {
+namespace {
+
+constexpr std::array<std::string_view, 6> kRoles = {"system",    "developer", "user",
+                                                    "assistant", "tool",      "function"};
+
+std::string text_at(const Json& object, const char* name) {
+  if (!object.is_object()) return {};
+  const auto found = object.find(name);
+  return found == object.end() || !found->is_string() ? std::string() : found->get<std::string>();
+}
+
+class Messages {
+ public:
+  explicit Messages(Fields& fields) : fields_(fields) {}
+
+  Json read(const Json& given) {
+    for (size_t m = 0; m < given.size(); ++m) {
+      if (text_at(given[m], "role") == "user") question_ = m;
+    }
+    Json messages = Json::array();
+    for (size_t m = 0; m < given.size() && !fields_.problem(); ++m) {
+      messages.push_back(message(given[m], m));
+    }
+    return messages;
+  }
+
+ private:
+  void wrong(std::string param, const Json& found, std::string_view expected) {
+    std::string message = formatted("{} is {}, expected {}", param,
+                                    found.is_null() ? "absent" : json_excerpt(found), expected);
+    fields_.fail(bad_field(std::move(param), std::move(message)));
+  }
+
+  Json message(const Json& given, size_t m) {
+    const std::string path = formatted("messages[{}]", m);
+    if (!given.is_object()) {
+      wrong(path, given, "an object");
+      return {};
+    }
+    const Json role = given.value("role", Json());
+    const bool is_known =
+        role.is_string() &&
+        std::find(kRoles.begin(), kRoles.end(), role.get_ref<const std::string&>()) != kRoles.end();
+    if (!is_known) {
+      wrong(path + ".role", role, "system, developer, user, assistant or tool");
+      return {};
+    }
+    Json read = given;
+    if (role == "assistant") take_call(read, path);
+    if (role == "function") take_result(read);
+    if (read.contains("content")) take_content(read["content"], path + ".content", m);
+    return read;
+  }
+
+  // The old interface has one call in a message, without an id.
+  void take_call(Json& message, const std::string& path) {
+    const auto found = message.find("function_call");
+    if (found == message.end()) return;
+    const Json call = std::exchange(*found, nullptr);
+    message.erase("function_call");
+    if (call.is_null()) return;
+    if (text_at(call, "name").empty()) return wrong(path + ".function_call", call, "a named call");
+    call_id_ = formatted("call_{}", calls_++);
+    Json& calls = message["tool_calls"];
+    if (!calls.is_array()) calls = Json::array();
+    calls.push_back({{"id", call_id_}, {"type", "function"}, {"function", call}});
+  }
+
+  void take_result(Json& message) {
+    message["role"] = "tool";
+    if (!message.contains("tool_call_id")) message["tool_call_id"] = call_id_;
+  }
+
+  void take_content(Json& content, const std::string& path, size_t m) {
+    if (!content.is_array()) return;
+    for (size_t p = 0; p < content.size() && !fields_.problem(); ++p) {
+      Json& part = content[p];
+      const std::string at = formatted("{}[{}]", path, p);
+      const std::string type = text_at(part, "type");
+      const std::string_view kind = media_kind_of(part);
+      if (!kind.empty() && m == question_) return fields_.fail(media_in_question(at, kind));
+      if (!kind.empty()) {
+        part = {{"type", "text"}, {"text", left_out_line(kind)}};
+      } else if (type == "refusal") {
+        part = {{"type", "text"}, {"text", text_at(part, "refusal")}};
+      } else if (type == "input_text" || type == "output_text") {
+        part = {{"type", "text"}, {"text", text_at(part, "text")}};
+      } else if (type != "text") {
+        fields_.fail(unsupported_field(
+            at, formatted("{} is of type {}, expected text: models here read nothing else", at,
+                          type.empty() ? "none" : json_excerpt(Json(type)))));
+      }
+    }
+  }
+
+  Fields& fields_;
+  size_t question_ = ~size_t{0};  // the last message of the user
+  std::string call_id_ = "call_0";
+  int calls_ = 0;
+};
+
+// Null for what is run elsewhere.
+Json read_tool(Fields& fields, const Json& tool, const std::string& path) {
+  const auto wrong = [&](const std::string& param, std::string_view expected) {
+    fields.fail(
+        bad_field(param, formatted("{} is {}, expected {}", param, json_excerpt(tool), expected)));
+    return Json();
+  };
+  if (!tool.is_object()) return wrong(path, "a tool");
+  const auto function = tool.find("function");
+  if (function != tool.end()) {
+    if (text_at(*function, "name").empty()) return wrong(path + ".function", "a named function");
+    Json read = tool;
+    read["type"] = "function";
+    return read;
+  }
+  const std::string type = text_at(tool, "type");
+  if (!type.empty() && type != "function") return {};
+  // As OpenAI's responses have it.
+  if (text_at(tool, "name").empty()) return wrong(path, "{\"type\": \"function\", \"function\"}");
+  Json inner = tool;
+  inner.erase("type");
+  return {{"type", "function"}, {"function", std::move(inner)}};
+}
+
+}  // namespace
+
+Json read_chat_messages(Fields& fields) {
+  const Json* messages = fields.array("messages");
+  if (messages == nullptr) {
+    fields.fail(bad_field("messages", "messages is absent, expected an array of messages"));
+    return Json::array();
+  }
+  if (messages->empty()) fields.fail(bad_field("messages", "messages is empty"));
+  return Messages(fields).read(*messages);
+}
+
+Json read_chat_tools(Fields& fields, bool call_required, std::vector<std::string>& dropped) {
+  Json tools = Json::array();
+  const Json* given = fields.array("tools");
+  for (size_t i = 0; given != nullptr && i < given->size() && !fields.problem(); ++i) {
+    Json read = read_tool(fields, (*given)[i], formatted("tools[{}]", i));
+    if (!read.is_null()) {
+      tools.push_back(std::move(read));
+    } else if (!fields.problem()) {
+      dropped.push_back(text_at((*given)[i], "type"));
+    }
+  }
+  if (const Json* functions = fields.array("functions"); functions != nullptr && given == nullptr) {
+    for (size_t i = 0; i < functions->size(); ++i) {
+      if (text_at((*functions)[i], "name").empty()) {
+        const std::string path = formatted("functions[{}]", i);
+        fields.fail(bad_field(path, formatted("{} is {}, expected a named function", path,
+                                              json_excerpt((*functions)[i]))));
+        break;
+      }
+      tools.push_back({{"type", "function"}, {"function", (*functions)[i]}});
+    }
+  }
+  if (call_required && tools.empty() && !dropped.empty()) {
+    fields.fail(unsupported_field(
+        "tools[0]", formatted("tools[0] is of type {}, which nobody here can run, and a call is "
+                              "asked for: expected a function",
+                              json_excerpt(Json(dropped.front())))));
+  }
+  return tools.empty() ? Json() : tools;
+}
+
+}  // namespace moeflux::serve
