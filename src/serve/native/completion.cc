@@ -1,0 +1,399 @@
+#include "serve/native/completion.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <initializer_list>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "base/format.h"
+#include "serve/chat_request.h"
+#include "serve/fill_in.h"
+#include "serve/wire_json.h"
+
+namespace moeflux::serve {
+namespace {
+
+constexpr int64_t kTokensMax = int64_t{1} << 40;
+constexpr size_t kResponseFieldsMax = 64;
+
+constexpr std::array kNative = {
+    served("model"),
+    served("prompt"),
+    served("n"),
+    served("n_cmpl"),
+    served("stop"),
+    served("stream"),
+    served("stream_options"),
+    served("n_predict"),
+    served("max_tokens"),
+    served("max_completion_tokens"),
+    served("n_probs"),
+    served("logprobs", "as n_probs"),
+    served("post_sampling_probs"),
+    served("return_tokens"),
+    served("response_fields"),
+    served("parse_special"),
+    served("add_special_tokens"),
+    refused("chat_format", "no calls are read here"),
+    refused("echo", "`prompt` of the answer repeats it", "[false]"),
+    refused("multimodal_data", "models here read text", "[[]]"),
+    harmless("reasoning_format"),
+    harmless("verbose"),
+    harmless("return_progress"),
+    harmless("timings_per_token"),
+};
+
+constexpr std::array kInfill = {
+    served("input_prefix"),
+    served("input_suffix"),
+    served("input_extra"),
+};
+
+// The first of these that the vocabulary has.
+std::optional<TokenId> find_first(const Tokenizer& tokenizer,
+                                  std::initializer_list<std::string_view> names) {
+  for (const std::string_view name : names) {
+    if (const auto id = tokenizer.find(name)) return id;
+  }
+  return std::nullopt;
+}
+
+void read_common(Fields& fields, NativeCompletionRequest& request) {
+  CompletionRequest& text = request.text;
+  for (const char* name : {"max_tokens", "max_completion_tokens", "n_predict"}) {
+    if (const auto most = fields.integer(name, {-2, kTokensMax})) {
+      text.generation.tokens_max = std::max<int64_t>(*most, -1);
+    }
+  }
+  const char* scores = fields.has("n_probs") ? "n_probs" : "logprobs";
+  const int64_t count = fields.integer(scores, {0, kTopLogprobsMax}).value_or(0);
+  text.logprobs = count > 0 ? static_cast<int32_t>(count) : -1;
+  text.sampled_scores = fields.boolean("post_sampling_probs").value_or(false);
+  request.return_tokens = fields.boolean("return_tokens").value_or(false);
+  text.tells_tokens = text.generation.stream || request.return_tokens;
+  if (auto names = fields.texts("response_fields", kResponseFieldsMax)) {
+    request.response_fields = std::move(*names);
+  }
+  text.constraint = read_constraint(fields, {});
+  (void)fields.has("model");  // read by who asks for the answer
+  text.generation.ignored = fields.ignored();
+}
+
+class InfillPrompt {
+ public:
+  InfillPrompt(Fields& fields, const Tokenizer& tokenizer)
+      : fields_(fields), tokenizer_(tokenizer) {}
+
+  std::vector<TokenId> read() {
+    const std::string before = required("input_prefix");
+    const std::string behind = required("input_suffix");
+    const std::string prompt = fields_.text("prompt").value_or("");
+    const Json* extra = fields_.array("input_extra");
+    if (extra != nullptr && !extra->empty()) add_files(*extra);
+    if (fields_.problem()) return {};
+    const auto marks = find_fill_in_tokens(tokenizer_);
+    if (!marks) {
+      fields_.fail({.status = 501,
+                    .type = "not_supported_error",
+                    .message = "/infill needs a model whose vocabulary has tokens for the text "
+                               "before, behind and in a gap, as <|fim_prefix|>"});
+      return {};
+    }
+    const auto ids = fill_in_prompt(tokenizer_, *marks, before + prompt, behind);
+    if (!ids.ok()) fields_.fail(api_error(ids.error()));
+    if (fields_.problem()) return {};
+    // Other files come behind what stands before any text.
+    const auto first = static_cast<ptrdiff_t>(tokenizer_.prefix().size());
+    files_.insert(files_.begin(), ids->begin(), ids->begin() + first);
+    files_.insert(files_.end(), ids->begin() + first, ids->end());
+    return std::move(files_);
+  }
+
+ private:
+  std::string required(const char* name) {
+    auto text = fields_.text(name);
+    if (!text) fields_.fail(bad_field(name, formatted("{} is absent, expected a string", name)));
+    return text.value_or("");
+  }
+
+  // Other files of the repository, as models with tokens for that have them.
+  void add_files(const Json& files) {
+    const auto repository =
+        find_first(tokenizer_, {"<|repo_name|>", "<|fim_repo|>", "<reponame>", "<repo_name>"});
+    const auto separator = find_first(tokenizer_, {"<|file_sep|>", "<file_sep>"});
+    const auto begin_file = [&](const std::string& name) {
+      if (separator) files_.push_back(*separator);
+      add(name + "\n");
+    };
+    if (repository) {
+      files_.push_back(*repository);
+      add("repository\n");
+    }
+    for (size_t i = 0; i < files.size() && !fields_.problem(); ++i) {
+      Fields file(files[i], formatted("input_extra[{}]", i));
+      const std::string name = file.text("filename").value_or("file");
+      const auto text = file.text("text");
+      const std::string param = file.full_name("text");
+      if (!text) file.fail(bad_field(param, param + " is absent, expected a string"));
+      if (file.problem()) return fields_.fail(*file.problem());
+      begin_file(name);
+      add(*text + "\n");
+    }
+    if (separator) begin_file("file");
+  }
+
+  void add(const std::string& text) {
+    const auto ids = tokenizer_.encode(text, {.match_added_tokens = false});
+    if (!ids.ok()) return fields_.fail(api_error(ids.error()));
+    files_.insert(files_.end(), ids->begin(), ids->end());
+  }
+
+  Fields& fields_;
+  const Tokenizer& tokenizer_;
+  std::vector<TokenId> files_;
+};
+
+std::string_view stop_type(const CompletionPart& part) {
+  if (part.stopped) return "word";
+  return part.statistics.reason == FinishReason::kStopToken ? "eos" : "limit";
+}
+
+Json ids_json(const std::vector<CompletionToken>& tokens) {
+  Json ids = Json::array();
+  for (const CompletionToken& token : tokens) ids.push_back(token.token);
+  return ids;
+}
+
+// They are the model's own, or those of what was drawn from, which are told as they are.
+Json probabilities_json(const std::vector<CompletionToken>& tokens, const TokenSpelling& spelling,
+                        bool sampled) {
+  const auto entry = [&](TokenId id, float logprob) {
+    Json one = {{"id", id}, {"token", spelling.text(id)}, {"bytes", spelling.bytes(id)}};
+    if (sampled) {
+      one["prob"] = std::exp(logprob);
+    } else {
+      one["logprob"] = std::max(logprob, std::numeric_limits<float>::lowest());
+    }
+    return one;
+  };
+  const char* tops = sampled ? "top_probs" : "top_logprobs";
+  Json all = Json::array();
+  for (const CompletionToken& token : tokens) {
+    Json one = entry(token.token, token.logprobs.logprob);
+    one[tops] = Json::array();
+    for (const TokenLogit& top : token.logprobs.top) {
+      one[tops].push_back(entry(top.id, top.logit));
+    }
+    all.push_back(std::move(one));
+  }
+  return all;
+}
+
+// "timings/prompt_n": a member of a member, under that name.
+Json picked(const Json& answer, const std::vector<std::string>& names) {
+  if (names.empty()) return answer;
+  Json some = Json::object();
+  for (const std::string& name : names) {
+    const Json* at = &answer;
+    for (size_t begin = 0; at != nullptr && begin <= name.size();) {
+      const size_t end = std::min(name.find('/', begin), name.size());
+      const auto found = at->is_object() ? at->find(name.substr(begin, end - begin)) : at->end();
+      at = at->is_object() && found != at->end() ? &*found : nullptr;
+      begin = end + 1;
+    }
+    if (at != nullptr) some[name] = *at;
+  }
+  return some;
+}
+
+}  // namespace
+
+const FieldList& native_completion_field_list() {
+  static const FieldList kList("/completion",
+                               {kNative, generation_rows(), constraint_rows(), other_rows()});
+  return kList;
+}
+
+const FieldList& infill_field_list() {
+  static const FieldList kList("/infill", {kInfill, kNative, generation_rows(),
+                                                       constraint_rows(), other_rows()});
+  return kList;
+}
+
+DecodedNativeCompletion decode_native_completion(const Json& body, const SamplerOptions& defaults,
+                                                 const Tokenizer& tokenizer) {
+  Fields fields(body, native_completion_field_list());
+  NativeCompletionRequest request;
+  request.text.generation = read_generation_fields(fields, defaults);
+  request.is_batch = read_prompts(fields, tokenizer, request.text);
+  read_common(fields, request);
+  if (fields.problem()) return *fields.problem();
+  return request;
+}
+
+DecodedNativeCompletion decode_infill(const Json& body, const SamplerOptions& defaults,
+                                      const Tokenizer& tokenizer) {
+  Fields fields(body, infill_field_list());
+  NativeCompletionRequest request;
+  request.text.generation = read_generation_fields(fields, defaults);
+  for (const char* name : {"parse_special", "add_special_tokens"}) (void)fields.has(name);
+  request.text.prompts.push_back(InfillPrompt(fields, tokenizer).read());
+  read_common(fields, request);
+  if (fields.problem()) return *fields.problem();
+  return request;
+}
+
+class NativeChoices::Listener : public CompletionListener {
+ public:
+  Listener(std::shared_ptr<NativeChoices> choices, size_t choice)
+      : choices_(std::move(choices)), choice_(choice) {}
+
+  bool on_delta(const CompletionDelta& delta) override { return choices_->tell(choice_, delta); }
+  void on_done(const CompletionPart& part) override {
+    choices_->told_[choice_].part = part;
+    choices_->end_choice(part.statistics.reason);
+  }
+  void on_failed(const Error& error) override { choices_->fail(api_error(error)); }
+
+ private:
+  const std::shared_ptr<NativeChoices> choices_;
+  const size_t choice_;
+};
+
+NativeChoices::NativeChoices(Scheduler& scheduler, AnswerTarget target, const Tokenizer& tokenizer,
+                             NativeChoicesOptions options)
+    : Choices(scheduler, std::move(target), options.request.text.generation.stream),
+      tokenizer_(tokenizer),
+      spelling_(tokenizer),
+      options_(std::move(options)),
+      told_(options_.request.text.prompts.size() *
+            static_cast<size_t>(options_.request.text.generation.choices)) {}
+
+std::shared_ptr<CompletionListener> NativeChoices::listener(size_t choice) {
+  return std::make_shared<Listener>(std::static_pointer_cast<NativeChoices>(shared_from_this()),
+                                    choice);
+}
+
+bool NativeChoices::tell(size_t choice, const CompletionDelta& delta) {
+  Told& told = told_[choice];
+  told.tokens += static_cast<int64_t>(delta.tokens.size());
+  if (!streams()) return false;
+  if (delta.tokens.empty()) {
+    told.rest += delta.text;
+    return false;
+  }
+  return write(data_frame(piece(choice, delta)));
+}
+
+Json NativeChoices::piece(size_t choice, const CompletionDelta& delta) const {
+  const auto& prompts = options_.request.text.prompts;
+  const size_t each = told_.size() / prompts.size();
+  Json frame = {{"index", choice},
+                {"content", delta.text},
+                {"tokens", ids_json(delta.tokens)},
+                {"stop", false},
+                {"id_slot", -1},
+                {"tokens_predicted", told_[choice].tokens},
+                {"tokens_evaluated", prompts[choice / each].size()}};
+  if (options_.request.text.logprobs > 0) {
+    frame["completion_probabilities"] =
+        probabilities_json(delta.tokens, spelling_, options_.request.text.sampled_scores);
+  }
+  return frame;
+}
+
+// In llama.cpp's words, with the values in force.
+Json NativeChoices::settings() const {
+  const GenerationFields& generation = options_.request.text.generation;
+  const SamplerOptions& sampler = generation.sampler;
+  Json samplers = Json::array();
+  for (const SamplerStep step : sampler.samplers) samplers.push_back(sampler_order_names({step}));
+  Json biases = Json::array();
+  for (const LogitBias& bias : sampler.logit_bias) {
+    biases.push_back({{"token", bias.token},
+                      {"bias", std::max(bias.bias, std::numeric_limits<float>::lowest())}});
+  }
+  return {{"seed", sampler.seed},
+          {"temperature", sampler.temperature},
+          {"dynatemp_range", sampler.dynatemp_range},
+          {"dynatemp_exponent", sampler.dynatemp_exponent},
+          {"top_k", sampler.top_k},
+          {"top_p", sampler.top_p},
+          {"min_p", sampler.min_p},
+          {"top_n_sigma", sampler.top_n_sigma},
+          {"xtc_probability", sampler.xtc_probability},
+          {"xtc_threshold", sampler.xtc_threshold},
+          {"typical_p", sampler.typical_p},
+          {"repeat_last_n", sampler.repeat_last_n},
+          {"repeat_penalty", sampler.repeat_penalty},
+          {"presence_penalty", sampler.presence_penalty},
+          {"frequency_penalty", sampler.frequency_penalty},
+          {"dry_multiplier", sampler.dry_multiplier},
+          {"dry_base", sampler.dry_base},
+          {"dry_allowed_length", sampler.dry_allowed_length},
+          {"dry_penalty_last_n", sampler.dry_penalty_last_n},
+          {"dry_sequence_breakers", sampler.dry_sequence_breakers},
+          {"mirostat", sampler.mirostat},
+          {"mirostat_tau", sampler.mirostat_tau},
+          {"mirostat_eta", sampler.mirostat_eta},
+          {"stop", generation.stop},
+          {"max_tokens", generation.tokens_max},
+          {"n_predict", generation.tokens_max},
+          {"ignore_eos", generation.ignore_stop_tokens},
+          {"stream", generation.stream},
+          {"logit_bias", std::move(biases)},
+          {"n_probs", std::max(options_.request.text.logprobs, 0)},
+          {"samplers", std::move(samplers)}};
+}
+
+Json NativeChoices::final_answer(size_t choice) const {
+  const auto& prompts = options_.request.text.prompts;
+  const auto& prompt = prompts[choice / (told_.size() / prompts.size())];
+  const CompletionPart& part = told_[choice].part;
+  const bool with_tokens = !streams() && options_.request.return_tokens;
+  const TextStatistics& statistics = part.statistics;
+  Json answer = {{"index", choice},
+                 {"content", streams() ? told_[choice].rest : part.text},
+                 {"tokens", with_tokens ? ids_json(part.tokens) : Json::array()},
+                 {"id_slot", -1},
+                 {"stop", true},
+                 {"model", options_.identity.model},
+                 {"tokens_predicted", statistics.generated_tokens},
+                 {"tokens_evaluated", statistics.prompt_tokens},
+                 {"generation_settings", settings()},
+                 {"prompt", tokenizer_.decode(prompt)},
+                 {"has_new_line", part.text.find('\n') != std::string::npos},
+                 {"truncated", statistics.reason == FinishReason::kContextFull},
+                 {"stop_type", stop_type(part)},
+                 {"stopping_word", part.stopped_by},
+                 {"tokens_cached", statistics.prompt_tokens + statistics.generated_tokens},
+                 {"timings", timings_json(statistics)},
+                 {"moeflux", moeflux_json(options_.identity, statistics.experts)}};
+  if (!streams() && options_.request.text.logprobs > 0) {
+    answer["completion_probabilities"] =
+        probabilities_json(part.tokens, spelling_, options_.request.text.sampled_scores);
+  }
+  return picked(answer, options_.request.response_fields);
+}
+
+std::string NativeChoices::last_bytes() {
+  std::string bytes;
+  for (size_t i = 0; i < told_.size(); ++i) bytes += data_frame(final_answer(i));
+  return bytes;
+}
+
+std::string NativeChoices::error_bytes(const ApiError& error) {
+  return data_frame(error_body(error));
+}
+
+Json NativeChoices::whole_answer() {
+  if (told_.size() == 1 && !options_.request.is_batch) return final_answer(0);
+  Json all = Json::array();
+  for (size_t i = 0; i < told_.size(); ++i) all.push_back(final_answer(i));
+  return all;
+}
+
+}  // namespace moeflux::serve

@@ -1,0 +1,188 @@
+// What llama.cpp's own server tests ask of POST /completion and /infill, and more.
+#include "serve/native/completion.h"
+
+#include "serve/service_test_util.h"
+
+namespace moeflux::serve {
+namespace {
+
+class NativeCompletion : public ServiceTest {
+ protected:
+  static Json ask(int tokens) {
+    return {{"prompt", "Once upon a time"}, {"n_predict", tokens}, {"seed", 7}};
+  }
+  /// Frames of a stream that no [DONE] ends.
+  static std::vector<Json> frames(MemoryResponse& response) {
+    std::vector<Json> frames;
+    const std::string text = response.wait();
+    for (size_t begin = 0; begin < text.size();) {
+      const size_t end = text.find("\n\n", begin);
+      EXPECT_EQ(text.substr(begin, 6), "data: ");
+      frames.push_back(Json::parse(text.substr(begin + 6, end - begin - 6)));
+      begin = end + 2;
+    }
+    return frames;
+  }
+};
+
+TEST_F(NativeCompletion, HasTheFieldsOfLlamaCpp) {
+  const auto service = start();
+  Json body = ask(8);
+  const Json answer = post(*service, "/completion", body)->json();
+  EXPECT_EQ(answer["timings"]["predicted_n"], 8);
+  EXPECT_EQ(answer["tokens_predicted"], 8);
+  EXPECT_EQ(answer["tokens_evaluated"], answer["timings"]["prompt_n"]);
+  EXPECT_EQ(answer["stop"], true);
+  EXPECT_EQ(answer["stop_type"], "limit");
+  EXPECT_EQ(answer["stopping_word"], "");
+  EXPECT_EQ(answer["truncated"], false);
+  EXPECT_TRUE(answer["has_new_line"].is_boolean());
+  EXPECT_EQ(answer["tokens"], Json::array());
+  EXPECT_EQ(answer["prompt"], "Once upon a time");
+  EXPECT_EQ(answer["generation_settings"]["n_predict"], 8);
+  EXPECT_EQ(answer["generation_settings"]["seed"], 7);
+  EXPECT_FALSE(answer.contains("completion_probabilities"));
+  Json openai = {{"prompt", "Once upon a time"}, {"max_tokens", 8}, {"seed", 7}};
+  EXPECT_EQ(answer["content"],
+            post(*service, "/v1/completions", openai)->json()["choices"][0]["text"]);
+  body["return_tokens"] = true;
+  const Json tokens = post(*service, "/completion", body)->json()["tokens"];
+  ASSERT_EQ(tokens.size(), 8u);
+  EXPECT_EQ(post(*service, "/detokenize", {{"tokens", tokens}})->json()["content"],
+            answer["content"]);
+}
+
+TEST_F(NativeCompletion, AStreamSaysTheSameInPieces) {
+  const auto service = start();
+  Json body = ask(8);
+  body["n_probs"] = 3;
+  const Json whole = post(*service, "/completion", body)->json();
+  ASSERT_EQ(whole["completion_probabilities"].size(), 8u);
+  for (const Json& token : whole["completion_probabilities"]) {
+    EXPECT_LE(token["logprob"].get<double>(), 0.0);
+    EXPECT_EQ(token["top_logprobs"].size(), 3u);
+    EXPECT_TRUE(token["bytes"].is_array() && token["token"].is_string() && token.contains("id"));
+  }
+  body["stream"] = true;
+  const auto stream = post(*service, "/completion", body);
+  const std::vector<Json> pieces = frames(*stream);
+  std::string content;
+  ASSERT_EQ(pieces.size(), 9u);
+  for (const Json& piece : pieces) {
+    content += piece["content"].get<std::string>();
+    EXPECT_EQ(piece["stop"], &piece == &pieces.back());
+    if (piece["stop"] == true) continue;
+    EXPECT_EQ(piece["tokens"].size(), 1u);
+    EXPECT_EQ(piece["completion_probabilities"].size(), 1u);
+  }
+  EXPECT_EQ(content, whole["content"]);
+  EXPECT_EQ(pieces.back()["timings"]["predicted_n"], 8);
+  EXPECT_EQ(pieces.back()["generation_settings"]["stream"], true);
+}
+
+TEST_F(NativeCompletion, TellsWhatWasDrawnFrom) {
+  const auto service = start();
+  Json body = ask(5);
+  body["n_probs"] = 10;
+  body["post_sampling_probs"] = true;
+  for (const int temperature : {0, 1}) {
+    body["temperature"] = temperature;
+    body["top_k"] = 3;
+    body["min_p"] = 0;
+    body["top_p"] = 1;
+    const Json all = post(*service, "/completion", body)->json()["completion_probabilities"];
+    ASSERT_EQ(all.size(), 5u);
+    for (const Json& token : all) {
+      EXPECT_GT(token["prob"].get<double>(), 0.0);
+      ASSERT_EQ(token["top_probs"].size(), 10u);
+      double sum = 0;
+      for (const Json& top : token["top_probs"]) sum += top["prob"].get<double>();
+      EXPECT_NEAR(sum, 1.0, 1e-5);
+      EXPECT_EQ(token["top_probs"][3]["prob"], 0.0);
+      EXPECT_TRUE(temperature != 0 || token["top_probs"][0]["prob"] == 1.0) << token;
+    }
+  }
+}
+
+TEST_F(NativeCompletion, TakesTextIdsAndBothOneOrSeveral) {
+  const auto service = start();
+  const Json ids = post(*service, "/tokenize", {{"content", "Once upon a time"}})->json()["tokens"];
+  const auto answer = [&](const Json& prompt) {
+    Json body = ask(4);
+    body["prompt"] = prompt;
+    return post(*service, "/completion", body)->json();
+  };
+  const Json text = answer("Once upon a time")["content"];
+  EXPECT_EQ(answer(ids)["content"], text);
+  const Json several = answer(Json::array({ids, "Once upon a time"}));
+  ASSERT_EQ(several.size(), 2u) << several;
+  EXPECT_EQ(several[0]["content"], text);
+  EXPECT_EQ(several[1]["content"], text);
+  EXPECT_EQ(several[1]["index"], 1);
+  EXPECT_EQ(answer(Json::array({"Once upon a time"})).size(), 1u);
+  Json mixed = Json::array({1, 2});
+  mixed.push_back("Once upon");
+  mixed.push_back(3);
+  EXPECT_TRUE(answer(mixed)["content"].is_string());
+  EXPECT_EQ(answer(Json::array())["error"]["param"], "prompt");
+  EXPECT_EQ(answer(Json::array({true}))["error"]["param"], "prompt");
+}
+
+TEST_F(NativeCompletion, SaysWhatEndedIt) {
+  const auto service = start();
+  Json body = ask(40);
+  const auto text = post(*service, "/completion", body)->json()["content"].get<std::string>();
+  const std::string word = text.substr(text.find(' ', 8) + 1, 4);
+  body["stop"] = Json::array({word});
+  const Json answer = post(*service, "/completion", body)->json();
+  EXPECT_EQ(answer["stop_type"], "word");
+  EXPECT_EQ(answer["stopping_word"], word);
+  EXPECT_EQ(answer["content"], text.substr(0, text.find(word)));
+  body["include_stop_str_in_output"] = true;
+  EXPECT_EQ(post(*service, "/completion", body)->json()["content"],
+            text.substr(0, text.find(word) + word.size()));
+}
+
+TEST_F(NativeCompletion, GivesTheFieldsThatAreAskedForAlone) {
+  const auto service = start();
+  Json body = ask(4);
+  body["response_fields"] = {"content", "generation_settings/n_predict", "prompt"};
+  const Json answer = post(*service, "/completion", body)->json();
+  EXPECT_EQ(answer.size(), 3u) << answer;
+  EXPECT_EQ(answer["generation_settings/n_predict"], 4);
+}
+
+TEST_F(NativeCompletion, BiasesWordsAndTokens) {
+  const auto service = start();
+  Json body = ask(12);
+  body["temperature"] = 0;
+  const Json first = post(*service, "/completion", body)->json();
+  body["return_tokens"] = true;
+  const Json token = post(*service, "/completion", body)->json()["tokens"][0];
+  for (const Json& bias :
+       {Json::array({Json::array({token, -100})}), Json::array({Json::array({token, false})}),
+        Json{{token.dump(), -100}}}) {
+    body["logit_bias"] = bias;
+    EXPECT_NE(post(*service, "/completion", body)->json()["tokens"][0], token) << bias;
+  }
+  const Json word = post(*service, "/detokenize", {{"tokens", Json::array({token})}})->json();
+  body["logit_bias"] = Json::array({Json::array({word["content"], -100})});
+  EXPECT_NE(post(*service, "/completion", body)->json()["tokens"][0], token);
+}
+
+TEST_F(NativeCompletion, InfillNeedsTokensForIt) {
+  const auto service = start();
+  const Json body = {{"input_prefix", "int main() {\n"}, {"input_suffix", "}\n"}, {"prompt", ""}};
+  const auto answer = post(*service, "/infill", body);
+  EXPECT_EQ(answer->status(), 501);
+  EXPECT_NE(answer->json()["error"]["message"].get<std::string>().find("fim_prefix"),
+            std::string::npos);
+  EXPECT_EQ(post(*service, "/infill", {{"input_prefix", "a"}})->json()["error"]["param"],
+            "input_suffix");
+  Json extra = body;
+  extra["input_extra"] = 3;
+  EXPECT_EQ(post(*service, "/infill", extra)->json()["error"]["param"], "input_extra");
+}
+
+}  // namespace
+}  // namespace moeflux::serve
