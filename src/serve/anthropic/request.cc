@@ -5,6 +5,7 @@
 
 #include "base/format.h"
 #include "serve/anthropic/conversation.h"
+#include "serve/anthropic/field_list.h"
 
 namespace moeflux::serve {
 namespace {
@@ -140,29 +141,12 @@ OutputConstraint read_output(Fields& fields, ChatRequest& request) {
   return held;
 }
 
-void refuse(Fields& fields) {
-  const Json* servers = fields.array("mcp_servers");
-  if (servers != nullptr && !servers->empty()) {
-    fields.fail(
-        unsupported_field("mcp_servers", "mcp_servers: nobody here calls servers of tools"));
-  }
-  if (fields.has("container")) {
-    fields.fail(unsupported_field("container", "container: nobody here runs code"));
-  }
-  if (fields.has("response_format")) {
-    fields.fail(unsupported_field("response_format",
-                                  "response_format is output_config.format in Anthropic's "
-                                  "messages"));
-  }
-}
-
 }  // namespace
 
 DecodedChat decode_messages_request(const Json& body, const RequestDefaults& defaults,
                                     const MessagesOptions& options) {
-  Fields fields(body);
+  Fields fields(body, messages_field_list());
   ChatRequest request{.generation = read_shared_generation(fields, defaults.sampler)};
-  refuse(fields);
   read_conversation(fields, options, request);
   request.generation.stream = fields.boolean("stream").value_or(false);
   if (const auto tokens_max = fields.integer("max_tokens", {1, kTokensMax})) {
@@ -174,14 +158,15 @@ DecodedChat decode_messages_request(const Json& body, const RequestDefaults& def
     request.generation.stop = std::move(*stop);
   }
   read_tools(fields, request);
-  request.reasoning_tokens_max =
-      fields.integer("reasoning_budget", {-1, kTokensMax}).value_or(defaults.reasoning_tokens_max);
+  request.reasoning_tokens_max = read_reasoning_budget(fields, defaults);
   request.conversation.variables = defaults.template_variables;
   OutputConstraint held = read_output(fields, request);
   read_thinking(fields, request);
   request.constraint = read_constraint(fields, std::move(held));
   read_template_variables(fields, request);
   read_continuation(fields, request);
+  (void)fields.has("model");  // read by who asks for the answer
+  request.generation.ignored = fields.ignored();
   if (fields.problem()) return *fields.problem();
   return request;
 }

@@ -103,6 +103,7 @@ std::string OllamaEncoder::end(const AnswerPart& answer) {
                   {"prompt_eval_duration", prompt},
                   {"eval_count", statistics.generated_tokens},
                   {"eval_duration", eval}});
+  if (!options_.ignored.empty()) numbers["moeflux"] = {{"ignored", options_.ignored}};
   whole_ = scored(line(said(answer.content, answer.reasoning, calls_), true), answer.scores);
   whole_.update(numbers);
   Json last = line(said("", "", Json::array()), true);

@@ -21,6 +21,7 @@ struct OllamaAnswerOptions {
   std::function<std::string()> clock;  // the time as Ollama writes it
   /// A generate's, which its client may go on from: the answer tells it and its own as `context`.
   std::optional<std::vector<TokenId>> prompt = {};
+  std::vector<std::string> ignored = {};       // names of the request that nobody reads
   std::optional<TokenSpelling> spelling = {};  // where log-probabilities are told
 };
 

@@ -213,6 +213,8 @@ void answer(Call& call, DecodedOllama decoded, bool is_chat) {
   }
   OllamaAnswerOptions options{
       .model = service.options().model_name, .is_chat = is_chat, .clock = now_text};
+  service.note_ignored(request.chat.generation);
+  options.ignored = request.chat.generation.ignored;
   if (request.chat.top_logprobs >= 0) options.spelling.emplace(service.tokenizer());
   if (request.is_empty) return call.answer(OllamaEncoder(std::move(options)).loaded());
   if (request.is_raw || !request.suffix.empty()) {

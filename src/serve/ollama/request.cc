@@ -6,7 +6,9 @@
 
 #include "base/format.h"
 #include "serve/left_out_media.h"
+#include "serve/ollama/field_list.h"
 #include "serve/ollama/messages.h"
+#include "serve/openai/constraint_fields.h"
 #include "serve/wire_json.h"
 
 namespace moeflux::serve {
@@ -20,7 +22,7 @@ void read_options(Fields& fields, const RequestDefaults& defaults, int64_t conte
                   OllamaRequest& request) {
   const Json none = Json::object();
   const Json* given = fields.object("options");
-  Fields options(given == nullptr ? none : *given, "options");
+  Fields options(given == nullptr ? none : *given, ollama_option_list(), "options");
   GenerationFields& generation = request.chat.generation;
   generation = read_shared_generation(options, defaults.sampler);
   if (auto stop = options.texts("stop", kEndsMax)) generation.stop = std::move(*stop);
@@ -31,6 +33,15 @@ void read_options(Fields& fields, const RequestDefaults& defaults, int64_t conte
   const auto context = options.integer("num_ctx", {-any, any});
   if (context && *context > context_length) request.context_asked = *context;
   if (options.problem()) fields.fail(*options.problem());
+  generation.ignored = options.ignored();
+}
+
+// What nobody has read, of the request and its options. After all else.
+void note_ignored(const Fields& fields, OllamaRequest& request) {
+  (void)fields.has("model");  // read by who asks for the answer
+  const std::vector<std::string> more = fields.ignored();
+  std::vector<std::string>& all = request.chat.generation.ignored;
+  all.insert(all.begin(), more.begin(), more.end());
 }
 
 void read_think(Fields& fields, ChatRequest& chat) {
@@ -72,7 +83,7 @@ void read_tools(Fields& fields, ChatRequest& chat) {
     }
     if (tool.problem()) return fields.fail(*tool.problem());
   }
-  set_tools(fields, chat, *tools, {}, "tools");
+  set_tools(fields, chat, *tools, read_tool_choice(fields, "tool_choice"), "tool_choice");
 }
 
 void read_logprobs(Fields& fields, ChatRequest& chat) {
@@ -155,23 +166,25 @@ void read_prompt(Fields& fields, OllamaRequest& request) {
 
 DecodedOllama decode_ollama_chat(const Json& body, const RequestDefaults& defaults,
                                  int64_t context_length) {
-  Fields fields(body);
+  Fields fields(body, ollama_chat_field_list());
   OllamaRequest request;
   request.chat.conversation.messages = read_ollama_messages(fields);
   request.is_empty = request.chat.conversation.messages.empty();
   read_shared(fields, defaults, context_length, request);
   read_tools(fields, request.chat);
   read_continuation(fields, request.chat);
+  note_ignored(fields, request);
   if (fields.problem()) return *fields.problem();
   return request;
 }
 
 DecodedOllama decode_ollama_generate(const Json& body, const RequestDefaults& defaults,
                                      int64_t context_length) {
-  Fields fields(body);
+  Fields fields(body, ollama_generate_field_list());
   OllamaRequest request;
   read_prompt(fields, request);
   read_shared(fields, defaults, context_length, request);
+  note_ignored(fields, request);
   if (fields.problem()) return *fields.problem();
   return request;
 }

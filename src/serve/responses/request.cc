@@ -7,6 +7,7 @@
 
 #include "base/format.h"
 #include "serve/openai/constraint_fields.h"
+#include "serve/responses/field_list.h"
 #include "serve/responses/items.h"
 
 namespace moeflux::serve {
@@ -182,17 +183,7 @@ void read_echo(Fields& fields, ResponsesRequest& request) {
   echo["store"] = request.store;
 }
 
-void refuse(Fields& fields) {
-  for (const char* name : {"conversation", "prompt"}) {
-    if (fields.has(name)) fields.fail(unsupported_field(name, formatted("no {} here", name)));
-  }
-  if (fields.boolean("background").value_or(false)) {
-    fields.fail(unsupported_field("background", "background: answers are given while you wait"));
-  }
-  if (fields.has("response_format")) {
-    fields.fail(unsupported_field("response_format",
-                                  "response_format is text.format in OpenAI's responses"));
-  }
+void check_truncation(Fields& fields) {
   const auto truncation = fields.text("truncation");
   if (truncation && *truncation != "auto" && *truncation != "disabled") {
     fields.fail(bad_field("truncation", formatted("truncation is {}, expected auto or disabled",
@@ -205,18 +196,17 @@ void refuse(Fields& fields) {
 std::variant<ResponsesRequest, ApiError> decode_responses_request(const Json& body,
                                                                   const RequestDefaults& defaults,
                                                                   const Json& earlier) {
-  Fields fields(body);
+  Fields fields(body, responses_field_list());
   ResponsesRequest request;
   ChatRequest& chat = request.chat;
   chat.generation = read_shared_generation(fields, defaults.sampler);
-  refuse(fields);
+  check_truncation(fields);
   read_conversation(fields, earlier, request);
   chat.generation.tokens_max = fields.integer("max_output_tokens", {-1, kCountMax}).value_or(-1);
   chat.generation.stream = fields.boolean("stream").value_or(false);
   if (auto stop = fields.texts("stop", kStopsMax)) chat.generation.stop = std::move(*stop);
   chat.one_call = !fields.boolean("parallel_tool_calls").value_or(true);
-  chat.reasoning_tokens_max =
-      fields.integer("reasoning_budget", {-1, kCountMax}).value_or(defaults.reasoning_tokens_max);
+  chat.reasoning_tokens_max = read_reasoning_budget(fields, defaults);
   chat.conversation.variables = defaults.template_variables;
   request.store = fields.boolean("store").value_or(true);
   read_tools(fields, request);
@@ -226,6 +216,8 @@ std::variant<ResponsesRequest, ApiError> decode_responses_request(const Json& bo
   read_continuation(fields, chat);
   read_scores(fields, request);
   read_echo(fields, request);
+  (void)fields.has("model");  // read by who asks for the answer
+  chat.generation.ignored = fields.ignored();
   if (fields.problem()) return *fields.problem();
   return request;
 }
