@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/json.h"
 #include "serve/anthropic/request.h"

@@ -60,6 +60,18 @@ TEST(DecodeResponses, WhatTheAssistantDidInATurnIsOneMessage) {
             SortedJson::parse(expected.dump()));
 }
 
+// Open Responses' history with phases.
+TEST(DecodeResponses, MessagesOfAPhaseAreOneTurn) {
+  const Json body = Json::parse(R"({"input": [
+    {"type": "message", "role": "assistant", "phase": "commentary", "content": "I look."},
+    {"type": "message", "role": "assistant", "phase": "final_answer", "content": "Four."},
+    {"type": "message", "role": "user", "content": "Repeat only the number."}]})");
+  EXPECT_EQ(decode(body).chat.conversation.messages, Json::parse(R"([
+    {"role": "assistant", "content": [{"type": "text", "text": "I look."},
+                                      {"type": "text", "text": "Four."}]},
+    {"role": "user", "content": "Repeat only the number."}])"));
+}
+
 TEST(DecodeResponses, ALastMessageOfTheAssistantIsContinued) {
   const Json body = Json::parse(
       R"({"input": [{"role": "user", "content": "Say the days."},
