@@ -1,5 +1,5 @@
-// Anthropic's, Ollama's and OpenAI's further requests to a service with a model: all of them get
-// the same text, and streams say what whole answers say.
+// One file for all interfaces, as they are compared: Anthropic's, Ollama's and OpenAI's further
+// requests to a service with a model get the same text, and streams say what whole answers say.
 #include <gtest/gtest.h>
 
 #include <cctype>
