@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 
-from server import Server, question
+from server import Server, question, text_of
 
 ROUNDS = int(os.environ.get("MOEFLUX_KEPT_ROUNDS", "3"))
 CONVERSATIONS = "/v1/moeflux/conversations/"
@@ -128,6 +128,8 @@ def damage(program, rng):
     """No turned bit is told of as what was kept."""
     with tempfile.TemporaryDirectory() as folder, \
             Server(program, "--states", os.path.join(folder, "states")) as server:
+        # Each damaged file is named there, and nobody may wait for a pipe that is full.
+        threading.Thread(target=server.process.stderr.read, daemon=True).start()
         said = question("I owe you 100 apples")
         save(server, "talk", said)
         response = respond(server)[1]
@@ -155,6 +157,39 @@ def damage(program, rng):
             assert ask(server, "GET", path) == right
         assert refused > turned * 0.8, (refused, turned)
         print(f"damage: {refused} of {turned} turned bits refused, the others are the true text")
+
+
+def states(program, rng):
+    """A state with a turned bit is not used: the text is the one without it."""
+    asked = question("Once upon a time there was a fox who lived in the forest. " * 3)
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = ("--states", os.path.join(folder, "states"))
+
+        def answer():
+            with Server(program, *arguments) as server:
+                body = server.chat(asked, max_tokens=8, seed=9)
+                assert server.stop() == 0
+            return text_of(body), body["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+        right, _ = answer()
+        again, cached = answer()
+        assert again == right and cached > 0, (again, right, cached)
+        files = [os.path.join(root, name) for root, _, names in os.walk(folder)
+                 for name in names if name.endswith(".snapshot")]
+        good = {}
+        for path in files:
+            with open(path, "rb") as file:
+                good[path] = file.read()
+        for _ in range(ROUNDS):
+            for path, content in good.items():
+                bad = bytearray(content)
+                bit = rng.randrange(8 * len(bad))
+                bad[bit // 8] ^= 1 << bit % 8
+                with open(path, "wb") as file:
+                    file.write(bad)
+            again, cached = answer()
+            assert again == right and cached == 0, (again, right, cached)
+        print(f"states: {ROUNDS} times {len(files)} with a turned bit, and none was used")
 
 
 def expect_told(server, name, before):
@@ -312,6 +347,7 @@ def main():
     program = sys.argv[1]
     kills(program, rng)
     damage(program, rng)
+    states(program, rng)
     full(program)
     two_servers(program)
     clocks(program)
