@@ -153,7 +153,14 @@ SamplerOptions read_sampler(Fields& fields, const SamplerOptions& defaults) {
     if (*seed >= 0) sampler.seed = static_cast<uint64_t>(*seed);
   }
   const Status valid = validate(sampler);
-  if (!valid.ok()) fields.fail(api_error(valid.error()));
+  if (!valid.ok()) {
+    // It begins with the field's name, but for one that counts breakers.
+    const std::string& message = valid.error().message();
+    const std::string name = message.substr(0, message.find_first_of(" :"));
+    const bool is_name = name.find_first_of("0123456789") != 0;
+    fields.fail(is_name ? bad_field(fields.full_name(name), fields.full_name(message))
+                        : api_error(valid.error()));
+  }
   return sampler;
 }
 

@@ -65,6 +65,15 @@ TEST(DecodeOllama, TakesItsOptions) {
   EXPECT_EQ(request.chat.conversation.variables["reasoning_effort"], "low");
 }
 
+// LiteLLM and Open WebUI send OpenAI's frequency_penalty under this name.
+TEST(DecodeOllama, ARepeatPenaltyOfNothingIsNone) {
+  RequestDefaults defaults;
+  defaults.sampler.repeat_penalty = 1.1f;
+  const OllamaRequest request = good(decode_ollama_generate(
+      {{"prompt", "a"}, {"options", {{"repeat_penalty", 0}}}}, defaults, 4096));
+  EXPECT_EQ(request.chat.generation.sampler.repeat_penalty, 1.1f);
+}
+
 TEST(DecodeOllama, APromptIsAQuestionOrATextAsItIs) {
   const OllamaRequest asked = generate({{"prompt", "hi"}, {"system", "Be brief."}});
   EXPECT_EQ(asked.chat.conversation.messages.dump(),
@@ -93,6 +102,7 @@ TEST(DecodeOllama, NamesTheFieldThatCannotBe) {
       {"options", {{"num_ctx", "large"}}, "options.num_ctx"},
       {"options", {{"stop", 3}}, "options.stop"},
       {"options", {{"mirostat", 3}}, "options.mirostat"},
+      {"options", {{"dry_sequence_breakers", {""}}}, "options.dry_sequence_breakers"},
       {"tools", {{"name", "look"}}, "tools"},
       {"tools", Json::array({{{"type", "function"}}}), "tools[0].function"},
       {"tools", Json::array({{{"function", {{"name", 3}}}}}), "tools[0].function.name"},

@@ -20,9 +20,12 @@ constexpr size_t kEndsMax = 64;
 
 void read_options(Fields& fields, const RequestDefaults& defaults, int64_t context_length,
                   OllamaRequest& request) {
-  const Json none = Json::object();
-  const Json* given = fields.object("options");
-  Fields options(given == nullptr ? none : *given, ollama_option_list(), "options");
+  const Json* found = fields.object("options");
+  Json given = found == nullptr ? Json::object() : *found;
+  // LiteLLM and Open WebUI send OpenAI's frequency_penalty under this name, whose 0 is none.
+  if (given.contains("repeat_penalty") && given["repeat_penalty"] == 0)
+    given.erase("repeat_penalty");
+  Fields options(given, ollama_option_list(), "options");
   GenerationFields& generation = request.chat.generation;
   generation = read_shared_generation(options, defaults.sampler);
   if (auto stop = options.texts("stop", kEndsMax)) generation.stop = std::move(*stop);
