@@ -23,8 +23,8 @@ void read_options(Fields& fields, const RequestDefaults& defaults, int64_t conte
   const Json* found = fields.object("options");
   Json given = found == nullptr ? Json::object() : *found;
   // LiteLLM and Open WebUI send OpenAI's frequency_penalty under this name, whose 0 is none.
-  if (given.contains("repeat_penalty") && given["repeat_penalty"] == 0)
-    given.erase("repeat_penalty");
+  const auto penalty = given.find("repeat_penalty");
+  if (penalty != given.end() && *penalty == 0) given.erase(penalty);
   Fields options(given, ollama_option_list(), "options");
   GenerationFields& generation = request.chat.generation;
   generation = read_shared_generation(options, defaults.sampler);
