@@ -19,16 +19,14 @@ const Json& function_of(const Json& holder) {
 }
 
 std::string told(const Json& tools) {
-  std::string text =
-      "You can call tools. Each line within <tools> and </tools> describes one:\n<tools>\n";
+  std::string text = "You can call these tools:\n<tools>\n";
   for (const Json& tool : tools) {
     if (tool.is_object()) text += dumped(function_of(tool)) + "\n";
   }
   return text +
-         "</tools>\nTo call one, write its name and its arguments within <tool_call> and "
-         "</tool_call>:\n<tool_call>\n{\"name\": \"NAME\", \"arguments\": {\"KEY\": \"VALUE\"}}\n"
-         "</tool_call>\nYou are then told what it returned within <tool_response> and "
-         "</tool_response>. Where no tool is needed, answer in plain words.";
+         "</tools>\nTo call one, write\n<tool_call>\n"
+         "{\"name\": NAME, \"arguments\": {KEY: VALUE}}\n</tool_call>\n"
+         "and read what it returns in <tool_response>. Answer in words where no tool is needed.";
 }
 
 // Text of a string or of parts, and `more` behind it.

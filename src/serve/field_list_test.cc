@@ -1,6 +1,7 @@
 // The table of docs/server.md is that of the lists, and the lists are those of the decoders.
 #include "serve/field_list.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <fstream>
@@ -97,7 +98,8 @@ void expect_asked(const FieldList& list, const Json& base,
     // Who asks finds that an object is no such value, or takes it.
     if (param == nullptr) {
       const auto& ignored = std::get<std::vector<std::string>>(verdict);
-      EXPECT_TRUE(ignored.empty()) << name << " is listed, and no decoder asks for it";
+      EXPECT_EQ(std::count(ignored.begin(), ignored.end(), name), 0)
+          << name << " is listed, and no decoder asks for it";
     }
   }
   Json body = base;

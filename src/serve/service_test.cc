@@ -180,7 +180,7 @@ TEST_F(ServiceTest, WhatIsWrongIsNamed) {
       {"/v1/completions", R"({"prompt": "a", "temperature": "hot"})", 400, "temperature is"},
       {"/v1/completions", R"({"prompt": [99999999]})", 400, "prompt"},
       {"/v1/completions", R"({"prompt": "a", "model": "other"})", 404, "no model \"other\""},
-      {"/v1/completions", R"({"prompt": "a", "suffix": "b"})", 400, "between two others"},
+      {"/v1/completions", R"({"prompt": "a", "suffix": "b"})", 400, "suffix needs"},
       {"/v1/completions", Json({{"prompt", "one two " + many + many}}).dump(), 400, "the context"},
       {"/v1/chat/completions", R"({"messages": 3})", 400, "messages is 3"},
       {"/v1/embeddings", "{}", 404, "not offered"},
@@ -329,13 +329,20 @@ TEST_F(ServiceTest, ATemplateWithoutToolsHasThemAllTheSame) {
   Json body = question("What is the weather?", 150);
   body["temperature"] = 1.5;
   body["parallel_tool_calls"] = false;
-  body["tools"] = Json::array({weather_tool(true)});
+  // The context of these tests is short.
+  const Json days = {{"type", "object"},
+                     {"properties", {{"days", {{"enum", {1, 2}}}}}},
+                     {"required", Json::array({"days"})},
+                     {"additionalProperties", false}};
+  body["tools"] = Json::array(
+      {{{"type", "function"}, {"function", {{"name", "weather"}, {"parameters", days}}}}});
   const auto prompt = post(*service, "/apply-template", body)->json()["prompt"].get<std::string>();
   EXPECT_NE(prompt.find("\"name\":\"weather\""), std::string::npos) << prompt;
   for (const Json& choice :
        {Json("required"), Json{{"type", "function"}, {"function", {{"name", "weather"}}}}}) {
     body["tool_choice"] = choice;
     const Json answer = post(*service, "/v1/chat/completions", body)->json();
+    ASSERT_TRUE(answer.contains("choices")) << answer;
     EXPECT_EQ(answer["choices"][0]["finish_reason"], "tool_calls") << answer;
     const Json& calls = answer["choices"][0]["message"]["tool_calls"];
     ASSERT_EQ(calls.size(), 1u) << answer;
