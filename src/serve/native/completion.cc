@@ -218,8 +218,8 @@ const FieldList& native_completion_field_list() {
 }
 
 const FieldList& infill_field_list() {
-  static const FieldList kList("/infill", {kInfill, kNative, generation_rows(),
-                                                       constraint_rows(), other_rows()});
+  static const FieldList kList(
+      "/infill", {kInfill, kNative, generation_rows(), constraint_rows(), other_rows()});
   return kList;
 }
 
