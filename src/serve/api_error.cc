@@ -73,11 +73,12 @@ ApiError deleted_meanwhile() {
 
 Json error_body(const ApiError& error) {
   const auto or_null = [](const std::string& text) { return text.empty() ? Json() : Json(text); };
-  return {{"error",
-           {{"message", error.message},
-            {"type", error.type},
-            {"param", or_null(error.param)},
-            {"code", or_null(error.code)}}}};
+  Json body = {{"message", error.message},
+               {"type", error.type},
+               {"param", or_null(error.param)},
+               {"code", or_null(error.code)}};
+  body.update(error.details);
+  return {{"error", std::move(body)}};
 }
 
 std::string error_text(const ApiError& error, std::string_view /*request_id*/) {

@@ -15,7 +15,13 @@ struct ApiError {
   std::string code = {};  // empty: null
   std::string message = {};
   std::string param = {};  // the field of the request; empty: null
+  /// Further members of OpenAI's error object.
+  Json details = Json::object();
 };
+
+/// The type of errors that say that a prompt is longer than the context, as llama.cpp calls it;
+/// OpenAI's clients look at the code, "context_length_exceeded".
+inline constexpr std::string_view kTooLong = "exceed_context_size_error";
 
 /// A failure of the engine. Ours are 5xx, the client's 4xx. Files are called by their last names:
 /// where they lie is no client's business.

@@ -21,11 +21,13 @@ const char* prompt_field(const Json& body) {
 }
 
 ApiError too_long(const Json& body, size_t prompt, int64_t context) {
-  return {.code = "context_length_exceeded",
-          .message = formatted("the prompt has {} tokens, the context takes {} with at least one "
-                               "to follow (see --ctx-size)",
+  return {.type = std::string(kTooLong),
+          .code = "context_length_exceeded",
+          .message = formatted("the prompt has {} tokens, which exceeds the available context size "
+                               "of {} with at least one to follow (see --ctx-size)",
                                prompt, context),
-          .param = prompt_field(body)};
+          .param = prompt_field(body),
+          .details = {{"n_prompt_tokens", prompt}, {"n_ctx", context}}};
 }
 
 Result<std::unique_ptr<Keeper>> open_keeper(const std::string& folder, std::string_view name,
@@ -136,8 +138,10 @@ ApiError Context::unknown_model(const std::string& name) const {
 }
 
 bool Context::may_fit(const Call& call, const Json& texts) const {
-  ApiError error{
-      .code = "context_length_exceeded", .message = {}, .param = prompt_field(call.body)};
+  ApiError error{.type = std::string(kTooLong),
+                 .code = "context_length_exceeded",
+                 .message = {},
+                 .param = prompt_field(call.body)};
   const size_t bytes = text_bytes(texts);
   if (bytes <= prompt_bytes_max_) return true;
   error.message = formatted(

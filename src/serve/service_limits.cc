@@ -37,7 +37,8 @@ std::optional<ApiError> too_many_messages(const Json& body, int64_t context) {
   for (const char* name : {"messages", "input"}) {
     const Json& list = spec_field(body, name);
     if (!list.is_array() || list.size() <= static_cast<size_t>(context)) continue;
-    return ApiError{.code = "context_length_exceeded",
+    return ApiError{.type = std::string(kTooLong),
+                    .code = "context_length_exceeded",
                     .message = formatted("{} {}, the context takes {} tokens (see --ctx-size)",
                                          list.size(), name, context),
                     .param = name};
