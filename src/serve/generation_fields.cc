@@ -146,9 +146,11 @@ SamplerOptions read_sampler(Fields& fields, const SamplerOptions& defaults) {
   read_samplers(fields, sampler);
   read_penalties(fields, sampler);
   read_order(fields, sampler);
-  // 53 bits, which JSON numbers carry through any client.
-  std::random_device random;
-  sampler.seed = (uint64_t{random()} << 21) ^ random();
+  if (defaults.seed == 0) {
+    // 53 bits, which JSON numbers carry through any client.
+    std::random_device random;
+    sampler.seed = (uint64_t{random()} << 21) ^ random();
+  }
   if (const auto seed = fields.integer("seed", {-1, std::numeric_limits<int64_t>::max()})) {
     if (*seed >= 0) sampler.seed = static_cast<uint64_t>(*seed);
   }

@@ -129,6 +129,7 @@ Result<std::shared_ptr<serve::Service>> load(const Options& options) {
   MF_ASSIGN_OR_RETURN(ModelText text, load_model_text(directory));
   MF_ASSIGN_OR_RETURN(SamplerOptions sampler,
                       sampler_options(options.sampling, text.defaults.sampler));
+  if (options.sampling.draws_seed()) sampler.seed = 0;  // anew for each request
   serve::ServiceOptions service{
       .model_name = options.model_name,
       .aliases = options.aliases,
