@@ -46,13 +46,23 @@ class Page {
   }
 };
 
+double rate(uint64_t tokens, double seconds) {
+  return seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0;
+}
+
 void add_llamacpp(Page& page, const SchedulerCounters& texts) {
   page.counter("llamacpp:prompt_tokens_total", "Prompt tokens evaluated", texts.prompt_tokens);
+  page.counter("llamacpp:prompt_tokens_cached_total", "Prompt tokens that were there",
+               texts.prefix_hit_tokens);
   page.counter("llamacpp:prompt_seconds_total", "Seconds of prompts", texts.prefill_seconds);
   page.counter("llamacpp:tokens_predicted_total", "Tokens generated", texts.generated_tokens);
   page.counter("llamacpp:tokens_predicted_seconds_total", "Seconds of generation",
                texts.decode_seconds);
   page.counter("llamacpp:n_decode_total", "Evaluations of single tokens", texts.decode_steps);
+  page.gauge("llamacpp:prompt_tokens_seconds", "Prompt tokens of a second, on average",
+             rate(texts.prompt_tokens, texts.prefill_seconds));
+  page.gauge("llamacpp:predicted_tokens_seconds", "Tokens generated in a second, on average",
+             rate(texts.generated_tokens, texts.decode_seconds));
   page.gauge("llamacpp:requests_processing", "Texts that have begun", texts.running);
   page.gauge("llamacpp:requests_deferred", "Requests that wait", texts.waiting);
 }
@@ -121,7 +131,7 @@ std::string metrics_text(const SchedulerCounters& texts, const ModelCounters& mo
   return page.text;
 }
 
-Json slots_json(const std::vector<ActiveText>& texts) {
+Json slots_json(const std::vector<ActiveText>& texts, int slots_max) {
   Json slots = Json::array();
   for (const ActiveText& text : texts) {
     slots.push_back({{"id", slots.size()},
@@ -133,6 +143,9 @@ Json slots_json(const std::vector<ActiveText>& texts) {
                      {"n_prompt_tokens_cached", text.cached_tokens},
                      {"n_prompt_tokens_processed", text.processed_tokens},
                      {"n_decoded", text.generated_tokens}});
+  }
+  while (slots.size() < static_cast<size_t>(slots_max)) {
+    slots.push_back({{"id", slots.size()}, {"is_processing", false}, {"state", "idle"}});
   }
   return slots;
 }

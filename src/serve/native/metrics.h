@@ -21,7 +21,7 @@ struct AskedCount {
 
 std::string metrics_text(const SchedulerCounters& texts, const ModelCounters& model,
                          const std::vector<AskedCount>& asked);
-/// llama.cpp's /slots: the texts that have begun.
-Json slots_json(const std::vector<ActiveText>& texts);
+/// llama.cpp's /slots: the texts that have begun, and places that nobody has up to `slots_max`.
+Json slots_json(const std::vector<ActiveText>& texts, int slots_max);
 
 }  // namespace moeflux::serve

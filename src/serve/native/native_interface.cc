@@ -102,7 +102,9 @@ void props(Call& call) {
   Json json = {{"default_generation_settings",
                 {{"n_ctx", call.service.context_length()},
                  {"params",
-                  {{"temperature", sampler.temperature},
+                  {// As llama.cpp says that it is drawn.
+                   {"seed", sampler.seed == 0 ? uint64_t{0xffffffff} : sampler.seed},
+                   {"temperature", sampler.temperature},
                    {"top_k", sampler.top_k},
                    {"top_p", sampler.top_p},
                    {"min_p", sampler.min_p},
@@ -122,7 +124,10 @@ void props(Call& call) {
   call.answer(json);
 }
 
-void slots(Call& call) { call.answer(slots_json(call.service.scheduler().slots())); }
+void slots(Call& call) {
+  call.answer(
+      slots_json(call.service.scheduler().slots(), call.service.options().scheduler.active_max));
+}
 
 void show_metrics(Call& call) {
   call.target.response->send(200, {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
