@@ -1,0 +1,223 @@
+#!/usr/bin/env python3
+"""What llama.cpp's own tests of its server assert, of the interfaces that there are here too.
+
+    tests/serve/llamacpp_test.py MOEFLUX
+
+tests/clients/llamacpp_suite.py runs those tests themselves from a checkout. These are their facts
+in our words, so that the suite holds them without one.
+"""
+
+import json
+import math
+import os
+import socket
+import sys
+import time
+import unittest
+
+from server import Server
+
+PROGRAM = os.path.abspath(sys.argv.pop(1))
+KEY = "sk-this-is-the-secret-key"
+BOOK = [{"role": "system", "content": "Book"},
+        {"role": "user", "content": "What is the best book"}]
+WORDS = ("i I the The to a an be is was but But and And so So you You he He she She we We "
+         "they They it It his His her Her book Book").split()
+MEANING = "I believe the meaning of life is"
+
+
+class LlamaCpp(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server(PROGRAM, "--model-name", "tiny", "--alias", "*", "--parallel", "2",
+                            "--seed", "42", context=256)
+
+    @classmethod
+    def tearDownClass(cls):
+        assert cls.server.stop() == 0
+        cls.server.__exit__()
+
+    def get(self, path):
+        status, text = self.server.ask(path)
+        self.assertEqual(status, 200, text)
+        return json.loads(text)
+
+    def post(self, path, status=200, **body):
+        got, text = self.server.ask(path, body)
+        self.assertEqual(got, status, text)
+        answer = json.loads(text)
+        self.assertEqual("error" in answer, status != 200, text)
+        return answer
+
+    def stream(self, path, **body):
+        status, text = self.server.ask(path, {**body, "stream": True})
+        self.assertEqual(status, 200, text)
+        data = [line[6:] for line in text.splitlines() if line.startswith("data: ")]
+        return [json.loads(one) for one in data if one != "[DONE]"]
+
+    def test_says_what_it_is(self):
+        props = self.get("/props")
+        self.assertEqual(props["total_slots"], 2)
+        settings = props["default_generation_settings"]
+        self.assertEqual((settings["n_ctx"], settings["params"]["seed"]), (256, 42))
+        for path in ("/models", "/v1/models"):
+            self.assertEqual([one["id"] for one in self.get(path)["data"]], ["tiny"])
+        self.assertEqual(self.get("/health")["status"], "ok")
+
+    def test_tokens_become_their_text_again(self):
+        for text in ("What is the capital of France ?", "unicode \u5abd and emoji \U0001f917"):
+            tokens = self.post("/tokenize", content=text)["tokens"]
+            self.assertGreater(len(tokens), 5)
+            self.assertEqual(self.post("/detokenize", tokens=tokens)["content"].strip(), text)
+            pieces = self.post("/tokenize", content=text, with_pieces=True)["tokens"]
+            self.assertEqual([one["id"] for one in pieces], tokens)
+            self.assertTrue(all(one["piece"] for one in pieces))
+
+    def test_a_chat_is_answered_whole_and_in_pieces(self):
+        whole = self.post("/chat/completions", max_tokens=8, messages=BOOK, seed=42)
+        self.assertIn("cmpl", whole["id"])
+        self.assertTrue(whole["system_fingerprint"])
+        (choice,) = whole["choices"]
+        self.assertEqual(choice["message"]["role"], "assistant")
+        self.assertEqual((whole["usage"]["completion_tokens"], choice["finish_reason"]),
+                         (8, "length"))
+        parts = [*BOOK[:1], {"role": "user", "content": [
+            {"type": "text", "text": "What is "}, {"type": "text", "text": "the best book"}]}]
+        self.post("/chat/completions", max_tokens=8, messages=parts)
+        frames = self.stream("/chat/completions", max_tokens=8, messages=BOOK, seed=42,
+                             stream_options={"include_usage": True})
+        first = frames[0]["choices"][0]["delta"]
+        self.assertEqual((first["role"], first["content"] or ""), ("assistant", ""))
+        self.assertEqual(len({frame["id"] for frame in frames}), 1)
+        self.assertEqual({frame["model"] for frame in frames}, {"tiny"})
+        content = ""
+        for frame in frames[1:-1]:
+            (part,) = frame["choices"]
+            self.assertNotIn("role", part["delta"])
+            content += part["delta"].get("content") or ""
+            if part["finish_reason"]:
+                self.assertEqual(part["finish_reason"], "length")
+        self.assertEqual(content, choice["message"]["content"])
+        self.assertEqual(frames[-1]["choices"], [])
+        self.assertEqual(frames[-1]["usage"]["completion_tokens"], 8)
+        self.assertEqual(frames[-2]["timings"]["predicted_n"], 8)
+
+    def test_log_probabilities_spell_the_answer(self):
+        for fields in ({}, {"temperature": 0.0}):
+            (choice,) = self.post("/v1/chat/completions", messages=BOOK, max_tokens=5,
+                                  logprobs=True, top_logprobs=10, **fields)["choices"]
+            tokens = choice["logprobs"]["content"]
+            self.assertEqual("".join(one["token"] for one in tokens), choice["message"]["content"])
+            for one in tokens:
+                self.assertLessEqual(one["logprob"], 0)
+                self.assertEqual(len(one["top_logprobs"]), 10)
+                self.assertIsNotNone(one["bytes"])
+
+    def test_biases_keep_words_out(self):
+        tokens = self.post("/tokenize", content=" " + " ".join(WORDS) + " ")["tokens"]
+        (choice,) = self.post("/v1/chat/completions", messages=BOOK, temperature=0, max_tokens=64,
+                              logit_bias={str(token): -100 for token in tokens})["choices"]
+        self.assertFalse([word for word in WORDS if f" {word} " in choice["message"]["content"]])
+
+    def test_choices_are_as_many_as_asked_for(self):
+        for _ in range(2):
+            answer = self.post("/chat/completions", max_tokens=8, n=2, messages=BOOK, id_slot=0)
+            self.assertEqual([choice["finish_reason"] for choice in answer["choices"]],
+                             ["length"] * 2)
+            count = self.post("/chat/completions/input_tokens", messages=BOOK)["input_tokens"]
+            self.assertEqual(count, answer["usage"]["prompt_tokens"])
+
+    def test_what_is_no_conversation_is_refused(self):
+        for messages in (None, "string", [123], [{}], [{"role": 123}],
+                         [{"role": "system", "content": 123}],
+                         [{"role": "system", "content": "test"}, {}]):
+            self.post("/chat/completions", 400, messages=messages)
+        answered = {"role": "assistant", "content": "test"}
+        self.post("/chat/completions", 400, add_generation_prompt=True,
+                  continue_final_message=True, messages=[*BOOK, answered])
+
+    def test_a_prompt_that_is_too_long_says_how_long(self):
+        for stream in (False, True):
+            error = self.post("/chat/completions", 400, messages=BOOK * 100, stream=stream)["error"]
+            self.assertEqual(error["type"], "exceed_context_size_error")
+            self.assertEqual(error["n_ctx"], 256)
+            self.assertGreater(error["n_prompt_tokens"], 256)
+
+    def test_progress_begins_with_what_is_there(self):
+        frames = self.stream("/chat/completions", max_tokens=4, return_progress=True,
+                             messages=[{"role": "user", "content": "This is a test" * 10}])
+        told = [frame["prompt_progress"] for frame in frames if "prompt_progress" in frame]
+        self.assertEqual(told[0]["processed"], told[0]["cache"])
+        self.assertEqual(told[-1]["processed"], told[-1]["total"])
+        for before, after in zip(told, told[1:]):
+            self.assertGreater(after["processed"], before["processed"])
+            self.assertEqual((after["total"], after["cache"]), (before["total"], before["cache"]))
+
+    def test_metrics_are_prometheus_text(self):
+        self.post("/v1/completions", prompt="I believe", max_tokens=8)
+        _, text = self.server.ask("/metrics")
+        kinds = dict(line.split(" ")[2:4] for line in text.splitlines()
+                     if line.startswith("# TYPE "))
+        values = dict(line.split(" ") for line in text.splitlines()
+                      if line.startswith("llamacpp:") and "{" not in line)
+        for name, kind in (("prompt_tokens_total", "counter"),
+                           ("prompt_tokens_cached_total", "counter"),
+                           ("tokens_predicted_total", "counter"),
+                           ("prompt_seconds_total", "counter"), ("n_decode_total", "counter"),
+                           ("tokens_predicted_seconds_total", "counter"),
+                           ("predicted_tokens_seconds", "gauge"), ("requests_deferred", "gauge"),
+                           ("requests_processing", "gauge"), ("prompt_tokens_seconds", "gauge")):
+            self.assertEqual(kinds[f"llamacpp:{name}"], kind, name)
+            self.assertIn(f"# HELP llamacpp:{name} ", text)
+        self.assertGreater(float(values["llamacpp:n_decode_total"]), 0)
+        self.assertEqual(float(values["llamacpp:requests_processing"]), 0)
+
+    def test_times_are_numbers(self):
+        for tokens in (1, 8):
+            timings = self.post("/v1/completions", prompt="I believe",
+                                max_tokens=tokens)["timings"]
+            for name, value in timings.items():
+                self.assertTrue(math.isfinite(value) and value >= 0, name)
+            self.assertEqual(timings["predicted_n"], tokens)
+
+    def test_the_servers_seed_is_that_of_requests_without_one(self):
+        body = {"prompt": MEANING, "max_tokens": 8}
+        texts = [self.post("/v1/completions", **body, **seed)["choices"][0]["text"]
+                 for seed in ({}, {}, {"seed": 42}, {"seed": 7})]
+        self.assertEqual(texts[:2], [texts[2]] * 2)
+        self.assertNotEqual(texts[3], texts[2])
+
+    def test_who_leaves_frees_its_place(self):
+        body = json.dumps({"prompt": MEANING, "max_tokens": 240, "ignore_eos": True})
+        with socket.create_connection(("127.0.0.1", self.server.port)) as one:
+            one.sendall(("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+                         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+                         f"{body}").encode())
+        deadline = time.monotonic() + 30
+        while any(slot["is_processing"] for slot in self.get("/slots")):
+            self.assertLess(time.monotonic(), deadline, "who has left still computes")
+            time.sleep(0.05)
+
+    def test_a_key_is_asked_for(self):
+        with Server(PROGRAM, "--api-key", KEY) as server:
+            def ask(path, headers, body=None):
+                connection = server.connect()
+                connection.request("POST" if body else "GET", path, body,
+                                   {"Content-Type": "application/json", **headers})
+                answer = connection.getresponse()
+                text = json.loads(answer.read())
+                connection.close()
+                return answer.status, text
+
+            body = json.dumps({"prompt": MEANING, "max_tokens": 1})
+            self.assertEqual(ask("/health", {})[0], 200)
+            for headers in ({}, {"Authorization": "Bearer invalid-key"}, {"X-Api-Key": "none"}):
+                status, text = ask("/v1/completions", headers, body)
+                self.assertEqual((status, text["error"]["type"]), (401, "authentication_error"))
+            for headers in ({"Authorization": f"Bearer {KEY}"}, {"X-Api-Key": KEY}):
+                self.assertEqual(ask("/v1/completions", headers, body)[0], 200)
+            self.assertEqual(server.stop(), 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
