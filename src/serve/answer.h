@@ -1,16 +1,13 @@
-// One choice of a request while it is generated: the scheduler's tokens become what protocols tell,
-// and are collected for those that tell everything at the end.
+// What an answer says, as interfaces are told it: piece by piece, and all of it at the end.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "chat/answer_reader.h"
-#include "chat/scheduler.h"
+#include "chat/text_request.h"
+#include "output/output_parser.h"
 
 namespace moeflux::serve {
 
@@ -18,6 +15,7 @@ namespace moeflux::serve {
 struct ScoredToken {
   TokenId token = 0;
   TokenLogprobs logprobs;
+  bool has_score = true;  // the first of an echoed prompt has none
 };
 
 struct ToolCall {
@@ -27,8 +25,9 @@ struct ToolCall {
   bool complete = false;
 };
 
-/// What is new: one kind of text, and the scores of content's tokens.
+/// What is new in a choice: one kind of text, and the scores of content's tokens.
 struct AnswerDelta {
+  size_t choice = 0;
   OutputKind kind = OutputKind::kContent;
   int call = -1;  // of a call's kinds
   std::string text;
@@ -37,7 +36,7 @@ struct AnswerDelta {
   std::vector<ScoredToken> scores;  // of kContent
 };
 
-/// All that was said so far.
+/// All that was said in a choice.
 struct AnswerPart {
   std::string reasoning;
   std::string content;
@@ -49,46 +48,6 @@ struct AnswerPart {
   int64_t reasoning_tokens = 0;
   std::string stopped_by;  // the request's stop string that ended it; empty: none did
   TextStatistics statistics;
-};
-
-/// Who hears of one choice, on the scheduler's thread.
-class AnswerListener {
- public:
-  virtual ~AnswerListener() = default;
-  virtual void on_progress(const PromptProgress& progress) = 0;
-  /// True to compute nothing more until Scheduler::resume().
-  virtual bool on_delta(const AnswerDelta& delta) = 0;
-  virtual void on_done(const AnswerPart& answer) = 0;
-  virtual void on_failed(const Error& error) = 0;
-};
-
-/// A choice that is parsed by the model's format.
-class ChatAnswer : public TextReceiver {
- public:
-  ChatAnswer(std::shared_ptr<const ChatFormat> format, AnswerOptions options,
-             std::shared_ptr<AnswerListener> listener);
-
-  void on_progress(const PromptProgress& progress) override { listener_->on_progress(progress); }
-  Verdict on_token(const DrawnToken& token) override;
-  void on_done(const TextStatistics& statistics) override;
-  void on_failed(const Error& error) override { listener_->on_failed(error); }
-
- private:
-  bool tell(std::vector<OutputEvent>& events);
-  void collect(const OutputEvent& event, AnswerDelta& delta);
-
-  const std::shared_ptr<const ChatFormat> format_;
-  AnswerReader reader_;
-  const std::shared_ptr<AnswerListener> listener_;
-  AnswerPart answer_;
-  /// Tokens whose text is not told yet, by where it ends.
-  struct Pending {
-    uint64_t begin;
-    uint64_t end;
-    ScoredToken score;
-  };
-  std::vector<Pending> pending_;
-  uint64_t generated_bytes_ = 0;
 };
 
 }  // namespace moeflux::serve

@@ -11,8 +11,13 @@ constexpr size_t kUnsentResume = size_t{1} << 18;
 
 }  // namespace
 
-Choices::Choices(Scheduler& scheduler, AnswerTarget target, bool stream, JobThread* ends_on)
-    : scheduler_(scheduler), target_(std::move(target)), stream_(stream), ends_on_(ends_on) {}
+Choices::Choices(Scheduler& scheduler, AnswerTarget target, std::unique_ptr<AnswerEncoder> encoder,
+                 ChoicesOptions options)
+    : scheduler_(scheduler),
+      target_(std::move(target)),
+      options_(options),
+      encoder_(std::move(encoder)),
+      begin_(encoder_->begin()) {}
 
 void Choices::start(std::vector<ChoiceJob> jobs) {
   std::unique_lock lock(mutex_);
@@ -21,6 +26,7 @@ void Choices::start(std::vector<ChoiceJob> jobs) {
     return target_.fail(*stopped_);
   }
   running_ = jobs.size();
+  answers_.resize(jobs.size());
   auto ids = std::make_shared<std::vector<TextRequestId>>();
   ids_ = ids;
   for (auto& [request, receiver] : jobs) {
@@ -32,9 +38,9 @@ void Choices::start(std::vector<ChoiceJob> jobs) {
     ids->push_back(*id);
   }
   state_ = State::kBegun;
-  if (stream_) {
+  if (options_.stream) {
     target_.begin_stream();
-    target_.response->write(first_bytes());
+    target_.response->write(begin_);
   }
   lock.unlock();
   target_.response->when_closed(later(&Scheduler::cancel, std::move(ids)));
@@ -52,8 +58,14 @@ void Choices::stop(ApiError why) {
   for (const TextRequestId id : *ids) scheduler_.cancel(id);
 }
 
+void Choices::progress(size_t choice, const PromptProgress& progress) {
+  write(encoder_->progress(choice, progress));
+}
+
+bool Choices::tell(const AnswerDelta& delta) { return write(encoder_->delta(delta)); }
+
 bool Choices::write(std::string bytes) {
-  if (bytes.empty()) return false;
+  if (bytes.empty() || !options_.stream) return false;
   Ids ids;
   {
     const std::lock_guard lock(mutex_);
@@ -75,8 +87,8 @@ std::function<void()> Choices::later(void (Scheduler::*what)(TextRequestId), Ids
   };
 }
 
-void Choices::end_choice(FinishReason reason) {
-  if (reason == FinishReason::kCancelled) {
+void Choices::end_choice(size_t choice, AnswerPart answer) {
+  if (answer.statistics.reason == FinishReason::kCancelled) {
     ApiError why = {.status = 503,
                     .type = "unavailable_error",
                     .message = "the answer was cancelled: the server is stopping"};
@@ -88,23 +100,27 @@ void Choices::end_choice(FinishReason reason) {
   }
   {
     const std::lock_guard lock(mutex_);
+    answers_[choice] = std::move(answer);
     if (state_ == State::kEnded || --running_ > 0) return;
   }
-  if (ends_on_ == nullptr) return end();
-  ends_on_->add([self = shared_from_this()] { self->end(); });
+  if (options_.ends_on == nullptr) return end();
+  options_.ends_on->add([self = shared_from_this()] { self->end(); });
 }
 
 void Choices::end() {
-  const std::optional<ApiError> unkept = before_end();
+  // May wait for a drive.
+  std::string last;
+  for (const AnswerPart& answer : answers_) last += encoder_->end(answer);
+  const std::optional<ApiError> unkept = encoder_->unkept();
   const std::lock_guard lock(mutex_);
   if (state_ == State::kEnded) return;
   state_ = State::kEnded;
-  if (stream_) {
-    target_.response->write(unkept ? error_bytes(*unkept) : last_bytes());
+  if (options_.stream) {
+    target_.response->write(unkept ? encoder_->fail(*unkept) : std::move(last));
     return target_.response->end();
   }
   Headers headers = {{"Content-Type", "application/json"}};
-  Json answer = whole_answer();
+  Json answer = encoder_->whole();
   if (unkept) {
     answer.update(error_body(*unkept));
     headers.emplace_back("x-should-retry", "false");  // OpenAI's clients would lose the text
@@ -117,8 +133,8 @@ void Choices::fail(const ApiError& error) {
   {
     const std::lock_guard lock(mutex_);
     if (state_ == State::kEnded) return;
-    if (stream_ && state_ == State::kBegun) {
-      target_.response->write(error_bytes(error));
+    if (options_.stream && state_ == State::kBegun) {
+      target_.response->write(encoder_->fail(error));
       target_.response->end();
     } else {
       target_.fail(error);
@@ -133,6 +149,20 @@ void stop_when_deleted(KeptAnswer& kept, const std::shared_ptr<Choices>& answer)
   kept.when_deleted([weak = std::weak_ptr<Choices>(answer)] {
     if (const auto choices = weak.lock()) choices->stop(deleted_meanwhile());
   });
+}
+
+bool ChoiceReceiver::tell(AnswerDelta delta) {
+  delta.choice = choice_;
+  return choices_->tell(delta);
+}
+
+void ChoiceReceiver::end(AnswerPart answer, const TextStatistics& statistics) {
+  answer.statistics = statistics;
+  // A stop string counts also where it ends with the last token that there is room for.
+  const bool is_cut = statistics.reason == FinishReason::kTokensMax ||
+                      statistics.reason == FinishReason::kContextFull;
+  if (is_cut && !answer.stopped_by.empty()) answer.statistics.reason = FinishReason::kStopString;
+  choices_->end_choice(choice_, std::move(answer));
 }
 
 }  // namespace moeflux::serve

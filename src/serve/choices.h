@@ -14,7 +14,7 @@
 
 #include "base/json.h"
 #include "chat/scheduler.h"
-#include "serve/api_error.h"
+#include "serve/answer_encoder.h"
 #include "serve/interface.h"
 #include "serve/job_thread.h"
 #include "serve/keeper.h"
@@ -24,13 +24,19 @@ namespace moeflux::serve {
 /// A text to ask for and who hears of it.
 using ChoiceJob = std::pair<TextRequest, std::shared_ptr<TextReceiver>>;
 
-/// Made once for a request. Its receivers call it on the scheduler's thread and keep it alive.
+struct ChoicesOptions {
+  bool stream = false;  // an answer in pieces
+  /// Where the answer ends: what is told then may wait for a drive there. It must outlive the
+  /// choices. Null: on the scheduler's thread.
+  JobThread* ends_on = nullptr;
+};
+
+/// Made once for a request. Its receivers keep it alive.
 class Choices : public std::enable_shared_from_this<Choices> {
  public:
-  /// The scheduler must outlive this. `stream`: an answer in pieces. `ends_on`, which must outlive
-  /// it too, is where the answer ends; null: on the scheduler's thread.
-  Choices(Scheduler& scheduler, AnswerTarget target, bool stream, JobThread* ends_on = nullptr);
-  virtual ~Choices() = default;
+  /// The scheduler must outlive this.
+  Choices(Scheduler& scheduler, AnswerTarget target, std::unique_ptr<AnswerEncoder> encoder,
+          ChoicesOptions options);
   Choices(const Choices&) = delete;
   Choices& operator=(const Choices&) = delete;
 
@@ -39,39 +45,33 @@ class Choices : public std::enable_shared_from_this<Choices> {
   /// All end, for this reason. Any thread, at any time.
   void stop(ApiError why);
 
- protected:
-  bool streams() const { return stream_; }
-  /// What a stream begins with.
-  virtual std::string first_bytes() { return {}; }
-  /// All choices have ended. Before the client hears of it; may wait for a drive if the answer ends
-  /// on a thread of its own. What the client has to hear beside the answer: it was to be kept, and
-  /// is not.
-  virtual std::optional<ApiError> before_end() { return std::nullopt; }
-  /// What a stream ends with.
-  virtual std::string last_bytes() = 0;
-  /// The same for an answer that comes whole.
-  virtual Json whole_answer() = 0;
-  /// What a stream that has begun ends with when it fails.
-  virtual std::string error_bytes(const ApiError& error) = 0;
+  // --- The receivers' side, on the scheduler's thread ---
 
-  /// Writes to a stream; true when the client has more unread than it should.
-  bool write(std::string bytes);
+  void progress(size_t choice, const PromptProgress& progress);
+  /// True to compute nothing more until Scheduler::resume(): the client has more unread than it
+  /// should.
+  bool tell(const AnswerDelta& delta);
   /// One choice has ended; the answer ends with the last, unless it was cancelled.
-  void end_choice(FinishReason reason);
+  void end_choice(size_t choice, AnswerPart answer);
   /// All end.
   void fail(const ApiError& error);
 
  private:
   using Ids = std::shared_ptr<const std::vector<TextRequestId>>;
 
+  /// Writes to a stream; true when the client has more unread than it should.
+  bool write(std::string bytes);
   void end();
   /// Does so, if this is still there, without a lock of ours: whoever calls it may hold any.
   std::function<void()> later(void (Scheduler::*what)(TextRequestId), Ids ids);
 
   Scheduler& scheduler_;
   const AnswerTarget target_;
-  const bool stream_;
-  JobThread* const ends_on_;
+  const ChoicesOptions options_;
+  /// From the start on, the scheduler's thread alone; where the answer ends, that one's.
+  const std::unique_ptr<AnswerEncoder> encoder_;
+  const std::string begin_;
+  std::vector<AnswerPart> answers_;
   enum class State : uint8_t { kAsking, kBegun, kEnded };
   std::mutex mutex_;  // guards what follows and what is written of the answer; held while it begins
   Ids ids_;           // of texts that were taken: all of them once the answer has begun
@@ -82,5 +82,24 @@ class Choices : public std::enable_shared_from_this<Choices> {
 
 /// Who deletes what the answer is to be kept in stops it.
 void stop_when_deleted(KeptAnswer& kept, const std::shared_ptr<Choices>& answer);
+
+/// Hears of one choice from the scheduler, and tells it.
+class ChoiceReceiver : public TextReceiver {
+ public:
+  ChoiceReceiver(std::shared_ptr<Choices> choices, size_t choice)
+      : choices_(std::move(choices)), choice_(choice) {}
+
+  void on_progress(const PromptProgress& progress) final { choices_->progress(choice_, progress); }
+  void on_failed(const Error& error) final { choices_->fail(api_error(error)); }
+
+ protected:
+  bool tell(AnswerDelta delta);
+  /// What was said, complete but for the statistics.
+  void end(AnswerPart answer, const TextStatistics& statistics);
+
+ private:
+  const std::shared_ptr<Choices> choices_;
+  const size_t choice_;
+};
 
 }  // namespace moeflux::serve

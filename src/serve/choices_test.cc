@@ -57,14 +57,13 @@ class Receiver : public TextReceiver {
   std::promise<void> ended;
 };
 
-class Texts : public Choices {
+class Encoder : public AnswerEncoder {
  public:
-  using Choices::Choices;
-  using Choices::end_choice;
-  using Choices::write;
-  std::string last_bytes() override { return "data: [DONE]\n\n"; }
-  Json whole_answer() override { return {}; }
-  std::string error_bytes(const ApiError&) override { return {}; }
+  std::string begin() override { return {}; }
+  std::string delta(const AnswerDelta& delta) override { return "data: " + delta.text + "\n\n"; }
+  std::string end(const AnswerPart&) override { return "data: [DONE]\n\n"; }
+  std::string fail(const ApiError&) override { return {}; }
+  Json whole() override { return {}; }
 };
 
 class ChoicesTest : public ServiceTest {
@@ -77,10 +76,11 @@ class ChoicesTest : public ServiceTest {
     ASSERT_TRUE(model.ok());
     scheduler_ = std::move(Scheduler::start(std::move(*model), {})).value();
   }
-  std::shared_ptr<Texts> start(std::shared_ptr<Response> response) {
-    auto texts = std::make_shared<Texts>(
+  std::shared_ptr<Choices> start(std::shared_ptr<Response> response) {
+    auto texts = std::make_shared<Choices>(
         *scheduler_,
-        AnswerTarget::of({.method = "POST", .path = "/completions"}, std::move(response)), true);
+        AnswerTarget::of({.method = "POST", .path = "/completions"}, std::move(response)),
+        std::make_unique<Encoder>(), ChoicesOptions{.stream = true});
     std::vector<ChoiceJob> jobs;
     TextRequest request;
     request.prompt = {1};
@@ -89,15 +89,15 @@ class ChoicesTest : public ServiceTest {
     texts->start(std::move(jobs));
     return texts;
   }
-  /// What write() says, on a thread that may hang.
-  static bool write(const std::shared_ptr<Texts>& texts) {
+  /// What tell() says, on a thread that may hang.
+  static bool write(const std::shared_ptr<Choices>& texts) {
     auto parked = std::make_shared<std::promise<bool>>();
     auto told = parked->get_future();
     std::thread([texts, parked] {
-      parked->set_value(texts->write("data: " + std::string(2 << 20, 'x') + "\n\n"));
+      parked->set_value(texts->tell({.text = std::string(2 << 20, 'x')}));
     }).detach();
     const bool is_over = told.wait_for(seconds(20)) == std::future_status::ready;
-    EXPECT_TRUE(is_over) << "write() waits for itself";
+    EXPECT_TRUE(is_over) << "tell() waits for itself";
     if (!is_over) _exit(1);  // the thread would use what ends here
     return told.get();
   }

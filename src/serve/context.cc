@@ -6,7 +6,7 @@
 
 #include "base/format.h"
 #include "serve/call.h"
-#include "serve/one_answer.h"
+#include "serve/chat_text.h"
 #include "serve/service_limits.h"
 
 namespace moeflux::serve {
@@ -175,20 +175,6 @@ std::optional<Chat> Context::read_chat(Call& call, DecodedChat decoded) {
               .constraint = std::get<std::shared_ptr<const Constraint>>(std::move(constraint))};
 }
 
-std::optional<std::shared_ptr<const Constraint>> Context::compile(
-    Call& call, const OutputConstraint& constraint) {
-  if (constraint.kind != ConstraintKind::kNone && !call.may_take_long) {
-    call.is_put_off = true;
-    return std::nullopt;
-  }
-  AnswerConstraint compiled = compile_text(*model_, constraint);
-  if (const auto* error = std::get_if<ApiError>(&compiled)) {
-    call.fail(*error);
-    return std::nullopt;
-  }
-  return std::get<std::shared_ptr<const Constraint>>(std::move(compiled));
-}
-
 std::optional<TextRequest> Context::prompted_text(const Call& call,
                                                   const GenerationFields& generation,
                                                   const std::vector<TokenId>& prompt,
@@ -201,45 +187,23 @@ std::optional<TextRequest> Context::prompted_text(const Call& call,
   }
   TextRequest text = text_request(generation, choice, tokenizer());
   text.prompt = prompt;
-  text.tokens_max = tokens_max(generation, prompt.size());
+  // Negative, as the client has it, for no limit.
+  const int64_t rest = context_length() - static_cast<int64_t>(prompt.size());
+  text.tokens_max = std::min(generation.tokens_max, rest);
   return text;
 }
 
-std::optional<std::vector<ChoiceJob>> Context::text_jobs(
-    Call& call, const CompletionRequest& request,
-    const std::function<std::shared_ptr<CompletionListener>(size_t choice)>& listener) {
-  note_ignored(request.generation);
-  const auto constraint = compile(call, request.constraint);
-  if (!constraint) return std::nullopt;
-  std::vector<ChoiceJob> jobs;
-  for (const auto& prompt : request.prompts) {
-    for (int64_t i = 0; i < request.generation.choices; ++i) {
-      auto text = prompted_text(call, request.generation, prompt, i);
-      if (!text) return std::nullopt;
-      text->top_logprobs = request.logprobs;
-      text->constraint = *constraint;
-      text->sampled_logprobs = request.sampled_scores;
-      text->prompt_logprobs = request.echo && request.logprobs >= 0;
-      jobs.emplace_back(*std::move(text), std::make_shared<Completion>(tokenizer(), request, prompt,
-                                                                       listener(jobs.size())));
-    }
-  }
-  return jobs;
-}
-
-int64_t Context::tokens_max(const GenerationFields& generation, size_t prompt_tokens) const {
-  const int64_t rest = context_length() - static_cast<int64_t>(prompt_tokens);
-  return std::min(generation.tokens_max, rest);
-}
-
-std::optional<std::vector<ChoiceJob>> Context::chat_jobs(
-    const Call& call, const Chat& chat,
-    const std::function<std::shared_ptr<AnswerListener>(size_t choice)>& listener) const {
+void Context::answer(const Call& call, const Chat& chat, std::unique_ptr<AnswerEncoder> encoder,
+                     const std::shared_ptr<KeptAnswer>& kept) {
   const ChatRequest& request = chat.request;
+  const auto choices = std::make_shared<Choices>(
+      *scheduler_, call.target, std::move(encoder),
+      ChoicesOptions{.stream = request.generation.stream, .ends_on = kept ? &jobs_ : nullptr});
+  if (kept) stop_when_deleted(*kept, choices);
   std::vector<ChoiceJob> jobs;
   for (int64_t i = 0; i < request.generation.choices; ++i) {
     auto text = prompted_text(call, request.generation, chat.prompt.tokens, i);
-    if (!text) return std::nullopt;
+    if (!text) return;
     text->top_logprobs = request.top_logprobs;
     text->constraint = chat.constraint;
     AnswerOptions options{.prompt_tail = chat.prompt.tail,
@@ -249,22 +213,39 @@ std::optional<std::vector<ChoiceJob>> Context::chat_jobs(
                           .reasoning_tokens_max = request.reasoning_tokens_max,
                           .one_call = request.one_call,
                           .id_seed = text->sampler.seed};
-    jobs.emplace_back(std::move(*text),
-                      std::make_shared<ChatAnswer>(*format_, std::move(options),
-                                                   listener(static_cast<size_t>(i))));
+    jobs.emplace_back(*std::move(text), std::make_shared<ChatText>(*format_, std::move(options),
+                                                                   choices, jobs.size()));
   }
-  return jobs;
+  choices->start(std::move(jobs));
 }
 
-void Context::answer_once(const Call& call, const Chat& chat,
-                          std::unique_ptr<AnswerEncoder> encoder,
-                          const std::shared_ptr<KeptAnswer>& kept) {
-  const auto answer =
-      std::make_shared<OneAnswer>(*scheduler_, call.target, chat.request.generation.stream,
-                                  std::move(encoder), kept ? &jobs_ : nullptr);
-  if (kept) stop_when_deleted(*kept, answer);
-  auto jobs = chat_jobs(call, chat, [&](size_t /*choice*/) { return answer->listener(); });
-  if (jobs) answer->start(std::move(*jobs));
+void Context::complete(Call& call, const RawRequest& request,
+                       std::unique_ptr<AnswerEncoder> encoder) {
+  if (request.constraint.kind != ConstraintKind::kNone && !call.may_take_long) {
+    call.is_put_off = true;
+    return;
+  }
+  const AnswerConstraint constraint = compile_text(*model_, request.constraint);
+  if (const auto* error = std::get_if<ApiError>(&constraint)) return call.fail(*error);
+  const GenerationFields& generation = request.generation;
+  note_ignored(generation);
+  const auto choices =
+      std::make_shared<Choices>(*scheduler_, call.target, std::move(encoder),
+                                ChoicesOptions{.stream = generation.stream, .ends_on = nullptr});
+  std::vector<ChoiceJob> jobs;
+  for (const auto& prompt : request.prompts) {
+    for (int64_t i = 0; i < generation.choices; ++i) {
+      auto text = prompted_text(call, generation, prompt, i);
+      if (!text) return;
+      text->top_logprobs = request.logprobs;
+      text->constraint = std::get<std::shared_ptr<const Constraint>>(constraint);
+      text->sampled_logprobs = request.sampled_scores;
+      text->prompt_logprobs = request.echo && request.logprobs >= 0;
+      jobs.emplace_back(*std::move(text), std::make_shared<RawText>(tokenizer(), request, prompt,
+                                                                    choices, jobs.size()));
+    }
+  }
+  choices->start(std::move(jobs));
 }
 
 AnswerIdentity Context::identity(std::string_view prefix,

@@ -25,7 +25,7 @@
 #include "serve/native/metrics.h"
 #include "serve/native/resumable_streams.h"
 #include "serve/openai/common.h"
-#include "serve/openai/completions.h"
+#include "serve/raw_text.h"
 
 namespace moeflux::serve {
 
@@ -97,25 +97,11 @@ class Context {
   bool may_fit(const Call& call, const Json& texts) const;
   /// The request with its prompt and what its answers are held to.
   std::optional<Chat> read_chat(Call& call, DecodedChat decoded);
-  /// The texts to ask for, with who hears of each choice.
-  std::optional<std::vector<ChoiceJob>> chat_jobs(
-      const Call& call, const Chat& chat,
-      const std::function<std::shared_ptr<AnswerListener>(size_t choice)>& listener) const;
-  /// Asks for an answer of one choice. One that is to be kept ends on jobs().
-  void answer_once(const Call& call, const Chat& chat, std::unique_ptr<AnswerEncoder> encoder,
-                   const std::shared_ptr<KeptAnswer>& kept = nullptr);
-  /// What a text is held to, null for nothing. Nothing also where the call has to come again.
-  std::optional<std::shared_ptr<const Constraint>> compile(Call& call,
-                                                           const OutputConstraint& constraint);
-  /// The text to ask for; `whole`: the prompt may take the whole context, if nothing has to follow.
-  std::optional<TextRequest> prompted_text(const Call& call, const GenerationFields& generation,
-                                           const std::vector<TokenId>& prompt,
-                                           int64_t choice) const;
-  /// The same of texts without a conversation, one choice of a prompt behind the other. Nothing
-  /// also where the call has to come again.
-  std::optional<std::vector<ChoiceJob>> text_jobs(
-      Call& call, const CompletionRequest& request,
-      const std::function<std::shared_ptr<CompletionListener>(size_t choice)>& listener);
+  /// Asks for it, in all of its choices. An answer that is to be kept ends on jobs().
+  void answer(const Call& call, const Chat& chat, std::unique_ptr<AnswerEncoder> encoder,
+              const std::shared_ptr<KeptAnswer>& kept = nullptr);
+  /// The same without a conversation, one choice of a prompt behind the other.
+  void complete(Call& call, const RawRequest& request, std::unique_ptr<AnswerEncoder> encoder);
   AnswerIdentity identity(std::string_view prefix, const GenerationFields& generation) const;
 
   // --- Who does what ---
@@ -137,8 +123,10 @@ class Context {
   Context(std::shared_ptr<OpenModel> model, ServiceOptions options);
 
   void note_dropped(const ChatRequest& request);
-  /// No more than the rest of the context; negative, as the client has it, for no limit.
-  int64_t tokens_max(const GenerationFields& generation, size_t prompt_tokens) const;
+  /// The text to ask for, which is no longer than the context.
+  std::optional<TextRequest> prompted_text(const Call& call, const GenerationFields& generation,
+                                           const std::vector<TokenId>& prompt,
+                                           int64_t choice) const;
 
   const std::shared_ptr<OpenModel> model_;
   ServiceOptions options_;

@@ -13,6 +13,7 @@
 #include "serve/ollama/field_list.h"
 #include "serve/ollama/request.h"
 #include "serve/openai/chat.h"
+#include "serve/openai/completions.h"
 #include "serve/openai/field_lists.h"
 #include "serve/responses/field_list.h"
 #include "serve/responses/request.h"
@@ -156,7 +157,7 @@ TEST_F(FieldsOfAnswers, CompletionsAreReadByTheirs) {
   expect_asked(completion_field_list(), {{"prompt", "q"}}, [&](const Json& body) -> Verdict {
     const auto decoded = decode_completion_request(body, {}, *text.tokenizer);
     if (const auto* error = std::get_if<ApiError>(&decoded)) return error->param;
-    return std::get<CompletionRequest>(decoded).generation.ignored;
+    return std::get<RawRequest>(decoded).generation.ignored;
   });
 }
 

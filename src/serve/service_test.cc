@@ -123,6 +123,20 @@ TEST_F(ServiceTest, StopStringsEndAnAnswerBeforeThem) {
   EXPECT_EQ(choice["finish_reason"], "stop");
 }
 
+TEST_F(ServiceTest, AStopStringThatTheLastTokenCompletesEndsAnAnswer) {
+  if (!has_template_engine()) return;
+  const auto service = start();
+  Json body = question("Once upon a time", 16);
+  const Json cut = post(*service, "/v1/chat/completions", body)->json()["choices"][0];
+  EXPECT_EQ(cut["finish_reason"], "length");
+  const std::string text = cut["message"]["content"];
+  ASSERT_GT(text.size(), 6u);
+  body["stop"] = text.substr(text.size() - 6);
+  const Json choice = post(*service, "/v1/chat/completions", body)->json()["choices"][0];
+  EXPECT_EQ(choice["message"]["content"], text.substr(0, text.size() - 6));
+  EXPECT_EQ(choice["finish_reason"], "stop");
+}
+
 TEST_F(ServiceTest, ASlowReaderGetsEverythingAndHoldsNobodyUp) {
   const auto service = start();
   const Json body = {{"prompt", "Once"}, {"max_tokens", 12}, {"seed", 1}, {"stream", true}};

@@ -27,11 +27,11 @@ void messages(Call& call) {
   const auto chat = read_messages(call, Wants::kAnswer);
   if (!chat) return;
   const GenerationFields& generation = chat->request.generation;
-  call.service.answer_once(call, *chat,
-                           std::make_unique<MessageEncoder>(MessageAnswerOptions{
-                               .identity = call.service.identity("msg_", generation),
-                               .prompt_tokens = static_cast<int64_t>(chat->prompt.tokens.size()),
-                               .tokens_max = generation.tokens_max}));
+  call.service.answer(call, *chat,
+                      std::make_unique<MessageEncoder>(MessageAnswerOptions{
+                          .identity = call.service.identity("msg_", generation),
+                          .prompt_tokens = static_cast<int64_t>(chat->prompt.tokens.size()),
+                          .tokens_max = generation.tokens_max}));
 }
 
 void count_tokens(Call& call) {

@@ -11,6 +11,7 @@
 #include "base/format.h"
 #include "serve/chat_request.h"
 #include "serve/fill_in.h"
+#include "serve/openai/completions.h"
 #include "serve/wire_json.h"
 
 namespace moeflux::serve {
@@ -62,7 +63,7 @@ std::optional<TokenId> find_first(const Tokenizer& tokenizer,
 }
 
 void read_common(Fields& fields, NativeCompletionRequest& request) {
-  CompletionRequest& text = request.text;
+  RawRequest& text = request.text;
   for (const char* name : {"max_tokens", "max_completion_tokens", "n_predict"}) {
     if (const auto most = fields.integer(name, {-2, kTokensMax})) {
       text.generation.tokens_max = std::max<int64_t>(*most, -1);
@@ -156,19 +157,19 @@ class InfillPrompt {
   std::vector<TokenId> files_;
 };
 
-std::string_view stop_type(const CompletionPart& part) {
-  if (part.stopped) return "word";
+std::string_view stop_type(const AnswerPart& part) {
+  if (!part.stopped_by.empty()) return "word";
   return part.statistics.reason == FinishReason::kStopToken ? "eos" : "limit";
 }
 
-Json ids_json(const std::vector<CompletionToken>& tokens) {
+Json ids_json(const std::vector<ScoredToken>& tokens) {
   Json ids = Json::array();
-  for (const CompletionToken& token : tokens) ids.push_back(token.token);
+  for (const ScoredToken& token : tokens) ids.push_back(token.token);
   return ids;
 }
 
 // They are the model's own, or those of what was drawn from, which are told as they are.
-Json probabilities_json(const std::vector<CompletionToken>& tokens, const TokenSpelling& spelling,
+Json probabilities_json(const std::vector<ScoredToken>& tokens, const TokenSpelling& spelling,
                         bool sampled) {
   const auto entry = [&](TokenId id, float logprob) {
     Json one = {{"id", id}, {"token", spelling.text(id)}, {"bytes", spelling.bytes(id)}};
@@ -181,7 +182,7 @@ Json probabilities_json(const std::vector<CompletionToken>& tokens, const TokenS
   };
   const char* tops = sampled ? "top_probs" : "top_logprobs";
   Json all = Json::array();
-  for (const CompletionToken& token : tokens) {
+  for (const ScoredToken& token : tokens) {
     Json one = entry(token.token, token.logprobs.logprob);
     one[tops] = Json::array();
     for (const TokenLogit& top : token.logprobs.top) {
@@ -246,68 +247,44 @@ DecodedNativeCompletion decode_infill(const Json& body, const SamplerOptions& de
   return request;
 }
 
-class NativeChoices::Listener : public CompletionListener {
- public:
-  Listener(std::shared_ptr<NativeChoices> choices, size_t choice)
-      : choices_(std::move(choices)), choice_(choice) {}
-
-  bool on_delta(const CompletionDelta& delta) override { return choices_->tell(choice_, delta); }
-  void on_done(const CompletionPart& part) override {
-    choices_->told_[choice_].part = part;
-    choices_->end_choice(part.statistics.reason);
-  }
-  void on_failed(const Error& error) override { choices_->fail(api_error(error)); }
-
- private:
-  const std::shared_ptr<NativeChoices> choices_;
-  const size_t choice_;
-};
-
-NativeChoices::NativeChoices(Scheduler& scheduler, AnswerTarget target, const Tokenizer& tokenizer,
-                             NativeChoicesOptions options)
-    : Choices(scheduler, std::move(target), options.request.text.generation.stream),
+NativeEncoder::NativeEncoder(AnswerIdentity identity, NativeCompletionRequest request,
+                             const Tokenizer& tokenizer)
+    : identity_(std::move(identity)),
+      request_(std::move(request)),
       tokenizer_(tokenizer),
       spelling_(tokenizer),
-      options_(std::move(options)),
-      told_(options_.request.text.prompts.size() *
-            static_cast<size_t>(options_.request.text.generation.choices)) {}
+      told_(request_.text.prompts.size() * static_cast<size_t>(request_.text.generation.choices)) {}
 
-std::shared_ptr<CompletionListener> NativeChoices::listener(size_t choice) {
-  return std::make_shared<Listener>(std::static_pointer_cast<NativeChoices>(shared_from_this()),
-                                    choice);
+const std::vector<TokenId>& NativeEncoder::prompt_of(size_t choice) const {
+  const auto& prompts = request_.text.prompts;
+  return prompts[choice / (told_.size() / prompts.size())];
 }
 
-bool NativeChoices::tell(size_t choice, const CompletionDelta& delta) {
-  Told& told = told_[choice];
-  told.tokens += static_cast<int64_t>(delta.tokens.size());
-  if (!streams()) return false;
-  if (delta.tokens.empty()) {
+std::string NativeEncoder::delta(const AnswerDelta& delta) {
+  Told& told = told_[delta.choice];
+  told.tokens += static_cast<int64_t>(delta.scores.size());
+  if (!streams()) return {};
+  if (delta.scores.empty()) {
     told.rest += delta.text;
-    return false;
+    return {};
   }
-  return write(data_frame(piece(choice, delta)));
-}
-
-Json NativeChoices::piece(size_t choice, const CompletionDelta& delta) const {
-  const auto& prompts = options_.request.text.prompts;
-  const size_t each = told_.size() / prompts.size();
-  Json frame = {{"index", choice},
+  Json frame = {{"index", delta.choice},
                 {"content", delta.text},
-                {"tokens", ids_json(delta.tokens)},
+                {"tokens", ids_json(delta.scores)},
                 {"stop", false},
                 {"id_slot", -1},
-                {"tokens_predicted", told_[choice].tokens},
-                {"tokens_evaluated", prompts[choice / each].size()}};
-  if (options_.request.text.logprobs > 0) {
+                {"tokens_predicted", told.tokens},
+                {"tokens_evaluated", prompt_of(delta.choice).size()}};
+  if (request_.text.logprobs > 0) {
     frame["completion_probabilities"] =
-        probabilities_json(delta.tokens, spelling_, options_.request.text.sampled_scores);
+        probabilities_json(delta.scores, spelling_, request_.text.sampled_scores);
   }
-  return frame;
+  return data_frame(frame);
 }
 
 // In llama.cpp's words, with the values in force.
-Json NativeChoices::settings() const {
-  const GenerationFields& generation = options_.request.text.generation;
+Json NativeEncoder::settings() const {
+  const GenerationFields& generation = request_.text.generation;
   const SamplerOptions& sampler = generation.sampler;
   Json samplers = Json::array();
   for (const SamplerStep step : sampler.samplers) samplers.push_back(sampler_order_names({step}));
@@ -345,55 +322,46 @@ Json NativeChoices::settings() const {
           {"ignore_eos", generation.ignore_stop_tokens},
           {"stream", generation.stream},
           {"logit_bias", std::move(biases)},
-          {"n_probs", std::max(options_.request.text.logprobs, 0)},
+          {"n_probs", std::max(request_.text.logprobs, 0)},
           {"samplers", std::move(samplers)}};
 }
 
-Json NativeChoices::final_answer(size_t choice) const {
-  const auto& prompts = options_.request.text.prompts;
-  const auto& prompt = prompts[choice / (told_.size() / prompts.size())];
-  const CompletionPart& part = told_[choice].part;
-  const bool with_tokens = !streams() && options_.request.return_tokens;
+Json NativeEncoder::final_answer(size_t choice, const AnswerPart& part) const {
+  const bool with_tokens = !streams() && request_.return_tokens;
   const TextStatistics& statistics = part.statistics;
   Json answer = {{"index", choice},
-                 {"content", streams() ? told_[choice].rest : part.text},
-                 {"tokens", with_tokens ? ids_json(part.tokens) : Json::array()},
+                 {"content", streams() ? told_[choice].rest : part.content},
+                 {"tokens", with_tokens ? ids_json(part.scores) : Json::array()},
                  {"id_slot", -1},
                  {"stop", true},
-                 {"model", options_.identity.model},
+                 {"model", identity_.model},
                  {"tokens_predicted", statistics.generated_tokens},
                  {"tokens_evaluated", statistics.prompt_tokens},
                  {"generation_settings", settings()},
-                 {"prompt", tokenizer_.decode(prompt)},
-                 {"has_new_line", part.text.find('\n') != std::string::npos},
+                 {"prompt", tokenizer_.decode(prompt_of(choice))},
+                 {"has_new_line", part.content.find('\n') != std::string::npos},
                  {"truncated", statistics.reason == FinishReason::kContextFull},
                  {"stop_type", stop_type(part)},
                  {"stopping_word", part.stopped_by},
                  {"tokens_cached", statistics.prompt_tokens + statistics.generated_tokens},
                  {"timings", timings_json(statistics)},
-                 {"moeflux", moeflux_json(options_.identity, statistics.experts)}};
-  if (!streams() && options_.request.text.logprobs > 0) {
+                 {"moeflux", moeflux_json(identity_, {part})}};
+  if (!streams() && request_.text.logprobs > 0) {
     answer["completion_probabilities"] =
-        probabilities_json(part.tokens, spelling_, options_.request.text.sampled_scores);
+        probabilities_json(part.scores, spelling_, request_.text.sampled_scores);
   }
-  return picked(answer, options_.request.response_fields);
+  return picked(answer, request_.response_fields);
 }
 
-std::string NativeChoices::last_bytes() {
-  std::string bytes;
-  for (size_t i = 0; i < told_.size(); ++i) bytes += data_frame(final_answer(i));
-  return bytes;
+std::string NativeEncoder::end(const AnswerPart& answer) {
+  ended_.push_back(final_answer(ended_.size(), answer));
+  return data_frame(ended_.back());
 }
 
-std::string NativeChoices::error_bytes(const ApiError& error) {
-  return data_frame(error_body(error));
-}
+std::string NativeEncoder::fail(const ApiError& error) { return data_frame(error_body(error)); }
 
-Json NativeChoices::whole_answer() {
-  if (told_.size() == 1 && !options_.request.is_batch) return final_answer(0);
-  Json all = Json::array();
-  for (size_t i = 0; i < told_.size(); ++i) all.push_back(final_answer(i));
-  return all;
+Json NativeEncoder::whole() {
+  return ended_.size() == 1 && !request_.is_batch ? ended_.front() : ended_;
 }
 
 }  // namespace moeflux::serve

@@ -2,19 +2,21 @@
 // OpenAI's completions have, and answers in its words.
 #pragma once
 
-#include <memory>
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <variant>
 #include <vector>
 
-#include "serve/choices.h"
+#include "serve/answer_encoder.h"
 #include "serve/field_list.h"
-#include "serve/openai/completions.h"
+#include "serve/openai/common.h"
+#include "serve/raw_text.h"
 
 namespace moeflux::serve {
 
 struct NativeCompletionRequest {
-  CompletionRequest text;
+  RawRequest text;
   bool is_batch = false;  // a list of prompts, which is answered by a list
   bool return_tokens = false;
   std::vector<std::string> response_fields = {};  // of the answer, these alone: "timings/prompt_n"
@@ -31,39 +33,35 @@ DecodedNativeCompletion decode_native_completion(const Json& body, const Sampler
 DecodedNativeCompletion decode_infill(const Json& body, const SamplerOptions& defaults,
                                       const Tokenizer& tokenizer);
 
-struct NativeChoicesOptions {
-  AnswerIdentity identity;
-  NativeCompletionRequest request;
-};
-
-class NativeChoices : public Choices {
+class NativeEncoder : public AnswerEncoder {
  public:
-  /// See Choices. The tokenizer must outlive this.
-  NativeChoices(Scheduler& scheduler, AnswerTarget target, const Tokenizer& tokenizer,
-                NativeChoicesOptions options);
+  /// The tokenizer must outlive this.
+  NativeEncoder(AnswerIdentity identity, NativeCompletionRequest request,
+                const Tokenizer& tokenizer);
 
-  /// Who hears of a choice; keeps this alive.
-  std::shared_ptr<CompletionListener> listener(size_t choice);
+  std::string begin() override { return {}; }
+  std::string delta(const AnswerDelta& delta) override;
+  std::string end(const AnswerPart& answer) override;
+  std::string fail(const ApiError& error) override;
+  Json whole() override;
 
  private:
-  class Listener;
-  std::string last_bytes() override;
-  Json whole_answer() override;
-  std::string error_bytes(const ApiError& error) override;
-  bool tell(size_t choice, const CompletionDelta& delta);
-  Json piece(size_t choice, const CompletionDelta& delta) const;
-  Json final_answer(size_t choice) const;
+  Json final_answer(size_t choice, const AnswerPart& answer) const;
   Json settings() const;
+  bool streams() const { return request_.text.generation.stream; }
+  /// The prompt of a choice.
+  const std::vector<TokenId>& prompt_of(size_t choice) const;
 
+  const AnswerIdentity identity_;
+  const NativeCompletionRequest request_;
   const Tokenizer& tokenizer_;
   const TokenSpelling spelling_;
-  const NativeChoicesOptions options_;
   struct Told {
-    CompletionPart part;
     int64_t tokens = 0;
     std::string rest;  // text that came without a token, for the last frame
   };
-  std::vector<Told> told_;
+  std::vector<Told> told_;  // of each choice
+  Json ended_ = Json::array();
 };
 
 }  // namespace moeflux::serve

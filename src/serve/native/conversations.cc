@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/format.h"
-#include "serve/openai/chat.h"
+#include "serve/openai/chat_answer.h"
 #include "serve/utc_time.h"
 
 namespace moeflux::serve {

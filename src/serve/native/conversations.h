@@ -17,7 +17,7 @@ class SavedConversation {
   SavedConversation(Context& service, OwnedName name, std::shared_ptr<KeptAnswer> answer)
       : service_(service), name_(std::move(name)), answer_(std::move(answer)) {}
 
-  KeptAnswer& answer() { return *answer_; }
+  const std::shared_ptr<KeptAnswer>& answer() const { return answer_; }
   /// What it is with the request's messages.
   void set(Conversation talk) { talk_ = std::move(talk); }
   /// Saves it with the answer and gives it free; once. What the client has to hear if it is not.

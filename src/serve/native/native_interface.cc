@@ -184,13 +184,10 @@ void complete(Call& call, std::initializer_list<const char*> texts,
   auto decoded = decode(call.body, service.options().defaults.sampler, service.tokenizer());
   if (const auto* error = std::get_if<ApiError>(&decoded)) return call.fail(*error);
   const auto& request = std::get<NativeCompletionRequest>(decoded);
-  const auto choices = std::make_shared<NativeChoices>(
-      service.scheduler(), call.target, service.tokenizer(),
-      NativeChoicesOptions{.identity = service.identity("cmpl-", request.text.generation),
-                           .request = request});
-  auto jobs = service.text_jobs(call, request.text,
-                                [&](size_t choice) { return choices->listener(choice); });
-  if (jobs) choices->start(std::move(*jobs));
+  service.complete(
+      call, request.text,
+      std::make_unique<NativeEncoder>(service.identity("cmpl-", request.text.generation), request,
+                                      service.tokenizer()));
 }
 
 void completion(Call& call) { complete(call, {"prompt"}, &decode_native_completion); }

@@ -13,8 +13,6 @@
 #include "serve/ollama/answer.h"
 #include "serve/ollama/model_card.h"
 #include "serve/ollama/request.h"
-#include "serve/one_answer.h"
-#include "serve/openai/completions.h"
 #include "serve/utc_time.h"
 
 namespace moeflux::serve {
@@ -25,36 +23,6 @@ namespace {
 constexpr std::string_view kInterfaceVersion = "0.13.0";
 
 std::string now_text() { return utc_text(std::chrono::system_clock::now()); }
-
-/// Hears of a text that has no format, as of an answer that is all content.
-class PlainText : public CompletionListener {
- public:
-  explicit PlainText(std::shared_ptr<AnswerListener> listener) : listener_(std::move(listener)) {}
-
-  bool on_delta(const CompletionDelta& delta) override {
-    return listener_->on_delta(
-        {.kind = OutputKind::kContent, .text = delta.text, .scores = scores_of(delta.tokens)});
-  }
-  void on_done(const CompletionPart& part) override {
-    AnswerPart answer;
-    answer.content = part.text;
-    answer.scores = scores_of(part.tokens);
-    answer.statistics = part.statistics;
-    listener_->on_done(answer);
-  }
-  void on_failed(const Error& error) override { listener_->on_failed(error); }
-
- private:
-  static std::vector<ScoredToken> scores_of(const std::vector<CompletionToken>& tokens) {
-    std::vector<ScoredToken> scores;
-    for (const CompletionToken& token : tokens) {
-      if (token.has_score) scores.push_back({token.token, token.logprobs});
-    }
-    return scores;
-  }
-
-  const std::shared_ptr<AnswerListener> listener_;
-};
 
 void banner(Call& call) {
   call.target.response->send(200, {{"Content-Type", "text/plain; charset=utf-8"}},
@@ -173,26 +141,16 @@ void generate_raw(Call& call, const OllamaRequest& request,
                   std::unique_ptr<OllamaEncoder> encoder) {
   Context& service = call.service;
   if (!service.may_fit(call, Json::array({request.prompt, request.suffix}))) return;
-  auto constraint = service.compile(call, request.chat.constraint);
-  if (!constraint) return;
-  const GenerationFields& generation = request.chat.generation;
-  const RawPrompt read = raw_prompt(service.tokenizer(), request);
+  RawPrompt read = raw_prompt(service.tokenizer(), request);
   if (const auto* error = std::get_if<ApiError>(&read)) return call.fail(*error);
-  const auto& prompt = std::get<std::vector<TokenId>>(read);
+  auto& prompt = std::get<std::vector<TokenId>>(read);
   if (request.shows_prompt) return call.answer(encoder->shown(service.tokenizer().decode(prompt)));
-  const auto answer = std::make_shared<OneAnswer>(service.scheduler(), call.target,
-                                                  generation.stream, std::move(encoder), nullptr);
-  const CompletionRequest completion{.generation = generation,
-                                     .logprobs = request.chat.top_logprobs};
-  auto text = service.prompted_text(call, generation, prompt, 0);
-  if (!text) return;
-  text->constraint = *std::move(constraint);
-  text->top_logprobs = request.chat.top_logprobs;
-  std::vector<ChoiceJob> jobs;
-  jobs.emplace_back(std::move(*text),
-                    std::make_shared<Completion>(service.tokenizer(), completion, prompt,
-                                                 std::make_shared<PlainText>(answer->listener())));
-  answer->start(std::move(jobs));
+  service.complete(call,
+                   {.generation = request.chat.generation,
+                    .prompts = {std::move(prompt)},
+                    .logprobs = request.chat.top_logprobs,
+                    .constraint = request.chat.constraint},
+                   std::move(encoder));
 }
 
 // A template of the request's that is another than the model's.
@@ -233,7 +191,7 @@ void answer(Call& call, DecodedOllama decoded, bool is_chat) {
   if (const auto error = put_before(service, context, chat->prompt)) return call.fail(*error);
   if (shows_prompt) return call.answer(OllamaEncoder(std::move(options)).shown(chat->prompt.text));
   if (!is_chat) options.prompt = chat->prompt.tokens;
-  service.answer_once(call, *chat, std::make_unique<OllamaEncoder>(std::move(options)));
+  service.answer(call, *chat, std::make_unique<OllamaEncoder>(std::move(options)));
 }
 
 void chat(Call& call) {

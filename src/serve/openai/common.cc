@@ -1,5 +1,6 @@
 #include "serve/openai/common.h"
 
+#include <algorithm>
 #include <chrono>
 #include <random>
 
@@ -9,6 +10,12 @@ Json TokenSpelling::bytes(TokenId token) const {
   Json bytes = Json::array();
   for (const char c : tokenizer_.token_bytes(token)) bytes.push_back(static_cast<uint8_t>(c));
   return bytes;
+}
+
+int64_t TokenSpelling::characters(TokenId token) const {
+  const std::string_view bytes = tokenizer_.token_bytes(token);
+  return std::count_if(bytes.begin(), bytes.end(),
+                       [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
 }
 
 Json scores_json(const std::vector<ScoredToken>& scores, const TokenSpelling& spelling) {
@@ -28,18 +35,24 @@ Json scores_json(const std::vector<ScoredToken>& scores, const TokenSpelling& sp
   return entries;
 }
 
-Json usage_json(const std::vector<AnswerPart>& answers) {
-  const TextStatistics& first = answers.front().statistics;
+Json usage_json(const std::vector<AnswerPart>& answers, size_t prompts) {
+  const size_t each = answers.size() / prompts;
+  int64_t prompt = 0;
+  int64_t cached = 0;
   int64_t generated = 0;
   int64_t reasoning = 0;
-  for (const AnswerPart& answer : answers) {
-    generated += answer.statistics.generated_tokens;
-    reasoning += answer.reasoning_tokens;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    const TextStatistics& statistics = answers[i].statistics;
+    generated += statistics.generated_tokens;
+    reasoning += answers[i].reasoning_tokens;
+    if (i % each != 0) continue;
+    prompt += statistics.prompt_tokens;
+    cached += statistics.cached_tokens;
   }
-  return {{"prompt_tokens", first.prompt_tokens},
+  return {{"prompt_tokens", prompt},
           {"completion_tokens", generated},
-          {"total_tokens", first.prompt_tokens + generated},
-          {"prompt_tokens_details", {{"cached_tokens", first.cached_tokens}}},
+          {"total_tokens", prompt + generated},
+          {"prompt_tokens_details", {{"cached_tokens", cached}}},
           {"completion_tokens_details", {{"reasoning_tokens", reasoning}}}};
 }
 
@@ -62,7 +75,9 @@ Json timings_json(const TextStatistics& statistics) {
           {"queued_ms", statistics.queued_seconds * 1e3}};
 }
 
-Json moeflux_json(const AnswerIdentity& identity, const ExpertStats& experts) {
+Json moeflux_json(const AnswerIdentity& identity, const std::vector<AnswerPart>& answers) {
+  ExpertStats experts;
+  for (const AnswerPart& answer : answers) experts += answer.statistics.experts;
   const uint64_t uses = experts.hits + experts.misses;
   const double rate =
       uses == 0 ? 1.0 : static_cast<double>(experts.hits) / static_cast<double>(uses);
@@ -72,12 +87,6 @@ Json moeflux_json(const AnswerIdentity& identity, const ExpertStats& experts) {
                {"stall_ms", static_cast<double>(experts.stall_us) / 1e3}};
   if (!identity.ignored.empty()) json["ignored"] = identity.ignored;
   return json;
-}
-
-Json moeflux_json(const AnswerIdentity& identity, const std::vector<AnswerPart>& answers) {
-  ExpertStats experts;
-  for (const AnswerPart& answer : answers) experts += answer.statistics.experts;
-  return moeflux_json(identity, experts);
 }
 
 Json progress_json(const PromptProgress& progress) {

@@ -1,6 +1,7 @@
 // Parts of answers that several interfaces share.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -28,6 +29,8 @@ class TokenSpelling {
   explicit TokenSpelling(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
   /// Well-formed: U+FFFD for a part of a character.
   std::string text(TokenId token) const { return tokenizer_.token_text(token); }
+  /// In UTF-8, of which a token may be a part.
+  int64_t characters(TokenId token) const;
   /// The bytes as a list of numbers.
   Json bytes(TokenId token) const;
 
@@ -37,15 +40,13 @@ class TokenSpelling {
 
 /// [{token, logprob, bytes, top_logprobs}]
 Json scores_json(const std::vector<ScoredToken>& scores, const TokenSpelling& spelling);
-/// Choices share their prompt, which counts once.
-Json usage_json(const std::vector<AnswerPart>& answers);
+/// Choices of one prompt follow each other and share it: it counts once.
+Json usage_json(const std::vector<AnswerPart>& answers, size_t prompts = 1);
 /// llama.cpp's.
 Json timings_json(const TextStatistics& statistics);
 /// What no other server has: the seed, what experts took from the drive, and which names of the
 /// request were ignored, if any were.
 Json moeflux_json(const AnswerIdentity& identity, const std::vector<AnswerPart>& answers);
-/// The same of texts that no format parses.
-Json moeflux_json(const AnswerIdentity& identity, const ExpertStats& experts);
 /// llama.cpp's prompt_progress, with our place in the queue.
 Json progress_json(const PromptProgress& progress);
 

@@ -4,61 +4,51 @@
 
 #include "serve/call.h"
 #include "serve/native/conversations.h"
-#include "serve/openai/chat_choices.h"
-#include "serve/openai/text_choices.h"
+#include "serve/openai/chat.h"
+#include "serve/openai/chat_answer.h"
+#include "serve/openai/completions.h"
+#include "serve/openai/text_answer.h"
 #include "serve/utc_time.h"
 
 namespace moeflux::serve {
 namespace {
 
 void chat_completions(Call& call) {
+  Context& service = call.service;
   const auto saved = go_on(call);
   if (!saved) return;
   const auto chat =
-      call.service.read_chat(call, decode_chat_request(call.body, call.service.options().defaults));
+      service.read_chat(call, decode_chat_request(call.body, service.options().defaults));
   if (!chat) return;
-  const GenerationFields& generation = chat->request.generation;
-  std::function<std::optional<ApiError>(const AnswerPart&)> on_end;
-  if (*saved) on_end = [one = *saved](const AnswerPart& answer) { return one->add(answer); };
-  const auto choices = std::make_shared<ChatChoices>(
-      call.service.scheduler(), call.target, TokenSpelling(call.service.tokenizer()),
-      ChatChoicesOptions{.identity = call.service.identity("chatcmpl-", generation),
-                         .stream = generation.stream,
-                         .include_usage = generation.include_usage,
-                         .return_progress = generation.return_progress,
-                         .timings_per_token = generation.timings_per_token,
-                         .with_logprobs = chat->request.top_logprobs >= 0,
-                         .on_end = std::move(on_end)},
-      static_cast<size_t>(generation.choices), *saved ? &call.service.jobs() : nullptr);
-  auto jobs =
-      call.service.chat_jobs(call, *chat, [&](size_t choice) { return choices->listener(choice); });
-  if (!jobs) return;
-  if (*saved) stop_when_deleted((*saved)->answer(), choices);
-  choices->start(std::move(*jobs));
+  ChatAnswerOptions options{.identity = service.identity("chatcmpl-", chat->request.generation),
+                            .generation = chat->request.generation,
+                            .with_logprobs = chat->request.top_logprobs >= 0};
+  if (*saved)
+    options.on_end = [one = *saved](const AnswerPart& answer) { return one->add(answer); };
+  service.answer(
+      call, *chat,
+      std::make_unique<ChatEncoder>(std::move(options), TokenSpelling(service.tokenizer())),
+      *saved ? (*saved)->answer() : nullptr);
 }
 
 void completions(Call& call) {
-  if (const Json* prompt = Fields(call.body).find("prompt");
-      prompt != nullptr && !call.service.may_fit(call, *prompt)) {
-    return;
-  }
-  auto decoded = decode_completion_request(call.body, call.service.options().defaults.sampler,
-                                           call.service.tokenizer());
+  Context& service = call.service;
+  const Json* prompt = Fields(call.body).find("prompt");
+  if (prompt != nullptr && !service.may_fit(call, *prompt)) return;
+  const auto decoded =
+      decode_completion_request(call.body, service.options().defaults.sampler, service.tokenizer());
   if (const auto* error = std::get_if<ApiError>(&decoded)) return call.fail(*error);
-  const auto& request = std::get<CompletionRequest>(decoded);
+  const auto& request = std::get<RawRequest>(decoded);
   const GenerationFields& generation = request.generation;
-  const size_t count = request.prompts.size() * static_cast<size_t>(generation.choices);
-  const auto choices = std::make_shared<TextChoices>(
-      call.service.scheduler(), call.target, TokenSpelling(call.service.tokenizer()),
-      TextChoicesOptions{.identity = call.service.identity("cmpl-", generation),
-                         .stream = generation.stream,
-                         .include_usage = generation.include_usage,
-                         .with_logprobs = request.logprobs >= 0,
-                         .prompts = request.prompts.size()},
-      count);
-  auto jobs = call.service.text_jobs(call, request,
-                                     [&](size_t choice) { return choices->listener(choice); });
-  if (jobs) choices->start(std::move(*jobs));
+  service.complete(call, request,
+                   std::make_unique<TextEncoder>(
+                       TextAnswerOptions{.identity = service.identity("cmpl-", generation),
+                                         .include_usage = generation.include_usage,
+                                         .with_logprobs = request.logprobs >= 0,
+                                         .prompts = request.prompts.size(),
+                                         .choices = request.prompts.size() *
+                                                    static_cast<size_t>(generation.choices)},
+                       TokenSpelling(service.tokenizer())));
 }
 
 void count_input_tokens(Call& call) {

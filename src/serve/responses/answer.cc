@@ -115,7 +115,7 @@ std::string ResponseEncoder::begin() {
   return bytes;
 }
 
-std::string ResponseEncoder::progress(const PromptProgress& progress) {
+std::string ResponseEncoder::progress(size_t /*choice*/, const PromptProgress& progress) {
   timings_.on_progress(progress);
   Json fields = {{"response", response("in_progress")}};
   if (options_.return_progress) fields["prompt_progress"] = progress_json(progress);

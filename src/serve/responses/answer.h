@@ -29,7 +29,7 @@ class ResponseEncoder : public ItemEncoder {
 
   std::string begin() override;
   /// Says that it goes on: clients that count events see a long prompt move.
-  std::string progress(const PromptProgress& progress) override;
+  std::string progress(size_t choice, const PromptProgress& progress) override;
   std::string end(const AnswerPart& answer) override;
   std::string fail(const ApiError& error) override;
   Json whole() override { return response_; }

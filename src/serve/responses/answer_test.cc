@@ -248,7 +248,7 @@ TEST(ResponseEncoder, AFailureIsTheLastEvent) {
 TEST(ResponseEncoder, ALongPromptIsSaidToGoOn) {
   ResponseEncoder one(options());
   one.begin();
-  const auto events = events_of(one.progress({.total = 9, .processed = 3}));
+  const auto events = events_of(one.progress(0, {.total = 9, .processed = 3}));
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0]["type"], "response.in_progress");
   EXPECT_EQ(events[0]["sequence_number"], 2);
@@ -258,7 +258,7 @@ TEST(ResponseEncoder, TellsProgressAndTimingsAsLlamaCppDoes) {
   ResponseAnswerOptions telling = options();
   telling.return_progress = telling.timings_per_token = true;
   ResponseEncoder one(std::move(telling));
-  const auto progress = events_of(one.progress({.total = 9, .cached = 2, .processed = 3}));
+  const auto progress = events_of(one.progress(0, {.total = 9, .cached = 2, .processed = 3}));
   EXPECT_EQ(progress[0]["prompt_progress"]["total"], 9);
   EXPECT_EQ(progress[0]["prompt_progress"]["cache"], 2);
   const std::vector<AnswerDelta> deltas = {content("Once"), content(" upon")};

@@ -91,8 +91,7 @@ void responses(Call& call) {
       return keep_response(service, *kept, *stored);
     };
   }
-  call.service.answer_once(call, *chat, std::make_unique<ResponseEncoder>(std::move(options)),
-                           kept);
+  call.service.answer(call, *chat, std::make_unique<ResponseEncoder>(std::move(options)), kept);
 }
 
 void count_tokens(Call& call) {

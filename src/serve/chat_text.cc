@@ -1,16 +1,16 @@
-#include "serve/answer.h"
+#include "serve/chat_text.h"
 
 #include <utility>
 
 namespace moeflux::serve {
 
-ChatAnswer::ChatAnswer(std::shared_ptr<const ChatFormat> format, AnswerOptions options,
-                       std::shared_ptr<AnswerListener> listener)
-    : format_(std::move(format)),
-      reader_(*format_, std::move(options)),
-      listener_(std::move(listener)) {}
+ChatText::ChatText(std::shared_ptr<const ChatFormat> format, AnswerOptions options,
+                   std::shared_ptr<Choices> choices, size_t choice)
+    : ChoiceReceiver(std::move(choices), choice),
+      format_(std::move(format)),
+      reader_(*format_, std::move(options)) {}
 
-Verdict ChatAnswer::on_token(const DrawnToken& token) {
+Verdict ChatText::on_token(const DrawnToken& token) {
   answer_.tokens.push_back(token.token);
   const uint64_t begin = generated_bytes_;
   generated_bytes_ += token.text.size();
@@ -21,37 +21,36 @@ Verdict ChatAnswer::on_token(const DrawnToken& token) {
   if (token.is_stop) {
     if (!token.text.empty()) reader_.push(-1, token.text, events);
     reader_.push_stop_token(token.token, events);
-    return {.park = tell(events)};
+    return {.park = tell_all(events)};
   }
   AnswerReader::Next next = reader_.push(token.token, token.text, events);
-  return {.stop = next.stop, .park = tell(events), .forced = std::move(next.forced)};
+  return {.stop = next.stop, .park = tell_all(events), .forced = std::move(next.forced)};
 }
 
-void ChatAnswer::on_done(const TextStatistics& statistics) {
+void ChatText::on_done(const TextStatistics& statistics) {
   std::vector<OutputEvent> events;
   reader_.finish(events);
-  tell(events);
-  answer_.statistics = statistics;
+  tell_all(events);
   answer_.complete_calls = reader_.complete_calls();
   answer_.misfits = reader_.misfits();
   answer_.reasoning_tokens = reader_.reasoning_tokens();
   answer_.stopped_by = reader_.stopped_by();
-  listener_->on_done(answer_);
+  end(std::move(answer_), statistics);
 }
 
-bool ChatAnswer::tell(std::vector<OutputEvent>& events) {
+bool ChatText::tell_all(std::vector<OutputEvent>& events) {
   bool park = false;
   for (OutputEvent& event : events) {
     AnswerDelta delta{.kind = event.kind, .call = event.call, .complete = event.complete};
     collect(event, delta);
     delta.text = std::move(event.text);
     delta.id = std::move(event.id);
-    park = listener_->on_delta(delta) || park;
+    park = tell(std::move(delta)) || park;
   }
   return park;
 }
 
-void ChatAnswer::collect(const OutputEvent& event, AnswerDelta& delta) {
+void ChatText::collect(const OutputEvent& event, AnswerDelta& delta) {
   // Scores of what came before belong to other kinds of text.
   std::erase_if(pending_, [&](const Pending& token) {
     return token.end <= event.begin && token.end > token.begin;
