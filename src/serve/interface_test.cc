@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "serve/http/http_text.h"
+#include "serve/service_test_util.h"
 
 namespace moeflux::serve {
 namespace {
@@ -97,6 +98,24 @@ TEST(Route, OfAnotherMethodSaysWhichThereAre) {
   EXPECT_EQ(find_route("POST", "/v1/responses/resp_1").allowed, "GET, DELETE");
   EXPECT_EQ(find_route("POST", "/v1/nothing").allowed, "");
   EXPECT_EQ(find_route("POST", "/v1/nothing").number, count_routes());
+}
+
+TEST_F(ServiceTest, EveryPathIsDescribed) {
+  const auto service = start();
+  const Json paths = get(*service, "/openapi.json")->json()["paths"];
+  size_t described = 0;
+  for (const AskedCount& one : service->asked()) {
+    std::string method = one.method;
+    for (char& c : method) c = static_cast<char>(std::tolower(c));
+    for (const std::string& path : {one.path, "/v1" + one.path}) {
+      if (paths.contains(path) && paths[path].contains(method)) ++described;
+    }
+  }
+  size_t operations = 0;
+  for (const auto& [path, methods] : paths.items()) operations += methods.size();
+  EXPECT_EQ(described, operations);
+  // But for this page, what is not offered, and paths that there are not.
+  EXPECT_EQ(described, service->asked().size() - 8);
 }
 
 TEST(QueryValue, IsDecoded) {

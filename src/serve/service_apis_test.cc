@@ -460,24 +460,6 @@ TEST_F(ServiceTest, AContextThatOllamasClientsAskForIsAtMostTheServers) {
   EXPECT_NE(refused->json()["error"].get<std::string>().find("suffix"), std::string::npos);
 }
 
-TEST_F(ServiceTest, EveryPathIsDescribed) {
-  const auto service = start();
-  const Json paths = get(*service, "/openapi.json")->json()["paths"];
-  size_t described = 0;
-  for (const AskedCount& one : service->asked()) {
-    std::string method = one.method;
-    for (char& c : method) c = static_cast<char>(std::tolower(c));
-    for (const std::string& path : {one.path, "/v1" + one.path}) {
-      if (paths.contains(path) && paths[path].contains(method)) ++described;
-    }
-  }
-  size_t operations = 0;
-  for (const auto& [path, methods] : paths.items()) operations += methods.size();
-  EXPECT_EQ(described, operations);
-  // But for this page, what is not offered, and paths that there are not.
-  EXPECT_EQ(described, service->asked().size() - 8);
-}
-
 TEST_F(ServiceTest, IsWatched) {
   const auto service = start();
   EXPECT_EQ(get(*service, "/v1/models/fable-20m")->json()["type"], "model");
