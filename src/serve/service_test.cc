@@ -195,7 +195,7 @@ TEST_F(ServiceTest, WhatIsWrongIsNamed) {
       {"/v1/completions", R"({"prompt": [99999999]})", 400, "prompt"},
       {"/v1/completions", R"({"prompt": "a", "model": "other"})", 404, "no model \"other\""},
       {"/v1/completions", R"({"prompt": "a", "suffix": "b"})", 400, "suffix needs"},
-      {"/v1/completions", Json({{"prompt", "one two " + many + many}}).dump(), 400, "the context"},
+      {"/v1/completions", Json({{"prompt", "one two " + many + many}}).dump(), 400, "available context"},
       {"/v1/chat/completions", R"({"messages": 3})", 400, "messages is 3"},
       {"/v1/embeddings", "{}", 404, "not offered"},
       {"/v1/responses/compact", R"({"model":"x","input":"x"})", 404, "not offered"},
