@@ -74,7 +74,6 @@ CASES = {
     "test_metrics_prometheus_format": "wants counters of drafts and of the largest slot",
     "test_return_progress": "counts the batches of its own model's prompt",
     "test_metrics_timings_on_prompt_progress": "counts the batches of its own model's prompt",
-    "test_n_probs_post_sampling": "probabilities behind the samplers are not offered",
     "test_metrics_embedding": "embeddings are not offered",
     "test_chat_completion_cached_tokens": "counts the tokens of llama.cpp's small model",
     "test_completion_prompt_cache": "counts the tokens of llama.cpp's small model",

@@ -94,9 +94,11 @@ class LlamaCpp(unittest.TestCase):
         for frame in frames[1:-1]:
             (part,) = frame["choices"]
             self.assertNotIn("role", part["delta"])
-            content += part["delta"].get("content") or ""
             if part["finish_reason"]:
                 self.assertEqual(part["finish_reason"], "length")
+                self.assertNotIn("content", part["delta"])
+            else:
+                content += part["delta"]["content"]
         self.assertEqual(content, choice["message"]["content"])
         self.assertEqual(frames[-1]["choices"], [])
         self.assertEqual(frames[-1]["usage"]["completion_tokens"], 8)
@@ -128,13 +130,31 @@ class LlamaCpp(unittest.TestCase):
             self.assertEqual(count, answer["usage"]["prompt_tokens"])
 
     def test_what_is_no_conversation_is_refused(self):
+        answered = {"role": "assistant", "content": "test"}
         for messages in (None, "string", [123], [{}], [{"role": 123}],
                          [{"role": "system", "content": 123}],
                          [{"role": "system", "content": "test"}, {}]):
             self.post("/chat/completions", 400, messages=messages)
-        answered = {"role": "assistant", "content": "test"}
         self.post("/chat/completions", 400, add_generation_prompt=True,
                   continue_final_message=True, messages=[*BOOK, answered])
+
+    def test_formats_hold_or_are_refused(self):
+        ask = [{"role": "user", "content": "Write an example"}]
+        for form, tokens, wanted in (
+                ({"type": "json_object", "schema": {"const": "42"}}, 8, '"42"'),
+                ({"type": "json_schema", "json_schema": {"schema": {"const": "fooo"}}}, 9,
+                 '"fooo"')):
+            (choice,) = self.post("/chat/completions", max_tokens=tokens, messages=ask,
+                                  response_format=form)["choices"]
+            self.assertEqual(choice["message"]["content"], wanted)
+        (choice,) = self.post("/chat/completions", max_tokens=8, messages=ask,
+                              json_schema={"const": "42"})["choices"]
+        self.assertEqual(choice["message"]["content"], '"42"')
+        for form in ({"type": "sound"}, {"type": "json_object", "schema": 123},
+                     {"type": "json_object", "schema": {"type": 123}},
+                     {"type": "json_object", "schema": {"type": "hiccup"}}):
+            self.post("/chat/completions", 400, max_tokens=2, messages=ask, response_format=form)
+        self.post("/chat/completions", 400, messages=ask, grammar="root ::= this is (not valid")
 
     def test_a_prompt_that_is_too_long_says_how_long(self):
         for stream in (False, True):
@@ -152,6 +172,47 @@ class LlamaCpp(unittest.TestCase):
         for before, after in zip(told, told[1:]):
             self.assertGreater(after["processed"], before["processed"])
             self.assertEqual((after["total"], after["cache"]), (before["total"], before["cache"]))
+
+    def test_the_native_form_tells_tokens_and_times(self):
+        whole = self.post("/completion", prompt=MEANING, n_predict=8, return_tokens=True)
+        self.assertEqual((whole["truncated"], whole["stop_type"]), (False, "limit"))
+        self.assertIs(type(whole["has_new_line"]), bool)
+        self.assertEqual(whole["timings"]["predicted_n"], 8)
+        self.assertEqual(len(whole["tokens"]), 8)
+        self.assertEqual(self.post("/completion", prompt=MEANING, n_predict=8)["tokens"], [])
+        frames = self.stream("/completion", prompt=MEANING, n_predict=8)
+        self.assertEqual([frame["stop"] for frame in frames], [False] * (len(frames) - 1) + [True])
+        self.assertEqual("".join(frame["content"] for frame in frames), whole["content"])
+        settings = frames[-1]["generation_settings"]
+        self.assertEqual((settings["n_predict"], settings["seed"]), (8, 42))
+        some = self.post("/completion", prompt=MEANING, n_predict=8,
+                         response_fields=["content", "generation_settings/n_predict"])
+        self.assertEqual(some, {"content": whole["content"], "generation_settings/n_predict": 8})
+        error = self.post("/completion", 400, prompt=MEANING * 64)["error"]
+        self.assertIn("exceeds the available context size", error["message"])
+
+    def test_the_native_form_takes_tokens_for_texts(self):
+        tokens = self.post("/tokenize", content=MEANING, add_special=True)["tokens"]
+        alone = self.post("/completion", prompt=tokens, n_predict=4)["content"]
+        for prompts in ([tokens, tokens], [tokens, MEANING]):
+            status, text = self.server.ask("/completion", {"prompt": prompts, "n_predict": 4})
+            self.assertEqual(status, 200, text)
+            self.assertEqual([one["content"] for one in json.loads(text)][0], alone)
+        self.post("/completion", prompt=[1, 2, 3, MEANING, 7, 8], n_predict=2)
+
+    def test_the_native_form_tells_probabilities(self):
+        answer = self.post("/completion", prompt=MEANING, n_probs=10, temperature=0, n_predict=5)
+        told = answer["completion_probabilities"]
+        self.assertEqual(len(told), 5)
+        for one in told:
+            self.assertLessEqual(one["logprob"], 0)
+            self.assertIs(type(one["bytes"]), list)
+            self.assertEqual(len(one["top_logprobs"]), 10)
+        for words in ([[" " + word + " ", -100] for word in WORDS],
+                      {" " + word + " ": -100 for word in WORDS}):
+            text = self.post("/completion", prompt="What is the best book", n_predict=64,
+                             temperature=0, logit_bias=words)["content"]
+            self.assertFalse([word for word in WORDS if f" {word} " in text])
 
     def test_metrics_are_prometheus_text(self):
         self.post("/v1/completions", prompt="I believe", max_tokens=8)
