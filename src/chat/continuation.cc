@@ -142,12 +142,14 @@ Result<std::optional<TokenLogprobs>> Continuation::logprobs(const LastLogits& lo
     return make_error(ErrorCode::kInvalidArgument, "token {} is outside the vocabulary of {}",
                       token, logits.all.size());
   }
-  TokenLogprobs own = token_logprobs(logits.all, token, limits_.top_logprobs);
-  if (!limits_.sampled_logprobs) return std::optional(std::move(own));
+  if (!limits_.sampled_logprobs) {
+    return std::optional(token_logprobs(logits.all, token, limits_.top_logprobs));
+  }
   // A greedy pick was the only one that could be drawn.
   Candidates drawn_from = sampler_.candidates();
   if (sampler_.options().temperature <= 0) drawn_from.list = {{0.0f, token}};
-  return std::optional(sampled_logprobs(std::move(drawn_from), token, std::move(own)));
+  return std::optional(
+      sampled_logprobs(std::move(drawn_from), token, static_cast<size_t>(limits_.top_logprobs)));
 }
 
 BestLogits Continuation::best_needed(int64_t vocab_size) const {

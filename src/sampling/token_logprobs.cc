@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "base/check.h"
 #include "base/portable_math.h"
@@ -32,27 +33,18 @@ TokenLogprobs token_logprobs(std::span<const float> logits, TokenId token, int32
   return result;
 }
 
-TokenLogprobs sampled_logprobs(Candidates drawn_from, TokenId token, TokenLogprobs own) {
-  const size_t count = own.top.size();
+TokenLogprobs sampled_logprobs(Candidates drawn_from, TokenId token, size_t top) {
   TokenLogprobs found{.logprob = -std::numeric_limits<float>::infinity()};
-  if (!drawn_from.list.empty()) {
-    const CandidateSums sums = sums_of(drawn_from);
-    for (TokenLogit& one : drawn_from.list) {
-      one.logit =
-          static_cast<float>(drawn_from.distance(one, sums.highest) - portable_log(sums.total));
-      if (one.id == token) found.logprob = one.logit;
-    }
-    std::sort(drawn_from.list.begin(), drawn_from.list.end(), is_better);
+  if (drawn_from.list.empty()) return found;
+  const CandidateSums sums = sums_of(drawn_from);
+  const double log_total = portable_log(sums.total);
+  for (TokenLogit& one : drawn_from.list) {
+    one.logit = static_cast<float>(drawn_from.distance(one, sums.highest) - log_total);
+    if (one.id == token) found.logprob = one.logit;
   }
-  for (const TokenLogit& one : drawn_from.list) {
-    if (found.top.size() < count) found.top.push_back(one);
-  }
-  for (const TokenLogit& one : own.top) {
-    const auto is_same = [&](const TokenLogit& other) { return other.id == one.id; };
-    if (found.top.size() == count) break;
-    if (std::any_of(found.top.begin(), found.top.end(), is_same)) continue;
-    found.top.push_back({-std::numeric_limits<float>::infinity(), one.id});
-  }
+  std::sort(drawn_from.list.begin(), drawn_from.list.end(), is_better);
+  if (drawn_from.list.size() > top) drawn_from.list.resize(top);
+  found.top = std::move(drawn_from.list);
   return found;
 }
 

@@ -1,6 +1,7 @@
 // How probable a model holds tokens, before any sampler has changed its logits.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -22,8 +23,7 @@ struct TokenLogprobs {
 /// Sums are f64, so that large vocabularies lose nothing.
 TokenLogprobs token_logprobs(std::span<const float> logits, TokenId token, int32_t top);
 
-/// The same of what a sampler drew `token` from; tokens of `own` that are not among them come last,
-/// with minus infinity.
-TokenLogprobs sampled_logprobs(Candidates drawn_from, TokenId token, TokenLogprobs own);
+/// The same of what a sampler drew `token` from, and of nothing else.
+TokenLogprobs sampled_logprobs(Candidates drawn_from, TokenId token, size_t top);
 
 }  // namespace moeflux

@@ -94,11 +94,10 @@ TEST_F(NativeCompletion, TellsWhatWasDrawnFrom) {
     ASSERT_EQ(all.size(), 5u);
     for (const Json& token : all) {
       EXPECT_GT(token["prob"].get<double>(), 0.0);
-      ASSERT_EQ(token["top_probs"].size(), 10u);
+      ASSERT_LE(token["top_probs"].size(), temperature == 0 ? 1u : 3u);
       double sum = 0;
       for (const Json& top : token["top_probs"]) sum += top["prob"].get<double>();
       EXPECT_NEAR(sum, 1.0, 1e-5);
-      EXPECT_EQ(token["top_probs"][3]["prob"], 0.0);
       EXPECT_TRUE(temperature != 0 || token["top_probs"][0]["prob"] == 1.0) << token;
     }
   }
@@ -119,6 +118,8 @@ TEST_F(NativeCompletion, TakesTextIdsAndBothOneOrSeveral) {
   EXPECT_EQ(several[0]["content"], text);
   EXPECT_EQ(several[1]["content"], text);
   EXPECT_EQ(several[1]["index"], 1);
+  EXPECT_EQ(answer({{"prompt_string", "Once upon a time"}})["content"], text);
+  EXPECT_EQ(answer({{"prompt_string", 3}})["error"]["param"], "prompt");
   EXPECT_EQ(answer(Json::array({"Once upon a time"})).size(), 1u);
   Json mixed = Json::array({1, 2});
   mixed.push_back("Once upon");

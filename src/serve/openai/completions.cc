@@ -33,6 +33,13 @@ class PromptReader {
       if (ids.empty()) fields_.fail(bad_field("prompt", "prompt has no tokens"));
       return true;
     }
+    // llama.cpp's form of a text with images, of which there are none here.
+    if (value.is_object()) {
+      const auto text = value.find("prompt_string");
+      const auto media = value.find("multimodal_data");
+      const bool is_text = media == value.end() || media->empty();
+      return is_text && text != value.end() && text->is_string() && read(*text, ids);
+    }
     if (!value.is_array()) return false;
     for (size_t i = 0; i < value.size(); ++i) {
       if (value[i].is_string()) {
