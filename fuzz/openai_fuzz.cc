@@ -11,6 +11,7 @@
 #include <variant>
 
 #include "base/format.h"
+#include "chat/text_request.h"
 #include "serve/openai/chat.h"
 #include "serve/openai/completions.h"
 
@@ -73,7 +74,7 @@ void expect_mistake(const ApiError& error) {
 void try_completion(const moeflux::Json& body) {
   const auto decoded = moeflux::serve::decode_completion_request(body, {}, tokenizer_of_bytes());
   if (const auto* error = std::get_if<ApiError>(&decoded)) return expect_mistake(*error);
-  const auto& request = std::get<moeflux::serve::CompletionRequest>(decoded);
+  const auto& request = std::get<moeflux::serve::RawRequest>(decoded);
   expect_within_limits(request.generation);
   expect(!request.prompts.empty() && request.prompts.size() <= 256, "1 to 256 prompts");
   for (const auto& prompt : request.prompts) expect(!prompt.empty(), "no empty prompt");

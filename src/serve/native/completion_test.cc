@@ -75,7 +75,7 @@ TEST_F(NativeCompletion, AStreamSaysTheSameInPieces) {
     EXPECT_EQ(piece["tokens"].size(), 1u);
     EXPECT_EQ(piece["completion_probabilities"].size(), 1u);
   }
-  EXPECT_EQ(content, whole["content"]);
+  EXPECT_EQ(Json(content), whole["content"]);
   EXPECT_EQ(pieces.back()["timings"]["predicted_n"], 8);
   EXPECT_EQ(pieces.back()["generation_settings"]["stream"], true);
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/format.h"
+#include "chat/text_request.h"
 #include "serve/left_out_media.h"
 #include "serve/ollama/field_list.h"
 #include "serve/ollama/messages.h"
@@ -14,7 +15,6 @@
 namespace moeflux::serve {
 namespace {
 
-constexpr int64_t kTopLogprobsMax = 20;
 /// Editors' completions name every token and word that ends a gap: more than OpenAI lets through.
 constexpr size_t kEndsMax = 64;
 
