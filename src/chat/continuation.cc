@@ -103,8 +103,8 @@ bool Continuation::has_rule() const {
   return !limits_.allowed_tokens.empty() || generated_tokens_ < limits_.tokens_min;
 }
 
-// A token of `allowed`, or any without, that the limits allow too. What a constraint leaves nothing
-// of stays as it is.
+// A token of `allowed`, or any without, that the limits allow too. What they leave nothing of stays
+// as it is: the constraint, or the list, which says what may be drawn and not when.
 TokenMask Continuation::ruled(size_t vocab_size, const TokenMask* allowed) {
   const size_t count = (vocab_size + 31) / 32;
   const bool is_listed = !limits_.allowed_tokens.empty();
@@ -117,8 +117,12 @@ TokenMask Continuation::ruled(size_t vocab_size, const TokenMask* allowed) {
   };
   for (const TokenId token : limits_.allowed_tokens) set(token, true);
   const bool may_end = generated_tokens_ >= limits_.tokens_min;
+  const auto is_stop = [&](TokenId token) {
+    return std::ranges::count(limits_.stop_tokens, token) > 0;
+  };
+  const bool is_list_of_ends = is_listed && std::ranges::all_of(limits_.allowed_tokens, is_stop);
   for (const TokenId token : limits_.stop_tokens) {
-    if (is_listed || !may_end) set(token, may_end);
+    if (!may_end && !is_list_of_ends) set(token, false);
   }
   if (allowed == nullptr) return {words_};
   uint32_t any = 0;

@@ -88,16 +88,31 @@ TEST_F(ContinuationTest, NoTokenEndsATextThatIsTooShort) {
   EXPECT_EQ(text.generated_tokens(), 2);
 }
 
-TEST_F(ContinuationTest, TokensThatAreNotAllowedAreNotDrawn) {
+TEST_F(ContinuationTest, TokensThatAreNotAllowedAreNotDrawnNorEndTheText) {
   Continuation text = make({.tokens_max = -1,
                             .places = 100,
                             .stop_tokens = {tokens_[4]},
                             .allowed_tokens = {tokens_[1], tokens_[2]}});
-  const auto token = text.next(wanting(tokens_[0]));
-  ASSERT_TRUE(token.ok() && token->has_value());
-  EXPECT_EQ(**token, std::min(tokens_[1], tokens_[2]));
-  ASSERT_TRUE(text.next(wanting(tokens_[2])).ok());
-  ASSERT_TRUE(text.next(wanting(tokens_[4])).ok());
+  for (const TokenId other : {tokens_[0], tokens_[4]}) {
+    const auto token = text.next(wanting(other));
+    ASSERT_TRUE(token.ok() && token->has_value());
+    EXPECT_EQ(**token, std::min(tokens_[1], tokens_[2]));
+  }
+  Continuation ended = make({.tokens_max = -1,
+                             .places = 100,
+                             .stop_tokens = {tokens_[4]},
+                             .allowed_tokens = {tokens_[1], tokens_[4]}});
+  ASSERT_TRUE(ended.next(wanting(tokens_[4])).ok());
+  EXPECT_EQ(ended.end(), FinishReason::kStopToken);
+}
+
+TEST_F(ContinuationTest, AnEndThatAloneIsAllowedComesHoweverShortTheTextIs) {
+  Continuation text = make({.tokens_max = -1,
+                            .places = 100,
+                            .stop_tokens = {tokens_[4]},
+                            .tokens_min = 3,
+                            .allowed_tokens = {tokens_[4]}});
+  ASSERT_TRUE(text.next(wanting(tokens_[0])).ok());
   EXPECT_EQ(text.end(), FinishReason::kStopToken);
 }
 

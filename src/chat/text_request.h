@@ -30,7 +30,9 @@ struct TextRequest {
   bool ignore_model_stop_tokens = false;  // they are then never drawn
   /// Before so many tokens none ends the text, unless a constraint leaves nothing else.
   int64_t tokens_min = 0;
-  std::vector<TokenId> allowed_tokens = {};  // no others are drawn, but stop tokens; empty: any
+  /// No others are drawn, stop tokens neither, unless a constraint leaves nothing of them. Empty:
+  /// any.
+  std::vector<TokenId> allowed_tokens = {};
   /// Log-probabilities of each token that follows: negative none, 0 its own, otherwise so many of
   /// the best beside it, at most kTopLogprobsMax.
   int32_t top_logprobs = -1;

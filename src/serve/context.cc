@@ -35,6 +35,20 @@ Result<std::unique_ptr<Keeper>> open_keeper(const std::string& folder, std::stri
   return Keeper::open(folder.empty() ? "" : formatted("{}/{}", folder, name), limits);
 }
 
+// What the client calls the field, in a request or in Ollama's options.
+std::optional<ApiError> unknown_token(const Json& body, const GenerationFields& generation,
+                                      int32_t vocab_size) {
+  for (size_t i = 0; i < generation.allowed_tokens.size(); ++i) {
+    const TokenId token = generation.allowed_tokens[i];
+    if (token < vocab_size) continue;
+    const bool is_option = !body.is_object() || !body.contains("allowed_token_ids");
+    const std::string param = formatted("{}allowed_token_ids[{}]", is_option ? "options." : "", i);
+    return bad_field(param, formatted("{} is {}, expected one of the vocabulary's {} tokens", param,
+                                      token, vocab_size));
+  }
+  return std::nullopt;
+}
+
 TextRequest text_request(const GenerationFields& generation, int64_t choice,
                          const Tokenizer& tokenizer) {
   SamplerOptions sampler = sampler_of_choice(generation.sampler, choice);
@@ -183,6 +197,10 @@ std::optional<TextRequest> Context::prompted_text(const Call& call,
   const int64_t most = context_length() - (generation.tokens_max == 0 ? 0 : 1);
   if (static_cast<int64_t>(prompt.size()) > most) {
     call.fail(too_long(call.body, prompt.size(), context_length()));
+    return std::nullopt;
+  }
+  if (const auto error = unknown_token(call.body, generation, tokenizer().vocab_size())) {
+    call.fail(*error);
     return std::nullopt;
   }
   TextRequest text = text_request(generation, choice, tokenizer());

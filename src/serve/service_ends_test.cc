@@ -1,0 +1,73 @@
+// Which tokens an answer is drawn from and what ends it, through every interface.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "serve/service_test_util.h"
+
+namespace moeflux::serve {
+namespace {
+
+/// A request for so many tokens, the likeliest ones, beside `fields`.
+struct Asked {
+  const char* path;
+  Json body;
+  const char* count;  // of generated tokens
+};
+
+std::vector<Asked> all_asked(int tokens, Json fields) {
+  const Json messages = Json::array({{{"role", "user"}, {"content", "Tell me of the castle."}}});
+  const std::string prompt = "Tell me of the castle.";
+  fields["temperature"] = 0;
+  const auto with = [&](Json body) {
+    body.update(fields);
+    return body;
+  };
+  std::vector<Asked> asked = {
+      {"/v1/completions", with({{"prompt", prompt}, {"max_tokens", tokens}}),
+       "/usage/completion_tokens"},
+      {"/completion", with({{"prompt", prompt}, {"n_predict", tokens}}), "/tokens_predicted"}};
+  if (testing::without_engine()) return asked;
+  asked.push_back({"/v1/chat/completions", with({{"messages", messages}, {"max_tokens", tokens}}),
+                   "/usage/completion_tokens"});
+  asked.push_back({"/v1/responses", with({{"input", prompt}, {"max_output_tokens", tokens}}),
+                   "/usage/output_tokens"});
+  asked.push_back({"/v1/messages", with({{"messages", messages}, {"max_tokens", tokens}}),
+                   "/usage/output_tokens"});
+  fields["num_predict"] = tokens;
+  asked.push_back({"/api/chat",
+                   {{"messages", messages}, {"stream", false}, {"options", fields}},
+                   "/eval_count"});
+  return asked;
+}
+
+TEST_F(ServiceTest, OnlyAllowedTokensAreDrawnAndNoEndBesideThem) {
+  const auto service = start();
+  for (const Asked& one : all_asked(5, {{"allowed_token_ids", {100, 101, 102}}})) {
+    const Json answer = post(*service, one.path, one.body)->json();
+    EXPECT_EQ(answer.value(Json::json_pointer(one.count), Json()), 5) << one.path << answer;
+  }
+  const Json body = {{"prompt", "Once"},
+                     {"n_predict", 5},
+                     {"return_tokens", true},
+                     {"allowed_token_ids", {100, 101, 102}}};
+  const Json tokens = post(*service, "/completion", body)->json()["tokens"];
+  ASSERT_EQ(tokens.size(), 5u);
+  for (const Json& token : tokens) {
+    EXPECT_TRUE(token >= 100 && token <= 102) << token;
+  }
+}
+
+TEST_F(ServiceTest, ATokenThatTheVocabularyHasNotIsRefusedByName) {
+  const auto service = start();
+  for (const Asked& one : all_asked(5, {{"allowed_token_ids", {100, 99999999}}})) {
+    const auto answer = post(*service, one.path, one.body);
+    EXPECT_EQ(answer->status(), 400) << one.path;
+    const bool is_option = one.body.contains("options");
+    const std::string name = is_option ? "options.allowed_token_ids[1]" : "allowed_token_ids[1]";
+    EXPECT_NE(answer->wait().find(name), std::string::npos) << answer->wait();
+  }
+}
+
+}  // namespace
+}  // namespace moeflux::serve
