@@ -146,6 +146,36 @@ TEST_F(KeptTest, FilesAreWhatWasKeptOrNothing) {
   EXPECT_EQ(get(*service, kTalk)->status(), 404);
 }
 
+TEST_F(KeptTest, AFileUnderAnotherNameIsNotServed) {
+  if (testing::without_engine()) return;
+  std::vector<std::string> notes;
+  const auto service = start({.folder = folder_.path(),
+                              .on_note = [&](const std::string& line) { notes.push_back(line); }});
+  const auto copy = [&](const std::string& from, const std::string& to) {
+    testing::write_bytes(folder_ / to, testing::read_bytes(folder_ / from));
+  };
+  ASSERT_EQ(post(*service, kTalk, kEmpty)->status(), 200);
+  copy("conversations/talk.json", "conversations/other.json");
+  EXPECT_EQ(get(*service, "/v1/moeflux/conversations/other")->status(), 404);
+  EXPECT_EQ(messages(*service), 0u);
+  const std::string id = post(*service, "/v1/responses", response(1))->json()["id"];
+  copy("responses/" + id + ".json", "responses/resp_1.json");
+  // One without a seal knows its id.
+  std::string text = testing::read_bytes(folder_ / "responses/resp_1.json");
+  text[text.find("checksum")] = 'C';
+  testing::write_bytes(folder_ / "responses/resp_2.json", text);
+  Json next = response(1);
+  for (const std::string other : {"resp_1", "resp_2"}) {
+    EXPECT_EQ(get(*service, "/v1/responses/" + other)->status(), 404);
+    EXPECT_EQ(get(*service, "/v1/responses/" + other + "/input_items")->status(), 404);
+    next["previous_response_id"] = other;
+    EXPECT_EQ(post(*service, "/v1/responses", next)->status(), 404);
+    EXPECT_NE(notes.back().find(other + ".json"), std::string::npos) << notes.back();
+  }
+  EXPECT_EQ(notes.size(), 7u);
+  EXPECT_EQ(get(*service, "/v1/responses/" + id)->json()["id"], id);
+}
+
 TEST_F(KeptTest, IsUnknownToOtherKeys) {
   if (testing::without_engine()) return;
   const auto service = start({.folder = folder_.path()});

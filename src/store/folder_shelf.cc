@@ -67,7 +67,7 @@ class FolderShelf final : public Shelf {
   Result<Bytes> find(const std::string& name) override {
     if (!options_.is_name(name)) return unknown(name);
     MF_ASSIGN_OR_RETURN(std::vector<std::byte> bytes, read(name));
-    switch (options_.seal == Seal::kOwn ? SealState::kWhole : take_seal(bytes)) {
+    switch (options_.seal == Seal::kOwn ? SealState::kWhole : take_seal(bytes, name)) {
       case SealState::kWhole:
         use(name);
         break;
@@ -77,6 +77,10 @@ class FolderShelf final : public Shelf {
       case SealState::kDamaged:
         return make_error(ErrorCode::kCorruption,
                           "{}: what it holds has another checksum than it says", place_of(name));
+      case SealState::kOfAnother:
+        return make_error(ErrorCode::kCorruption,
+                          "{}: what it holds was kept under another name, which is its kept_as",
+                          place_of(name));
     }
     return Bytes(std::make_shared<std::vector<std::byte>>(std::move(bytes)));
   }
@@ -87,7 +91,7 @@ class FolderShelf final : public Shelf {
       return make_error(ErrorCode::kInvalidArgument, "\"{}\" cannot be the name of what is kept",
                         name);
     }
-    if (options_.seal == Seal::kJson) add_seal(bytes);
+    if (options_.seal == Seal::kJson) add_seal(bytes, name);
     MF_ASSIGN_OR_RETURN(const std::vector<FileUse> files, list_files());
     Others others;
     for (const FileUse& file : files) {
@@ -179,8 +183,8 @@ class FolderShelf final : public Shelf {
     const auto claimed = claim(name);
     if (!claimed.ok()) return use(name);
     Result<std::vector<std::byte>> bytes = read(name);  // as it is by now
-    if (!bytes.ok() || take_seal(*bytes) != SealState::kAbsent) return;
-    add_seal(*bytes);
+    if (!bytes.ok() || take_seal(*bytes, name) != SealState::kAbsent) return;
+    add_seal(*bytes, name);
     if (bytes->size() <= options_.limits.bytes_max) (void)write(name, *bytes);
   }
 

@@ -25,8 +25,8 @@ struct ShelfLimits {
 
 /// How damage shows in what lies in a folder.
 enum class Seal : uint8_t {
-  /// JSON objects, whose files have a checksum as their first member. A file without one, which an
-  /// older version or a person wrote, is taken as it is and sealed.
+  /// JSON objects, whose files have a checksum and their name as first members. A file without
+  /// them, which an older version or a person wrote, is taken as it is and sealed.
   kJson,
   /// What is kept has checksums of its own, which whoever finds it compares.
   kOwn,

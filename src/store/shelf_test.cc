@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include "base/format.h"
+#include "checkpoint/checksum.h"
 #include "io/file.h"
 #include "io/output_folder.h"
 #include "tests/support/temp_folder.h"
@@ -142,6 +144,7 @@ TEST_F(ShelfTest, NoFlippedBitIsTakenForWhatWasKept) {
   ASSERT_TRUE(keep_text(*shelf, "a", text).ok());
   const std::string good = testing::read_bytes(file("a"));
   EXPECT_EQ(good.find(R"({"checksum":")"), 0u) << good;
+  EXPECT_NE(good.find(R"("kept_as":"a",)"), std::string::npos) << good;
   size_t refused = 0;
   for (size_t bit = 0; bit < good.size() * 8; ++bit) {
     std::string bad = good;
@@ -168,6 +171,34 @@ TEST_F(ShelfTest, ATextWithoutASealIsReadAndSealed) {
   const auto claim = shelf->claim("b");  // who has it may be about to write
   EXPECT_EQ(*find_text(*shelf, "b"), text);
   EXPECT_EQ(testing::read_bytes(file("b")), text);
+}
+
+TEST_F(ShelfTest, AFileUnderAnotherNameIsNotWhatWasKeptThere) {
+  const auto shelf = open_folder();
+  ASSERT_TRUE(keep_text(*shelf, "a", R"({"said": 1})").ok());
+  ASSERT_TRUE(keep_text(*shelf, "ab", R"({"said": 2})").ok());
+  const std::string first = testing::read_bytes(file("a"));
+  const std::string second = testing::read_bytes(file("ab"));
+  testing::write_bytes(file("a"), second);
+  testing::write_bytes(file("ab"), first);
+  testing::write_bytes(file("c"), first);
+  for (const char* name : {"a", "ab", "c"}) {
+    const auto found = find_text(*shelf, name);
+    ASSERT_FALSE(found.ok()) << name;
+    EXPECT_EQ(found.error().code(), ErrorCode::kCorruption);
+    EXPECT_NE(found.error().message().find(file(name)), std::string::npos);
+  }
+  testing::write_bytes(file("a"), first);
+  EXPECT_EQ(*find_text(*shelf, "a"), R"({"said": 1})");
+}
+
+TEST_F(ShelfTest, ASealOfAnOlderVersionGetsItsName) {
+  const auto shelf = open_folder();
+  const std::string sum = checksum_text(checksum64(R"({"said": 1})"));
+  testing::write_bytes(file("a"), formatted(R"({{"checksum":"{}","said": 1}})", sum));
+  EXPECT_EQ(*find_text(*shelf, "a"), R"({"said": 1})");
+  testing::write_bytes(file("b"), testing::read_bytes(file("a")));
+  EXPECT_FALSE(find_text(*shelf, "b").ok());
 }
 
 TEST_F(ShelfTest, AFolderThatIsGoneIsAnErrorOfTheDrive) {

@@ -37,9 +37,16 @@ std::optional<StoredResponse> find_response(Context& service, const OwnedName& i
     if (text.error().code() != ErrorCode::kNotFound) service.note(text.error().message());
     return std::nullopt;
   }
-  Result<StoredResponse> response = StoredResponse::parse(*text, service.responses().place_of(id));
-  if (response.ok()) return std::move(response).value();
-  service.note(response.error().message());
+  const std::string place = service.responses().place_of(id);
+  Result<StoredResponse> response = StoredResponse::parse(*text, place);
+  if (!response.ok()) {
+    service.note(response.error().message());
+    return std::nullopt;
+  }
+  const auto& held = response->response["id"].get_ref<const std::string&>();
+  if (held == id.name) return std::move(response).value();
+  // A file without a seal does not say so itself.
+  service.note(formatted("{}: holds response {}, expected {}", place, held, id.name));
   return std::nullopt;
 }
 
