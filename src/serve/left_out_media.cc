@@ -43,6 +43,10 @@ std::string left_out_line(std::string_view kind) {
   return formatted("[{} left out: this model reads text alone]", kind);
 }
 
+std::string left_out_foreign_line(std::string_view type) {
+  return formatted("[{} left out: made by another server for itself]", type);
+}
+
 ApiError media_in_question(std::string path, std::string_view kind) {
   std::string message = formatted(
       "{} is of kind {}, expected text: this model reads text alone. In earlier messages and in "

@@ -1,9 +1,13 @@
 #include "serve/responses/items.h"
 
+#include <algorithm>
+#include <array>
+#include <string_view>
 #include <utility>
 
 #include "base/format.h"
 #include "serve/left_out_media.h"
+#include "serve/wire_json.h"
 
 namespace moeflux::serve {
 namespace {
@@ -17,6 +21,44 @@ std::string type_of(const Json& value) {
 bool is_message(const Json& item) {
   const std::string type = type_of(item);
   return type == "message" || (type.empty() && item.is_object() && item.contains("role"));
+}
+
+/// A call of one of OpenAI's tools that clients run.
+struct BuiltinCall {
+  std::string_view type;
+  std::string_view tool;
+  const char* arguments;  // an object
+};
+
+constexpr std::array<BuiltinCall, 4> kBuiltinCalls = {{
+    {"local_shell_call", "local_shell", "action"},
+    {"shell_call", "shell", "action"},
+    {"apply_patch_call", "apply_patch", "operation"},
+    {"computer_call", "computer", "action"},
+}};
+
+constexpr std::array<std::string_view, 4> kBuiltinOutputs = {
+    "local_shell_call_output", "shell_call_output", "apply_patch_call_output",
+    "computer_call_output"};
+
+// What OpenAI's servers write down of what they did. Results lie within, are encrypted, or are told
+// in the message behind them.
+constexpr std::array<std::string_view, 12> kForeign = {
+    "web_search_call",       "file_search_call", "code_interpreter_call",
+    "image_generation_call", "mcp_list_tools",   "mcp_approval_request",
+    "mcp_approval_response", "mcp_call",         "tool_search_call",
+    "tool_search_output",    "compaction",       "compaction_summary",
+};
+
+template <size_t kSize>
+bool is_among(const std::array<std::string_view, kSize>& types, std::string_view type) {
+  return std::find(types.begin(), types.end(), type) != types.end();
+}
+
+const BuiltinCall* builtin_call_of(std::string_view type) {
+  const auto found = std::find_if(kBuiltinCalls.begin(), kBuiltinCalls.end(),
+                                  [&](const BuiltinCall& one) { return one.type == type; });
+  return found == kBuiltinCalls.end() ? nullptr : &*found;
 }
 
 Json text_part(std::string text) { return {{"type", "text"}, {"text", std::move(text)}}; }
@@ -104,6 +146,10 @@ void ItemReader::message(const Json& item, const std::string& path, bool is_ques
     messages_.push_back({{"role", role}, {"content", std::move(said)}});
     return;
   }
+  add_assistant_text(std::move(said));
+}
+
+void ItemReader::add_assistant_text(Json said) {
   Json& own = assistant()["content"];
   if (own.is_null()) {
     own = std::move(said);
@@ -118,14 +164,51 @@ void ItemReader::message(const Json& item, const std::string& path, bool is_ques
   for (Json& part : as_parts(std::move(said))) own.push_back(std::move(part));
 }
 
-void ItemReader::function_call(const Json& item, const std::string& path) {
+void ItemReader::add_call(std::string id, std::string name, std::string arguments) {
   Json& message = assistant();
   if (!message.contains("tool_calls")) message["tool_calls"] = Json::array();
   message["tool_calls"].push_back(
-      {{"id", text_of(item, "call_id", path)},
+      {{"id", std::move(id)},
        {"type", "function"},
-       {"function",
-        {{"name", text_of(item, "name", path)}, {"arguments", text_of(item, "arguments", path)}}}});
+       {"function", {{"name", std::move(name)}, {"arguments", std::move(arguments)}}}});
+}
+
+void ItemReader::function_call(const Json& item, const std::string& path) {
+  std::string id = text_of(item, "call_id", path);
+  std::string name = text_of(item, "name", path);
+  add_call(std::move(id), std::move(name), text_of(item, "arguments", path));
+}
+
+// Its input is a text of any kind; templates know arguments by name.
+void ItemReader::custom_call(const Json& item, const std::string& path) {
+  std::string id = text_of(item, "call_id", path);
+  std::string name = text_of(item, "name", path);
+  add_call(std::move(id), std::move(name), dump_json({{"input", text_of(item, "input", path)}}));
+}
+
+void ItemReader::builtin_call(const Json& item, const std::string& path) {
+  const BuiltinCall& call = *builtin_call_of(type_of(item));
+  const auto arguments = item.find(call.arguments);
+  if (arguments == item.end() || !arguments->is_object()) {
+    const std::string param = formatted("{}.{}", path, call.arguments);
+    const std::string found = arguments == item.end() ? "absent" : json_excerpt(*arguments);
+    return fields_.fail(bad_field(param, formatted("{} is {}, expected an object", param, found)));
+  }
+  add_call(text_of(item, "call_id", path), std::string(call.tool), dump_json(*arguments));
+}
+
+// OpenAI's local_shell_call_output has the call's id as its own. Outputs are a text, an object that
+// is an image, or a list of what commands wrote, which stays as it is.
+void ItemReader::builtin_output(const Json& item, const std::string& path) {
+  flush();
+  const bool is_own = type_of(item) == "local_shell_call_output" && !item.contains("call_id");
+  const auto found = item.find("output");
+  Json output = found == item.end() ? Json("") : *found;
+  if (output.is_array()) output = dump_json(output);
+  if (output.is_object()) output = Json::array({std::move(output)});
+  messages_.push_back({{"role", "tool"},
+                       {"tool_call_id", text_of(item, is_own ? "id" : "call_id", path)},
+                       {"content", content(output, path + ".output", false)}});
 }
 
 void ItemReader::function_call_output(const Json& item, const std::string& path) {
@@ -161,7 +244,12 @@ void ItemReader::read(const Json& item, const std::string& path, bool is_questio
   }
   const std::string type = type_of(item);
   if (type == "function_call") return function_call(item, path);
-  if (type == "function_call_output") return function_call_output(item, path);
+  if (type == "custom_tool_call") return custom_call(item, path);
+  if (type == "function_call_output" || type == "custom_tool_call_output") {
+    return function_call_output(item, path);
+  }
+  if (builtin_call_of(type) != nullptr) return builtin_call(item, path);
+  if (is_among(kBuiltinOutputs, type)) return builtin_output(item, path);
   if (type == "reasoning") return reasoning(item);
   if (type == "item_reference") {
     return fields_.fail(
@@ -169,10 +257,18 @@ void ItemReader::read(const Json& item, const std::string& path, bool is_questio
                                           "previous_response_id",
                                           path)));
   }
-  if (is_message(item)) return message(item, path, is_question);
-  if (type.empty()) {
-    fields_.fail(bad_field(path, formatted("{} has no type, expected one of an item", path)));
+  if (is_among(kForeign, type)) return add_assistant_text(left_out_foreign_line(type));
+  const Json given = item.value("type", Json());
+  if (given.is_null() && !item.contains("role")) {
+    return fields_.fail(
+        bad_field(path, formatted("{} has no type, expected one of an item", path)));
   }
+  if (given.is_null() || type == "message") return message(item, path, is_question);
+  const std::string param = path + ".type";
+  fields_.fail(bad_field(
+      param, formatted("{} is {}, expected the type of an item, as \"message\", \"function_call\" "
+                       "or \"function_call_output\"",
+                       param, json_excerpt(given))));
 }
 
 }  // namespace moeflux::serve

@@ -15,8 +15,9 @@ class ItemReader {
   explicit ItemReader(Fields& fields) : fields_(fields) {}
 
   void add_system(std::string text);
-  /// Items of tools that run elsewhere are left out, as these tools are. Images, sounds and files
-  /// become lines that say so, in a question they are a problem.
+  /// Calls and outputs of OpenAI's tools that clients run are calls and results. Items that another
+  /// server made for itself, images, sounds and files become lines that say so; media in a question
+  /// and items of unknown type are a problem.
   void read(const Json& item, const std::string& path, bool is_question = false);
   Json take();
 
@@ -25,8 +26,13 @@ class ItemReader {
 
  private:
   void message(const Json& item, const std::string& path, bool is_question);
+  void add_assistant_text(Json said);
   void function_call(const Json& item, const std::string& path);
   void function_call_output(const Json& item, const std::string& path);
+  void add_call(std::string id, std::string name, std::string arguments);
+  void custom_call(const Json& item, const std::string& path);
+  void builtin_call(const Json& item, const std::string& path);
+  void builtin_output(const Json& item, const std::string& path);
   void reasoning(const Json& item);
   /// A string, or parts of text.
   Json content(const Json& value, const std::string& path, bool is_question);

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include "base/format.h"
+#include "serve/left_out_media.h"
+
 namespace moeflux::serve {
 namespace {
 
@@ -48,7 +51,10 @@ TEST(DecodeResponses, WhatTheAssistantDidInATurnIsOneMessage) {
   const Json expected = Json::parse(R"([
     {"role": "system", "content": "Be brief."},
     {"role": "user", "content": "Where is it?"},
-    {"role": "assistant", "content": "I look.", "reasoning_content": "Hm.", "tool_calls": [
+    {"role": "assistant", "content": [
+       {"type": "text", "text": "I look."},
+       {"type": "text", "text": "[web_search_call left out: made by another server for itself]"}],
+     "reasoning_content": "Hm.", "tool_calls": [
       {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}},
       {"id": "c2", "type": "function", "function": {"name": "go", "arguments": "{\"a\":1}"}}]},
     {"role": "tool", "tool_call_id": "c1", "content": "a tree"},
@@ -61,6 +67,63 @@ TEST(DecodeResponses, WhatTheAssistantDidInATurnIsOneMessage) {
 }
 
 // Open Responses' history with phases.
+TEST(DecodeResponses, NoItemIsLeftOutInSilence) {
+  const Json question = {{"role", "user"}, {"content", "q"}};
+  const auto messages = [&](Json items) {
+    items.insert(items.begin(), question);
+    items.push_back(question);
+    return decode({{"input", std::move(items)}}).chat.conversation.messages;
+  };
+  for (const char* type :
+       {"web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call",
+        "mcp_list_tools", "mcp_approval_request", "mcp_approval_response", "mcp_call",
+        "tool_search_call", "tool_search_output", "compaction", "compaction_summary"}) {
+    const Json read = messages(Json::array({{{"type", type}, {"id", "x"}}}));
+    ASSERT_EQ(read.size(), 3u) << type;
+    EXPECT_EQ(read[1]["role"], "assistant");
+    EXPECT_EQ(read[1]["content"].get<std::string>().find(formatted("[{} left out", type)), 0u);
+  }
+  for (const Json& type : {Json("foo"), Json("additional_tools"), Json(3), Json("")}) {
+    const Json item = {{"type", type}, {"role", "user"}, {"content", "XX"}};
+    const ApiError error = refusal({{"input", Json::array({question, item, question})}});
+    EXPECT_EQ(error.param, "input[1].type") << type;
+    EXPECT_NE(error.message.find(type.dump()), std::string::npos) << error.message;
+  }
+  EXPECT_EQ(messages(Json::array({{{"type", nullptr}, {"role", "user"}, {"content", "a"}}})).size(),
+            3u);
+}
+
+TEST(DecodeResponses, CallsOfToolsThatClientsRunHaveResults) {
+  const Json read = decode(Json::parse(R"({"input": [
+    {"role": "user", "content": "q"},
+    {"type": "custom_tool_call", "call_id": "a", "name": "patch", "input": "+x"},
+    {"type": "local_shell_call", "call_id": "b", "action": {"type": "exec", "command": ["ls"]}},
+    {"type": "shell_call", "call_id": "c", "action": {"commands": ["ls"]}},
+    {"type": "apply_patch_call", "call_id": "d", "operation": {"path": "p"}},
+    {"type": "computer_call", "call_id": "e", "action": {"type": "screenshot"}},
+    {"type": "custom_tool_call_output", "call_id": "a", "output": "done"},
+    {"type": "local_shell_call_output", "id": "b", "output": "a file"},
+    {"type": "shell_call_output", "call_id": "c", "output": [{"stdout": "out"}]},
+    {"type": "apply_patch_call_output", "call_id": "d", "status": "completed"},
+    {"type": "computer_call_output", "call_id": "e",
+     "output": {"type": "computer_screenshot", "image_url": "data:x"}}]})"))
+                        .chat.conversation.messages;
+  ASSERT_EQ(read.size(), 7u);
+  std::string calls;
+  for (const Json& call : read[1]["tool_calls"]) {
+    calls += call["id"].get<std::string>() + call["function"]["name"].get<std::string>() +
+             call["function"]["arguments"].get<std::string>();
+  }
+  EXPECT_EQ(calls,
+            R"(apatch{"input":"+x"}blocal_shell{"type":"exec","command":["ls"]})"
+            R"(cshell{"commands":["ls"]}dapply_patch{"path":"p"}ecomputer{"type":"screenshot"})");
+  std::string results;
+  for (size_t i = 2; i < read.size(); ++i) {
+    results += read[i]["tool_call_id"].get<std::string>() + read[i]["content"].get<std::string>();
+  }
+  EXPECT_EQ(results, R"(adoneba filec[{"stdout":"out"}]de)" + left_out_line("image"));
+}
+
 TEST(DecodeResponses, MessagesOfAPhaseAreOneTurn) {
   const Json body = Json::parse(R"({"input": [
     {"type": "message", "role": "assistant", "phase": "commentary", "content": "I look."},
@@ -232,6 +295,11 @@ TEST(DecodeResponses, NamesTheFieldThatCannotBe) {
       {"input", Json::array({Json::object()}), "input[0]"},
       {"input", image, "input[0].content[0]"},
       {"input", Json::array({{{"type", "function_call"}}}), "input[0].call_id"},
+      {"input", Json::array({{{"type", "custom_tool_call"}, {"call_id", "c"}, {"name", "f"}}}),
+       "input[0].input"},
+      {"input", Json::array({{{"type", "shell_call"}, {"call_id", "c"}}}), "input[0].action"},
+      {"input", Json::array({{{"type", "shell_call_output"}, {"output", "x"}}}),
+       "input[0].call_id"},
       {"input", Json::array({{{"type", "item_reference"}, {"id", "x"}}}), "input[0]"},
       {"max_output_tokens", "many", "max_output_tokens"},
       {"background", true, "background"},
