@@ -31,6 +31,16 @@ void read_logprobs(Fields& fields, ChatRequest& request) {
   if (wanted) request.top_logprobs = static_cast<int32_t>(top.value_or(0));
 }
 
+// What is continued is one text.
+void check_last_two(Fields& fields, const TemplateRequest& conversation) {
+  const Json& messages = conversation.messages;
+  if (messages.size() < 2) return;
+  const Json& before = messages[messages.size() - 2];
+  if (!before.is_object() || before.value("role", Json()) != "assistant") return;
+  fields.fail(bad_field("messages",
+                        "messages end with two of the assistant, expected one to be continued"));
+}
+
 }  // namespace
 
 DecodedChat decode_chat_request(const Json& body, const RequestDefaults& defaults) {
@@ -57,6 +67,7 @@ DecodedChat decode_chat_request(const Json& body, const RequestDefaults& default
   }
   read_template_variables(fields, request);
   read_continuation(fields, request);
+  if (request.conversation.continue_final_message) check_last_two(fields, request.conversation);
   read_logprobs(fields, request);
   request.reasoning_tokens_max = read_reasoning_budget(fields, defaults);
   // Read by who asks for the answer.

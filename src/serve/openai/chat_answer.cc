@@ -94,7 +94,7 @@ Json ChatEncoder::logprobs(const std::vector<ScoredToken>& scores) const {
 std::string ChatEncoder::begin() {
   std::string bytes;
   for (size_t i = 0; i < choices_; ++i) {
-    bytes += frame(chunk(i, {{"role", "assistant"}, {"content", ""}, {"refusal", nullptr}}));
+    bytes += frame(chunk(i, {{"role", "assistant"}, {"content", nullptr}, {"refusal", nullptr}}));
   }
   return bytes;
 }

@@ -130,6 +130,16 @@ TEST(DecodeChat, RefusesMessagesThatAreNone) {
   EXPECT_EQ(error.code, "unsupported_parameter");
 }
 
+TEST(DecodeChat, OneMessageOfTheAssistantIsContinuedNotTwo) {
+  Json body = hello();
+  for (const char* text : {"a", "b"}) {
+    body["messages"].push_back({{"role", "assistant"}, {"content", text}});
+  }
+  EXPECT_EQ(refusal(body).param, "messages");
+  body["add_generation_prompt"] = true;
+  decode(body);
+}
+
 Json tools_of(const std::vector<std::string>& names, bool strict = false) {
   Json tools = Json::array();
   for (const std::string& name : names) {
