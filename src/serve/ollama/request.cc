@@ -72,10 +72,10 @@ OutputConstraint read_format(Fields& fields) {
 }
 
 void read_tools(Fields& fields, ChatRequest& chat) {
-  const Json* tools = fields.array("tools");
-  if (tools == nullptr) return;
-  for (size_t i = 0; i < tools->size(); ++i) {
-    Fields tool((*tools)[i], formatted("tools[{}]", i));
+  const Json* given = fields.array("tools");
+  Json tools = given == nullptr ? Json::array() : *given;
+  for (size_t i = 0; i < tools.size(); ++i) {
+    Fields tool(tools[i], formatted("tools[{}]", i));
     const Json* function = tool.object("function");
     if (function == nullptr) {
       const std::string name = tool.full_name("function");
@@ -86,7 +86,7 @@ void read_tools(Fields& fields, ChatRequest& chat) {
     }
     if (tool.problem()) return fields.fail(*tool.problem());
   }
-  set_tools(fields, chat, *tools, read_tool_choice(fields, "tool_choice"), "tool_choice");
+  set_tools(fields, chat, std::move(tools), read_tool_choice(fields, "tool_choice"), "tool_choice");
 }
 
 void read_logprobs(Fields& fields, ChatRequest& chat) {
