@@ -27,6 +27,12 @@ void set_tools(Fields& fields, ChatRequest& request, Json tools, ToolChoice choi
   const auto wrong = [&](std::string message) {
     fields.fail(bad_field(std::string(field), std::move(message)));
   };
+  if (choice.rule.required && tools.empty() && !request.dropped_tools.empty()) {
+    fields.fail(unsupported_field(
+        "tools[0]", formatted("tools[0] is of type {}, which nobody here can run, and {} asks for "
+                              "a call: expected a function",
+                              json_excerpt(Json(request.dropped_tools.front())), field)));
+  }
   if (choice.rule.required && tools.empty()) {
     wrong(formatted("{} asks for a call, and there are no tools", field));
   }

@@ -60,6 +60,7 @@ using DecodedChat = std::variant<ChatRequest, ApiError>;
 /// The tools of a request as chat templates have them, {"type": "function", "function": {"name",
 /// "description", "parameters", "strict"}}; null or none: it has no tools. `field` is what the
 /// client calls its choice, which names tools that there are, and asks for a call if there are any.
+/// After dropped_tools.
 void set_tools(Fields& fields, ChatRequest& request, Json tools, ToolChoice choice,
                std::string_view field);
 

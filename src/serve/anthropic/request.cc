@@ -69,6 +69,11 @@ void read_tools(Fields& fields, ChatRequest& request) {
   for (size_t i = 0; given != nullptr && i < given->size(); ++i) {
     Fields one((*given)[i], formatted("tools[{}]", i));
     const std::string type = one.text("type").value_or("custom");
+    if (type == "function" || one.has("function")) {
+      const std::string name = one.full_name(type == "function" ? "type" : "function");
+      one.fail(bad_field(name, name + " is a tool's of OpenAI's interface, expected name and "
+                                      "input_schema in the tool itself"));
+    }
     const auto name = one.text("name");
     const auto description = one.text("description");
     const Json* schema = one.object("input_schema");

@@ -122,7 +122,8 @@ TEST(DecodeMessages, ReadsToolsAndLeavesOutThoseOfServers) {
   Json none = with("tools", Json::array({tools[1]}));
   EXPECT_TRUE(decode(none).conversation.tools.is_null());
   none["tool_choice"] = {{"type", "any"}};
-  EXPECT_EQ(refusal(none).param, "tool_choice");
+  EXPECT_EQ(refusal(none).param, "tools[0]");
+  EXPECT_NE(refusal(none).message.find("web_search_20250305"), std::string::npos);
   body["tool_choice"] = {{"type", "tool"}, {"name", "go"}};
   EXPECT_EQ(decode(body).tool_rule.names, std::vector<std::string>{"go"});
   body["tool_choice"] = {{"type", "tool"}, {"name", "web_search"}};
@@ -266,6 +267,10 @@ TEST(DecodeMessages, NamesTheFieldThatCannotBe) {
       {"tool_choice", {{"type", "tool"}}, "tool_choice.name"},
       {"tool_choice", {{"type", "some"}}, "tool_choice.type"},
       {"tools", "all", "tools"},
+      {"tools", Json::array({{{"type", "function"}, {"function", {{"name", "f"}}}}}),
+       "tools[0].type"},
+      {"tools", Json::array({{{"type", "function"}, {"name", "f"}}}), "tools[0].type"},
+      {"tools", Json::array({{{"function", {{"name", "f"}}}}}), "tools[0].function"},
       {"tools", Json::array({{{"input_schema", Json::object()}}}), "tools[0].name"}};
   for (const auto& [name, value, param] : bad) {
     const ApiError error = refusal(with(name, value));

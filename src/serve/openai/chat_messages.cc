@@ -146,7 +146,7 @@ Json read_chat_messages(Fields& fields) {
   return Messages(fields).read(*messages);
 }
 
-Json read_chat_tools(Fields& fields, bool call_required, std::vector<std::string>& dropped) {
+Json read_chat_tools(Fields& fields, std::vector<std::string>& dropped) {
   Json tools = Json::array();
   const Json* given = fields.array("tools");
   for (size_t i = 0; given != nullptr && i < given->size() && !fields.problem(); ++i) {
@@ -167,12 +167,6 @@ Json read_chat_tools(Fields& fields, bool call_required, std::vector<std::string
       }
       tools.push_back({{"type", "function"}, {"function", (*functions)[i]}});
     }
-  }
-  if (call_required && tools.empty() && !dropped.empty()) {
-    fields.fail(unsupported_field(
-        "tools[0]", formatted("tools[0] is of type {}, which nobody here can run, and a call is "
-                              "asked for: expected a function",
-                              json_excerpt(Json(dropped.front())))));
   }
   return tools.empty() ? Json() : tools;
 }

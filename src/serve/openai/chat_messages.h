@@ -16,7 +16,7 @@ Json read_chat_messages(Fields& fields);
 
 /// {"type": "function", "function": {...}} for each tool that can be called, or null: also for
 /// functions, and for a function without one around it. Types that are run elsewhere go to
-/// `dropped`, unless a call is required and none is left.
-Json read_chat_tools(Fields& fields, bool call_required, std::vector<std::string>& dropped);
+/// `dropped`.
+Json read_chat_tools(Fields& fields, std::vector<std::string>& dropped);
 
 }  // namespace moeflux::serve

@@ -49,6 +49,10 @@ void read_tools(Fields& fields, ResponsesRequest& request) {
     const Json& tool = (*given)[i];
     Fields one(tool, formatted("tools[{}]", i));
     const std::string type = one.text("type").value_or("");
+    if (type.empty()) {
+      const std::string name = one.full_name("type");
+      one.fail(bad_field(name, name + " is absent, expected \"function\""));
+    }
     if (!one.problem() && type != "function") {
       request.chat.dropped_tools.push_back(type);
       continue;

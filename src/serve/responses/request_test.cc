@@ -255,8 +255,11 @@ TEST(DecodeResponses, AChoiceOfToolsIsAmongThoseThatCanBeCalled) {
   body["tool_choice"] = {{"type", "function"}, {"name", "g"}};
   EXPECT_EQ(refusal(body).param, "tool_choice");
   body["tool_choice"] = "required";
-  body["tools"] = Json::parse(R"([{"type": "web_search"}])");
-  EXPECT_EQ(refusal(body).param, "tool_choice");
+  for (const char* type : {"web_search", "custom"}) {
+    body["tools"] = Json::array({{{"type", type}, {"name", "f"}}});
+    EXPECT_EQ(refusal(body).param, "tools[0]");
+    EXPECT_NE(refusal(body).message.find(type), std::string::npos);
+  }
   body["tool_choice"] = "auto";
   EXPECT_TRUE(decode(body).chat.conversation.tools.empty());
 }
@@ -318,6 +321,9 @@ TEST(DecodeResponses, NamesTheFieldThatCannotBe) {
       {"text", {{"format", {{"type", "json_schema"}, {"name", "x"}}}}, "text.format.schema"},
       {"text", {{"format", {{"type", "json_object"}, {"schema", 3}}}}, "text.format.schema"},
       {"tools", Json::array({{{"type", "function"}}}), "tools[0].name"},
+      {"tools", Json::array({{{"name", "f"}}}), "tools[0].type"},
+      {"tools", Json::array({{{"function", {{"name", "f"}}}}}), "tools[0].type"},
+      {"tools", Json::array({{{"type", ""}, {"name", "f"}}}), "tools[0].type"},
       {"reasoning", {{"effort", 3}}, "reasoning.effort"},
       {"text", {{"format", 3}}, "text.format"},
       {"temperature", -1, "temperature"}};
