@@ -8,19 +8,22 @@
 namespace moeflux::serve {
 
 std::string_view media_kind(std::string_view type) {
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 16> kKinds = {{
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 19> kKinds = {{
       {"image_url", "image"},
       {"input_image", "image"},
       {"output_image", "image"},
       {"computer_screenshot", "image"},
       {"image", "image"},
+      {"image_embeds", "image"},
       {"input_audio", "audio"},
       {"output_audio", "audio"},
       {"audio_url", "audio"},
       {"audio", "audio"},
+      {"audio_embeds", "audio"},
       {"video_url", "video"},
       {"input_video", "video"},
       {"video", "video"},
+      {"video_embeds", "video"},
       {"input_file", "file"},
       {"file", "file"},
       {"document", "file"},

@@ -11,6 +11,8 @@ TEST(LeftOutMedia, KnowsKindsInTheWordsOfEachInterface) {
   }
   EXPECT_EQ(media_kind("input_audio"), "audio");
   EXPECT_EQ(media_kind("video_url"), "video");
+  EXPECT_EQ(media_kind("image_embeds"), "image");
+  EXPECT_EQ(media_kind("audio_embeds"), "audio");
   for (const char* type : {"file", "input_file", "document"}) {
     EXPECT_EQ(media_kind(type), "file") << type;
   }

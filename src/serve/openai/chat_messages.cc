@@ -59,6 +59,7 @@ class Messages {
     Json read = given;
     if (role == "assistant") take_call(read, path);
     if (role == "function") take_result(read);
+    if (role == "assistant" && read.contains("content")) take_thoughts(read);
     if (read.contains("content")) take_content(read["content"], path + ".content", m);
     return read;
   }
@@ -80,6 +81,33 @@ class Messages {
   void take_result(Json& message) {
     message["role"] = "tool";
     if (!message.contains("tool_call_id")) message["tool_call_id"] = call_id_;
+  }
+
+  // Parts in the words of vLLM, Mistral (a list of texts) and LangChain ("reasoning").
+  void take_thoughts(Json& message) {
+    Json& content = message["content"];
+    if (!content.is_array()) return;
+    std::string thoughts;
+    Json rest = Json::array();
+    for (Json& part : content) {
+      const std::string type = text_at(part, "type");
+      if (type != "thinking" && type != "reasoning") {
+        rest.push_back(std::move(part));
+      } else if (const auto list = part.find(type); list != part.end() && list->is_array()) {
+        for (const Json& text : *list) thoughts += text_at(text, "text");
+      } else {
+        thoughts += text_at(part, type.c_str());
+      }
+    }
+    content = std::move(rest);
+    if (content.empty()) content = "";
+    for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
+      const std::string beside = text_at(message, name);
+      if (beside.empty()) continue;
+      if (beside != thoughts) message[name] = beside + thoughts;
+      return;
+    }
+    if (!thoughts.empty()) message["reasoning_content"] = std::move(thoughts);
   }
 
   void take_content(Json& content, const std::string& path, size_t m) {

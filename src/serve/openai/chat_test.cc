@@ -333,6 +333,41 @@ TEST(DecodeChat, ImagesBeforeTheQuestionAreALineOfText) {
   EXPECT_EQ(refusal(asked).param, "messages[2].content[1]");
 }
 
+TEST(DecodeChat, MediaOfEveryKindBeforeTheQuestionIsALineOfText) {
+  for (const char* type : {"image_embeds", "audio_embeds", "input_audio", "video_url", "file"}) {
+    const Json part = {{"type", type}, {type, "x"}};
+    for (const char* role : {"user", "assistant", "tool"}) {
+      Json asked = talk({{"role", role}, {"content", Json::array({part})}});
+      asked["messages"].push_back({{"role", "user"}, {"content", "go on"}});
+      const Json read = decode(asked).conversation.messages;
+      EXPECT_NE(read[1]["content"][0].value("text", "").find("left out"), std::string::npos)
+          << type;
+    }
+  }
+}
+
+TEST(DecodeChat, PartsOfThinkingAreReasoning) {
+  const Json said = {{"type", "text"}, {"text", "A fox."}};
+  for (const char* thought :
+       {R"({"type": "thinking", "thinking": "Hm."})",
+        R"({"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}], "closed": true})",
+        R"({"type": "reasoning", "reasoning": "Hm."})"}) {
+    const Json part = Json::parse(thought);
+    const Json read = decode(talk({{"role", "assistant"}, {"content", Json::array({part, said})}}))
+                          .conversation.messages[1];
+    EXPECT_EQ(read["reasoning_content"], "Hm.") << thought;
+    EXPECT_EQ(read["content"], Json::array({said}));
+    const Json alone =
+        decode(
+            talk({{"role", "assistant"}, {"reasoning", "So."}, {"content", Json::array({part})}}))
+            .conversation.messages[1];
+    EXPECT_EQ(alone["reasoning"], "So.Hm.");
+    EXPECT_EQ(alone["content"], "");
+    EXPECT_EQ(refusal(talk({{"role", "user"}, {"content", Json::array({part})}})).param,
+              "messages[1].content[0]");
+  }
+}
+
 TEST(DecodeChat, AToolWithoutAFunctionIsRefusedByName) {
   const Json flat = {{"type", "function"}, {"name", "flat"}, {"parameters", {{"type", "object"}}}};
   Json body = with("tools", Json::array({flat}));
