@@ -176,6 +176,21 @@ TEST_F(KeptTest, AFileUnderAnotherNameIsNotServed) {
   EXPECT_EQ(get(*service, "/v1/responses/" + id)->json()["id"], id);
 }
 
+TEST_F(KeptTest, AResponseThatIsNotThereIsNamedByTheFieldThatNamesIt) {
+  if (testing::without_engine()) return;
+  const auto service = start();
+  const std::string path = "/v1/responses/resp_none";
+  for (const auto& answer :
+       {get(*service, path), get(*service, path + "/input_items"), erase(*service, path)}) {
+    EXPECT_EQ(answer->json()["error"]["param"], Json());
+    EXPECT_EQ(answer->status(), 404);
+  }
+  Json body = response(1);
+  body["previous_response_id"] = "resp_none";
+  const Json error = post(*service, "/v1/responses", body)->json()["error"];
+  EXPECT_EQ(error["param"], "previous_response_id");
+}
+
 TEST_F(KeptTest, IsUnknownToOtherKeys) {
   if (testing::without_engine()) return;
   const auto service = start({.folder = folder_.path()});

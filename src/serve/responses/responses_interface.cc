@@ -10,14 +10,15 @@
 namespace moeflux::serve {
 namespace {
 
-ApiError unknown_response(const std::string& id) {
+// `param` is empty where the id is a part of the path.
+ApiError unknown_response(const std::string& id, std::string param = {}) {
   return {.status = 404,
           .type = "not_found_error",
           .message = formatted("no response \"{}\" is kept: it was never stored, was deleted, made "
                                "room for others, or was not kept in a folder (see --states) when "
                                "the server ended",
                                id),
-          .param = "previous_response_id"};
+          .param = std::move(param)};
 }
 
 // What lists show needs a name.
@@ -60,7 +61,7 @@ std::optional<Json> earlier_items(const Call& call) {
   if (!id) return Json::array();
   const auto previous = find_response(call.service, {call.request.owner, *id});
   if (previous) return previous->conversation();
-  call.fail(unknown_response(*id));
+  call.fail(unknown_response(*id, "previous_response_id"));
   return std::nullopt;
 }
 
