@@ -90,6 +90,12 @@ TEST(DecodeOllama, APromptIsAQuestionOrATextAsItIs) {
   EXPECT_TRUE(chat({{"messages", Json::array()}}).is_empty);
 }
 
+TEST(DecodeOllama, AModelIsKeptForAnyDuration) {
+  const Json times = Json::array(
+      {0, -1, 1.5, "0", "5m", "-1s", "1h30m", "+1.5h", ".5s", "1.s", "100ms", "3\u00b5s", "9ns"});
+  for (const Json& time : times) generate({{"prompt", "a"}, {"keep_alive", time}});
+}
+
 TEST(DecodeOllama, NamesTheFieldThatCannotBe) {
   const std::vector<std::tuple<const char*, Json, const char*>> bad = {
       {"messages", 3, "messages"},
@@ -112,6 +118,14 @@ TEST(DecodeOllama, NamesTheFieldThatCannotBe) {
       {"logprobs", 1, "logprobs"},
       {"top_logprobs", 21, "top_logprobs"},
       {"keep_alive", true, "keep_alive"},
+      {"keep_alive", "x", "keep_alive"},
+      {"keep_alive", "", "keep_alive"},
+      {"keep_alive", "-", "keep_alive"},
+      {"keep_alive", "5", "keep_alive"},
+      {"keep_alive", ".m", "keep_alive"},
+      {"keep_alive", "5 m", "keep_alive"},
+      {"keep_alive", "1h5", "keep_alive"},
+      {"keep_alive", "5d", "keep_alive"},
       {"truncate", "yes", "truncate"},
       {"options", {{"num_predict", "all"}}, "options.num_predict"},
       {"options", {{"temperature", "hot"}}, "options.temperature"},
