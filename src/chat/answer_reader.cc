@@ -19,6 +19,7 @@ AnswerReader::Next AnswerReader::push(TokenId token, std::string_view text,
   std::vector<OutputEvent> parsed;
   parser_.push(text, token, &parsed);
   if (was_reasoning) ++reasoning_tokens_;
+  ++tokens_;
   const size_t before = events.size();
   filter(parsed, events);
   Next next{.stop = stop_.stopped()};
@@ -59,7 +60,8 @@ void AnswerReader::filter(std::vector<OutputEvent>& parsed, std::vector<OutputEv
     if (event.kind == OutputKind::kContent) {
       event.begin -= held_bytes_;
       held_bytes_ = event.end - event.begin;
-      event.text = stop_.push(event.text);
+      const bool is_exempt = tokens_ <= options_.tokens_min;
+      event.text = is_exempt ? stop_.push_exempt(event.text) : stop_.push(event.text);
       held_bytes_ -= event.text.size();
       event.end = event.begin + event.text.size();
       held_end_ = event.end + held_bytes_;

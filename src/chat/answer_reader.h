@@ -20,6 +20,7 @@ struct AnswerOptions {
   std::shared_ptr<const ToolTypes> tools;      // or null
   std::vector<std::string> stop_strings = {};  // end the answer before them; of content alone
   bool includes_stop = false;                  // that string is a part of the content
+  int64_t tokens_min = 0;                      // none ends it that these have completed
   int64_t reasoning_tokens_max = -1;           // then reasoning is closed; negative: no limit
   bool one_call = false;                       // the answer ends behind its first call
   uint64_t id_seed = 0;                        // of ids of calls
@@ -58,6 +59,7 @@ class AnswerReader {
   AnswerOptions options_;
   OutputParser parser_;
   StopStrings stop_;
+  int64_t tokens_ = 0;
   int64_t reasoning_tokens_ = 0;
   bool closed_reasoning_ = false;
   uint64_t held_bytes_ = 0;  // of content, by stop strings

@@ -16,6 +16,9 @@ class StopStrings {
   /// The text that is now known to come before any stop string. At most the longest string's
   /// length less one is held back, cut at the beginning of a character. After a stop: nothing.
   std::string push(std::string_view text);
+  /// The same of text within which no stop string counts: one may begin in it, and end in what is
+  /// pushed later.
+  std::string push_exempt(std::string_view text);
   /// Ends the stream: what was held back.
   std::string finish();
   bool stopped() const { return stopped_; }
@@ -23,9 +26,14 @@ class StopStrings {
   const std::string& stopped_by() const { return stopped_by_; }
 
  private:
+  /// How much of the text is certain not to be of a string that may still come.
+  size_t before_beginnings() const;
+  std::string take(size_t certain);
+
   std::vector<std::string> strings_;
   const bool included_;
   std::string held_;
+  size_t exempt_ = 0;  // of held_, its first bytes
   bool stopped_ = false;
   std::string stopped_by_;
 };

@@ -35,6 +35,18 @@ TEST(StopStrings, WhatOnlyBeginsLikeOneComesOutAtTheEnd) {
   EXPECT_EQ(through({}, "all of it", 4), "all of it");
 }
 
+TEST(StopStrings, CountWhereTheyEndBehindWhatIsExempt) {
+  StopStrings stops({"aa", "the end", "e"});
+  EXPECT_EQ(stops.push_exempt("one aa tree th"), "one aa tree ");
+  EXPECT_EQ(stops.push_exempt("e"), "");  // what is held has a stop string that does not count
+  EXPECT_EQ(stops.push(" "), "");
+  EXPECT_EQ(stops.push("x"), "the x");
+  EXPECT_FALSE(stops.stopped());
+  EXPECT_EQ(stops.push_exempt("aa"), "a");
+  EXPECT_EQ(stops.push("ab"), "");
+  EXPECT_EQ(stops.stopped_by(), "aa");
+}
+
 TEST(StopStrings, HoldBackNoMoreThanCouldBecomeOne) {
   StopStrings stops({"END"});
   EXPECT_EQ(stops.push("abE"), "ab");

@@ -228,6 +228,7 @@ void Context::answer(const Call& call, const Chat& chat, std::unique_ptr<AnswerE
                           .tools = request.tools,
                           .stop_strings = request.generation.stop,
                           .includes_stop = request.generation.includes_stop,
+                          .tokens_min = request.generation.tokens_min,
                           .reasoning_tokens_max = request.reasoning_tokens_max,
                           .one_call = request.one_call,
                           .id_seed = text->sampler.seed};

@@ -13,6 +13,7 @@ RawText::RawText(const Tokenizer& tokenizer, const RawRequest& request, std::vec
       echoes_(request.echo),
       skips_special_(request.skip_special),
       prompt_(std::move(prompt)),
+      tokens_min_(request.generation.tokens_min),
       stop_(request.generation.stop, request.generation.includes_stop) {}
 
 void RawText::on_prompt_logprobs(std::span<const TokenLogprobs> scores) {
@@ -36,7 +37,10 @@ Verdict RawText::on_token(const DrawnToken& token) {
   AnswerDelta delta;
   echo(delta);
   const bool is_left_out = skips_special_ && tokenizer_.is_special(token.token);
-  if (!is_left_out) delta.text += stop_.push(token.text);
+  const bool is_exempt = ++tokens_ <= tokens_min_;
+  if (!is_left_out) {
+    delta.text += is_exempt ? stop_.push_exempt(token.text) : stop_.push(token.text);
+  }
   if (wants_tokens_ && !token.is_stop) {
     const bool is_scored = token.logprobs != nullptr;
     delta.scores.push_back({.token = token.token,

@@ -48,6 +48,8 @@ class RawText : public ChoiceReceiver {
   bool echoes_;  // still to come
   const bool skips_special_;
   const std::vector<TokenId> prompt_;
+  const int64_t tokens_min_;  // stop strings that these complete do not count
+  int64_t tokens_ = 0;
   StopStrings stop_;
   AnswerPart answer_;
   std::vector<TokenLogprobs> prompt_scores_;

@@ -58,6 +58,21 @@ TEST_F(ServiceTest, OnlyAllowedTokensAreDrawnAndNoEndBesideThem) {
   }
 }
 
+TEST_F(ServiceTest, StopStringsWaitForTheLeastTokens) {
+  const auto service = start();
+  for (Asked& one : all_asked(30, {{"min_tokens", 20}, {"ignore_eos", true}})) {
+    Json& holder = one.body.contains("options") ? one.body["options"] : one.body;
+    const std::string path = one.path;
+    const char* stop = path == "/v1/messages" ? "stop_sequences" : "stop";
+    holder[stop] = {" ", "a", "e"};
+    const Json::json_pointer count(one.count);
+    const Json held = post(*service, path, one.body)->json().value(count, Json());
+    EXPECT_TRUE(held.is_number() && held > 20 && held < 30) << path << held;
+    holder["min_tokens"] = 0;
+    EXPECT_LT(post(*service, path, one.body)->json().value(count, Json(99)), 20) << path;
+  }
+}
+
 TEST_F(ServiceTest, ATokenThatTheVocabularyHasNotIsRefusedByName) {
   const auto service = start();
   for (const Asked& one : all_asked(5, {{"allowed_token_ids", {100, 99999999}}})) {
