@@ -27,6 +27,26 @@ bool is_message(const Json& message) {
 
 }  // namespace
 
+// Templates may show a part of its own on a new line.
+void append_text(Json& content, const std::string& text) {
+  if (text.empty()) return;
+  if (content.is_string()) {
+    content.get_ref<std::string&>() += text;
+    return;
+  }
+  if (!content.is_array() || content.empty()) {
+    content = text;
+    return;
+  }
+  Json& last = content.back();
+  const auto own = last.is_object() ? last.find("text") : last.end();
+  if (own != last.end() && own->is_string()) {
+    own->get_ref<std::string&>() += text;
+  } else {
+    content.push_back({{"type", "text"}, {"text", text}});
+  }
+}
+
 bool Conversation::has_system() const {
   return !messages_.empty() && messages_.front()["role"] == "system";
 }
@@ -47,6 +67,17 @@ void Conversation::add_answer(std::string content, std::string reasoning, Json c
   if (!calls.empty()) message["tool_calls"] = std::move(calls);
   if (!reasoning.empty()) message["reasoning_content"] = std::move(reasoning);
   messages_.push_back(std::move(message));
+}
+
+void Conversation::continue_answer(const std::string& content, const std::string& reasoning,
+                                   Json calls) {
+  if (messages_.empty() || messages_.back()["role"] != "assistant") {
+    return add_answer(content, reasoning, std::move(calls));
+  }
+  Json& message = messages_.back();
+  append_text(message["content"], content);
+  if (!reasoning.empty()) append_text(message["reasoning_content"], reasoning);
+  if (!calls.empty()) message["tool_calls"] = std::move(calls);
 }
 
 void Conversation::clear() {

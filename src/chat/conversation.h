@@ -11,6 +11,9 @@
 
 namespace moeflux {
 
+/// Lets `content`, a message's text or its parts, go on with `text`.
+void append_text(Json& content, const std::string& text);
+
 class Conversation {
  public:
   /// The system's message, first of all; empty: none. What was said stays.
@@ -18,6 +21,9 @@ class Conversation {
   void add_user(std::string text);
   /// `calls`: of tools, as OpenAI's clients have them.
   void add_answer(std::string content, std::string reasoning, Json calls = Json::array());
+  /// The same for an answer that went on with the last message, an assistant's: it is one message.
+  void continue_answer(const std::string& content, const std::string& reasoning,
+                       Json calls = Json::array());
   /// Forgets all but the system's message.
   void clear();
   /// Takes the last question and its answer back; the question, or nothing when there is none.

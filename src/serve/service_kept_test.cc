@@ -61,6 +61,43 @@ TEST_F(KeptTest, AnAnswerThatIsNotSavedSaysSoAndIsThere) {
   EXPECT_EQ(messages(*service), 0u);
 }
 
+TEST_F(KeptTest, AnAnswerThatContinuesAMessageIsOneWithIt) {
+  if (testing::without_engine()) return;
+  const auto service = start({.folder = folder_.path()});
+  ASSERT_EQ(post(*service, kTalk, kEmpty)->status(), 200);
+  Json body = turn(4, false);
+  body["messages"].push_back({{"role", "assistant"}, {"content", "Mon"}});
+  std::string said = "Mon" + content(*post(*service, "/v1/chat/completions", body));
+  EXPECT_EQ(get(*service, kTalk)->json()["messages"][1]["content"], said);
+  body["messages"] = Json::array();
+  said += content(*post(*service, "/v1/chat/completions", body));
+  const Json messages = get(*service, kTalk)->json()["messages"];
+  ASSERT_EQ(messages.size(), 2u) << messages;
+  EXPECT_EQ(messages[1]["content"], said);
+  // A new turn is a message of its own.
+  body["continue_final_message"] = false;
+  post(*service, "/v1/chat/completions", body)->wait();
+  EXPECT_EQ(this->messages(*service), 3u);
+}
+
+TEST_F(KeptTest, AResponseThatContinuesAMessageIsGoneOnFromAsOne) {
+  if (testing::without_engine()) return;
+  const auto service = start();
+  Json body = response(4);
+  body["input"] = Json::array({{{"role", "user"}, {"content", "Once upon a time"}},
+                               {{"role", "assistant"}, {"content", "Mon"}}});
+  const Json first = post(*service, "/v1/responses", body)->json();
+  const std::string written = first["output"][0]["content"][0]["text"];
+  const Json next = {{"role", "user"}, {"content", "And then?"}};
+  const auto tokens = [&](const Json& asked) {
+    return post(*service, "/v1/responses/input_tokens", asked)->json()["input_tokens"];
+  };
+  body["input"][1]["content"] = "Mon" + written;
+  body["input"].push_back(next);
+  const Json gone_on = {{"previous_response_id", first["id"]}, {"input", Json::array({next})}};
+  EXPECT_EQ(tokens(gone_on), tokens(body));
+}
+
 TEST_F(KeptTest, AFolderThatGoesIsToldOf) {
   if (testing::without_engine()) return;
   const auto service = start({.folder = folder_.path()});

@@ -65,7 +65,11 @@ std::optional<Conversation> find_conversation(Context& service, const OwnedName&
 }  // namespace
 
 std::optional<ApiError> SavedConversation::add(const AnswerPart& answer) {
-  talk_.add_answer(answer.content, answer.reasoning, chat_calls(answer.calls));
+  if (continues_) {
+    talk_.continue_answer(answer.content, answer.reasoning, chat_calls(answer.calls));
+  } else {
+    talk_.add_answer(answer.content, answer.reasoning, chat_calls(answer.calls));
+  }
   const Status kept = answer_->keep(talk_.to_json());
   if (kept.ok()) return std::nullopt;
   if (kept.error().code() == ErrorCode::kCancelled) return deleted_meanwhile();

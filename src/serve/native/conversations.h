@@ -20,6 +20,8 @@ class SavedConversation {
   const std::shared_ptr<KeptAnswer>& answer() const { return answer_; }
   /// What it is with the request's messages.
   void set(Conversation talk) { talk_ = std::move(talk); }
+  /// Whether the answer goes on with its last message.
+  void set_continues(bool continues) { continues_ = continues; }
   /// Saves it with the answer and gives it free; once. What the client has to hear if it is not.
   std::optional<ApiError> add(const AnswerPart& answer);
 
@@ -28,6 +30,7 @@ class SavedConversation {
   const OwnedName name_;
   const std::shared_ptr<KeptAnswer> answer_;
   Conversation talk_;
+  bool continues_ = false;
 };
 
 /// What a chat goes on from and is added to; null where the request names none. Puts the saved

@@ -23,8 +23,10 @@ void chat_completions(Call& call) {
   ChatAnswerOptions options{.identity = service.identity("chatcmpl-", chat->request.generation),
                             .generation = chat->request.generation,
                             .with_logprobs = chat->request.top_logprobs >= 0};
-  if (*saved)
+  if (*saved) {
+    (*saved)->set_continues(chat->request.conversation.continue_final_message);
     options.on_end = [one = *saved](const AnswerPart& answer) { return one->add(answer); };
+  }
   service.answer(
       call, *chat,
       std::make_unique<ChatEncoder>(std::move(options), TokenSpelling(service.tokenizer())),

@@ -93,7 +93,9 @@ void responses(Call& call) {
   if (request.store) {
     kept = call.service.responses().begin({call.request.owner, options.identity.id});
     const auto stored = std::make_shared<StoredResponse>(
-        StoredResponse{.earlier = std::move(*earlier), .input = std::move(request.input)});
+        StoredResponse{.earlier = std::move(*earlier),
+                       .input = std::move(request.input),
+                       .continues = chat->request.conversation.continue_final_message});
     options.on_end = [&service = call.service, kept, stored](const Json& response) {
       stored->response = response;
       return keep_response(service, *kept, *stored);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/format.h"
+#include "chat/conversation.h"
 #include "serve/wire_json.h"
 
 namespace moeflux::serve {
@@ -28,19 +29,42 @@ bool is_whole(const Json& json) {
   return id != response->end() && id->is_string() && are_items(*response, "output");
 }
 
+// False where one of them is no message.
+bool join_message(Json& begun, const Json& item) {
+  const auto parts = item.find("content");
+  if (begun.value("role", Json()) != "assistant" || item.value("type", Json()) != "message" ||
+      parts == item.end() || !parts->is_array() || parts->empty()) {
+    return false;
+  }
+  for (const Json& part : *parts) {
+    const auto text = part.is_object() ? part.find("text") : part.end();
+    if (text == part.end() || !text->is_string()) continue;
+    append_text(begun["content"], text->get_ref<const std::string&>());
+  }
+  return true;
+}
+
 }  // namespace
 
 Json StoredResponse::conversation() const {
   Json items = earlier;
   for (const Json& item : input) items.push_back(item);
-  for (const Json& item : response["output"]) items.push_back(item);
+  const size_t begun = items.size() - 1;
+  bool is_open = continues && !items.empty();
+  for (const Json& item : response["output"]) {
+    if (is_open && join_message(items[begun], item)) {
+      is_open = false;
+    } else {
+      items.push_back(item);
+    }
+  }
   return items;
 }
 
 std::string StoredResponse::text() const {
-  return formatted(R"({{"version":{},"earlier":{},"input":{},"response":{}}})"
+  return formatted(R"({{"version":{},"continues":{},"earlier":{},"input":{},"response":{}}})"
                    "\n",
-                   kVersion, dump_json(earlier), dump_json(input), dump_json(response));
+                   kVersion, continues, dump_json(earlier), dump_json(input), dump_json(response));
 }
 
 Result<StoredResponse> StoredResponse::parse(std::string_view text, std::string_view what) {
@@ -53,7 +77,8 @@ Result<StoredResponse> StoredResponse::parse(std::string_view text, std::string_
   }
   return StoredResponse{.earlier = std::move(json["earlier"]),
                         .input = std::move(json["input"]),
-                        .response = std::move(json["response"])};
+                        .response = std::move(json["response"]),
+                        .continues = json.value("continues", Json()) == true};
 }
 
 }  // namespace moeflux::serve

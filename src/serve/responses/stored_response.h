@@ -14,8 +14,10 @@ struct StoredResponse {
   Json earlier = Json::array();  // items of the responses that it went on from
   Json input = Json::array();    // items that it answered
   Json response;                 // as the client has it
+  bool continues = false;        // it went on with the text of the last item before it
 
-  /// All items, questions and answers, oldest first: what one that goes on from it has before.
+  /// All items, questions and answers, oldest first: what one that goes on from it has before. An
+  /// answer that continued a message is one with it.
   Json conversation() const;
 
   std::string text() const;

@@ -21,6 +21,26 @@ TEST(StoredResponse, SurvivesItsText) {
                             {"type": "message"}])"));
 }
 
+TEST(StoredResponse, AnAnswerThatWentOnWithAMessageIsOneWithIt) {
+  const Json output = Json::parse(
+      R"([{"type": "reasoning"}, {"type": "message", "role": "assistant",
+           "content": [{"type": "output_text", "text": " Dieu"}]}, {"type": "function_call"}])");
+  for (const char* begun : {R"("Mon")", R"([{"type": "output_text", "text": "Mon"}])"}) {
+    StoredResponse stored = three_items();
+    stored.input = Json::array({{{"role", "assistant"}, {"content", Json::parse(begun)}}});
+    stored.response["output"] = output;
+    EXPECT_EQ(stored.conversation().size(), 5u);
+    stored.continues = true;
+    const auto again = StoredResponse::parse(stored.text(), "file");
+    ASSERT_TRUE(again.ok()) << again.error().message();
+    const Json items = again->conversation();
+    ASSERT_EQ(items.size(), 4u) << items;
+    const Json& content = items[1]["content"];
+    EXPECT_EQ(content.is_string() ? content : content[0]["text"], "Mon Dieu") << items;
+    EXPECT_EQ(items[3]["type"], "function_call");
+  }
+}
+
 TEST(StoredResponse, RefusesWhatIsNone) {
   const std::string text = three_items().text();
   for (size_t size = 0; size + 1 < text.size(); size += 7) {
