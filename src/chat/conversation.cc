@@ -9,23 +9,42 @@
 namespace moeflux {
 namespace {
 
-constexpr std::array kRoles = {"system", "user", "assistant", "tool"};
+constexpr std::array kRoles = {"system", "developer", "user", "assistant", "tool"};
 
-bool is_message(const Json& message) {
+bool is_text_part(const Json& part) {
+  if (!part.is_object() || part.value("type", Json()) != "text") return false;
+  const auto text = part.find("text");
+  return text != part.end() && text->is_string();
+}
+
+bool is_text(const Json& content) {
+  if (content.is_string()) return true;
+  return content.is_array() && !content.empty() &&
+         std::all_of(content.begin(), content.end(), is_text_part);
+}
+
+std::string text_of(const Json& content) {
+  if (content.is_string()) return content.get<std::string>();
+  std::string text;
+  for (const Json& part : content) text += part["text"].get_ref<const std::string&>();
+  return text;
+}
+
+}  // namespace
+
+bool is_conversation_message(const Json& message) {
   if (!message.is_object()) return false;
   const auto role = message.find("role");
   if (role == message.end() || std::find(kRoles.begin(), kRoles.end(), *role) == kRoles.end()) {
     return false;
   }
   const auto content = message.find("content");
-  if (content != message.end() && content->is_string()) return true;
+  if (content != message.end() && is_text(*content)) return true;
   const bool is_absent = content == message.end() || content->is_null();
   const auto calls = message.find("tool_calls");
   return is_absent && *role == "assistant" && calls != message.end() && calls->is_array() &&
          !calls->empty();
 }
-
-}  // namespace
 
 // Templates may show a part of its own on a new line.
 void append_text(Json& content, const std::string& text) {
@@ -90,7 +109,7 @@ std::optional<std::string> Conversation::undo() {
   size_t last = messages_.size();
   while (last > 0 && messages_[last - 1]["role"] != "user") --last;
   if (last == 0) return std::nullopt;
-  std::string question = messages_[last - 1]["content"].get<std::string>();
+  std::string question = text_of(messages_[last - 1]["content"]);
   while (messages_.size() >= last) messages_.erase(messages_.size() - 1);
   return question;
 }
@@ -123,10 +142,10 @@ Result<Conversation> Conversation::from_json(Json json, std::string_view what) {
   Conversation conversation;
   for (size_t i = 0; i < json.size(); ++i) {
     const Json& message = json[i];
-    if (!is_message(message) || (message["role"] == "system" && i > 0)) {
+    if (!is_conversation_message(message)) {
       return make_error(ErrorCode::kCorruption,
-                        "{}: message {} is {}, expected a user's, assistant's or tool's text, an "
-                        "assistant's tool_calls, or the system's text at the beginning",
+                        "{}: message {} is {}, expected a system's, developer's, user's, "
+                        "assistant's or tool's text, or an assistant's tool_calls",
                         what, i + 1, json_excerpt(message));
     }
     conversation.messages_.push_back(message);

@@ -14,6 +14,10 @@ namespace moeflux {
 /// Lets `content`, a message's text or its parts, go on with `text`.
 void append_text(Json& content, const std::string& text);
 
+/// A text, or parts of text, of the system, a developer, a user, an assistant, whose tool calls may
+/// stand in its place, or a tool.
+bool is_conversation_message(const Json& message);
+
 class Conversation {
  public:
   /// The system's message, first of all; empty: none. What was said stays.
@@ -38,9 +42,8 @@ class Conversation {
 
   /// {"messages": [...]}, what `moeflux template --messages` reads too.
   std::string to_json() const;
-  /// The same, or an array of messages: the system's first of all, then users', assistants', whose
-  /// tool calls may stand in place of a text, and tools'. Fails with kCorruption, naming `what`,
-  /// for what is no conversation of texts.
+  /// The same, or an array of messages. Fails with kCorruption, naming `what`, for what is no
+  /// conversation of texts.
   static Result<Conversation> parse(std::string_view text, std::string_view what);
   static Result<Conversation> from_json(Json json, std::string_view what);
 

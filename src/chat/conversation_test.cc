@@ -63,12 +63,24 @@ TEST(Conversation, MayHoldToolsCallsAndTheirAnswers) {
   EXPECT_EQ(talk->messages()[2]["tool_call_id"], "call_1");
 }
 
+TEST(Conversation, MayHoldTextsInParts) {
+  auto talk = Conversation::parse(
+      R"([{"role": "developer", "content": "a"},
+          {"role": "user", "content": [{"type": "text", "text": "b"},
+                                       {"type": "text", "text": "c"}]}])",
+      "file");
+  ASSERT_TRUE(talk.ok()) << talk.error().message();
+  EXPECT_EQ(talk->undo(), "bc");
+  EXPECT_EQ(talk->messages().size(), 1u);
+}
+
 TEST(Conversation, RefusesWhatIsNone) {
   for (const char* text :
        {"", "3", "{}", R"([{"role": "user"}])", R"([{"role": "tool", "content": null}])",
         R"([{"role": "assistant", "content": null}])",
         R"([{"role": "assistant", "tool_calls": []}])", R"([{"role": "user", "content": []}])",
-        R"([{"role": "user", "content": "a"}, {"role": "system", "content": "b"}])"}) {
+        R"([{"role": "user", "content": [{"type": "text"}]}])",
+        R"([{"role": "user", "content": [{"type": "image", "text": "b"}]}])"}) {
     const auto parsed = Conversation::parse(text, "file");
     ASSERT_FALSE(parsed.ok()) << text;
     EXPECT_NE(parsed.error().message().find("file"), std::string::npos) << text;

@@ -80,6 +80,40 @@ TEST_F(KeptTest, AnAnswerThatContinuesAMessageIsOneWithIt) {
   EXPECT_EQ(this->messages(*service), 3u);
 }
 
+TEST_F(KeptTest, ASavedConversationTakesWhatChatTakes) {
+  if (testing::without_engine()) return;
+  const auto service = start();
+  const Json parts = Json::parse(R"([{"type": "text", "text": "Be "},
+                                     {"type": "text", "text": "kind."}])");
+  const Json begun = {{"messages", Json::array({{{"role", "developer"}, {"content", parts}}})}};
+  ASSERT_EQ(post(*service, kTalk, begun)->status(), 200);
+  Json body = turn(2, false);
+  body["messages"][0]["content"] = Json::parse(R"([{"type": "input_text", "text": "Once"}])");
+  ASSERT_EQ(post(*service, "/v1/chat/completions", body)->status(), 200);
+  const Json messages = get(*service, kTalk)->json()["messages"];
+  ASSERT_EQ(messages.size(), 3u) << messages;
+  EXPECT_EQ(messages[0], begun["messages"][0]);
+  EXPECT_EQ(messages[1]["content"], Json::parse(R"([{"type": "text", "text": "Once"}])"));
+  body["messages"] = Json::parse(R"([{"role": "user", "content": "a"}, {"role": "king"}])");
+  EXPECT_EQ(post(*service, "/v1/chat/completions", body)->json()["error"]["param"],
+            "messages[1].role");
+  body["messages"][1] = {{"role", "user"}, {"content", 3}};
+  const Json error = post(*service, "/v1/chat/completions", body)->json()["error"];
+  EXPECT_EQ(error["param"], "messages[1]") << error;
+  EXPECT_EQ(post(*service, kTalk, body)->json()["error"]["param"], "messages[1]");
+  EXPECT_EQ(this->messages(*service), 3u);
+}
+
+TEST_F(KeptTest, AnAnswerThatIsHeldToAConstraintIsSavedOnce) {
+  if (testing::without_engine() || !has_constraints()) return;
+  const auto service = start();
+  ASSERT_EQ(post(*service, kTalk, kEmpty)->status(), 200);
+  Json body = turn(4, false);
+  body["regex"] = "[a-z]{2}";
+  EXPECT_EQ(post(*service, "/v1/chat/completions", body)->status(), 200);
+  EXPECT_EQ(messages(*service), 2u);
+}
+
 TEST_F(KeptTest, AResponseThatContinuesAMessageIsGoneOnFromAsOne) {
   if (testing::without_engine()) return;
   const auto service = start();

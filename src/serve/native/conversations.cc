@@ -6,6 +6,7 @@
 
 #include "base/format.h"
 #include "serve/openai/chat_answer.h"
+#include "serve/openai/chat_messages.h"
 #include "serve/utc_time.h"
 
 namespace moeflux::serve {
@@ -62,6 +63,24 @@ std::optional<Conversation> find_conversation(Context& service, const OwnedName&
   return std::nullopt;
 }
 
+// The messages of a request as chat reads them, which are named by their place in it.
+Json read_messages(Fields& fields) {
+  const Json* given = fields.array("messages");
+  if (given == nullptr || given->empty()) return Json::array();
+  Json messages = read_chat_messages(fields);
+  for (size_t i = 0; i < messages.size() && !fields.problem(); ++i) {
+    Json& message = messages[i];
+    const bool is_empty = !message.contains("content") || message["content"].is_null();
+    const bool has_calls = message.contains("tool_calls") && !message["tool_calls"].empty();
+    if (is_empty && !has_calls && message["role"] == "assistant") message["content"] = "";
+    if (is_conversation_message(message)) continue;
+    const std::string path = formatted("messages[{}]", i);
+    fields.fail(bad_field(path, formatted("{} is {}, expected a text, or an assistant's tool_calls",
+                                          path, json_excerpt((*given)[i]))));
+  }
+  return messages;
+}
+
 }  // namespace
 
 std::optional<ApiError> SavedConversation::add(const AnswerPart& answer) {
@@ -89,7 +108,7 @@ std::optional<std::shared_ptr<SavedConversation>> go_on(Call& call) {
   };
   const auto name = fields.text("conversation");
   if (name) (void)fields.integer("n", {1, 1});
-  const Json* given = name ? fields.array("messages") : nullptr;
+  const Json given = name ? read_messages(fields) : Json();
   if (fields.problem()) return fail(*fields.problem());
   if (!name) return std::shared_ptr<SavedConversation>();
   const OwnedName own{call.request.owner, *name};
@@ -104,11 +123,10 @@ std::optional<std::shared_ptr<SavedConversation>> go_on(Call& call) {
   const auto before = find_conversation(call.service, own);
   if (!before) return refuse(unknown_conversation(*name));
   Json messages = before->messages();
-  for (const Json& message : given == nullptr ? Json::array() : *given) messages.push_back(message);
-  Result<Conversation> talk = Conversation::from_json(messages, "the conversation");
+  for (const Json& message : given) messages.push_back(message);
+  Result<Conversation> talk = Conversation::from_json(std::move(messages), "the conversation");
   if (!talk.ok()) return refuse(bad_field("messages", talk.error().message()));
   saved->set(std::move(talk).value());
-  call.body["messages"] = std::move(messages);
   return saved;
 }
 
@@ -139,7 +157,13 @@ void saved_conversation(Call& call) {
 
 void save_conversation(Call& call) {
   if (!is_kept_name(call.id)) return call.fail(bad_name("", call.id));
-  const Result<Conversation> talk = Conversation::from_json(call.body, "the body");
+  const Json body = call.body.is_array() ? Json{{"messages", call.body}} : call.body;
+  Fields fields(body);
+  if (!fields.has("messages"))
+    fields.fail(bad_field("messages", "messages is absent, expected an array of messages"));
+  Json messages = read_messages(fields);
+  if (fields.problem()) return call.fail(*fields.problem());
+  const Result<Conversation> talk = Conversation::from_json(std::move(messages), "the body");
   if (!talk.ok()) return call.fail(bad_field("messages", talk.error().message()));
   const Status kept =
       call.service.conversations().keep({call.request.owner, call.id}, talk->to_json());

@@ -13,12 +13,20 @@
 namespace moeflux::serve {
 namespace {
 
+// The request's body stays as it is: one that is put off is read again.
+DecodedChat decode_chat(const Call& call, const SavedConversation* saved) {
+  const RequestDefaults& defaults = call.service.options().defaults;
+  if (saved == nullptr) return decode_chat_request(call.body, defaults);
+  Json body = call.body;
+  body["messages"] = saved->messages();
+  return decode_chat_request(body, defaults);
+}
+
 void chat_completions(Call& call) {
   Context& service = call.service;
   const auto saved = go_on(call);
   if (!saved) return;
-  const auto chat =
-      service.read_chat(call, decode_chat_request(call.body, service.options().defaults));
+  const auto chat = service.read_chat(call, decode_chat(call, saved->get()));
   if (!chat) return;
   ChatAnswerOptions options{.identity = service.identity("chatcmpl-", chat->request.generation),
                             .generation = chat->request.generation,
@@ -56,8 +64,7 @@ void completions(Call& call) {
 void count_input_tokens(Call& call) {
   const auto saved = go_on(call);
   if (!saved) return;
-  const auto chat =
-      call.service.read_chat(call, decode_chat_request(call.body, call.service.options().defaults));
+  const auto chat = call.service.read_chat(call, decode_chat(call, saved->get()));
   if (!chat) return;
   call.answer({{"object", "response.input_tokens"}, {"input_tokens", chat->prompt.tokens.size()}});
 }
