@@ -61,7 +61,56 @@ class Messages {
     if (role == "function") take_result(read);
     if (role == "assistant" && read.contains("content")) take_thoughts(read);
     if (read.contains("content")) take_content(read["content"], path + ".content", m);
+    if (role == "assistant") take_refusal(read);
+    if (role == "assistant") take_audio(read);
+    take_images(read, path, m);
     return read;
+  }
+
+  // Behind what the message says.
+  static void add_line(Json& message, std::string line) {
+    Json& content = message["content"];
+    if (content.is_array()) {
+      content.push_back({{"type", "text"}, {"text", std::move(line)}});
+    } else if (content.is_string() && content != "") {
+      content.get_ref<std::string&>() += "\n" + line;
+    } else {
+      content = std::move(line);
+    }
+  }
+
+  // What OpenAI's answers have in place of a content.
+  static void take_refusal(Json& message) {
+    std::string refusal = text_at(message, "refusal");
+    message.erase("refusal");
+    const Json content = message.value("content", Json());
+    if (!refusal.empty() && (content.is_null() || content == "")) {
+      message["content"] = std::move(refusal);
+    }
+  }
+
+  // An answer that was spoken: its id says nothing here, its transcript does.
+  static void take_audio(Json& message) {
+    const auto audio = message.find("audio");
+    if (audio == message.end()) return;
+    const bool is_spoken = audio->is_object();
+    std::string said = text_at(*audio, "transcript");
+    message.erase(audio);
+    if (is_spoken) add_line(message, said.empty() ? left_out_line("audio") : std::move(said));
+  }
+
+  // Ollama's form.
+  void take_images(Json& message, const std::string& path, size_t m) {
+    const auto found = message.find("images");
+    if (found == message.end()) return;
+    const Json images = std::exchange(*found, nullptr);
+    message.erase("images");
+    if (images.is_null()) return;
+    if (!images.is_array()) return wrong(path + ".images", images, "an array");
+    if (!images.empty() && m == question_) {
+      return fields_.fail(media_in_question(path + ".images", "image"));
+    }
+    for (size_t i = 0; i < images.size(); ++i) add_line(message, left_out_line("image"));
   }
 
   // The old interface has one call in a message, without an id.

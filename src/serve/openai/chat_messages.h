@@ -11,7 +11,8 @@
 namespace moeflux::serve {
 
 /// Problems are left in `fields`, as below. function_call is a call, and a message of role function
-/// its result; images, audio and files before the last question become a line of text.
+/// its result; images, audio and files before the last question become a line of text, and an
+/// assistant's refusal is its text.
 Json read_chat_messages(Fields& fields);
 
 /// {"type": "function", "function": {...}} for each tool that can be called, or null: also for

@@ -368,6 +368,34 @@ TEST(DecodeChat, PartsOfThinkingAreReasoning) {
   }
 }
 
+TEST(DecodeChat, AMessagesOwnRefusalAudioAndImagesAreText) {
+  const auto content = [](Json message) {
+    return decode(talk(std::move(message))).conversation.messages[1]["content"];
+  };
+  const Json own = {{"role", "assistant"}, {"content", nullptr}};
+  const auto own_with = [&](const char* name, Json value) {
+    Json message = own;
+    message[name] = std::move(value);
+    return message;
+  };
+  EXPECT_EQ(content(own_with("refusal", "no way")), "no way");
+  EXPECT_EQ(content({{"role", "assistant"}, {"content", "a"}, {"refusal", nullptr}}), "a");
+  const std::string audio = "[audio left out: this model reads text alone]";
+  EXPECT_EQ(content(own_with("audio", {{"id", "audio_1"}})), audio);
+  EXPECT_EQ(content(own_with("audio", {{"id", "audio_1"}, {"transcript", "hi"}})), "hi");
+  EXPECT_EQ(content(own_with("audio", nullptr)), Json());
+  const std::string image = "[image left out: this model reads text alone]";
+  Json seen = {{"role", "user"}, {"content", "see"}, {"images", {"aa", "bb"}}};
+  EXPECT_EQ(content(seen), "see\n" + image + "\n" + image);
+  seen["content"] = Json::array({{{"type", "text"}, {"text", "see"}}});
+  EXPECT_EQ(content(seen)[2]["text"], image);
+  Json asked = hello();
+  asked["messages"][0]["images"] = Json::array({"aa"});
+  EXPECT_EQ(refusal(asked).param, "messages[0].images");
+  asked["messages"][0]["images"] = "aa";
+  EXPECT_EQ(refusal(asked).param, "messages[0].images");
+}
+
 TEST(DecodeChat, AToolWithoutAFunctionIsRefusedByName) {
   const Json flat = {{"type", "function"}, {"name", "flat"}, {"parameters", {{"type", "object"}}}};
   Json body = with("tools", Json::array({flat}));
