@@ -24,9 +24,16 @@ Json content_of(Json parts) {
   return parts;
 }
 
-/// What a document or a search result holds of text: a string, or blocks; null where it is a file.
+// What only Anthropic's own servers can read again: redacted thinking, their tools.
+bool is_foreign(std::string_view type) {
+  return type == "redacted_thinking" || type == "server_tool_use" || type == "mcp_tool_use" ||
+         type.ends_with("_tool_result");
+}
+
+/// What a document, a search result or a summary of earlier messages holds of text: a string, or
+/// blocks; null where it is a file.
 Json text_within(const Json& block, const std::string& type) {
-  if (type == "search_result") return block.value("content", Json());
+  if (type == "search_result" || type == "compaction") return block.value("content", Json());
   const auto source = block.find("source");
   if (type != "document" || source == block.end()) return {};
   const std::string kind = type_of(*source);
@@ -61,7 +68,16 @@ void BlockReader::add_block(const Json& block, const std::string& path, bool is_
     parts.push_back(text_part(text_of(block, "text", path)));
     return;
   }
+  if (type == "tool_reference") {  // what a search for tools has found
+    const std::string name = text_of(block, "tool_name", path);
+    parts.push_back(text_part(formatted("[the tool {} can be called]", name)));
+    return;
+  }
   const Json within = text_within(block, type);
+  if (type == "compaction" && !within.is_string()) {
+    if (!within.is_null()) wrong(path + ".content", json_excerpt(within), "a string");
+    return;  // null: nothing was summed up
+  }
   if (within.is_string()) {
     parts.push_back(text_part(within.get<std::string>()));
   } else if (within.is_array()) {
@@ -152,7 +168,6 @@ void BlockReader::tool_use(const Json& block, const std::string& path, Json& cal
        {"function", {{"name", text_of(block, "name", path)}, {"arguments", arguments}}}});
 }
 
-// What only Anthropic's own servers can read again (redacted thinking, their tools) is left out.
 void BlockReader::assistant(const Json& content, const std::string& path) {
   Json message = {{"role", "assistant"}};
   std::string reasoning;
@@ -166,7 +181,7 @@ void BlockReader::assistant(const Json& content, const std::string& path) {
         reasoning += text_of(content[i], "thinking", at);
       } else if (type == "tool_use") {
         tool_use(content[i], at, calls);
-      } else if (type.empty() || type == "text" || !media_kind(type).empty()) {
+      } else if (!is_foreign(type)) {
         add_block(content[i], at, false, parts);
       }
     }

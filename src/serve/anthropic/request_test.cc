@@ -201,6 +201,37 @@ TEST(DecodeMessages, ImagesOfEarlierMessagesAndOfResultsBecomeALine) {
   EXPECT_NE(error.message.find("image"), std::string::npos);
 }
 
+TEST(DecodeMessages, BlocksOfTheAssistantAreReadOrRefusedByName) {
+  Json body = hello();
+  body["messages"].push_back({{"role", "assistant"}, {"content", Json::array()}});
+  body["messages"].push_back({{"role", "user"}, {"content", "And?"}});
+  Json& content = body["messages"][1]["content"];
+  content = Json::parse(R"([
+    {"type": "compaction", "content": "They met."}, {"type": "compaction", "content": null},
+    {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}},
+    {"type": "web_search_tool_result", "tool_use_id": "s", "content": []},
+    {"type": "redacted_thinking", "data": "y"}])");
+  EXPECT_EQ(messages_of(body)[1]["content"], "They met.");
+  content = Json::parse(R"([{"type": "compaction", "content": 3}])");
+  EXPECT_EQ(refusal(body).param, "messages[1].content[0].content");
+  for (const char* type : {"foo", "connector_text", "tool_result", ""}) {
+    content = Json::array({{{"type", "text"}, {"text", "a"}}, {{"type", type}, {"content", "b"}}});
+    const ApiError error = refusal(body);
+    EXPECT_EQ(error.param, "messages[1].content[1]") << type;
+    EXPECT_NE(error.message.find(type), std::string::npos) << error.message;
+  }
+}
+
+TEST(DecodeMessages, ToolsThatWereFoundAreALine) {
+  Json body = hello();
+  Json& content = body["messages"][0]["content"];
+  content = Json::parse(R"([{"type": "tool_result", "tool_use_id": "t1", "content": [
+      {"type": "tool_reference", "tool_name": "look"}]}])");
+  EXPECT_EQ(messages_of(body)[0]["content"], "[the tool look can be called]");
+  content[0]["content"][0].erase("tool_name");
+  EXPECT_EQ(refusal(body).param, "messages[0].content[0].content[0].tool_name");
+}
+
 TEST(DecodeMessages, DocumentsOfTextAreRead) {
   Json body = hello();
   Json& content = body["messages"][0]["content"];
