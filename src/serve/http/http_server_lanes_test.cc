@@ -71,7 +71,10 @@ TEST(HttpServerLanes, AShortRequestDoesNotWaitForLongOnes) {
   auto long_ones = server.block(kLong, 2);
   EXPECT_EQ(server.client().ask(post("/echo", "{}")).body, "/echo");
   server.open();
-  for (RawClient& one : long_ones) EXPECT_EQ(one.answer().body, "/block");
+  for (RawClient& one : long_ones) {
+    const Received told = one.answer();
+    EXPECT_EQ(told.body, "/block") << told.status;
+  }
 }
 
 TEST(HttpServerLanes, BodiesTogetherHaveALimit) {
