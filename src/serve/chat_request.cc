@@ -1,5 +1,6 @@
 #include "serve/chat_request.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -18,6 +19,41 @@ std::string name_of(const Json& tool) {
   const auto name = holder.is_object() ? holder.find("name") : holder.end();
   const bool has_name = holder.is_object() && name != holder.end() && name->is_string();
   return has_name ? name->get<std::string>() : std::string();
+}
+
+bool names_object(const Json& type) {
+  return type == "object" ||
+         (type.is_array() && std::find(type.begin(), type.end(), "object") != type.end());
+}
+
+// Arguments are an object. What is absent, null or says no type may be one.
+bool may_be_object(const Json& schema) {
+  if (schema.is_null()) return true;
+  if (!schema.is_object()) return false;
+  const auto type = schema.find("type");
+  const bool is_said = type != schema.end() && !type->is_null() && *type != "";
+  if (is_said && !names_object(*type)) return false;
+  const auto value = schema.find("const");
+  if (value != schema.end() && !value->is_object()) return false;
+  const auto values = schema.find("enum");
+  return values == schema.end() || !values->is_array() ||
+         std::any_of(values->begin(), values->end(),
+                     [](const Json& one) { return one.is_object(); });
+}
+
+// `sources` as ChatRequest has them.
+void check_schemas(Fields& fields, const Json& tools, const std::vector<std::string>& sources) {
+  for (size_t i = 0; i < tools.size(); ++i) {
+    if (!tools[i].is_object()) continue;
+    const auto function = tools[i].find("function");
+    const Json& holder = function != tools[i].end() ? *function : tools[i];
+    const auto schema = holder.is_object() ? holder.find("parameters") : holder.end();
+    if (!holder.is_object() || schema == holder.end() || may_be_object(*schema)) continue;
+    const std::string param =
+        i < sources.size() ? sources[i] : formatted("tools[{}].function.parameters", i);
+    fields.fail(bad_field(param, formatted("{} is {}, expected a schema of type object", param,
+                                           json_excerpt(*schema))));
+  }
 }
 
 }  // namespace
@@ -42,6 +78,7 @@ void set_tools(Fields& fields, ChatRequest& request, Json tools, ToolChoice choi
     if (names.count(name) > 0) continue;
     wrong(formatted("{} names \"{}\", which is none of the tools", field, name));
   }
+  check_schemas(fields, tools, request.tool_sources);
   request.tool_rule = std::move(choice.rule);
   if (tools.empty()) return;
   request.tools = std::make_shared<const ToolTypes>(ToolTypes::of_tools(tools));

@@ -58,6 +58,34 @@ TEST_F(ServiceTest, OnlyAllowedTokensAreDrawnAndNoEndBesideThem) {
   }
 }
 
+TEST_F(ServiceTest, AToolWhoseArgumentsAreNoObjectIsRefusedByName) {
+  if (testing::without_engine()) return;
+  const auto service = start();
+  const Json messages = Json::array({{{"role", "user"}, {"content", "q"}}});
+  for (const Json& schema : {Json{{"type", "string"}}, Json{{"type", "array"}}, Json("x"),
+                             Json::array(), Json(5), Json{{"enum", {1, 2}}}}) {
+    const Json named = {{"name", "f"}, {"parameters", schema}};
+    const Json wrapped = {{"type", "function"}, {"function", named}};
+    const Json of_anthropic = {{"name", "f"}, {"input_schema", schema}};
+    Json flat = named;
+    flat["type"] = "function";
+    const auto refused = [&](const char* path, Json body, const std::string& name) {
+      body.update({{"messages", messages}, {"input", "q"}, {"max_tokens", 1}, {"stream", false}});
+      const auto answer = post(*service, path, body);
+      EXPECT_EQ(answer->status(), 400) << path << schema;
+      EXPECT_NE(answer->wait().find(name + " is "), std::string::npos) << answer->wait();
+    };
+    const Json search = {{"type", "web_search"}};
+    refused("/v1/chat/completions", {{"tools", {search, wrapped}}}, "tools[1].function.parameters");
+    refused("/v1/chat/completions", {{"tools", {search, flat}}}, "tools[1].parameters");
+    refused("/v1/chat/completions", {{"functions", Json::array({named})}},
+            "functions[0].parameters");
+    refused("/v1/responses", {{"tools", {search, flat}}}, "tools[1].parameters");
+    refused("/v1/messages", {{"tools", Json::array({of_anthropic})}}, "tools[0].input_schema");
+    refused("/api/chat", {{"tools", Json::array({wrapped})}}, "tools[0].function.parameters");
+  }
+}
+
 TEST_F(ServiceTest, StopStringsWaitForTheLeastTokens) {
   const auto service = start();
   for (Asked& one : all_asked(30, {{"min_tokens", 20}, {"ignore_eos", true}})) {

@@ -50,7 +50,7 @@ DecodedChat decode_chat_request(const Json& body, const RequestDefaults& default
   request.generation.tokens_max = read_tokens_max(fields);
   const char* choice_field = tool_choice_field(fields);
   ToolChoice choice = read_tool_choice(fields, choice_field);
-  Json tools = read_chat_tools(fields, request.dropped_tools);
+  Json tools = read_chat_tools(fields, request.dropped_tools, request.tool_sources);
   set_tools(fields, request, std::move(tools), std::move(choice), choice_field);
   request.one_call = !fields.boolean("parallel_tool_calls").value_or(true);
   request.constraint = read_constraint(fields, read_response_format(fields));

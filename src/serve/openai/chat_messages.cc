@@ -223,12 +223,15 @@ Json read_chat_messages(Fields& fields) {
   return Messages(fields).read(*messages);
 }
 
-Json read_chat_tools(Fields& fields, std::vector<std::string>& dropped) {
+Json read_chat_tools(Fields& fields, std::vector<std::string>& dropped,
+                     std::vector<std::string>& sources) {
   Json tools = Json::array();
   const Json* given = fields.array("tools");
   for (size_t i = 0; given != nullptr && i < given->size() && !fields.problem(); ++i) {
     Json read = read_tool(fields, (*given)[i], formatted("tools[{}]", i));
     if (!read.is_null()) {
+      const bool is_wrapped = (*given)[i].contains("function");
+      sources.push_back(formatted("tools[{}].{}parameters", i, is_wrapped ? "function." : ""));
       tools.push_back(std::move(read));
     } else if (!fields.problem()) {
       dropped.push_back(text_at((*given)[i], "type"));
@@ -242,6 +245,7 @@ Json read_chat_tools(Fields& fields, std::vector<std::string>& dropped) {
                                               json_excerpt((*functions)[i]))));
         break;
       }
+      sources.push_back(formatted("functions[{}].parameters", i));
       tools.push_back({{"type", "function"}, {"function", (*functions)[i]}});
     }
   }

@@ -17,7 +17,8 @@ Json read_chat_messages(Fields& fields);
 
 /// {"type": "function", "function": {...}} for each tool that can be called, or null: also for
 /// functions, and for a function without one around it. Types that are run elsewhere go to
-/// `dropped`.
-Json read_chat_tools(Fields& fields, std::vector<std::string>& dropped);
+/// `dropped`; where in the request the schemas of the others stand, to `sources`.
+Json read_chat_tools(Fields& fields, std::vector<std::string>& dropped,
+                     std::vector<std::string>& sources);
 
 }  // namespace moeflux::serve
