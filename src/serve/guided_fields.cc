@@ -87,6 +87,10 @@ const FieldList& structured_fields() {
 std::vector<OutputConstraint> read_guided(Fields& fields) {
   std::vector<OutputConstraint> read;
   read_named(fields, {"guided_json", "guided_regex", "guided_choice", "guided_grammar"}, read);
+  if (fields.boolean("guided_json_object").value_or(false)) {
+    read.push_back(
+        {.kind = ConstraintKind::kJsonObject, .source = fields.full_name("guided_json_object")});
+  }
   const Json* structured = fields.object("structured_outputs");
   if (structured == nullptr) return read;
   Fields inner(*structured, structured_fields(), fields.full_name("structured_outputs"));

@@ -433,6 +433,16 @@ TEST(DecodeChat, ReadsWhichToolsHaveToBeCalled) {
   EXPECT_EQ(refusal(with("tool_choice", "required")).param, "tool_choice");
 }
 
+TEST(DecodeChat, NamesOfOtherServersThatHoldOrEndATextAreServedOrRefused) {
+  EXPECT_EQ(decode(with("guided_json_object", true)).constraint.kind, ConstraintKind::kJsonObject);
+  for (const char* name : {"ebnf", "stop_regex", "grammar_string", "regex_pattern",
+                           "stop_sequences", "banned_strings", "max_new_tokens"}) {
+    EXPECT_EQ(refusal(with(name, "a")).param, name);
+  }
+  EXPECT_EQ(refusal(with("no_stop_trim", true)).param, "no_stop_trim");
+  EXPECT_TRUE(decode(with("no_stop_trim", false)).generation.ignored.empty());
+}
+
 TEST(DecodeChat, TakesOneConstraint) {
   EXPECT_EQ(decode(with("grammar", "start: \"a\"")).constraint.kind, ConstraintKind::kLark);
   EXPECT_EQ(decode(with("regex", "a")).constraint.kind, ConstraintKind::kRegex);
