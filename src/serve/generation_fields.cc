@@ -157,7 +157,10 @@ SamplerOptions read_sampler(Fields& fields, const SamplerOptions& defaults) {
   const Status valid = validate(sampler);
   if (!valid.ok()) {
     // It begins with the field's name, but for one that counts breakers.
-    const std::string& message = valid.error().message();
+    std::string message = valid.error().message();
+    if (message.starts_with("repeat_penalty") && !fields.has("repeat_penalty")) {
+      message.replace(0, std::string_view("repeat_penalty").size(), "repetition_penalty");
+    }
     const std::string name = message.substr(0, message.find_first_of(" :"));
     const bool is_name = name.find_first_of("0123456789") != 0;
     fields.fail(is_name ? bad_field(fields.full_name(name), fields.full_name(message))

@@ -160,7 +160,8 @@ class Messages {
   }
 
   void take_content(Json& content, const std::string& path, size_t m) {
-    if (!content.is_array()) return;
+    if (content.is_string() || content.is_null()) return;
+    if (!content.is_array()) return wrong(path, content, "a string, an array of parts or null");
     for (size_t p = 0; p < content.size() && !fields_.problem(); ++p) {
       Json& part = content[p];
       const std::string at = formatted("{}[{}]", path, p);

@@ -200,7 +200,7 @@ TEST(DecodeChat, ReadsWhatAnAnswerIsHeldTo) {
   }
   EXPECT_EQ(refusal(with("response_format", {{"type", "xml"}})).param, "response_format");
   EXPECT_EQ(refusal(with("response_format", {{"type", "json_schema"}})).param,
-            "response_format.schema");
+            "response_format.json_schema");
 }
 
 TEST(DecodeChat, ASchemaBesideJsonObjectIsHeldTo) {
@@ -431,6 +431,20 @@ TEST(DecodeChat, ReadsWhichToolsHaveToBeCalled) {
   body["tool_choice"] = {{"type", "function"}, {"function", {{"name", "h"}}}};
   EXPECT_EQ(refusal(body).param, "tool_choice");
   EXPECT_EQ(refusal(with("tool_choice", "required")).param, "tool_choice");
+}
+
+TEST(DecodeChat, ErrorsAreInTheClientsOwnNames) {
+  EXPECT_EQ(refusal(with("repetition_penalty", 0)).param, "repetition_penalty");
+  EXPECT_EQ(refusal(with("repeat_penalty", 0)).param, "repeat_penalty");
+  EXPECT_EQ(refusal(with("response_format", {{"type", "json_schema"}})).param,
+            "response_format.json_schema");
+  for (const char* role : {"user", "assistant", "tool", "function", "system"}) {
+    for (const Json& content : {Json{{"a", 1}}, Json(5), Json(true)}) {
+      Json body = hello();
+      body["messages"].push_back({{"role", role}, {"content", content}});
+      EXPECT_EQ(refusal(body).param, "messages[1].content") << role;
+    }
+  }
 }
 
 TEST(DecodeChat, NamesOfOtherServersThatHoldOrEndATextAreServedOrRefused) {

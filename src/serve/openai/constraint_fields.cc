@@ -74,6 +74,7 @@ OutputConstraint read_response_format(Fields& fields) {
   const Json& holder = named != format->end() && named->is_object() ? *named : *format;
   read.source =
       named != format->end() ? "response_format.json_schema.schema" : "response_format.schema";
+  if (!has_schema && beside == format->end()) read.source = "response_format.json_schema";
   const auto schema = holder.find("schema");
   if (schema == holder.end() || !(schema->is_object() || schema->is_boolean())) {
     fields.fail(bad_field(read.source, read.source + " is absent or no JSON schema"));
