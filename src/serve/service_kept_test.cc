@@ -99,8 +99,8 @@ TEST_F(KeptTest, ASavedConversationTakesWhatChatTakes) {
             "messages[1].role");
   body["messages"][1] = {{"role", "user"}, {"content", 3}};
   const Json error = post(*service, "/v1/chat/completions", body)->json()["error"];
-  EXPECT_EQ(error["param"], "messages[1]") << error;
-  EXPECT_EQ(post(*service, kTalk, body)->json()["error"]["param"], "messages[1]");
+  EXPECT_EQ(error["param"], "messages[1].content") << error;
+  EXPECT_EQ(post(*service, kTalk, body)->json()["error"]["param"], "messages[1].content");
   EXPECT_EQ(this->messages(*service), 3u);
 }
 
