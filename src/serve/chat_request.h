@@ -28,6 +28,7 @@ struct RequestDefaults {
 struct ToolRule {
   bool required = false;           // at least one
   std::vector<std::string> names;  // of these tools alone; empty: of any
+  bool one = false;                // and no second: a tool that is named is called once
 };
 
 /// What a request says about its tools beside them.
@@ -40,7 +41,7 @@ struct ChatRequest {
   GenerationFields generation;
   TemplateRequest conversation;            // messages, tools that the model is shown, variables
   std::shared_ptr<const ToolTypes> tools;  // of all tools of the request
-  bool one_call = false;                   // the answer ends behind its first call
+  bool one_call = false;                   // the client takes no second call
   ToolRule tool_rule;
   OutputConstraint constraint;        // of the content
   int64_t reasoning_tokens_max = -1;  // negative: no limit
@@ -50,6 +51,8 @@ struct ChatRequest {
   std::vector<std::string> tool_sources = {};
   /// Tools that were left out since nobody here can run them, by type.
   std::vector<std::string> dropped_tools = {};
+
+  bool calls_once() const { return one_call || tool_rule.one; }
 };
 
 /// What an interface's decoder makes of a body.

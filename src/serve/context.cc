@@ -230,7 +230,7 @@ void Context::answer(const Call& call, const Chat& chat, std::unique_ptr<AnswerE
                           .includes_stop = request.generation.includes_stop,
                           .tokens_min = request.generation.tokens_min,
                           .reasoning_tokens_max = request.reasoning_tokens_max,
-                          .one_call = request.one_call,
+                          .one_call = request.calls_once(),
                           .id_seed = text->sampler.seed};
     jobs.emplace_back(*std::move(text), std::make_shared<ChatText>(*format_, std::move(options),
                                                                    choices, jobs.size()));

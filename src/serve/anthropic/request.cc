@@ -56,6 +56,7 @@ ToolChoice read_tool_choice(Fields& fields, ChatRequest& request) {
     const auto name = choice.text("name");
     if (!name) choice.fail(bad_field("tool_choice.name", "tool_choice.name is absent"));
     read.rule.names = {name.value_or("")};
+    read.rule.one = true;
   }
   request.one_call = choice.boolean("disable_parallel_tool_use").value_or(false);
   if (choice.problem()) fields.fail(*choice.problem());

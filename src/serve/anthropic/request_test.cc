@@ -126,6 +126,9 @@ TEST(DecodeMessages, ReadsToolsAndLeavesOutThoseOfServers) {
   EXPECT_NE(refusal(none).message.find("web_search_20250305"), std::string::npos);
   body["tool_choice"] = {{"type", "tool"}, {"name", "go"}};
   EXPECT_EQ(decode(body).tool_rule.names, std::vector<std::string>{"go"});
+  EXPECT_TRUE(decode(body).calls_once());
+  body["tool_choice"] = {{"type", "any"}};
+  EXPECT_FALSE(decode(body).calls_once());
   body["tool_choice"] = {{"type", "tool"}, {"name", "web_search"}};
   EXPECT_EQ(refusal(body).param, "tool_choice");
 }

@@ -457,6 +457,24 @@ TEST(DecodeChat, NamesOfOtherServersThatHoldOrEndATextAreServedOrRefused) {
   EXPECT_TRUE(decode(with("no_stop_trim", false)).generation.ignored.empty());
 }
 
+TEST(DecodeChat, AToolThatIsNamedIsCalledOnce) {
+  Json body = with("tools", tools_of({"f", "g"}));
+  const Json named = {{"type", "function"}, {"function", {{"name", "g"}}}};
+  const Json flat = {{"type", "function"}, {"name", "g"}};
+  const Json allowed = {{"type", "allowed_tools"},
+                        {"mode", "required"},
+                        {"tools", Json::array({named})}};
+  for (const auto& [choice, once] : std::vector<std::pair<Json, bool>>{
+           {named, true}, {flat, true}, {"required", false}, {"auto", false}, {allowed, false}}) {
+    body["tool_choice"] = choice;
+    EXPECT_EQ(decode(body).calls_once(), once) << choice;
+    EXPECT_FALSE(decode(body).one_call) << choice;
+  }
+  body.erase("tool_choice");
+  body["function_call"] = {{"name", "g"}};
+  EXPECT_TRUE(decode(body).calls_once());
+}
+
 TEST(DecodeChat, TakesOneConstraint) {
   EXPECT_EQ(decode(with("grammar", "start: \"a\"")).constraint.kind, ConstraintKind::kLark);
   EXPECT_EQ(decode(with("regex", "a")).constraint.kind, ConstraintKind::kRegex);

@@ -42,6 +42,7 @@ bool read_choice(const Json& choice, ToolRule& rule) {
   if (!choice.is_object()) return false;
   if (choice.value("type", Json()) == "allowed_tools") return read_allowed(choice, rule);
   rule.required = true;
+  rule.one = true;
   rule.names = {function_name(choice)};
   return !rule.names.front().empty();
 }

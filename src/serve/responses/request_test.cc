@@ -250,8 +250,10 @@ TEST(DecodeResponses, AChoiceOfToolsIsAmongThoseThatCanBeCalled) {
   Json body = with("tools", Json::parse(R"([{"type": "function", "name": "f"}])"));
   body["tool_choice"] = "required";
   EXPECT_TRUE(decode(body).chat.tool_rule.required);
+  EXPECT_FALSE(decode(body).chat.calls_once());
   body["tool_choice"] = {{"type", "function"}, {"name", "f"}};
   EXPECT_EQ(decode(body).chat.tool_rule.names, std::vector<std::string>{"f"});
+  EXPECT_TRUE(decode(body).chat.calls_once());
   body["tool_choice"] = {{"type", "function"}, {"name", "g"}};
   EXPECT_EQ(refusal(body).param, "tool_choice");
   body["tool_choice"] = "required";
