@@ -215,7 +215,7 @@ TEST(DecodeChat, ASchemaBesideJsonObjectIsHeldTo) {
                   .constraint.kind,
               ConstraintKind::kJsonObject);
   }
-  for (const Json& bad : {Json(123), Json("x"), Json::array({1})}) {
+  for (const Json& bad : {Json(123), Json("x"), Json(""), Json::array(), Json::array({1})}) {
     EXPECT_EQ(refusal(with("response_format", {{"type", "json_object"}, {"schema", bad}})).param,
               "response_format.schema");
   }

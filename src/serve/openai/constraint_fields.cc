@@ -59,8 +59,9 @@ OutputConstraint read_response_format(Fields& fields) {
   // llama.cpp's clients put a schema beside either type.
   const auto named = format->find("json_schema");
   const auto beside = format->find("schema");
-  const bool has_schema = (named != format->end() && !named->is_null()) ||
-                          (beside != format->end() && !beside->is_null() && !beside->empty());
+  const bool has_schema =
+      (named != format->end() && !named->is_null()) ||
+      (beside != format->end() && !beside->is_null() && *beside != Json::object());
   if (name == "json_object" && !has_schema) {
     read.kind = ConstraintKind::kJsonObject;
     return read;
