@@ -63,12 +63,12 @@ void seal(std::string_view text) {
   const auto* const bytes = reinterpret_cast<const std::byte*>(text.data());
   const std::vector<std::byte> plain(bytes, bytes + text.size());
   std::vector<std::byte> sealed = plain;
-  moeflux::add_seal(sealed);
+  moeflux::add_seal(sealed, "name");
   const bool is_object = text.starts_with('{');
-  const auto state = moeflux::take_seal(sealed);
+  const auto state = moeflux::take_seal(sealed, "name");
   expect(!is_object || state == moeflux::SealState::kWhole, "what was sealed is whole");
   expect(!is_object || sealed == plain, "and is what it was");
-  (void)moeflux::take_seal(sealed);  // whatever it is
+  (void)moeflux::take_seal(sealed, "other");  // whatever it is
 }
 
 }  // namespace

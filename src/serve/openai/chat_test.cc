@@ -461,9 +461,8 @@ TEST(DecodeChat, AToolThatIsNamedIsCalledOnce) {
   Json body = with("tools", tools_of({"f", "g"}));
   const Json named = {{"type", "function"}, {"function", {{"name", "g"}}}};
   const Json flat = {{"type", "function"}, {"name", "g"}};
-  const Json allowed = {{"type", "allowed_tools"},
-                        {"mode", "required"},
-                        {"tools", Json::array({named})}};
+  const Json allowed = {
+      {"type", "allowed_tools"}, {"mode", "required"}, {"tools", Json::array({named})}};
   for (const auto& [choice, once] : std::vector<std::pair<Json, bool>>{
            {named, true}, {flat, true}, {"required", false}, {"auto", false}, {allowed, false}}) {
     body["tool_choice"] = choice;
