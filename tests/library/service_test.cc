@@ -1,11 +1,13 @@
 // The service within another program: answers whole, in pieces, at once, aborted, refused.
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <random>
 #include <semaphore>
 #include <thread>
+#include <utility>
 
 #include "tests/library/library_model.h"
 
@@ -132,8 +134,8 @@ TEST_F(ServiceApi, RequestsThatCannotBeAreAnswersToo) {
   EXPECT_EQ(get("GET", "/nowhere").status, 404);
   const AnswerPiece wrong = get("GET", "/v1/completions");
   EXPECT_EQ(wrong.status, 405);
-  ASSERT_EQ(wrong.headers.size(), 2u);
-  EXPECT_EQ(wrong.headers[1].second, "POST");
+  const std::pair<std::string, std::string> allowed = {"Allow", "POST"};
+  EXPECT_EQ(std::count(wrong.headers.begin(), wrong.headers.end(), allowed), 1);
   const AnswerPiece refused = whole(ask(service, R"({"prompt": "a", "n": -1})"));
   EXPECT_EQ(refused.status, 400);
   EXPECT_TRUE(contains(refused.bytes, R"("param":"n")")) << refused.bytes;
