@@ -395,10 +395,13 @@ TEST_F(ServiceTest, ASchemaBesideJsonObjectIsHeldToInEveryCompletion) {
   EXPECT_EQ(Json::parse(content(*post(*service, "/v1/chat/completions", chat))), expected);
   const Json answer = post(*service, "/v1/completions", plain)->json();
   EXPECT_EQ(Json::parse(answer["choices"][0]["text"].get<std::string>()), expected);
+  const Json native = post(*service, "/completion", plain)->json();
+  EXPECT_EQ(Json::parse(native["content"].get<std::string>()), expected);
   format["schema"] = 123;
   chat["response_format"] = plain["response_format"] = format;
   for (const auto& [path, body] :
-       {std::pair("/v1/chat/completions", chat), std::pair("/v1/completions", plain)}) {
+       {std::pair("/v1/chat/completions", chat), std::pair("/v1/completions", plain),
+        std::pair("/completion", plain)}) {
     const auto refused = post(*service, path, body);
     EXPECT_EQ(refused->status(), 400) << path;
     EXPECT_EQ(refused->json()["error"]["param"], "response_format.schema") << path;

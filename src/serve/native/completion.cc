@@ -12,6 +12,7 @@
 #include "serve/chat_request.h"
 #include "serve/fill_in.h"
 #include "serve/openai/completions.h"
+#include "serve/openai/constraint_fields.h"
 #include "serve/wire_json.h"
 
 namespace moeflux::serve {
@@ -36,6 +37,7 @@ constexpr std::array kNative = {
     served("post_sampling_probs"),
     served("return_tokens"),
     served("response_fields"),
+    served("response_format"),
     served("parse_special"),
     served("add_special_tokens"),
     refused("chat_format", "no calls are read here"),
@@ -78,7 +80,7 @@ void read_common(Fields& fields, NativeCompletionRequest& request) {
   if (auto names = fields.texts("response_fields", kResponseFieldsMax)) {
     request.response_fields = std::move(*names);
   }
-  text.constraint = read_constraint(fields, {});
+  text.constraint = read_constraint(fields, read_response_format(fields));
   (void)fields.has("model");  // read by who asks for the answer
   text.generation.ignored = fields.ignored();
 }
