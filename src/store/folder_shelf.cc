@@ -92,19 +92,24 @@ class FolderShelf final : public Shelf {
                         name);
     }
     if (options_.seal == Seal::kJson) add_seal(bytes, name);
-    MF_ASSIGN_OR_RETURN(const std::vector<FileUse> files, list_files());
+    MF_ASSIGN_OR_RETURN(std::vector<FileUse> files, list_files());
+    std::erase_if(files, [&](const FileUse& file) { return file.name == file_of(name); });
     Others others;
     for (const FileUse& file : files) {
-      if (file.name == file_of(name)) continue;
       others.bytes += file.size_bytes;
       ++others.count;
     }
     MF_RETURN_IF_ERROR(check_room(options_.limits, bytes.size(), others));
     MF_RETURN_IF_ERROR(write(name, bytes));
     for (const std::string& one : replaced) {
-      if (one != name) (void)remove_file(place_of(one));
+      if (one == name) continue;
+      (void)remove_file(place_of(one));
+      std::erase_if(files, [&](const FileUse& file) { return file.name == file_of(one); });
     }
-    return options_.limits.makes_room ? trim(file_of(name)) : Status();
+    if (!options_.limits.makes_room) return {};
+    files.push_back({file_of(name), bytes.size(), INT64_MAX});  // not this one
+    trim(std::move(files));
+    return {};
   }
 
   // A file whose time cannot be set, such as another user's, is used all the same.
@@ -118,8 +123,8 @@ class FolderShelf final : public Shelf {
     MF_ASSIGN_OR_RETURN(const std::vector<FileUse> files, list_files());
     std::vector<ShelfItem> all;
     for (const FileUse& file : files) {
-      all.push_back({file.name.substr(0, file.name.size() - options_.suffix.size()),
-                     file.size_bytes, std::max<int64_t>(0, file.used_ns)});
+      all.push_back(
+          {std::string(name_of(file.name)), file.size_bytes, std::max<int64_t>(0, file.used_ns)});
     }
     return all;
   }
@@ -138,24 +143,28 @@ class FolderShelf final : public Shelf {
     return formatted("{}/{}", options_.directory, file_of(name));
   }
 
-  /// Removes what was used longest ago until the rest has room, but not the file `newest`.
-  Status trim(std::string_view newest = {}) {
+  /// Removes what was used longest ago until the rest has room.
+  Status trim() {
     MF_ASSIGN_OR_RETURN(std::vector<FileUse> files, list_files());
-    for (FileUse& file : files) {
-      if (file.name == newest) file.used_ns = INT64_MAX;
-    }
-    remove_oldest_files(
-        options_.directory, std::move(files),
-        {.bytes_max = options_.limits.bytes_max, .count_max = options_.limits.count_max});
+    trim(std::move(files));
     return {};
   }
 
  private:
   std::string file_of(const std::string& name) const { return name + options_.suffix; }
+  /// The file has the suffix.
+  std::string_view name_of(std::string_view file) const {
+    return file.substr(0, file.size() - options_.suffix.size());
+  }
 
   bool is_file_name(std::string_view file) const {
-    return file.ends_with(options_.suffix) &&
-           options_.is_name(file.substr(0, file.size() - options_.suffix.size()));
+    return file.ends_with(options_.suffix) && options_.is_name(name_of(file));
+  }
+
+  void trim(std::vector<FileUse> files) const {
+    remove_oldest_files(
+        options_.directory, std::move(files),
+        {.bytes_max = options_.limits.bytes_max, .count_max = options_.limits.count_max});
   }
 
   Result<std::vector<std::byte>> read(const std::string& name) const {
@@ -200,7 +209,7 @@ class FolderShelf final : public Shelf {
         (void)remove_abandoned_file(path);
       }
       if (!is_file_name(file.name)) continue;
-      const std::string name = file.name.substr(0, file.name.size() - options_.suffix.size());
+      const std::string name(name_of(file.name));
       if (options_.is_kept && !options_.is_kept(name, path)) continue;
       file.used_ns = clock_.learn(file.used_ns);
       ours.push_back(std::move(file));
