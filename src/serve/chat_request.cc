@@ -11,16 +11,6 @@
 namespace moeflux::serve {
 namespace {
 
-// The tool has the form that templates know, or is the function itself.
-std::string name_of(const Json& tool) {
-  if (!tool.is_object()) return {};
-  const auto function = tool.find("function");
-  const Json& holder = function != tool.end() ? *function : tool;
-  const auto name = holder.is_object() ? holder.find("name") : holder.end();
-  const bool has_name = holder.is_object() && name != holder.end() && name->is_string();
-  return has_name ? name->get<std::string>() : std::string();
-}
-
 bool names_object(const Json& type) {
   return type == "object" ||
          (type.is_array() && std::find(type.begin(), type.end(), "object") != type.end());
@@ -58,6 +48,15 @@ void check_schemas(Fields& fields, const Json& tools, const std::vector<std::str
 
 }  // namespace
 
+std::string tool_name(const Json& tool) {
+  if (!tool.is_object()) return {};
+  const auto function = tool.find("function");
+  const Json& holder = function != tool.end() ? *function : tool;
+  if (!holder.is_object()) return {};
+  const auto name = holder.find("name");
+  return name != holder.end() && name->is_string() ? name->get<std::string>() : std::string();
+}
+
 void set_tools(Fields& fields, ChatRequest& request, Json tools, ToolChoice choice,
                std::string_view field) {
   const auto wrong = [&](std::string message) {
@@ -73,7 +72,7 @@ void set_tools(Fields& fields, ChatRequest& request, Json tools, ToolChoice choi
     wrong(formatted("{} asks for a call, and there are no tools", field));
   }
   std::set<std::string> names;
-  for (const Json& tool : tools) names.insert(name_of(tool));
+  for (const Json& tool : tools) names.insert(tool_name(tool));
   for (const std::string& name : choice.rule.names) {
     if (names.count(name) > 0) continue;
     wrong(formatted("{} names \"{}\", which is none of the tools", field, name));

@@ -60,6 +60,10 @@ using DecodedChat = std::variant<ChatRequest, ApiError>;
 
 // What follows leaves problems in `fields`, under the client's own names.
 
+/// The name of a tool, or of one that a choice names: {"function": {"name": NAME}}, with or without
+/// a type, or {"name": NAME}. Empty for anything else.
+std::string tool_name(const Json& tool);
+
 /// The tools of a request as chat templates have them, {"type": "function", "function": {"name",
 /// "description", "parameters", "strict"}}; null or none: it has no tools. `field` is what the
 /// client calls its choice, which names tools that there are, and asks for a call if there are any.

@@ -9,17 +9,6 @@
 namespace moeflux::serve {
 namespace {
 
-// {"type": "function", "function": {"name": NAME}}, {"type": "function", "name": NAME} or
-// {"name": NAME}; empty for anything else.
-std::string function_name(const Json& choice) {
-  if (!choice.is_object()) return {};
-  const auto inner = choice.find("function");
-  const Json& holder = inner != choice.end() ? *inner : choice;
-  if (!holder.is_object()) return {};
-  const auto name = holder.find("name");
-  return name != holder.end() && name->is_string() ? name->get<std::string>() : std::string();
-}
-
 // "required" and "auto"; false for anything else.
 bool read_mode(const Json& mode, ToolRule& rule) {
   rule.required = mode == "required";
@@ -33,7 +22,7 @@ bool read_allowed(const Json& choice, ToolRule& rule) {
   const auto list = holder.is_object() ? holder.find("tools") : holder.end();
   if (!holder.is_object() || list == holder.end() || !list->is_array()) return false;
   if (list->empty() || !read_mode(holder.value("mode", Json("auto")), rule)) return false;
-  for (const Json& tool : *list) rule.names.push_back(function_name(tool));
+  for (const Json& tool : *list) rule.names.push_back(tool_name(tool));
   return true;
 }
 
@@ -43,7 +32,7 @@ bool read_choice(const Json& choice, ToolRule& rule) {
   if (choice.value("type", Json()) == "allowed_tools") return read_allowed(choice, rule);
   rule.required = true;
   rule.one = true;
-  rule.names = {function_name(choice)};
+  rule.names = {tool_name(choice)};
   return !rule.names.front().empty();
 }
 

@@ -75,12 +75,20 @@ std::optional<std::string> keep_response(Context& service, KeptAnswer& answer,
   return api_error(kept.error()).message;
 }
 
+/// The request behind `earlier` items. Nothing where it cannot be, which has been answered.
+std::optional<ResponsesRequest> read_request(const Call& call, const std::optional<Json>& earlier) {
+  if (!earlier) return std::nullopt;
+  auto decoded = decode_responses_request(call.body, call.service.options().defaults, *earlier);
+  if (auto* request = std::get_if<ResponsesRequest>(&decoded)) return std::move(*request);
+  call.fail(std::get<ApiError>(decoded));
+  return std::nullopt;
+}
+
 void responses(Call& call) {
   std::optional<Json> earlier = earlier_items(call);
-  if (!earlier) return;
-  auto decoded = decode_responses_request(call.body, call.service.options().defaults, *earlier);
-  if (const auto* error = std::get_if<ApiError>(&decoded)) return call.fail(*error);
-  auto& request = std::get<ResponsesRequest>(decoded);
+  auto decoded = read_request(call, earlier);
+  if (!decoded) return;
+  ResponsesRequest& request = *decoded;
   const auto chat = call.service.read_chat(call, std::move(request.chat));
   if (!chat) return;
   const GenerationFields& generation = chat->request.generation;
@@ -105,12 +113,9 @@ void responses(Call& call) {
 }
 
 void count_tokens(Call& call) {
-  const std::optional<Json> earlier = earlier_items(call);
-  if (!earlier) return;
-  auto decoded = decode_responses_request(call.body, call.service.options().defaults, *earlier);
-  if (const auto* error = std::get_if<ApiError>(&decoded)) return call.fail(*error);
-  const auto chat =
-      call.service.read_chat(call, std::move(std::get<ResponsesRequest>(decoded).chat));
+  auto request = read_request(call, earlier_items(call));
+  if (!request) return;
+  const auto chat = call.service.read_chat(call, std::move(request->chat));
   if (!chat) return;
   call.answer({{"object", "response.input_tokens"}, {"input_tokens", chat->prompt.tokens.size()}});
 }
