@@ -49,7 +49,9 @@ void read_samplers(Fields& fields, SamplerOptions& sampler) {
 std::optional<float> read_bias(const Json& bias) {
   if (!bias.is_number() && bias != false) return std::nullopt;
   const double value = bias == false ? -100.0 : bias.get<double>();
-  return value <= -100.0 ? -std::numeric_limits<float>::infinity() : static_cast<float>(value);
+  if (value <= -100.0) return -std::numeric_limits<float>::infinity();
+  if (!(value <= kAny)) return std::nullopt;  // no float, and plus infinity has no probability
+  return static_cast<float>(value);
 }
 
 // {"id": bias}, or llama.cpp's [[id, bias]]; words stand for their tokens.

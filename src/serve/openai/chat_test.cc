@@ -105,6 +105,7 @@ TEST(DecodeChat, NamesTheFieldThatCannotBe) {
                                                          {"stream", "yes"},
                                                          {"logit_bias", {{"x", "much"}}},
                                                          {"logit_bias", {{"-1", 1}}},
+                                                         {"logit_bias", {{"3", 1e57}}},
                                                          {"logit_bias", Json::array({3})},
                                                          {"tools", "all"},
                                                          {"top_logprobs", 3},
