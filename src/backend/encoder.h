@@ -40,8 +40,8 @@ struct ExpertMemory {
   /// Slots of slot_bytes in memory that the device reads slowly; null: all are in its own, and none
   /// of them moves.
   const Buffer* far = nullptr;
-  /// Room of its own for a few that are chosen, or null. What it holds matters to nobody between
-  /// two calls of expert_ffn().
+  /// Room of its own for a few that are chosen, or null. Its contents matter to nobody between two
+  /// calls of expert_ffn().
   Buffer* landing = nullptr;
   uint64_t slot_bytes = 0;    // multiples of 16
   uint64_t expert_bytes = 0;  // of a slot, those of an expert
@@ -87,7 +87,7 @@ class Encoder {
   /// Copies, once the work before `after` has finished, after the copies of earlier calls; what is
   /// recorded runs meanwhile. The buffers must live until it is done. Errors stick to the encoder.
   virtual CopyId copy_beside(std::span<const BufferCopy> copies, EventId after);
-  /// What is recorded from now on waits, on the device, for these copies and all before them.
+  /// Work recorded from now on waits, on the device, for these copies and all before them.
   virtual void await_copies(CopyId last);
   /// True once these copies and all before them are done, or an error has ended them. Never blocks.
   virtual bool has_copied(CopyId last);
@@ -139,7 +139,7 @@ class Encoder {
 
   /// The k greatest of each row of x f32 [n, cols], best first, and where they stand: values f32
   /// [n, k], ids i32 [n, k], both contiguous, k at most kTopRowsMax and cols. Equal ones go to the
-  /// lower id. What is no number stands before all others, as plus infinity does.
+  /// lower id. NaN sorts first, before everything, like +infinity.
   virtual void top_rows(Tensor values, Tensor ids, Tensor x) = 0;
 
   // --- Weights ---

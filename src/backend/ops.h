@@ -205,7 +205,7 @@ struct PooledKeys {
   bool chooses_at(int64_t position) const {
     return !ids.is_null() && seen_at(position) > ids.dim(2);
   }
-  /// Those that it attends to.
+  /// The keys that it attends to.
   int64_t count_at(int64_t position) const {
     return chooses_at(position) ? ids.dim(2) : seen_at(position);
   }
@@ -226,8 +226,8 @@ struct AttentionOptions {
   PooledKeys pooled = {};
 };
 
-/// Which rows of a matrix belong to which head: head h owns rows
-/// [h * head_stride + row_begin, + rows_per_head).
+/// The rows of a matrix by head: head h owns rows [h * head_stride + row_begin, +
+/// rows_per_head).
 struct HeadRows {
   int64_t head_stride = 0;
   int64_t row_begin = 0;
@@ -279,7 +279,7 @@ struct GatedDeltaOptions {
   }
 };
 
-/// What each head of a selective scan has, f32 [heads].
+/// Weights of each head of a selective scan, f32 [heads].
 struct ScanWeights {
   Tensor a_log;
   Tensor dt_bias;
@@ -324,7 +324,7 @@ struct RouterOptions {
 /// How many of a row's greatest values top_rows() gives at most.
 constexpr int64_t kTopRowsMax = 64;
 
-/// Which experts each token goes to, best first. Ties in score go to the lower expert id.
+/// The experts of each token, best first. Ties in score go to the lower expert id.
 struct Routes {
   Tensor ids;      // i32 [tokens, top_k]
   Tensor weights;  // f32 [tokens, top_k]

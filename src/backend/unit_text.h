@@ -11,8 +11,8 @@
 //   p    = fma(scale, S, fma(bias, N, p)) over the scales of a block in order, from 0
 //   t    = fma(out, p, t) over the eight blocks of a split in order, from 0
 //   y    = y + t over splits in order, from 0
-// then a bias of the row. What of this is scalar is text for every compiler; those who multiply
-// write sums and floats in their own terms. Rows that are not finite are NaN, of any bits.
+// then a bias of the row. The scalar part is text for every compiler; kernels write sums and floats
+// in their own terms. Rows that are not finite are NaN, of any bits.
 //
 // Included inside a namespace that has MF_FN, u32, f32, as_bits(), as_float() and mf_fma(), and
 // that may need it more than once in a program: so it has no other guard than its includer's.

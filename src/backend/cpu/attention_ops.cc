@@ -129,7 +129,7 @@ class Attention {
     return {begin / kAttentionSegment, (kv_.length + token + tokens - 1) / kAttentionSegment + 1};
   }
   Segments segments(const Tile& tile) const { return segments(tile.token, tile.tokens); }
-  /// Those of all, at least.
+  /// An upper bound of segments() over all tokens.
   int64_t most_segments() const {
     if (!pooled_.is_null()) return segments(q_.dim(0) - 1, 1).count();
     if (selected_.is_null()) return segments(0, q_.dim(0)).count();

@@ -240,7 +240,7 @@ class CpuEncoder : public Encoder {
                       std::span<const ExpertWeights> ready, const GluOptions& glu);
   void expert_down(const RowsView& to, const RowsView& hidden,
                    std::span<const ExpertWeights> ready);
-  /// Which of the `rows` of sorted slots are different ones: `per_row` slots share one of `tokens`.
+  /// Finds the distinct `rows` of sorted slots: `per_row` slots share one of `tokens`.
   void collect_distinct(std::span<const float* const> rows, int64_t tokens, int64_t per_row);
   /// Makes room for these rows as `weight` takes them.
   void want_slots(const Weight& weight);
@@ -296,7 +296,7 @@ class CpuEncoder : public Encoder {
     if (precision_ == Precision::kQ16) return has_unit_products(weight.format, weight.cols);
     return rounded_ != nullptr && !weight.exact_activations;
   }
-  /// Which kernels multiply a weight that uses_tiles(). Depends on the weight alone, so that a
+  /// The kernels that multiply a weight that uses_tiles(). Depends on the weight alone, so that a
   /// token's bits do not depend on what else is computed.
   const TileKernels& tile_kernels(const Weight& weight) const {
     return rounds(weight) ? *rounded_ : f32_;

@@ -174,7 +174,7 @@ struct Candidate {
   const KernelSet* portable;
 };
 
-/// What this machine runs, best first.
+/// The candidates that this machine runs, best first.
 std::vector<Candidate> candidates() {
   std::vector<Candidate> kernels;
 #if defined(MOEFLUX_CPU_X86)

@@ -1,4 +1,4 @@
-// Which compiled kernels this machine can run.
+// Finds the compiled kernels that this machine can run.
 #pragma once
 
 #include <string_view>

@@ -45,7 +45,7 @@ inline bool has_kernels(const Weight& weight) {
          (format.order == WeightOrder::kRowMajor || tiled::is_tileable(format, weight.rows));
 }
 
-/// What NVFP4 multiplies its scales with.
+/// The factor that NVFP4 multiplies its scales with.
 inline float outer_factor(const Weight& weight) {
   const auto outer = static_cast<OuterScale>(weight.format.variant);
   if (weight.format.kind != &nvfp4_format || outer == OuterScale::kNone) return 1.0f;

@@ -55,7 +55,7 @@ struct DeltaInputs {
     }
   }
 
-  /// What lies behind these where rows decay by themselves.
+  /// Fills the workspace behind these arrays where rows decay by themselves.
   void find_row_decays(const KernelTable& kernels, int64_t head, int64_t begin, int64_t end,
                        float* to) const {
     const auto rate = static_cast<float>(portable_exp(static_cast<double>(log_rates[head])));

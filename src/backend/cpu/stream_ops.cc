@@ -206,7 +206,7 @@ struct PoolOp {
                   .out = out.row(row)});
   }
 
-  /// What later rows of pools look for.
+  /// Keeps the rows that later rows of pools look for.
   void keep(int64_t rows) const {
     for (int64_t row = std::max<int64_t>(0, rows - members_max(unit, overlaps)); row < rows;
          ++row) {

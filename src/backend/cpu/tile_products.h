@@ -99,7 +99,7 @@ constexpr int64_t kUnitCols = 64;
 /// (gpu/mma_plans.h). The others are multiplied with f32 activations, as there.
 bool has_unit_products(const QuantFormat& format, int64_t cols);
 
-/// Which kind of blocks a format has; nullopt for formats of other kinds.
+/// The kind of blocks that a format has; nullopt for formats of other kinds.
 std::optional<BlockKind> block_kind(const QuantFormat& format);
 
 }  // namespace moeflux::cpu

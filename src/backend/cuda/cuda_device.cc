@@ -55,7 +55,7 @@ class CudaPlatform : public gpu::Platform {
 
   std::string_view name() const override { return name_; }
   std::string_view description() const override { return description_; }
-  // Which of several equal GPUs it is does not matter.
+  // Equal GPUs share a key: the index of the device does not matter.
   std::string_view bits_key() const override { return bits_key_; }
 
   Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind kind) override {

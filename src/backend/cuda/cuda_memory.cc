@@ -27,7 +27,7 @@ Result<std::unique_ptr<Buffer>> CudaBuffer::allocate(int device, size_t bytes, M
   void* memory = nullptr;
   if (kind == MemoryKind::kDevice) {
     const cudaError_t code = cudaMalloc(&memory, size);
-    // Whoever asked may go on without: the error must not be found behind the next launch.
+    // The caller may go on without this memory: the error must not be found behind the next launch.
     if (code == cudaErrorMemoryAllocation) (void)cudaGetLastError();
     MF_RETURN_IF_ERROR(cuda_status(code, formatted("cudaMalloc of {}", format_bytes(size))));
     buffer->device_data_ = static_cast<std::byte*>(memory);
@@ -63,7 +63,7 @@ Status CudaBuffer::pin(size_t size) {
   const Status pinned =
       cuda_status(cudaHostRegister(begin, size, cudaHostRegisterMapped | cudaHostRegisterPortable),
                   formatted("cudaHostRegister of {}", format_bytes(size)));
-  // Whatever the reason, who asked may do with less.
+  // Every failure to pin is kResourceExhausted: the caller may try less.
   if (!pinned.ok()) return Error(ErrorCode::kResourceExhausted, pinned.error().message());
   host_ = begin;
   return {};

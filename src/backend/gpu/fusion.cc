@@ -48,7 +48,7 @@ bool fits_down(const Waiting& waiting, const Tensor& out, const Tensor& addend) 
          (!have_overlap(addend, down.slots) && !have_overlap(addend, down.shared_out));
 }
 
-// Which side of the sum is added to what the chain has.
+// The side of the sum that is added to the chain's value.
 const Tensor& addend_of(const Chain& chain, const AddOp& op) {
   return are_same(op.a, chain.value) ? op.b : op.a;
 }
@@ -183,7 +183,7 @@ bool is_one_token(const DeltaOp& op) {
          is_wide(op.out) && (!o.row_decay || (is_wide(op.a) && is_wide(op.dt_bias)));
 }
 
-// --- Who joins ---
+// --- Operations that join ---
 
 bool fits(const Waiting& waiting, const AddOp& op) {
   const Chain& chain = waiting.chain;
@@ -260,7 +260,7 @@ bool fits(const Waiting& waiting, const ConvOp& op) {
          !have_overlap(op.out, op.state) && find_product(waiting.products, op.x) != nullptr;
 }
 
-// --- Who waits ---
+// --- Operations that may wait ---
 
 bool may_wait(const AddOp& op, bool) {
   return rows_of(op.out) > 0 && can_chain(op.out) && can_chain(op.a) && can_chain(op.b) &&
@@ -290,7 +290,7 @@ bool may_wait(const RouteOp& op, bool) {
   return op.params.thread_experts != 0 && op.params.tokens * op.params.top_k <= kMmaDirectSlotsMax;
 }
 
-// --- What waits then ---
+// --- The state after an operation has begun to wait ---
 
 void add(Waiting& waiting, const AddOp& op) {
   Chain& chain = waiting.chain;

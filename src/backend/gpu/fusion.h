@@ -1,5 +1,5 @@
-// Which operations share a launch. A decoded token is many small launches, so an operation may wait
-// for the next one:
+// Decides which operations share a launch. A decoded token is many small launches, so an operation
+// may wait for the next one:
 // - sums for their norm, a norm for its products, a product for its convolution or its SiLU;
 // - norms and rotary positions of heads for attention, attention for the gate of its output;
 // - the delta rule for its heads' norm and gate;

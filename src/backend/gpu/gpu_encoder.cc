@@ -61,7 +61,7 @@ void GpuEncoder::await_copies(CopyId last) {
 
 bool GpuEncoder::has_copied(CopyId last) { return recorder_.has_copied(last); }
 
-// --- What waits ---
+// --- Waiting operations ---
 
 template <class Op>
 Action GpuEncoder::fuse(const Op& op) {

@@ -14,7 +14,7 @@ namespace moeflux::gpu {
 /// Thread-safe. Must outlive its shares.
 class MemoryLimit {
  public:
-  /// What one buffer has taken, until it is destroyed.
+  /// The bytes that one buffer has taken, until it is destroyed.
   class Share {
    public:
     Share() = default;

@@ -166,7 +166,7 @@ Plan plan_gather_pooled(const GatherPooledOp& op);
 
 // --- Recurrent layers: delta_plans.cc, conv_plans.cc ---
 
-/// What a launch writes that has these states: all of them, or nothing but what it binds.
+/// The writes of a launch with these states: all of them, or nothing but the tensors it binds.
 inline Writes writes_of(const StateTable& states) {
   return states.is_null() ? Writes::kBound : Writes::kByAddress;
 }

@@ -72,7 +72,7 @@ struct DeltaTensors {
   Tensor state;
 };
 
-// What each row of a head's state decays to.
+// The decay of each row of a head's state.
 std::vector<double> row_decays(const float* a, const float* dt_bias, double rate, int64_t head,
                                const GatedDeltaOptions& o) {
   std::vector<double> decays(static_cast<size_t>(o.key_dim));

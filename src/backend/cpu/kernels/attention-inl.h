@@ -38,7 +38,7 @@ struct AttentionBlock {
 MF_INLINE int64_t cached_bytes(CachedType type) {
   return type == CachedType::kF32 ? 4 : type == CachedType::kF16 ? 2 : 1;
 }
-/// What the elements from `d` on, up to the next multiple of 32, are multiplied with.
+/// The factor of the elements from `d` on, up to the next multiple of 32.
 template <CachedType kType>
 MF_INLINE Vec cached_scale(const uint8_t* row, int64_t scales, int64_t d) {
   return kType == CachedType::kQ8 ? vset_f16(row + scales + d / 32 * 2) : vset(1.0f);

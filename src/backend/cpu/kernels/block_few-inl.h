@@ -112,7 +112,7 @@ MF_INLINE void ask_ahead(const uint8_t* ahead, int group) {
   });
 }
 
-/// What sixteen rows of a block multiply: sums of its groups, and of all before it.
+/// Products of sixteen rows of a block: sums of its groups, and of all before it.
 template <class Rows>
 struct RowDots {
   static constexpr int kBits = Rows::kNarrow ? 7 : 8;

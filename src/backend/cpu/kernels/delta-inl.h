@@ -95,7 +95,7 @@ static void update(const RecurrenceArgs& args, int64_t token, StripRows from, St
   }
 }
 
-/// What token t adds to the state for a key of 1.
+/// The addition of token t to the state for a key of 1.
 template <StateRule kRule>
 MF_INLINE Vec delta_of(const RecurrenceArgs& args, int64_t t, Vec value, Vec memory) {
   const Vec beta = vset(args.beta[t]);

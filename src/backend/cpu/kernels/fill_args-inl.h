@@ -1,5 +1,5 @@
-// What a BlockKernel fills: columns [col, col + cols) of the panel whose rows begin at `panel`.
-// Included inside a namespace, after inline_macros-inl.h.
+// The arguments of a BlockKernel that fills columns [col, col + cols) of the panel whose rows begin
+// at `panel`. Included inside a namespace, after inline_macros-inl.h.
 
 MF_INLINE BlockFillArgs fill_args(const TileMatrix& w, const uint8_t* panel, int64_t col,
                                   int64_t cols, uint8_t* lines, float* scales, float* biases,

@@ -9,7 +9,7 @@ namespace moeflux::cpu {
 
 enum class ElementType : int32_t { kF32, kF16, kBf16 };
 
-/// What keys and values lie in.
+/// Element types of keys and values in the KV cache.
 enum class CachedType : int32_t {
   kF32,
   kF16,
@@ -203,7 +203,7 @@ struct RecurrenceArgs {
   float* workspace;  // [key_dim, kDeltaColumns], on a cache line border; may be null when n is 1
 };
 
-/// What rows of a state decay to, and a key times that.
+/// Arguments of a kernel that computes the decay of a state's rows, and a key times that.
 struct RowDecayArgs {
   const float* a;
   const float* bias;

@@ -76,8 +76,8 @@ MF_INLINE void unit_half_dots(const uint8_t* values, const uint8_t* codes, int64
   }
 }
 
-/// What TileManyArgs' blocks are multiplied with: one set of accumulators takes the 256s, is
-/// multiplied, and takes the ones. A run is a split.
+/// Multiplies TileManyArgs' blocks: one set of accumulators takes the 256s, is multiplied, and
+/// takes the ones. A run is a split.
 struct UnitBlocks {
   static constexpr int kTokensMax = kBlockTokens;
   static_assert(kRunCols == kUnitBlock * kUnitSplitBlocks);

@@ -188,7 +188,7 @@ extern const TileKernels kAvxVnniQ16Tiles;
 extern const TileKernels kAvx512VnniQ16Tiles;
 extern const TileKernels kNeonDotprodQ16Tiles;
 
-// Those of instruction sets that others extend.
+// Tables of instruction sets that others extend.
 extern const BlockKernels kAvx512VnniBlocks;
 extern const BlockKernels kNeonDotprodBlocks;
 

@@ -10,7 +10,7 @@
 
 #include "backend/cpu/kernels/tiles_run-inl.h"
 
-// What a token keeps together in a block: 32 bytes of activations, half in groups of 16.
+// A token's part of a block that stays together: 32 bytes of activations, half in groups of 16.
 constexpr int kChunkLines = 8;
 constexpr int kChunkCols = kChunkLines * kLineCols;
 

@@ -1,7 +1,7 @@
 // Vectors of eight f32 in portable C++, with the bits of vec_avx2-inl.h: two fours of
-// vec_generic-inl.h, multiply-adds rounded once. Those are calls of a library where the compiler
-// has no instruction for them.
-// Included inside the namespace of one ISA; see kernels-inl.h.
+// vec_generic-inl.h, multiply-adds rounded once. Such multiply-adds are library calls where the
+// compiler has no instruction for them. Included inside the namespace of one ISA; see
+// kernels-inl.h.
 
 namespace four {
 #include "backend/cpu/kernels/vec_generic-inl.h"

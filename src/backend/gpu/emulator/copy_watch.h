@@ -1,6 +1,6 @@
-// What copies beside launches fill and read, what launches touch of the same memory, and what
-// orders the two. A launch that touches what a copy may still be writing is a race, and so is a
-// copy into what a launch may still be reading: on a GPU both would mostly go well.
+// Watches the memory that copies beside launches fill and read, and the events that order them with
+// launches. A launch that touches what a copy may still be writing is a race, and so is a copy into
+// what a launch may still be reading: on a GPU both would mostly go well.
 #pragma once
 
 #include <cstddef>

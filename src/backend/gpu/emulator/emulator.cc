@@ -19,7 +19,7 @@ namespace {
 
 using emulator::Allocations;
 
-/// Which memory is alive. Shared by the platform and its executors.
+/// The memory that is alive. Shared by the platform and its executors.
 struct Memory {
   std::mutex mutex;
   Allocations allocations;
@@ -107,7 +107,7 @@ class EmulatorExecutor : public Executor {
       waiting_copies_.push_back({id, c});
       const Status asked = watch_.ask(id, c, after);
       if (status_.ok()) status_ = asked;
-      // Whoever reads the place before it has waited gets no numbers.
+      // A kernel that reads the place before it has waited gets NaN.
       std::memset(c.to->host_data() + c.to_offset, 0xff, c.bytes);
     }
     copy_some();

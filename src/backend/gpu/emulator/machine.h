@@ -90,7 +90,7 @@ class Machine {
   /// Runs every group of the launch. Fails with the report of the first wrong thing.
   Status run(const Launch& launch);
 
-  // --- What kernels call, through the host dialect ---
+  // --- Functions that kernels call, through the host dialect ---
 
   void barrier(u32 thread, SourceLine place);
   /// Exchanges with the other lanes; returns this lane's result as bits.

@@ -29,8 +29,8 @@
   X(mxfp4_gguf, 32u, 17u) \
   X(nvfp4_gguf, 64u, 36u)
 
-// Those of GGML's types whose codes matrix units multiply: small unsigned bytes, with a scale and a
-// bias for 16 or 32 columns. matmul/ggml_codes.h has `GgmlCodes` of each.
+// GGML's types whose codes matrix units multiply: small unsigned bytes, with a scale and a bias for
+// 16 or 32 columns. matmul/ggml_codes.h has `GgmlCodes` of each.
 #define MF_GGML_MMA_TYPES(X) \
   X(q4_0) X(q4_1) X(q5_0) X(q5_1) X(q8_0) X(q2_k) X(q3_k) X(q4_k) X(q5_k) X(q6_k) \
   X(iq4_nl) X(iq4_xs) X(mxfp4_gguf)

@@ -8,7 +8,7 @@
 namespace moeflux {
 namespace gpu {
 
-/// Which rows of a quantised matrix are a head's.
+/// The rows of a quantised matrix that belong to a head.
 struct HeadMatrix {
   MatrixLayout weight;  // wide
   u32 head_stride;

@@ -140,9 +140,9 @@ MF_FN PartSum weigh_wide(MF_T t, MF_PARAMS(AttentionParams) p, f32 largest, Quer
   return sum;
 }
 
-/// Which rows and columns of the result a SIMD group has: TALL times 16 rows, and a block of 32
-/// columns. Product e of the block has columns e, 4 + e, ..., so that lanes read and write four
-/// columns side by side.
+/// The part of the result that a SIMD group has: TALL times 16 rows, and a block of 32 columns.
+/// Product e of the block has columns e, 4 + e, ..., so that lanes read and write four columns side
+/// by side.
 template <u32 ROWS, u32 SIMDS>
 struct WideOwner {
   enum : u32 {

@@ -17,7 +17,7 @@ struct RopeParams {
   f32 factor;
 };
 
-/// What pages hold: cached.h.
+/// Element types of pages: see cached.h.
 enum : u32 { kCachedF32, kCachedF16, kCachedQ8 };
 
 /// Queries, keys or values on their way to attention.

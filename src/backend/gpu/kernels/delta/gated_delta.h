@@ -102,7 +102,7 @@ struct DeltaStage {
   f32 decay;  // of a token for each lane
   f32 beta;   // or the step of a scan
 
-  /// What does not change from token to token.
+  /// Sets the values that do not change from token to token.
   MF_FN_MEMBER void begin(MF_T t, MF_PARAMS(DeltaParams) p, MF_GLOBAL(const f32) a_log,
                           MF_GLOBAL(const f32) dt_bias) {
     speed = mf_exp(a_log[t.group.y]);
@@ -249,9 +249,9 @@ struct DeltaToken {
   }
 };
 
-/// A lane's part of the state: rows of kDeltaLaneColumns columns. Which column is the first depends
-/// on the lane, so that lanes next to each other exchange parts of their sums without choosing:
-/// the part of mine that you sum up for the part of yours that I do.
+/// A lane's part of the state: rows of kDeltaLaneColumns columns. The first column depends on the
+/// lane, so that lanes next to each other exchange parts of their sums without choosing: the part
+/// of mine that you sum up for the part of yours that I do.
 template <u32 UNITS, u32 RULE>
 struct DeltaCells {
   typedef DeltaBlock<UNITS, RULE> Block;

@@ -127,7 +127,7 @@ MF_FN void add_deltas(DeltaOneRow key, F4 deltas, MF_LOCAL(F4) s) {
   }
 }
 
-/// What a head decays to, in one SIMD group, which knows the head's speed and biases.
+/// Stores the decay of a head, in one SIMD group, which knows the head's speed and biases.
 template <u32 RULE>
 MF_FN void store_decay(MF_T t, MF_PARAMS(DeltaOneParams) p, MF_GLOBAL(const f32) a, u32 head,
                        F4 biases, f32 speed) {
@@ -146,7 +146,7 @@ MF_FN void store_decay(MF_T t, MF_PARAMS(DeltaOneParams) p, MF_GLOBAL(const f32)
   if (t.lane == 0u) scalars[0] = decay;
 }
 
-/// What is added to a head's decays: the lane's four, or one.
+/// The biases of a head's decays: the lane's four, or one.
 template <u32 RULE>
 MF_FN F4 delta_biases(MF_T t, MF_GLOBAL(const f32) dt_bias, u32 head) {
   if (RULE == kStateRowDelta) return load4(dt_bias + head * kDeltaOneDim + t.lane * 4u);

@@ -1,5 +1,5 @@
-// Which slots go to which ready expert, found on the device: lists of slots per table entry, in
-// order of slots, and tiles over the lists.
+// Groups slots by ready expert on the device: lists of slots per table entry, in order of slots,
+// and tiles over the lists.
 #pragma once
 
 #include "backend/gpu/kernels/experts/params.h"

@@ -47,7 +47,7 @@ struct MmaRowsOut {
   }
 };
 
-/// Which of the matrices a group has, and its tiles.
+/// The matrix of a group, and its tiles.
 struct MmaShare {
   u32 which;
   MmaTiles tiles;

@@ -56,7 +56,7 @@ enum : u32 {
   kMmaStagesOfFew = 3,  // tokens a matrix, which wait longer for it than they multiply
 };
 
-/// What GGML's types need of a block of activations beside the integers, as f32: the sums of both
+/// GGML's types need more of a block of activations than the integers, as f32: the sums of both
 /// halves and the factor, a word behind, then the sums of the quarters. In a stage these lie where
 /// other matrices' codes do.
 enum : u32 { kGgmlSumWords = 8, kGgmlSumFactor = 2, kGgmlSumQuarters = 4 };

@@ -55,7 +55,7 @@ struct MmaColumns<8u> {
   }
 };
 
-/// What a lane has of rows g and g + 8: the products of two blocks each.
+/// A lane's products of rows g and g + 8, of two blocks each.
 struct MmaProducts {
   f32 v[2][2];
 };

@@ -8,13 +8,13 @@ namespace gpu {
 
 /// rms_norm of a sum: of slots of experts or a base, and up to two addends.
 enum : u32 {
-  kNormNarrowCols = 1024,   // rows up to here are summed over by 32 threads,
-  kNarrowRows = 4,          // which have so many of many,
-  kNormThreads = 256,       // longer ones by 256
-  kNormMiddleCols = 4096,   // up to here,
-  kNormLongThreads = 1024,  // and others by 1024
+  kNormNarrowCols = 1024,   // rows of at most as many columns are summed by 32 threads
+  kNarrowRows = 4,          // of one group of threads when there are many rows
+  kNormThreads = 256,       // for rows of at most kNormMiddleCols columns
+  kNormMiddleCols = 4096,   // see kNormThreads
+  kNormLongThreads = 1024,  // for longer rows
   kNormHeldVectors = 4,     // of four columns, which a thread keeps between sum and result
-  kChainVectorsMax = 8,     // of four columns a thread
+  kChainVectorsMax = 8,     // of four columns, per thread
   kChainVectorsShort = 2,   // of many tokens
   kChainLongVectors = 2,
 };

@@ -22,7 +22,7 @@ enum : u32 {
   kRouteWords = kRouteKeys + kRouteExpertsMax,
 };
 
-/// What logits are made into.
+/// Functions that turn logits into scores.
 enum : u32 { kRouteSoftmax = 0, kRouteSigmoid = 1, kRouteSqrtSoftplus = 2 };
 
 struct RouteParams {
