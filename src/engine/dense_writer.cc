@@ -101,7 +101,7 @@ class ShardMaker {
   const ByteSink& write_;
 };
 
-/// What the file's reader cannot see in its tensors.
+/// Metadata that the file's reader cannot see in its tensors.
 std::map<std::string, std::string> metadata_of(const DenseShard& shard, const TensorIndex& source) {
   std::map<std::string, std::string> metadata = {{"format", "mlx"}};
   if (source.has_canonical_names()) metadata.emplace(kCanonicalNamesKey, "true");

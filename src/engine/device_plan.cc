@@ -36,7 +36,7 @@ uint64_t state_bytes(const LoadedModel& model, const DevicePlanRequest& request,
   return bytes;
 }
 
-// Those that stay beside room for the experts of one token.
+// The least device memory for experts: near slots, and room for the experts of one token.
 uint64_t experts_least(const LoadedModel& model, std::optional<uint64_t> wanted) {
   int64_t per_token = 0;
   for (const LayerSpec& layer : model.spec().layers) {

@@ -1,6 +1,6 @@
-// What of a model lies in a device's own memory and what the device reads in the host's, where it
-// does not hold everything. A device that has too little gives up, in this order: experts near it,
-// the embedding's table, pages of keys and values, the head, layers' weights from the last.
+// Divides a model between a device's memory and the host's, where the device does not hold it all.
+// A device that has too little gives up, in this order: experts near it, the embedding's table,
+// pages of keys and values, the head, layers' weights from the last.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace moeflux {
 
-/// What divides a device's memory, in bytes.
+/// The shares of a device's memory, in bytes.
 struct DeviceNeeds {
   uint64_t free_bytes = 0;
   uint64_t scratch_bytes = 0;      // of a step, with what goes in, logits and listed_keys_bytes()

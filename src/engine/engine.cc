@@ -31,8 +31,8 @@ Result<Tensor> allocate_tensor(Device& device, std::vector<std::unique_ptr<Buffe
 }
 
 // Dense weights have been read through the page cache, where they would stay as a second copy, some
-// of it on the active list, in memory that the expert cache is about to take. What fits in memory
-// whole keeps its copy: the next start is faster for it.
+// of it on the active list, in memory that the expert cache is about to take. A file that fits in
+// memory whole keeps its copy: the next start is faster for it.
 void drop_cached_files(const TensorIndex& index) {
   for (int32_t i = 0; i < index.num_files(); ++i) {
     const File& file = index.file(i);

@@ -48,9 +48,9 @@ struct EngineOptions {
   std::optional<uint64_t> near_cache_bytes;
   /// Bytes of it through which a prompt's experts go; none: a share. Does not change the results.
   std::optional<uint64_t> ring_bytes;
-  /// Which experts lie there. Does not change the results.
+  /// Chooses the experts that lie there. Does not change the results.
   NearPlacementOptions placement = {};
-  /// Who computes them. Does not change the results.
+  /// The device that computes them. Does not change the results.
   PlanMode plan = PlanMode::kAuto;
   /// Computes experts in the host's memory, where it gives the bits of the device and the plan has
   /// a helper; null: nobody. Must outlive the engine.
@@ -69,7 +69,7 @@ struct EngineOptions {
   /// none: as the device prefers.
   std::optional<DType> cache_type_k = {};
   std::optional<DType> cache_type_v = {};
-  /// Which experts stay in the cache. Does not change the results.
+  /// Chooses the experts that stay in the cache. Does not change the results.
   EvictionPolicyOptions eviction = {};
   /// Whether experts are read before their router asks for them. Does not change the results.
   LookaheadMode lookahead = LookaheadMode::kAuto;
@@ -98,7 +98,7 @@ struct EngineOptions {
   std::chrono::milliseconds memory_interval{500};
 };
 
-/// What Engine::replan() changes of EngineOptions.
+/// The options that Engine::replan() changes.
 struct PlanRequest {
   std::optional<uint64_t> near_cache_bytes;
   PlanMode plan = PlanMode::kAuto;
@@ -179,16 +179,16 @@ class Engine {
   ExpertStats expert_stats() const;
   /// Where the model's experts lie and what they take.
   const ExpertTable& experts() const { return loaded_->experts; }
-  /// Who is told which experts each layer chooses from now on, or null. Must outlive the engine, or
-  /// be taken away.
+  /// The observer of each layer's choices of experts from now on, or null. Must outlive the engine,
+  /// or be taken away.
   void observe_routes(RouteObserver* observer) { experts_->observe_routes(observer); }
   /// Bytes that experts may occupy: less than at open once memory has run out.
   uint64_t expert_capacity_bytes() const { return experts_->capacity_bytes(); }
-  /// Who computes experts from the next step on, of what open() with PlanMode::kAuto found
-  /// possible. Does not change the results. Fails as open() does with this plan, and keeps the one
-  /// before.
+  /// Sets which device computes experts from the next step on, of the ways that open() with
+  /// PlanMode::kAuto found possible. Does not change the results. Fails as open() does with this
+  /// plan, and keeps the one before.
   Status set_plan(PlanMode plan);
-  /// The engine with its experts placed anew, as open() would; its sequences stay. Those that the
+  /// The engine with its experts placed anew, as open() would; its sequences stay. Experts that the
   /// host's memory holds all of are not read again. A failure, as of open(), ends the engine.
   /// Routes forced at open begin anew and must still exist.
   static Result<std::unique_ptr<Engine>> replan(std::unique_ptr<Engine> engine,
@@ -230,8 +230,8 @@ class Engine {
                                            std::stop_token stop = {});
 
   // After each of the following, the next logits are byte for byte those of a fresh evaluation of
-  // the sequence's tokens. What fails, if with std::bad_alloc, leaves the sequence as it was.
-  // Sequences must be this engine's own.
+  // the sequence's tokens. A call that fails, if with std::bad_alloc, leaves the sequence as it
+  // was. Sequences must be this engine's own.
 
   /// Remembers where the sequence is, at the cost of its list of tokens: what layers remember is
   /// shared until the sequence writes to it, which then copies recurrent states and one page of

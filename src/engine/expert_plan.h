@@ -22,7 +22,7 @@ struct DeviceMemory {
   bool copies_beside = false;  // Device::copies_beside()
 };
 
-/// What the user asked for; none: what is free.
+/// The sizes that the user asked for; none: the free memory decides.
 struct ExpertPlanRequest {
   std::optional<uint64_t> expert_cache_bytes;
   std::optional<uint64_t> near_cache_bytes;

@@ -1,4 +1,4 @@
-// Which tensors of a checkpoint routed experts lie in.
+// Finds the tensors of a checkpoint in which routed experts lie.
 #pragma once
 
 #include <set>

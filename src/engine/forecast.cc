@@ -47,7 +47,7 @@ TierSlots slots_of(const LoadedModel& model, const ExpertPlan& plan) {
   return {near, std::min(1.0 - near, share(plan.far_bytes))};
 }
 
-// What the device keeps are those used most, and so are the host's among the others.
+// The device has the experts that are used most, and the host the most used of the others.
 TierShares found_in(const TierSlots& slots, double (*hits)(double fraction)) {
   const double near = hits(slots.near);
   const double both = std::max(near, hits(std::min(1.0, slots.near + slots.far)));

@@ -11,7 +11,7 @@
 
 namespace moeflux {
 
-/// What of a model lies in a device's own memory, not in the host's.
+/// The part of a model that lies in a device's own memory, not in the host's.
 struct DeviceShare {
   uint64_t dense_bytes = 0;
   uint64_t state_bytes = 0;
@@ -67,7 +67,7 @@ constexpr int kReaderDepth = 256;
 int64_t logits_rows_max(const ModelSpec& spec, int64_t step_tokens);
 /// Rows of these whose best are chosen at once.
 int64_t best_rows_max(const ModelSpec& spec, int64_t step_tokens);
-/// What a step of so many tokens has beside scratch(): ids, positions, logits, the best of them.
+/// Buffers of a step beside scratch(): ids, positions, logits, the best of them.
 uint64_t step_buffers_bytes(const ModelSpec& spec, int64_t step_tokens);
 
 /// Bytes that a device with memory of its own takes beside scratch() to gather the keys that tokens

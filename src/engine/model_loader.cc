@@ -86,7 +86,7 @@ Result<std::unique_ptr<LoadedModel>> build(const Description& description, Tenso
   return loaded;
 }
 
-/// What is read is run: fails where the model or its storage is known and not supported.
+/// A model that is read is run: fails where the model or its storage is known and not supported.
 Status check_support(const Description& description, WeightLoading loading) {
   const Family& family = *description.family;
   if (loading == WeightLoading::kRead && family.runs != nullptr) {

@@ -18,7 +18,7 @@ namespace moeflux {
 /// kUnsupported where there is none: in one line that says what `path` is and what to do.
 Result<std::string> find_model_place(const std::string& path);
 
-/// What a folder without config.json has instead, for a message; empty where nothing is known.
+/// A description of a folder without config.json, for a message; empty where nothing is known.
 std::string describe_folder(const std::string& path);
 
 }  // namespace moeflux

@@ -108,7 +108,7 @@ TEST_F(ModelQuantizerTest, EightBitsChangeLogitsLittleAndTheSameNumbersAgainNotA
   // A rounding may choose other experts for a token of a random model, but not for most.
   EXPECT_GT(cosine(original, once), 0.95f);
   EXPECT_GT(furthest(original, once), 0.0f);
-  // What is on a grid stays on it: a second time is the same model.
+  // A weight on a grid stays on it: a second time is the same model.
   const TempFolder again;
   auto source = open_pack_source(output_.path());
   ASSERT_TRUE(source.ok());

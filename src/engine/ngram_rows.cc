@@ -24,7 +24,7 @@ int num_parts(const QuantFormat& format, int64_t row_dim) {
 
 }  // namespace
 
-/// What a step has of one table.
+/// A step's rows of one table.
 struct NgramRows::Table {
   const NgramTable* stored = nullptr;
   std::vector<int64_t> wanted;   // the row of each head of each token

@@ -77,7 +77,7 @@ class NgramRowsTest : public ::testing::Test {
     }
     return numbers;
   }
-  /// What a step writes.
+  /// The rows that a step writes.
   Result<std::vector<float>> write(int64_t tokens) {
     auto encoder = device_->create_encoder(0);
     auto buffer = device_->allocate(4096, MemoryKind::kDevice);

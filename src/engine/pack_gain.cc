@@ -7,7 +7,7 @@
 namespace moeflux {
 namespace {
 
-// What a read costs beside its bytes, in bytes. From benchmarks/results/2026-11-23-gguf.md: nine
+// The cost of a read beside its bytes, in bytes. From benchmarks/results/2026-11-23-gguf.md: nine
 // reads of 1.77 MB in all were 0.75 to 1.18 times as fast as the pack's one read in decode, 0.89
 // and 0.90 in a prompt, three reads of as much 0.92 to 1.13. This gives 0.87 and 0.97. One drive,
 // in a virtual machine: doubt it on others.

@@ -94,7 +94,7 @@ Result<PackedLayer> plan_layer(const TensorIndex& index, int32_t number, const E
   return packed;
 }
 
-/// Which modules are quantised and to what; what config.json must say of them.
+/// The modules that are quantised, their formats, and the entries of config.json that say so.
 class DenseFormats {
  public:
   DenseFormats(const LoadedModel& loaded, const PackFormat& format) {

@@ -1,4 +1,4 @@
-// Who computes the experts of a model on a device with memory of its own, as a user says it.
+// The choice of who computes experts where a device has memory of its own, as users spell it.
 #pragma once
 
 #include <cstdint>

@@ -48,7 +48,7 @@ class PrefixCacheTest : public ::testing::TestWithParam<bool> {
     ASSERT_TRUE(cache.wants(tokens, bytes.size()));
     ASSERT_TRUE(cache.keep(tokens, std::move(bytes)).ok());
   }
-  /// Which state a text starts from, and with how many of its tokens.
+  /// The state that a text starts from, and the number of its tokens.
   struct Hit {
     int64_t length = 0;
     Tokens state;

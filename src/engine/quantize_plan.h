@@ -13,7 +13,7 @@
 
 namespace moeflux {
 
-/// What linear modules are quantised to.
+/// The format that linear modules are quantised to.
 struct QuantizeType {
   const FormatTraits* kind = &affine_format;  // or mxfp4_format
   int bits = 4;

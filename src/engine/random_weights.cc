@@ -36,8 +36,8 @@ struct Range {
 
 // Norms and what else multiplies are about 1. Delta rules are as such layers are initialised: decay
 // rates between 1 and 16, whose logarithm is stored, steps of 0.001 to 0.1 through a softplus. The
-// corrections of routers are small beside what tokens differ by. What makes gates of streams and of
-// pools gives numbers of about 1.
+// corrections of routers are small beside what tokens differ by. Weights that make gates of streams
+// and of pools give numbers of about 1.
 constexpr Range kRanges[] = {{".A_log", DType::kF32, 0.0f, 2.7725887f},
                              {".dt_bias", DType::kBf16, -6.9f, -2.25f},
                              {"conv1d.weight", DType::kBf16, -0.5f, 0.5f},

@@ -1,5 +1,5 @@
-// What the tensors of a model are and which random numbers suit them: enough that activations keep
-// their size and tokens spread over the experts. Knows no names of checkpoints and no formats.
+// Chooses random numbers that suit a model's tensors: activations keep their size and tokens spread
+// over the experts. Knows no names of checkpoints and no formats.
 #pragma once
 
 #include <string>

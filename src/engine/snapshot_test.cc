@@ -122,7 +122,7 @@ TEST(Snapshot, SizesThatOverflowAreRefused) {
   refused([](SnapshotHeader& h) { h.layers[0].tensors[1].dtype = DType::kF16; });
 }
 
-// What a hand that knows the checksum writes.
+// A header whose checksum is right and whose fields are wrong.
 TEST(Snapshot, AHeaderThatMakesNoSenseIsRefusedWhateverItsChecksum) {
   const auto refused = [](size_t at, uint32_t value, const char* word) {
     Bytes bytes = some_snapshot();

@@ -34,7 +34,7 @@ bool is_one_of(const GgmlType& type, std::initializer_list<std::string_view> nam
 
 bool fits(const GgmlType& type, int64_t cols) { return cols % type.block_elements == 0; }
 
-/// What stands in for a type whose blocks are longer than rows.
+/// A type of shorter blocks for one whose blocks are longer than rows.
 const GgmlType& fitting(const GgmlType& type, int64_t cols) {
   if (fits(type, cols)) return type;
   constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kShorter = {
@@ -103,7 +103,7 @@ class Builder {
     out_.add_ggml(name, tensor.shape, type_of_matrix(type_, matrix), tensor.deviation);
   }
 
-  /// What activations must stay exact for. A gate of one row is a vector.
+  /// Adds a tensor whose activations must stay exact. A gate of one row is a vector.
   void add_uniform(const std::string& module, const RandomTensor& tensor) {
     const Shape shape = tensor.shape[0] == 1 ? Shape{tensor.shape[1]} : tensor.shape;
     out_.add_uniform(gguf_name(architecture_, module + ".weight"), shape, DType::kF32,

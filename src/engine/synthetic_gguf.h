@@ -23,9 +23,9 @@ struct GgufMatrix {
   bool is_head = false;       // may be both
   int64_t cols = 0;
 };
-/// What it gets in a file of mostly `wanted`, as llama.cpp's quantiser chooses where nothing has to
-/// be protected. The head is Q6_K. The lowest types leave the embedding more bits. Rows that are no
-/// whole blocks get a type of shorter blocks. With MXFP4 all but experts is Q8_0.
+/// The type of a matrix in a file of mostly `wanted`, as llama.cpp's quantiser chooses where
+/// nothing has to be protected. The head is Q6_K. The lowest types leave the embedding more bits.
+/// Rows that are no whole blocks get a type of shorter blocks. With MXFP4 all but experts is Q8_0.
 const GgmlType& type_of_matrix(const GgmlType& wanted, const GgufMatrix& matrix);
 
 /// The first layers of a model (0: all) with matrices mostly of `type`. Routers, gates of one row

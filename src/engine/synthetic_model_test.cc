@@ -61,8 +61,8 @@ TEST(SyntheticModel, ConfigsReadAsTheSpecTheyDescribe) {
   }
 }
 
-// What is written is what the family asks for, under names that it knows: nothing is missing and
-// nothing is left over.
+// The tensors that are written are those that the family asks for, under names that it knows:
+// nothing is missing and nothing is left over.
 TEST(SyntheticModel, EveryShapeIsReadBackWhole) {
   const auto device = make_trace_device();
   for (const SyntheticModelShape& shape : synthetic_model_shapes()) {
