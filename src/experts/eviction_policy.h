@@ -1,4 +1,4 @@
-// Which expert is worth least: one number per expert, kept for absent experts too. A policy knows
+// Ranks experts by worth: one number per expert, kept for absent experts too. A policy knows
 // routing only; slots, pins and states are the cache's.
 #pragma once
 

@@ -32,12 +32,12 @@ class ExpertRing {
   size_t wave() const { return wave_; }
   /// A step begins that goes through these experts, layer by layer: the first copies start.
   void begin(Encoder& encoder, std::span<const Source> sources);
-  /// The next experts, at most a wave, of this layer; empty when it has no more. What is recorded
-  /// from now on waits for them. What was recorded since the last call is all that reads the wave
-  /// before.
+  /// The next experts, at most a wave, of this layer; empty when it has no more. Work
+  /// recorded from now on waits for them. Only work recorded since the last call reads the
+  /// wave before.
   std::span<const ExpertWeights> next(Encoder& encoder, LayerId layer);
-  /// What is recorded from now on may write to memory(): a step may have ended before it took all
-  /// that was on its way.
+  /// Work recorded from now on may write to memory(): a step may have ended before it took all that
+  /// was on its way.
   void settle(Encoder& encoder);
   /// False from begin() to settle().
   bool is_settled() const { return waves_.empty(); }

@@ -122,7 +122,7 @@ TEST(ExpertRing, AStepThatGoesThroughNothingIsOver) {
   EXPECT_TRUE(w.encoder.asked.empty());
 }
 
-// Whoever writes to the memory next may not meet a copy that is still under way.
+// The next writer to the memory may not meet a copy that is still under way.
 TEST(ExpertRing, AStepMayEndAnywhereAndItsCopiesAreWaitedFor) {
   for (int taken = 0; taken <= 5; ++taken) {
     World w;

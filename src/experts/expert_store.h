@@ -95,7 +95,7 @@ class ExpertLease : public Retained {
   /// a read failed and kCorruption when a checksum does not hold; the experts that failed are
   /// absent again and the store stays usable.
   virtual Result<std::span<const ExpertWeights>> wait_some() = 0;
-  /// Who computes what wait_some() returned last; kHelper only where ExpertStore::helper() is one.
+  /// The place that computes the last wave of wait_some(); kHelper only with a helper().
   virtual ExpertSite site() const { return ExpertSite::kDevice; }
 };
 
@@ -117,13 +117,13 @@ class ExpertStore {
   virtual Status hint(LayerId /*layer*/, Encoder& /*encoder*/, const Routes& /*routes*/) {
     return {};
   }
-  /// The leases that follow are of a step with these rows, recorded by this encoder. What a store
-  /// has to record between steps it records here.
+  /// The leases that follow are of a step with these rows, recorded by this encoder. A store
+  /// records here whatever it has to record between steps.
   virtual void begin_step(std::span<const StepRows> /*rows*/, Encoder& /*encoder*/) {}
   /// The step's work has been done, without an error.
   virtual void end_step() {}
-  /// Who computes beside the device in this step, or null. Where there is one, ids and slots are
-  /// its own, and it has taken x before lease().
+  /// The helper that computes beside the device in this step, or null. Where there is one, ids and
+  /// slots are its own, and it has taken x before lease().
   virtual ExpertHelper* helper() { return nullptr; }
   /// When there is one, from the next step on; does nothing without any. Changes no result.
   virtual void set_help(HelpMode /*mode*/) {}

@@ -1,5 +1,5 @@
-// Which steps a helper takes part in, and what has come of it: for stores whose experts lie partly
-// in the host's memory.
+// Counts the steps that a helper takes part in and their results: for stores whose experts lie
+// partly in the host's memory.
 #pragma once
 
 #include <array>
@@ -46,7 +46,7 @@ class HelpedSteps {
   }
   /// The helper, if it takes part in the step at hand, or null.
   ExpertHelper* helper() const { return eighths_ < kDeviceAlone ? options_.helper : nullptr; }
-  /// What the device computes beside it of a layer's experts in the host's memory.
+  /// The part of a layer's experts in the host's memory that the device computes beside the helper.
   DeviceEighths device_eighths() const { return eighths_; }
   uint64_t count() const { return count_; }
 

@@ -30,7 +30,7 @@ class LayerVisit {
   LayerVisit& operator=(const LayerVisit&) = delete;
 
   /// Counts and pins, for all sequences of a step at once: `routes` are of one layer. Every id must
-  /// be within the cache's shape. What `is_elsewhere` need not come from the cache: its use counts.
+  /// be within the cache's shape. Experts that are elsewhere only count as used.
   void begin(
       std::span<const LayerRoutes> routes,
       const std::function<bool(ExpertId)>& is_elsewhere = [](ExpertId) { return false; });

@@ -37,7 +37,7 @@ struct World {
                 far.buffer().host_data() + far.offset_of(key(expert)), far.slot_bytes());
     cache.set_ready(pin.slot());
   }
-  /// A step of one token; `chosen` of layer 1. Who of them is near.
+  /// A step of one token; `chosen` of layer 1. Returns the near ones of them.
   Ids step(const Ids& chosen, bool helped = false) {
     const StepRows rows{.rows = 1, .phase = StepPhase::kDecode};
     near.begin_step(std::span(&rows, 1), encoder);

@@ -1,12 +1,12 @@
-// Which experts lie in a device's own memory while all of them lie in the host's: how much each is
-// used, and which ought to change places. Knows routes and slots; knows nothing of bytes.
+// Decides which experts lie in a device's own memory while all of them lie in the host's: how much
+// each is used, and which ought to change places. Knows routes and slots; knows nothing of bytes.
 // Thread-compatible.
 //
 // A slot is empty, or an expert is on its way into it, or is there. An expert's score is its uses
-// in decode, each weighted by decay to the power of the tokens since. Whoever is used comes into an
-// empty slot. Into another's only with `margin` times its score, so that copies stay few: with a
-// decay of 0.97 and twice the score, recorded routes hit as often as if every absent expert were
-// brought, with a tenth of the copies.
+// in decode, each weighted by decay to the power of the tokens since. An expert that is used comes
+// into an empty slot. Into another's only with `margin` times its score, so that copies stay few:
+// with a decay of 0.97 and twice the score, recorded routes hit as often as if every absent expert
+// were brought, with a tenth of the copies.
 #pragma once
 
 #include <cstdint>
@@ -70,7 +70,7 @@ class NearPlacement {
   /// Puts an expert into an empty slot, on its way; nullopt without one.
   std::optional<Slot> fill(ExpertKey key);
   /// At most so many moves, best first, of experts noted since the last call that `may_come`
-  /// allows. Those that leave are gone; those that come are on their way.
+  /// allows. Experts that leave are gone; experts that come are on their way.
   std::span<const Move> choose_moves(
       size_t most, const std::function<bool(ExpertKey)>& may_come = [](ExpertKey) { return true; });
   /// The expert on its way into the slot is there.

@@ -16,7 +16,7 @@ void count(const NearPlacement& placement, LayerId layer, std::span<const int32_
   }
 }
 
-// What a placement learns of one layer's routes, and its counts of decode.
+// Records one layer's routes in a placement, and counts those of decode.
 void note(NearPlacement& placement, const LayerRoutes& routes, NearCounts& counts) {
   if (routes.phase == StepPhase::kPrompt) {
     return placement.note_prompt(routes.layer, routes.ids, routes.tokens);

@@ -19,7 +19,7 @@
 
 namespace moeflux {
 
-/// Thread-compatible. What its pins refer to must outlive it.
+/// Thread-compatible. Objects that its pins refer to must outlive it.
 class NearSlots {
  public:
   /// Where an expert is copied from; the pin, if there is one, holds it until the copy is done.
@@ -42,7 +42,7 @@ class NearSlots {
   /// Brings an expert into its slot at once: while a device is opened.
   Status upload(Device& device, ExpertKey key, NearPlacement::Slot slot, const Source& source);
 
-  /// Who multiplies the experts that are not near: the device, over the bus, or a helper.
+  /// The reader of experts that are not near: the device, over the bus, or a helper.
   enum class FarReader : uint8_t { kDevice, kHelper };
   /// Choices of `tokens` tokens in a layer: for placement(), and of decode in statistics.
   void note(LayerId layer, StepPhase phase, std::span<const int32_t> experts, int64_t tokens,
@@ -53,8 +53,8 @@ class NearSlots {
   /// Hits, moves and what both sent over the bus.
   void add_to(ExpertStats& stats) const;
 
-  /// Starts the copies of these moves behind all work recorded so far. Who leaves must not be read
-  /// by work recorded from now on.
+  /// Starts the copies of these moves behind all work recorded so far. Experts that leave must not
+  /// be read by work recorded from now on.
   void start(Encoder& encoder, std::span<const NearPlacement::Move> moves,
              const std::function<Source(ExpertKey)>& source_of);
   /// Experts whose copies have ended since the last call are there; tells of each, with its pin,

@@ -37,7 +37,7 @@ struct World {
     });
     return moves.size();
   }
-  /// Who arrives now, in order.
+  /// The experts that arrive now, in order.
   std::vector<ExpertKey> settle() {
     std::vector<ExpertKey> there;
     near.settle(encoder, [&](const NearPlacement::Move& move, ExpertPin pin) {

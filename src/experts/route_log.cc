@@ -31,7 +31,7 @@ Tensor RouteLog::ids(LayerId layer, int64_t tokens, int64_t top_k) {
 std::span<const RouteLog::Visit> RouteLog::next(Encoder& encoder, std::span<const StepRows> rows) {
   visits_.clear();
   tokens_of_decode_ = 0;
-  // Whoever evaluated the step after it has waited for more than this.
+  // The encoder of the step after it has waited for more than this.
   if (!copied_.layers.empty() && encoder.wait(copied_.arrives).ok()) read(copied_);
   std::swap(copied_, recorded_);
   if (!copied_.layers.empty()) {

@@ -1,5 +1,5 @@
-// What routers chose, for a host that does not wait for it: ids stay in the device's memory for a
-// step, come to the host with the next one and are read with the one after.
+// Records the routers' choices for a host that does not wait for them: ids stay in the device's
+// memory for a step, come to the host with the next one and are read with the one after.
 #pragma once
 
 #include <cstdint>

@@ -68,7 +68,7 @@ void SplitChoice::end_step(double seconds) {
   if (size.steps == 1) way.trial_seconds = way.first_seconds = seconds;
   if (size.steps > 1) way.add(seconds);
   if (size.steps > 1 && size.steps <= kTrialSteps) way.trial_seconds += seconds;
-  // What going there and back costs is known once the chosen way has taken its first step.
+  // The cost of going there and back is known once the chosen way has taken its first step.
   if (size.mode != Mode::kSettled) return;
   if (size.steps == 1) plan_next_trial(size);
   if (size.steps % kSamples == 0) look_for_loss(size);

@@ -21,9 +21,9 @@ constexpr DeviceEighths kDeviceAlone = 8;
 /// Pure: told of time, it never looks at a clock. Steps of about as many rows share a choice.
 //
 // A contest gives every way runs of a few steps in turn, there and back, so that what drifts
-// meanwhile favours nobody. Who is clearly slower leaves. The winner takes all steps until a trial
-// of one other way, which leads to a contest of both if it looks faster. Trials are so far apart
-// that they cost a two-hundredth of the time.
+// meanwhile favours nobody. A way that is clearly slower leaves. The winner takes all steps until a
+// trial of one other way, which leads to a contest of both if it looks faster. Trials are so far
+// apart that they cost a two-hundredth of the time.
 class SplitChoice {
  public:
   /// At least one way, in the order in which they are tried first.
@@ -31,7 +31,7 @@ class SplitChoice {
 
   /// How the step of so many rows, at least one, that begins now is divided.
   DeviceEighths begin_step(int64_t rows);
-  /// What the step that begin_step() began last took. A step that failed has no end.
+  /// Records the seconds of the step that begin_step() began last. A step that failed has no end.
   void end_step(double seconds);
 
  private:

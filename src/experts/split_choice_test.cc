@@ -128,7 +128,7 @@ class Machine {
   DeviceEighths last_ = -1;
 };
 
-/// What the best way would take over what was taken, of the steps behind those that warm up.
+/// Time of the best way over the time taken, of the steps behind those that warm up.
 double share_of_best(const Seconds& of_ways, unsigned seed) {
   constexpr int kWarmUp = 64;
   constexpr int kSteps = 320;

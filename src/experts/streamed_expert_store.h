@@ -36,7 +36,7 @@ struct StreamedExpertStoreOptions {
   uint64_t near_bytes = 0;
   NearPlacementOptions placement;
   HelperOptions helper = {};
-  /// What earlier runs used, of the table's shape, or null; not looked at later.
+  /// Experts that earlier runs used, of the table's shape, or null; not looked at later.
   const UsageProfile* profile = nullptr;
   /// Bytes of it that are left to others where it has less than near_bytes.
   uint64_t leave_bytes = 0;

@@ -82,7 +82,7 @@ class FarExperts {
   Buffer& buffer_;
 };
 
-/// What a store takes of a device's memory beside near slots.
+/// A store's share of a device's memory beside near slots.
 struct Passage {
   std::optional<RouteLog> log;  // with near slots
   std::unique_ptr<Buffer> buffer;
@@ -122,7 +122,7 @@ Result<Passage> allocate_passage(const ExpertTable& table, Device& device,
   return passage;
 }
 
-/// Those in the device's memory first, then the others as they come through the ring.
+/// Experts in the device's memory first, then the others as they come through the ring.
 class RingLease : public ExpertLease {
  public:
   RingLease(std::span<const ExpertWeights> near, size_t num_experts, ExpertRing& ring,
@@ -144,7 +144,7 @@ class RingLease : public ExpertLease {
   LayerId layer_;
 };
 
-/// Those that the device computes first, then the others, which a helper computes meanwhile.
+/// Experts that the device computes first, then the others, which a helper computes meanwhile.
 class HelpedLease : public ExpertLease {
  public:
   HelpedLease(std::span<const ExpertWeights> own, std::span<const ExpertWeights> others)
@@ -261,7 +261,7 @@ class TieredExpertStore : public ExpertStore {
   uint64_t bytes_read_;
 };
 
-// Those that earlier runs used most; without any, as many of each layer.
+// Places the experts that earlier runs used most; without any, as many of each layer.
 Status TieredExpertStore::fill(Device& device) {
   std::vector<ExpertKey> experts;
   const int32_t most = shape_of(table_).num_experts;
@@ -315,7 +315,7 @@ void TieredExpertStore::check_places(std::span<const NearPlacement::Move> moves)
   }
 }
 
-// Who leaves is read in the host's memory from now on; the copies wait for the work before.
+// Experts that leave are read in host memory from now on; the copies wait for the work before.
 void TieredExpertStore::start_moves(Encoder& encoder, uint64_t most) {
   const std::span<const NearPlacement::Move> moves = near_.placement().choose_moves(most);
   for (const NearPlacement::Move& move : moves) {

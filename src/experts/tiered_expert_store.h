@@ -45,13 +45,13 @@ struct TieredExpertStoreOptions {
   int64_t experts_per_token_max = 0;
   NearPlacementOptions placement;
   HelperOptions helper = {};
-  /// What earlier runs used, of the table's shape, or null; not looked at later.
+  /// Experts that earlier runs used, of the table's shape, or null; not looked at later.
   const UsageProfile* profile = nullptr;
   /// Bytes of the device's memory that are left to others where it has less than near_bytes.
   uint64_t leave_bytes = 0;
   /// Told of each part of the memory that is smaller than asked for.
   LessMemory on_less = {};
-  /// What was read for it, for its statistics.
+  /// Bytes read for it, for its statistics.
   uint64_t bytes_read = 0;
 };
 

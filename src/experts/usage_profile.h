@@ -1,5 +1,5 @@
-// Which experts a model used so far, kept in a file between runs: a weak hint for a cold cache,
-// nothing more, because what one text uses says little of the next.
+// Records the experts that a model used so far, kept in a file between runs: a weak hint for a cold
+// cache, nothing more, because the experts of one text say little of the next.
 #pragma once
 
 #include <cstdint>
