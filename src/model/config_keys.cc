@@ -54,7 +54,7 @@ constexpr std::array<std::string_view, 9> kHarmlessEndings = {
 // Ends the key of what scales queries by their position; a family's name begins it.
 constexpr std::string_view kScalingByPosition = "_scaling_beta";
 
-/// Which values of a key leave a computation as it is that knows nothing of the key. Null always
+/// Values of a key that do not change a computation that knows nothing of the key. Null always
 /// does, and a list does when each of its items does.
 enum class Neutral : uint8_t { kNull, kOne, kOff, kOn };
 

@@ -14,7 +14,7 @@ struct Part {
   size_t slot_offset;
 };
 
-/// As checkpoints hold them: row-major. Those of tiles arrive one after another where the tiles
+/// As checkpoints hold them: row-major. Parts of tiles arrive one after another where the tiles
 /// will be.
 std::vector<Part> arriving_parts(const Weight& matrix) {
   const bool is_tiled = matrix.format.order == WeightOrder::kTiled;

@@ -17,8 +17,8 @@
 
 namespace moeflux {
 
-/// What mlx-lm calls the weights of a family, where that is not what NameScheme makes of canonical
-/// names with the usual prefix, and what it cannot read in groups.
+/// The names that mlx-lm has for the weights of a family, where NameScheme does not make them of
+/// canonical names with the usual prefix, and the parts that it cannot read in groups.
 struct MlxNames {
   std::string prefix = "model.";  // of all names but the head's
   std::string head_prefix = "";

@@ -24,7 +24,7 @@ struct GgufName {
   std::string_view unless = {};
 };
 
-/// Which architecture a file of a family's models names.
+/// The architecture that a file of a family's models names.
 struct GgufWritten {
   std::string_view model_type;  // of config.json
   std::string_view name;        // one of GgufArchitecture::names
@@ -38,7 +38,7 @@ struct GgufArchitecture {
   void (*config)(GgufKeys& keys, Json& config);
   /// They come before those that all architectures share.
   std::vector<GgufName> tensors;
-  /// What routed experts are below: "mlp" for "layers.7.mlp".
+  /// The module above routed experts: "mlp" for "layers.7.mlp".
   std::string_view experts = "mlp";
   /// Tensors of no block in the file that are one layer's: the first of the list that the config
   /// has under this key, which counts layers from 1.

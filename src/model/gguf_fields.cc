@@ -47,8 +47,8 @@ void read_gguf_trunk(GgufKeys& keys, Json& config) {
   config["tie_word_embeddings"] = keys.tensor("output.weight") == nullptr;
 }
 
-// What llama.cpp (src/llama-context.cpp, since its pull request 17945) makes of the keys: cos and
-// sin of YaRN are multiplied by 1 + 0.1 ln(factor), and by attn_factor whatever the type.
+// Applies YaRN's keys as llama.cpp does (src/llama-context.cpp, since its pull request 17945): cos
+// and sin are multiplied by 1 + 0.1 ln(factor), and by attn_factor whatever the type.
 // yarn_attn_factor is the whole product of a config.json there, and llama.cpp computes its own.
 Json read_gguf_rope_scaling(GgufKeys& keys) {
   const double factor = keys.number_or("rope.scaling.factor", 0.0);

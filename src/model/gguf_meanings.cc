@@ -189,8 +189,8 @@ Json shown(const gguf::Value& value) {
   return std::string(gguf::value_type_name(value.type));
 }
 
-/// What a config.json has for the value of a key that the spec is compared with; null where the key
-/// says that there is nothing of it.
+/// The value in a config.json for the value of a key that the spec is compared with; null where the
+/// key says that there is nothing of it.
 Json as_config(std::string_view key, const gguf::Value& value) {
   const auto number = number_of(value);
   if (key == "expert_gating_func") {

@@ -11,9 +11,9 @@
 
 namespace moeflux {
 
-/// Judges the keys that nobody asked for. Those that change numbers stick to `keys` as kUnsupported
-/// unless they have a value that changes none. Those that a config.json has under another name go
-/// into `config` under it and are judged with the model's spec. Those that nobody knows go there
+/// Judges the keys that nobody asked for. Keys that change numbers stick to `keys` as kUnsupported
+/// unless they have a value that changes none. Keys that a config.json has under another name go
+/// into `config` under it and are judged with the model's spec. Keys that nobody knows go there
 /// under their full names.
 void judge_unread_gguf_keys(GgufKeys& keys, Json& config);
 
@@ -22,8 +22,8 @@ void judge_unread_gguf_keys(GgufKeys& keys, Json& config);
 std::string gguf_message(std::string_view message, std::string_view file,
                          std::string_view architecture);
 
-/// What a tensor of no block belongs to that is not run here: "a picture encoder", "a sound
-/// encoder", "draft blocks"; empty for tensors of the text model.
+/// The part of a model to which a tensor of no block belongs and which is not run here: "a picture
+/// encoder", "a sound encoder", "draft blocks"; empty for tensors of the text model.
 std::string_view gguf_other_part(std::string_view tensor);
 
 /// One line that counts the tensors of such parts and of blocks behind the model's layers; empty

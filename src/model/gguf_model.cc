@@ -324,7 +324,7 @@ Result<Json> read_config(const gguf::Container& model, const GgufArchitecture& a
   return config;
 }
 
-/// What stands in a file for `rest` of a block; of several names the one that says most.
+/// The name in a file for `rest` of a block; of several names the one that says most.
 std::string stored_name(const GgufArchitecture& architecture, std::string_view rest) {
   if (rest == kSharedGateModule) return std::string(kSharedGate);
   const GgufName* best = nullptr;

@@ -30,7 +30,7 @@ struct ForwardStep {
   ExpertStore& experts;
   HiddenObserver* observer = nullptr;
   RowLookup* rows = nullptr;  // of tables that stay on a drive; null in a dry run
-  /// What the last layer with an index has chosen, for those that share it; the model's own.
+  /// The choice of the last layer with an index, for layers that share it; the model's own.
   KeySelection* selection = nullptr;
 };
 

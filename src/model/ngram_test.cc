@@ -78,7 +78,7 @@ TEST(Ngrams, RowsFollowFromTheTokensAndTheirPastAlone) {
 
 TEST(Ngrams, TokensDoNotSeePastABoundary) {
   const NgramHashes hashes = make_hashes(golden_spec(), kVocab);
-  // What is before a boundary counts as boundaries, as what is before the first token does.
+  // Tokens before a boundary count as boundaries, as do those before the first token.
   EXPECT_EQ(rows_of(hashes, {}, {7, 2, 9, 8}, 2), rows_of(hashes, {}, {9}, 0));
   EXPECT_EQ(rows_of(hashes, {}, {7, 2, 9, 8}, 3), rows_of(hashes, {}, {9, 8}, 1));
   EXPECT_EQ(rows_of(hashes, {5, 6, 2}, {9}, 0), rows_of(hashes, {}, {9}, 0));

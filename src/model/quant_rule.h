@@ -32,8 +32,8 @@ struct QuantRule {
   bool adds_one_to_zeros = false;     // gptq: zero points are stored less one
   bool varies = false;                // gptq: bits and groups differ between modules
 
-  /// Reads a quantization_config that has a quant_method. What is not supported is kUnsupported by
-  /// name: methods, formats, sparsity, rotations.
+  /// Reads a quantization_config that has a quant_method. Methods, formats, sparsity and rotations
+  /// that are not supported are kUnsupported by name.
   static Result<QuantRule> read(Config section);
 
   bool has_format(std::string_view format) const;

@@ -57,7 +57,7 @@ void read_llama3(Config& r, double theta, RopeSpec& spec) {
   spec.inverse_frequencies = llama3_frequencies(theta, spec.rotary_dim, scaling);
 }
 
-// What stands in some GGUF files: a number for each frequency, by which it is divided.
+// Factors of some GGUF files: a number for each frequency, by which it is divided.
 void read_factors(Config& r, double theta, RopeSpec& spec) {
   spec.inverse_frequencies = default_frequencies(theta, spec.rotary_dim);
   const Json* factors = r.find("frequency_factors");

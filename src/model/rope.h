@@ -10,8 +10,8 @@
 
 namespace moeflux {
 
-/// What queries are multiplied by, at a position: 1 + beta * ln(1 + (position + offset) / period),
-/// of which the quotient is a whole number.
+/// The factor of queries at a position: 1 + beta * ln(1 + (position + offset) / period), of which
+/// the quotient is a whole number.
 struct QueryScale {
   double beta = 0.0;  // 0: nothing scales
   int64_t period = 1;

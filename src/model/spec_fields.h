@@ -24,7 +24,7 @@ int64_t read_num_layers(Config& c);
 /// num_attention_heads, num_key_value_heads (default: as many), head_dim (default: hidden_size /
 /// heads) and the scale head_dim^-0.5.
 AttentionSpec read_heads(Config& c, int64_t hidden_size);
-/// What a family's rotary positions are in latent attention.
+/// A family's rotary positions in latent attention.
 struct LatentRope {
   bool interleaved = true;      // where rope_interleave does not say it
   int64_t wider = 0;            // what partial_rotary_factor is a share of; 0: a key's width
@@ -75,8 +75,8 @@ std::vector<GluOptions> read_capped_units(Config& c, std::string_view key, int64
 void mark_listed_layers(Config& c, std::string_view key, std::vector<bool>& layers,
                         std::vector<int64_t> absent = {});
 
-/// Which layers have a dense feed-forward network instead of experts: mlp_layer_types ("dense" or
-/// "sparse"), else the first first_k_dense_replace.
+/// The layers that have a dense feed-forward network instead of experts: mlp_layer_types ("dense"
+/// or "sparse"), else the first first_k_dense_replace.
 std::vector<bool> read_dense_layers(Config& c, int64_t num_layers);
 /// n_shared_experts (or num_shared_experts) experts in one network of their summed width.
 void read_shared_experts(Config& c, MoeSpec& moe);
@@ -90,9 +90,9 @@ std::vector<bool> read_sliding_layers(Config& c, int64_t num_layers);
 /// Closes the reading: the config's first problem, or the spec with the keys nobody read.
 Result<ModelSpec> finish_spec(Config& c, ModelSpec spec);
 
-/// What to add to the norm weights of models with layers of Gated DeltaNet. Hugging Face stores
-/// them as w of (1 + w) and convolutions as [channels, 1, taps]; MLX stores 1 + w and [channels,
-/// taps, 1]. One convolution tells for the whole model.
+/// The number to add to the norm weights of models with layers of Gated DeltaNet. Hugging Face
+/// stores them as w of (1 + w) and convolutions as [channels, 1, taps]; MLX stores 1 + w and
+/// [channels, taps, 1]. One convolution tells for the whole model.
 float zero_centred_norm_add(const WeightStore& weights, int64_t num_layers);
 
 /// The usual prefixes of names: "language_model.model.", "model.language_model.", "model." and

@@ -1,4 +1,4 @@
-// How checkpoints spell a module in each storage format. What tensors there are decides which
+// How checkpoints spell a module in each storage format. The tensors that are there decide which
 // format a module has, and config.json must not say otherwise.
 #pragma once
 

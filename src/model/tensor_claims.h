@@ -25,8 +25,8 @@ struct NameScheme {
   /// Tensors whose name starts with one of these belong to parts we do not run (vision towers, MTP
   /// heads).
   std::vector<std::string> ignored_prefixes;
-  /// What some files call such parts instead, after `renamed`: all apply to a name of which there
-  /// is no tensor otherwise.
+  /// Names of such parts in some files, after `renamed`: all apply to a name of which there is no
+  /// tensor otherwise.
   std::vector<std::pair<std::string, std::string>> otherwise = {};
 };
 

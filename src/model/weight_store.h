@@ -66,10 +66,10 @@ struct ClaimedFloats {
   int64_t ids_below = 0;            // not 0: whole numbers below it, i32 in memory
 };
 
-/// Which dense weights lie in memory of the host that the device reads.
+/// The dense weights that lie in memory of the host and that the device reads there.
 struct DensePlaces {
   std::vector<bool> on_host;  // by module in the order of claims; those behind its end do not
-  // What all places in either memory take together, with alignment; 0: as it comes.
+  // The sum of all places in either memory, with alignment; 0: memory of its own for each.
   uint64_t device_bytes = 0;
   uint64_t host_bytes = 0;
 };

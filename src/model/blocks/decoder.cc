@@ -140,7 +140,7 @@ Status Decoder::forward(const ForwardStep& given, Tensor logits) const {
   const auto norm = [&](Tensor out, Tensor x, Tensor weight) {
     residual_norm(e, spec_, out, x, weight);
   };
-  // What the branch sees.
+  // The tensor that the branch sees.
   const auto read = [&](const Branch& from, Tensor weight) {
     const Tensor x = residual_->read(e, stream, from);
     if (weight.is_null()) return x;

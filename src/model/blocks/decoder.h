@@ -39,8 +39,8 @@ struct DecoderOptions {
   float norm_add = 0.0f;  // 1 where norms are stored as w of (1 + w); never for a gated norm
 };
 
-/// Whether weights has "layers.N.`name`" for a layer of the spec. What tells files of one family
-/// apart that have other names.
+/// Whether weights has "layers.N.`name`" for a layer of the spec. Files of one family that have
+/// other names are told apart by it.
 bool any_layer_has(const ModelSpec& spec, const WeightStore& weights, std::string_view name);
 
 /// Claims all weights of the spec.

@@ -11,8 +11,8 @@
 namespace moeflux::blocks {
 namespace {
 
-/// What a branch reads by, or the head. All that is made of the norm is divided by the number of
-/// streams, so its weights are.
+/// Weights by which a branch reads, or the head. All that is made of the norm is divided by the
+/// number of streams, so its weights are.
 struct Reader {
   Tensor norm;    // [streams, hidden_size]
   Weight down;    // to gate_rank

@@ -37,14 +37,14 @@ class Residual {
   virtual Tensor room(const ResidualStream& stream) const = 0;
   /// The embeddings have been written.
   virtual void start(Encoder& e, ResidualStream& stream) const = 0;
-  /// What the branch's norm sees, or the branch where it has none, f32 [tokens, hidden_size], until
-  /// the next call of any kind.
+  /// The input of the branch's norm, or of the branch where it has none, f32 [tokens, hidden_size],
+  /// until the next call of any kind.
   virtual Tensor read(Encoder& e, const ResidualStream& stream, const Branch& branch) const = 0;
   /// Adds the result of the branch that has read last.
   virtual void add(Encoder& e, ResidualStream& stream, Tensor result) const = 0;
   /// All that is carried, f32 [tokens, width].
   virtual Tensor whole(const ResidualStream& stream) const = 0;
-  /// What the last norm sees, as read().
+  /// The input of the last norm, as read().
   virtual Tensor end(Encoder& e, const ResidualStream& stream) const = 0;
 };
 

@@ -176,7 +176,7 @@ void read_mixers(Config& c, ModelSpec& spec) {
   }
 }
 
-// Which layers list experts by token: the first ones, or those that are named.
+// The layers that list experts by token: the first ones, or those that are named.
 std::vector<bool> read_listed_layers(Config& c, int64_t num_layers) {
   std::vector<bool> listed;
   if (c.has("mlp_layer_types")) {

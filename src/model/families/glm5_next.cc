@@ -82,8 +82,8 @@ KeyIndexSpec read_index(Config& c) {
   return index;
 }
 
-// Which layers of sparse attention have an index; the others see what the last one before them has
-// chosen, as in GLM-5.2. What the list says of other layers does not matter.
+// The layers of sparse attention that have an index; the others see what the last one before them
+// has chosen, as in GLM-5.2. The list's entries for other layers do not matter.
 std::vector<bool> read_indexed_layers(Config& c, const std::vector<bool>& sparse) {
   std::vector<bool> indexed = sparse;
   if (!c.has("indexer_types")) return indexed;

@@ -62,7 +62,7 @@ std::vector<std::string> read_kda(Config& c, int64_t num_layers, KdaSpec& kda) {
                           {"layer_types", std::string(kLinear), std::string(kFull), 1});
 }
 
-// What Kimi-K3 has beside: its experts are latent, and only its are.
+// Keys of Kimi-K3 only: its experts are latent, and only its are.
 bool is_k3(const ModelSpec& spec) { return last_moe(spec).latent_size > 0; }
 
 void read_k3(Config& c, MoeSpec& moe) {

@@ -138,7 +138,7 @@ NgramEmbeddingSpec read_ngrams(Config& c, int64_t vocab_size) {
   return ngrams;
 }
 
-// The list counts layers from 1. Those behind the last one are of a longer model.
+// The list counts layers from 1. Layers behind the last one are of a longer model.
 void add_ngrams(Config& c, ModelSpec& spec) {
   std::vector<int64_t> ids = c.ints_or("ple_layer_ids", {});
   std::sort(ids.begin(), ids.end());

@@ -1,5 +1,5 @@
-// What no family can run is refused at load by the name of its key, never run wrongly: the public
-// configs with one thing changed, of every family.
+// Models that no family can run are refused at load by the name of their key, never run wrongly:
+// the public configs with one thing changed, of every family.
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -21,7 +21,7 @@ enum class QkNorm : uint8_t {
   kPlain,    // each head without a weight, behind the rotary positions
 };
 
-/// What g_proj makes of the layer's input: the output is multiplied by its activation.
+/// The granularity of g_proj's output: the layer's output is multiplied by its activation.
 enum class HeadGate : uint8_t {
   kNone,
   kPerHead,     // one number for each head

@@ -16,7 +16,7 @@ namespace {
 /// the same two of an index.
 enum StateTensors : size_t { kWindow, kEntries, kPool, kIndexKeys, kIndexPool };
 
-/// What makes entries, or keys of an index, of tokens.
+/// Weights that make entries, or keys of an index, of tokens.
 struct CompressorWeights {
   Weight kv;
   Weight gate;
@@ -45,13 +45,13 @@ struct CompressedAttentionWeights {
   IndexWeights index;
 };
 
-/// What a compressor makes of x.
+/// Values and gates that a compressor makes of x.
 struct CompressorInput {
   Tensor values;
   Tensor gates;
 };
 
-/// What a layer's matrices make of x, f32 [n, rows of each]; null where it has none.
+/// Products of a layer's matrices with x, f32 [n, rows of each]; null where it has none.
 struct Products {
   Tensor low_rank;  // of the queries
   Tensor latent;    // keys and values

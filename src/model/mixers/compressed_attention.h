@@ -12,7 +12,7 @@
 
 namespace moeflux {
 
-/// Which entries a token attends to: index heads judge them by keys of their own.
+/// An index of entries for attention: its heads judge them by keys of their own.
 struct EntryIndexSpec {
   int64_t num_heads = 0;
   int64_t head_dim = 0;

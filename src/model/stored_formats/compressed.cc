@@ -1,4 +1,4 @@
-// What compressed-tensors packs, all below M.weight_packed:
+// Formats that compressed-tensors packs, all below M.weight_packed:
 //   nvfp4-pack-quantized  U8 [..., rows, cols / 2], M.weight_scale F8_E4M3 [..., rows, cols / 16],
 //                         M.weight_global_scale F32, by which is divided
 //   mxfp4-pack-quantized  U8 [..., rows, cols / 2], M.weight_scale U8 [..., rows, cols / 32]

@@ -1,4 +1,4 @@
-// Gemma 4 as GGUF files spell it. Which pairs of full attention rotate is a tensor, rope_freqs: 1
+// Gemma 4 as GGUF files spell it. The tensor rope_freqs says which pairs full attention rotates: 1
 // where they do, a huge divisor where they do not.
 #include <algorithm>
 #include <utility>
