@@ -1,4 +1,4 @@
-// Which tokens can follow a text that is held to something. Compiled once, matched by any number of
+// Finds the tokens that can follow in constrained output. Compiled once, matched by any number of
 // texts. llguidance does the work, in rust/; a build without it refuses.
 #pragma once
 
@@ -23,8 +23,8 @@ struct TokenShape {
   bool is_marker = false;
 };
 
-/// What compiling and each step may use up, beside what grammars may come to by depth, size and
-/// combinations (docs/constraints.md). A schema is a program of whoever sends it.
+/// Limits of compiling and of each step; grammars have limits of depth, size and combinations
+/// besides (docs/constraints.md). A schema is a program of whoever sends it.
 struct ConstraintLimits {
   uint64_t text_bytes_max = uint64_t{1} << 20;
   uint64_t compile_milliseconds_max = 2000;  // of a processor, between steps that all end
@@ -48,7 +48,7 @@ class Matcher {
  public:
   virtual ~Matcher() = default;
 
-  /// Which tokens can follow and whether the text may end here, until the text changes.
+  /// The tokens that can follow and whether the text may end here, until the text changes.
   struct Next {
     TokenMask mask;
     bool may_end = false;

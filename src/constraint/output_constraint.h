@@ -1,4 +1,4 @@
-// What a text is held to while it is generated, as plain data.
+// The constraint of a generated text, as plain data.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ enum class ConstraintKind : uint8_t {
 struct OutputConstraint {
   ConstraintKind kind = ConstraintKind::kNone;
   std::string text = {};
-  /// What messages call it: the field of a request, or an option.
+  /// The name in messages: the field of a request, or an option.
   std::string source = {};
   /// The same of parts, by their names.
   std::map<std::string, std::string> part_sources = {};

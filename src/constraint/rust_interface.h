@@ -1,4 +1,4 @@
-// What rust/src/constraint_interface.rs defines.
+// The functions that rust/src/constraint_interface.rs defines.
 #pragma once
 
 #include <cstddef>

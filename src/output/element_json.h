@@ -9,7 +9,7 @@
 
 namespace moeflux {
 
-/// What stands before the names of tags.
+/// The characters before the names of tags.
 struct ElementTags {
   std::string_view open;   // "<"
   std::string_view close;  // "</"

@@ -60,7 +60,7 @@ void OutputMachine::begin_attempt() {
   id_.clear();
 }
 
-/// What is held is markup.
+/// The held bytes are markup.
 void OutputMachine::drop_held() {
   held_.clear();
   if (reported_ < consumed_) add(OutputKind::kMarkup, consumed_);
@@ -99,11 +99,11 @@ void OutputMachine::end_call(bool complete) {
   after_call_ = true;
 }
 
-/// The next byte does not fit. What is held is text; a call that was told of ends here.
+/// The next byte does not fit. The held bytes are text; a call that was told of ends here.
 void OutputMachine::misfit() {
   ++misfits_;
   if (at_end_ && is_marked_ && !begun_ && !bare_) {
-    // What is left began like a marker, within the head of a call that is cut.
+    // The rest began like a marker, within the head of a call that is cut.
     eat(input_.size() - at_);
   } else if (bare_) {
     leave_bare();
@@ -120,7 +120,7 @@ void OutputMachine::misfit() {
   state_ = State::kText;
 }
 
-/// What looked like calls and nothing else is text.
+/// Output that looked like calls and nothing else is text.
 void OutputMachine::leave_bare() {
   for (const OutputEvent& event : deferred_) {
     calls_ -= event.kind == OutputKind::kCallBegin ? 1 : 0;

@@ -47,12 +47,12 @@ struct OutputFormat {
   /// Openers that count only where content begins.
   std::vector<std::string> bare_open;
 
-  /// What may stand behind an opener: a name and its arguments, {"name", "arguments"} or a list of
+  /// Forms of a call behind an opener: a name and its arguments, {"name", "arguments"} or a list of
   /// such objects, [name(key=value)].
   bool takes_named = false;
   bool takes_json = false;
   bool takes_python = false;
-  /// Those without any opener, if they are all the content there is.
+  /// Forms of calls without any opener, if they are all the content there is.
   bool bare_json = false;
   bool bare_python = false;
 

@@ -237,7 +237,7 @@ inline bool is_word(char c) {
 inline bool is_name(char c) {
   return is_word(c) || c == '.' || c == '-' || c == ':' || c == '/' || c == '$';
 }
-/// What a JSON string says; the text between its quotes where no parser reads it.
+/// The value of a JSON string; the text between its quotes where no parser reads it.
 std::string unquoted(std::string_view json);
 
 inline constexpr size_t kNameBytesMax = 256;

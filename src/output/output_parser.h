@@ -47,7 +47,7 @@ MarkerTokens find_marker_tokens(
     const std::function<std::optional<TokenId>(std::string_view)>& find);
 
 struct OutputParserOptions {
-  /// What the template put behind the last message, for example "<|im_start|>assistant\n<think>\n".
+  /// The template's text behind the last message, for example "<|im_start|>assistant\n<think>\n".
   /// It tells where the answer begins: in reasoning, in content or within a call.
   std::string_view prompt_tail;
   /// The answer begins in reasoning, whatever the tail says.
@@ -79,8 +79,8 @@ class OutputParser {
   void push(std::string_view text, std::vector<OutputEvent>* out) { push(text, -1, out); }
   /// The token that ends the answer. It closes what it can close, and is text of nothing.
   void push_end(std::string_view text, TokenId token, std::vector<OutputEvent>* out);
-  /// Ends the answer: what was held back becomes text, an open call ends. What a call that is cut
-  /// before its arguments had is told as markup.
+  /// Ends the answer: what was held back becomes text, an open call ends. A call that is cut before
+  /// its arguments is reported as markup.
   void finish(std::vector<OutputEvent>* out);
 
   /// Calls that ended whole.

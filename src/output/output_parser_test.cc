@@ -314,7 +314,7 @@ std::string all_text(const std::vector<OutputEvent>& events, bool with_calls) {
   return text;
 }
 
-/// What of a call had come when the answer was cut, by tokens: no cut is within a marker.
+/// The part of a call that had come when the answer was cut, by tokens: no cut is within a marker.
 std::vector<std::string> cut_calls(const std::string& name) {
   std::vector<std::string> cuts;
   const MarkerTokens tokens = all_tokens(*find_output_format(name));

@@ -1,4 +1,4 @@
-// What must hold of any answer, and events joined so that two of them can be compared.
+// Invariants of any answer, and events joined so that two of them can be compared.
 #pragma once
 
 #include <algorithm>

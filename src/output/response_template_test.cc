@@ -7,7 +7,7 @@
 namespace moeflux {
 namespace {
 
-/// What a template compiles to, or the error's message in `name`.
+/// The format of a compiled template, or the error's message in `name`.
 OutputFormat compiled(const char* json) {
   auto format = compile_response_template(Json::parse(json), "tokenizer_config.json");
   if (format.ok()) return std::move(format).value();

@@ -1,5 +1,5 @@
-// What JSON types a request's tools allow for each of their parameters, and text to a value of such
-// a type. For formats that write arguments without saying what they are.
+// The JSON types that a request's tools allow for each of their parameters, and conversion of text
+// to a value of such a type. For formats that write arguments without saying what they are.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ class ToolTypes {
  public:
   ToolTypes() = default;
   /// Reads [{"type": "function", "function": {"name", "parameters"}}] or the functions themselves.
-  /// Whatever is not such a tool says nothing; nothing is an error.
+  /// Anything else says nothing; nothing is an error.
   static ToolTypes of_tools(const Json& tools);
 
   /// The types of a parameter; absent where no tool says any.

@@ -80,7 +80,7 @@ class ValueReader {
   bool comma_ = false;  // one that is written if a value follows
 };
 
-/// What of a JSON string: `text` with quotes, backslashes and control characters escaped.
+/// Appends `text` with quotes, backslashes and control characters escaped as in a JSON string.
 void append_json_escaped(std::string_view text, std::string* json);
 /// `text` as a JSON string, with its quotes.
 std::string json_quoted(std::string_view text);

@@ -1,4 +1,4 @@
-// What a template does with messages, found by rendering small conversations.
+// A template's treatment of messages, found by rendering small conversations.
 #pragma once
 
 #include <string>
@@ -34,7 +34,7 @@ struct TemplateCapabilities {
   std::vector<std::string> switches;
   /// Conversations as they were rendered: what the template writes by itself stands there.
   std::string sample;
-  /// What add_generation_prompt adds behind a user's message.
+  /// The text that add_generation_prompt adds behind a user's message.
   std::string generation_prompt;
 };
 

@@ -1,5 +1,5 @@
-// A model's chat template: messages, tools and flags to the text of a prompt. What clients send
-// differs in small ways that break many templates, so the template is probed when it is made, and
+// A model's chat template: messages, tools and flags to the text of a prompt. Clients' messages
+// differ in small ways that break many templates, so the template is probed when it is made, and
 // each request is brought into the form that this template understands.
 #pragma once
 
@@ -51,7 +51,7 @@ class ChatTemplate {
   Result<RenderedPrompt> render(const TemplateRequest& request, const TemplateTime& now,
                                 const TemplateLimits& limits = {}) const;
 
-  /// What the template of requests with or without tools takes.
+  /// The input that the template of requests with or without tools takes.
   const TemplateCapabilities& capabilities(bool with_tools) const {
     return chosen(with_tools).capabilities;
   }

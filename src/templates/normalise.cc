@@ -77,7 +77,7 @@ std::string spaced_json(const Json& value) {
   return value.dump();
 }
 
-/// What was said of an object that breaks off, closed: {"a": "b gives {"a": "b"}.
+/// Closes an object that breaks off: {"a": "b gives {"a": "b"}.
 Json closed_object(std::string_view text) {
   std::string closers;  // the innermost last
   bool in_text = false;
@@ -164,8 +164,8 @@ bool has_text(const Json& message, const char* name) {
   return text != message.end() && text->is_string() && !text->get_ref<const std::string&>().empty();
 }
 
-/// What a model says at once, reasoning, a text and calls, in the combination that the template
-/// takes. gpt-oss's shows reasoning or a text beside calls, and refuses both.
+/// Brings reasoning, a text and calls of one message into the combination that the template takes.
+/// gpt-oss's shows reasoning or a text beside calls, and refuses both.
 void fit_reasoning(Json& message, const TemplateCapabilities& takes) {
   if (message["role"] != "assistant" || !has_text(message, "reasoning_content")) return;
   const auto drop = [&] {

@@ -170,7 +170,7 @@ TEST(NormaliseMessages, CallsThatMustBeAloneHaveTheirResultsBehindThem) {
                 formatted("[{}, {}, {}, {}, {}]", calls("c", f), x, calls("", g), y, user), takes);
 }
 
-// What copied the text so far for each of them would move a terabyte.
+// Code that copied the text so far for each of them would move a terabyte.
 TEST(NormaliseMessages, ManySystemsAndDeepArgumentsTakeTimeLinearInTheirBytes) {
   constexpr int kSystems = 100'000;
   TemplateCapabilities takes = takes_all();

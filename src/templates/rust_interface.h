@@ -1,4 +1,4 @@
-// What rust/src/lib.rs defines.
+// The functions that rust/src/lib.rs defines.
 #pragma once
 
 #include <cstddef>

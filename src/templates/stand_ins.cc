@@ -114,7 +114,7 @@ Result<std::string> StandIns::replaced(std::string_view text, const AddedTokenMa
   std::string out;
   for (size_t at = 0; at < text.size();) {
     size_t bytes_count = spellings.longest_at(text, at).bytes_count;
-    // What stands for something must not be found in the input itself.
+    // A stand-in must not be found in the input itself.
     if (bytes_count == 0 && stands_at(text, at)) bytes_count = kBytes;
     if (bytes_count == 0) {
       out += text[at++];

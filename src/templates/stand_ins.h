@@ -34,7 +34,7 @@ class SpecialSpellings {
   /// Words and letters are never structure, be they added tokens or not.
   explicit SpecialSpellings(const std::vector<AddedToken>& added_tokens);
 
-  /// What a template says: other added tokens that are found there are structure, too.
+  /// Records a template's own text: other added tokens that are found there are structure, too.
   void watch(std::string_view text);
 
   const AddedTokenMatcher& all() const { return all_; }

@@ -26,8 +26,8 @@ struct TemplateTime {
 /// This machine's.
 TemplateTime local_time_now();
 
-/// What one rendering may use up. A template is a program of whoever made the model. Beside these,
-/// its values may take 256 MiB, have a million elements and 200 levels.
+/// Limits of one rendering. A template is a program of whoever made the model. Beside these, its
+/// values may take 256 MiB, have a million elements and 200 levels.
 struct TemplateLimits {
   /// Roughly operations, and one for every 64 bytes that are made. A thousand messages take some
   /// hundred thousand. Never more than six million and one for every byte of the variables.
