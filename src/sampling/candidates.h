@@ -1,4 +1,4 @@
-// What a row of logits has left while samplers narrow it.
+// The rest of a row of logits while samplers narrow it.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// What DRY costs, by hand and against a search of every pair of places.
+// DRY's penalties, by hand and against a search of every pair of places.
 #include "sampling/dry.h"
 
 #include <gtest/gtest.h>

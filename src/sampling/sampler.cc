@@ -134,7 +134,7 @@ Status Sampler::check_candidates(size_t count) const {
                     count);
 }
 
-// What is taken from logits counts after the temperature, if that has come before.
+// A penalty on logits counts after the temperature, if that has come before.
 Status Sampler::change_logits(SamplerStep step) {
   if (candidates_.temperature != 1.0) {
     for (TokenLogit& c : candidates_.list) {

@@ -50,7 +50,7 @@ class Sampler {
   /// the order of ids, what is no number before all others. Same token, same draws, same errors.
   Result<TokenId> sample_best(std::span<const TokenLogit> best, int32_t count);
 
-  /// What the last pick was drawn from. A greedy pick is the best of them.
+  /// The candidates of the last pick. A greedy pick is the best of them.
   const Candidates& candidates() const { return candidates_; }
 
   /// Records a token of the sequence, prompt or generated, for penalties and DRY. Negative ids, and

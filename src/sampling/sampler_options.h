@@ -1,4 +1,4 @@
-// What a sampler can be told.
+// Options of a sampler.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,7 @@ struct SamplerOptions {
   float dry_base = 1.75f;  // this to the power of the length beyond the allowed; < 1: nothing
   int32_t dry_allowed_length = 2;   // in tokens
   int32_t dry_penalty_last_n = 64;  // how many tokens are searched; 0: none, -1: all
-  /// What repetitions do not reach across. Who has a tokenizer makes `dry_breakers` of it.
+  /// Repetitions do not reach across these. The owner of a tokenizer makes `dry_breakers` of it.
   std::vector<std::string> dry_sequence_breakers = {"\n", ":", "\"", "*"};
   std::shared_ptr<const DryBreakers> dry_breakers = {};  // none: nothing breaks
   std::vector<SamplerStep> samplers = default_sampler_order();

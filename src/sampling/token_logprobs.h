@@ -18,9 +18,9 @@ struct TokenLogprobs {
   std::vector<TokenLogit> top = {};  // log-probabilities, best first, equal ones in order of ids
 };
 
-/// Those of `token`, an index into `logits`, and of the `top` best beside it, or as many as there
-/// are.
-/// Sums are f64, so that large vocabularies lose nothing.
+/// Log-probabilities of `token`, an index into `logits`, and of the `top` best beside
+/// it, or as many as there are. Sums are f64, so that large vocabularies lose
+/// nothing.
 TokenLogprobs token_logprobs(std::span<const float> logits, TokenId token, int32_t top);
 
 /// The same of what a sampler drew `token` from, and of nothing else.

@@ -14,8 +14,8 @@
 
 namespace moeflux {
 
-/// What becomes of a byte that is no token. Vocabularies trained without the whole alphabet lack
-/// some: StarCoder's C0, C1, F1 and F5 to FF, SmolLM2's 21.
+/// The tokens of a byte that is not in the vocabulary. Vocabularies trained without the whole
+/// alphabet lack some: StarCoder's C0, C1, F1 and F5 to FF, SmolLM2's 21.
 struct MissingBytes {
   /// By byte, in place of it; empty is nothing.
   std::array<std::vector<TokenId>, 256> spelled = {};

@@ -16,8 +16,8 @@
 
 namespace moeflux {
 
-/// What becomes of a character that is no token: its bytes' tokens if `by_byte` has all of its
-/// bytes, else `unknown`, else nothing.
+/// The tokens of a character that is not in the vocabulary: its bytes' tokens if `by_byte` has all
+/// of its bytes, else `unknown`, else none.
 struct CharacterFallback {
   std::array<TokenId, 256> by_byte;  // -1: none
   TokenId unknown = -1;              // likewise

@@ -1,4 +1,4 @@
-// What a tokenizer.json whose first symbols are characters says of spaces: its normalizer,
+// The treatment of spaces by a tokenizer.json whose first symbols are characters: its normalizer,
 // pre_tokenizer and decoder. Files of Llama-2, Mixtral and Gemma say little else.
 #pragma once
 
@@ -18,7 +18,7 @@ struct CharacterRules {
   std::optional<Metaspace> metaspace;
   bool strips_first_space = false;  // where a decoded text begins
 
-  /// What the normalizer makes of an added token that is matched behind it.
+  /// The normalizer's form of an added token that is matched behind it.
   std::string normalize(std::string_view content) const;
 };
 

@@ -12,7 +12,7 @@ constexpr std::string_view kEndNames[] = {
     "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "<|eom_id|>", "<|end|>",
     "<|return|>", "<|call|>", "<|calls|>", "<|flush|>", "<end_of_turn>", "<turn|>", "<EOT>",
     "_<EOT>", "[EOT]", "[EOS]", "</s>", "<eos>", "[e~[", "<|plamo:eos|>", "<end_of_utterance>",
-    // What follows is the tool's to say.
+    // The tool speaks next.
     "<|tool_response>",
     // <|end_of_sentence|> with DeepSeek's bars and spaces.
     "<\xEF\xBD\x9C"

@@ -1,4 +1,4 @@
-// Which tokens end a text because of their names, whatever type a file gives them.
+// Names of tokens that end a text, whatever type a file gives them.
 #pragma once
 
 #include <span>

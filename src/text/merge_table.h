@@ -1,4 +1,4 @@
-// Which neighbours merge, what they make, and in which order: the loop of every byte-pair encoding,
+// Neighbours that merge, their result, and their order: the loop of every byte-pair encoding,
 // whatever its first symbols are. Immutable and thread-safe once filled; scratch is the caller's.
 #pragma once
 

@@ -117,7 +117,7 @@ constexpr Patterns kDeepseekCoder[] = {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+
 constexpr Patterns kFalcon[] = {R"([\p{P}$+<=>^`|~]+)", kGpt2Pattern, R"(\p{N}+)",
                                 R"([0-9][0-9][0-9])"};
 
-// What llama.cpp does for a file that does not say how: nearly Falcon's, and nobody's own.
+// The splits of llama.cpp for a file that names none: nearly Falcon's, and nobody's own.
 constexpr Patterns kUnstated[] = {R"([\p{P}$+<=>^|~]+)", kGpt2Pattern, R"(\p{N}+)",
                                   R"([0-9][0-9][0-9])"};
 

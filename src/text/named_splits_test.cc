@@ -47,8 +47,8 @@ TEST(NamedSplits, CutAsTheLibraryDoesByTheModelsOwnFiles) {
   }
 }
 
-// Those of convert_hf_to_gguf.py and what its older versions wrote, but for the names of
-// vocabularies that are not byte-level.
+// Names from convert_hf_to_gguf.py and its older versions, but for those of vocabularies that are
+// not byte-level.
 constexpr const char* kConverterNames[] = {"a.x-4.0",
                                            "afmoe",
                                            "bailingmoe",

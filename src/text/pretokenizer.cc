@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kSplitsMax = 32;
 
-// What char::is_ascii_punctuation and the category say together in the `tokenizers` library.
+// The union of char::is_ascii_punctuation and the category in the `tokenizers` library.
 constexpr std::string_view kPunctuation = R"([\p{P}$+<=>^`|~])";
 
 // Published patterns that group digits from the last one look from each digit to the end of its

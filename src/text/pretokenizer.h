@@ -13,11 +13,11 @@
 
 namespace moeflux {
 
-/// What a ByteLevel without a pattern of its own splits by.
+/// The pattern of a ByteLevel that has none of its own.
 constexpr std::string_view kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-/// What becomes of the matches of a pattern, as the `tokenizers` library names it.
+/// The treatment of a pattern's matches, as the `tokenizers` library names it.
 enum class SplitBehavior : uint8_t {
   kIsolated,            // a match is a piece, and so is the text between two matches
   kRemoved,             // a match is no part of any piece
@@ -33,8 +33,8 @@ class PreTokenizer {
   static Result<PreTokenizer> create(std::span<const std::string_view> patterns,
                                      size_t spelled_count = 0);
 
-  /// Reads a Sequence of Split, Digits, Punctuation and one ByteLevel, or a lone ByteLevel. What
-  /// stands behind it sees the text in the byte alphabet, as in Falcon's files. Fails with
+  /// Reads a Sequence of Split, Digits, Punctuation and one ByteLevel, or a lone ByteLevel. Splits
+  /// behind a ByteLevel see the text in the byte alphabet, as in Falcon's files. Fails with
   /// kUnsupported, naming the type or field, for everything else.
   static Result<PreTokenizer> parse(const Json& spec);
 

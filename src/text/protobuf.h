@@ -9,7 +9,7 @@
 
 namespace moeflux {
 
-/// One field of a message. What `number` holds, or `bytes` points to, is the value as stored.
+/// One field of a message: `number`, or the memory that `bytes` points to, is the value as stored.
 struct ProtobufField {
   uint32_t id = 0;
   uint64_t number = 0;     // a varint, or the bits of a fixed 32 or 64 bit value

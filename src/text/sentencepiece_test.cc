@@ -1,4 +1,4 @@
-// What a tokenizer.model may say, by messages made here field by field.
+// Contents of a tokenizer.model, by messages made here field by field.
 #include <gtest/gtest.h>
 
 #include <bit>

@@ -11,7 +11,7 @@
 
 namespace moeflux {
 
-/// What stands for a space in tokens.
+/// The symbol of a space in tokens.
 constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";  // U+2581
 
 /// The text with spaces in place of symbols, and the other way round.

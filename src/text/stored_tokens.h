@@ -1,4 +1,4 @@
-// What the builders of stored vocabularies share, whatever the model.
+// Functions that the builders of stored vocabularies share, whatever the model.
 #pragma once
 
 #include <optional>
@@ -24,8 +24,8 @@ Result<char> byte_of_token(size_t id, std::string_view spelling);
 Result<std::pair<std::string_view, std::string_view>> parts_of_merge(const StoredVocabulary& stored,
                                                                      size_t place);
 
-/// What add_special_tokens puts around a text; `adds_bos` is the default of the model. Fails with
-/// kCorruption when the file asks for a token that it does not name.
+/// Reads the tokens that add_special_tokens puts around a text; `adds_bos` is the default of the
+/// model. Fails with kCorruption when the file asks for a token that it does not name.
 Status read_affixes(const StoredVocabulary& stored, bool adds_bos, TokenizerParts* parts);
 
 /// Fails with kCorruption when two have one spelling.

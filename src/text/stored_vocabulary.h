@@ -25,7 +25,7 @@ enum class TokenKind : int32_t {
   kByte = 6,  // spelled <0xNN>
 };
 
-/// What a file says, unchecked. The fields are the keys of GGUF of the same names below
+/// The contents of a file, unchecked. The fields are the keys of GGUF of the same names below
 /// "tokenizer.ggml."; nullopt and empty are absent keys.
 struct StoredVocabulary {
   std::string model;                // "gpt2", "llama", "gemma4", ...
@@ -48,7 +48,7 @@ struct StoredVocabulary {
   std::optional<bool> add_space_prefix;
   std::optional<bool> remove_extra_whitespaces;
   std::string precompiled_charsmap;  // replacements, see SentencePieceNormalizer
-  // What only a tokenizer.model says.
+  // Fields that only a tokenizer.model has.
   bool keeps_kinds = false;  // what ends a text stays of the kind that matches as it always did
   bool escape_whitespaces = true;
   bool whitespace_as_suffix = false;
@@ -71,10 +71,10 @@ struct StoredVocabulary {
 /// "gpt2" is byte-level BPE. Control and user-defined tokens are added tokens; unused ones are left
 /// out, since they fill the vocabulary up to the rows of the embedding.
 ///
-/// What ends a text by its name is a control token, whatever the file calls it, unless it is a
-/// normal token that merges make: see ends_by_name().
-/// Where the file has no kinds, so are the tokens that it names by id. Bytes without a token are
-/// left out of texts, or the unknown token stands for them where characters merge.
+/// A token that ends a text by its name is a control token, whatever the file calls it, unless it
+/// is a normal token that merges make: see ends_by_name(). Where the file has no kinds, so are the
+/// tokens that it names by id. Bytes without a token are left out of texts, or the unknown token
+/// stands for them where characters merge.
 Result<Tokenizer> make_tokenizer(StoredVocabulary stored, std::string_view what);
 
 /// The tokens that end a text: eos, eot, eom, other_ends, and those whose names say so. Sorted,

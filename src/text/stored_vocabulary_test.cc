@@ -19,7 +19,7 @@ struct Named {
   std::string pre;
 };
 
-// What GGUF cannot say of added tokens is taken out of the other side of the comparison.
+// Flags of added tokens that GGUF does not have are taken out of the other side of the comparison.
 Json without_flags(Json added_tokens) {
   for (Json& token : added_tokens) {
     for (const char* flag : {"lstrip", "rstrip", "single_word", "normalized"}) token[flag] = false;

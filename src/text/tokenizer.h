@@ -74,14 +74,14 @@ struct DecodeState {
   bool at_start = true;  // no text yet
 };
 
-/// What decoding a whole text takes away where it begins.
+/// The spaces that decoding a whole text removes at its beginning.
 struct LeadingSpace {
   bool first = false;         // one space
   bool all = false;           // and all that follow
   bool of_any_token = false;  // even of special tokens and tokens of a byte
 };
 
-/// What a tokenizer is made of, whichever file said it.
+/// The parts of a tokenizer, whichever file they come from.
 struct TokenizerParts {
   Vocabulary vocabulary;  // what decoding shows; normalised where an added token is matched so
   Bpe bpe;
@@ -121,7 +121,7 @@ class Tokenizer {
   /// instead. Nor does it keep the good characters of byte tokens in a row that are not all UTF-8.
   std::string decode(std::span<const TokenId> ids, DecodeOptions options = {}) const;
 
-  /// What the next token adds to a text that is decoded token by token.
+  /// The bytes that the next token adds to a text that is decoded token by token.
   std::string_view decode_next(TokenId id, DecodeOptions options, DecodeState* state) const;
 
   /// The bytes of a token, maybe a part of a character; empty for ids that nobody defined.
@@ -137,10 +137,10 @@ class Tokenizer {
   /// One past the highest id. Ids below it may be undefined; models may have more logits than this.
   int32_t vocab_size() const { return parts_.vocabulary.size(); }
 
-  /// What EncodeOptions::add_special_tokens puts before a text.
+  /// The tokens that EncodeOptions::add_special_tokens puts before a text.
   const std::vector<TokenId>& prefix() const { return parts_.prefix; }
 
-  /// What ends a text, as the vocabulary says by ids and by names. Others may name more.
+  /// The tokens that end a text, as the vocabulary says by ids and by names. Others may name more.
   const std::vector<TokenId>& end_tokens() const { return parts_.end_tokens; }
 
   /// A line on what is done without the file's word, for whoever opens it; empty: nothing.
