@@ -14,7 +14,7 @@
 
 namespace moeflux {
 
-/// What a text of a stranger may cost. A value takes up to some 70 bytes, however short its text.
+/// Limits for a text from a stranger. A value takes up to some 70 bytes, however short its text.
 struct JsonLimits {
   size_t values = SIZE_MAX;  // of all arrays and objects together, keys apart
   /// Asked now and then while the text is read: true ends that, with kCancelled.

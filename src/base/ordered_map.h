@@ -17,9 +17,9 @@
 
 namespace moeflux {
 
-/// What nlohmann::basic_json asks of an object type, for keys that are strings. Iterators and
-/// references end with any change of the number of keys, as a vector's do. A key must not be
-/// changed through an iterator.
+/// An object type for nlohmann::basic_json whose keys are strings. Iterators and references end
+/// with any change of the number of keys, as a vector's do. A key must not be changed through an
+/// iterator.
 template <class Key, class Value, class = std::less<Key>,
           class = std::allocator<std::pair<const Key, Value>>>
 class OrderedMap : public std::vector<std::pair<Key, Value>> {

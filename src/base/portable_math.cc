@@ -76,7 +76,7 @@ double portable_log(double x) {
 double portable_log1p(double x) {
   const double sum = 1.0 + x;
   if (!(sum > 1.0) || std::isinf(sum)) return x;
-  // What the sum lost, the quotient puts back.
+  // The quotient puts back what the sum lost.
   return portable_log(sum) * (x / (sum - 1.0));
 }
 

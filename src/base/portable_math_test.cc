@@ -53,7 +53,7 @@ TEST(PortableMath, HasTheEndsOfItsFunctions) {
   EXPECT_TRUE(std::isnan(portable_sin_cos(kInfinity).cosine));
 }
 
-// What another machine has to have, too: a digest of results over many arguments.
+// A digest of results over many arguments, the same on every machine.
 TEST(PortableMath, HasTheSameBitsOnEveryMachine) {
   uint64_t digest = 14695981039346656037u;
   const auto add = [&](double value) {

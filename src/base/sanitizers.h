@@ -1,5 +1,5 @@
-// Which sanitizer a build has: MF_ADDRESS_SANITIZER, MF_THREAD_SANITIZER. g++ and clang say it in
-// different ways.
+// Tells the sanitizer of a build: MF_ADDRESS_SANITIZER, MF_THREAD_SANITIZER. g++ and clang say it
+// in different ways.
 #pragma once
 
 #if defined(__SANITIZE_ADDRESS__)

@@ -6,8 +6,8 @@
 
 namespace moeflux {
 
-/// kPrompt: a text is taken in. kDecode: a text goes on, token by token. Whoever asks for a step
-/// states it: it decides what counts as use of an expert, never a result.
+/// kPrompt: a text is taken in. kDecode: a text goes on, token by token. The caller states it: it
+/// decides what counts as use of an expert, never a result.
 enum class StepPhase : uint8_t { kPrompt = 0, kDecode = 1 };
 
 /// Rows of a step that are consecutive tokens of one sequence. In a list, rows lie behind those of

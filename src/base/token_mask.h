@@ -1,4 +1,4 @@
-// Which tokens may be drawn, a bit each.
+// Tokens that may be drawn, a bit each.
 #pragma once
 
 #include <cstddef>

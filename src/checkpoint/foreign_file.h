@@ -1,5 +1,5 @@
-// What a file is that was taken for weights and is none: something that stands in for a download,
-// or a format of others.
+// Names a file that was taken for weights and has none: something that stands in for a download, or
+// another format.
 #pragma once
 
 #include <string>

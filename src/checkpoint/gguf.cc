@@ -194,7 +194,7 @@ Status Keys::for_each_text(std::string_view key,
 
 namespace {
 
-/// What holds of a whole model, of which the first part has the keys.
+/// Checks the keys that hold for a whole model; of several parts, the first has them.
 Result<std::string> read_architecture(const Keys& keys) {
   if (keys.find("general.type") != nullptr) {
     MF_ASSIGN_OR_RETURN(const std::string type, keys.text("general.type"));

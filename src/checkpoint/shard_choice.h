@@ -1,5 +1,5 @@
-// Which .safetensors files of a folder are its model, where no index says so or the index does not
-// fit them.
+// Chooses the .safetensors files of a folder that are its model, where no index says so or the
+// index does not fit them.
 #pragma once
 
 #include <cstddef>

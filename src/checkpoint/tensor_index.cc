@@ -176,8 +176,8 @@ Status add_shard(const std::string& directory, const std::string& shard,
   return {};
 }
 
-/// What files hold counts, whatever the index says of them: indexes outlive a conversion, and list
-/// tensors that are tied, fused or left out since.
+/// The contents of files count, not the index: indexes outlive a conversion, and list tensors that
+/// are tied, fused or left out since.
 Result<Contents> open_files(const std::string& directory, const std::vector<std::string>& files,
                             const WeightMap& weight_map) {
   Contents contents;

@@ -45,11 +45,11 @@ class TensorIndex {
   using Entries = std::map<std::string, TensorEntry, std::less<>>;
 
   /// Opens the shards that DIR/model.safetensors.index.json names or, where there is no index or
-  /// one of other files, those that choose_shards() finds. What the files hold counts, not what the
-  /// index says that they hold. Every header is checked: length, JSON, dtypes, shapes
-  /// without overflow, extents inside the file that match shape and dtype, no overlap, no name
-  /// twice but where the index says which one counts. With DIR/expert_pack.json, also the
-  /// files it names: their lengths and tables of checksums.
+  /// one of other files, those that choose_shards() finds. The contents of the files count, not
+  /// what the index says of them. Every header is checked: length, JSON, dtypes, shapes without
+  /// overflow, extents inside the file that match shape and dtype, no overlap, no name twice but
+  /// where the index says which one counts. With DIR/expert_pack.json, also the files it names:
+  /// their lengths and tables of checksums.
   static Result<TensorIndex> open(const std::string& directory);
   /// Over files that are known to hold what `entries` say.
   static TensorIndex from_parts(std::vector<std::unique_ptr<File>> files, Entries entries);

@@ -92,7 +92,7 @@ CpuOptions cpu_options(const DeviceOptions& options, Precision precision) {
           .precision = precision};
 }
 
-// What the options ask for that only a CPU has; empty: nothing.
+// The first option that only a CPU has; empty: none was given.
 std::string_view cpu_only(const DeviceOptions& options) {
   if (!options.isa.empty()) return "an instruction set is asked for";
   if (options.precision != "auto") return "a precision is asked for";

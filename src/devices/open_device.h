@@ -25,7 +25,7 @@ struct DeviceOptions {
   std::string precision = "auto";  // of the CPU's activations: f32, int8, q16
 };
 
-/// What "auto" stands for, and why, for people; the reason is empty where there is no choice.
+/// The meaning of "auto", and why, for people; the reason is empty where there is no choice.
 struct DeviceChoice {
   std::string name;
   std::string reason;

@@ -31,7 +31,7 @@ Status note_file_use(const std::string& path, int64_t used_ns);
 /// Removes a file; that is durable when this returns. Fails with kNotFound or kIo.
 Status erase_file(const std::string& path);
 
-/// What the files of a cache may take together.
+/// Limits on all files of a cache together.
 struct FileLimits {
   uint64_t bytes_max = 0;
   size_t count_max = SIZE_MAX;

@@ -17,8 +17,8 @@ struct LineLogLimits {
   uint64_t bytes_max = 1 << 20;  // beyond, the older half goes
 };
 
-/// The last lines, oldest first; none where there is no file. What a killed process left of a line
-/// is no line. Fails with kIo, or kInvalidArgument for what is no regular file.
+/// The last lines, oldest first; none where there is no file. A partial line that a killed process
+/// left is not counted. Fails with kIo, or kInvalidArgument for what is no regular file.
 Result<std::vector<std::string>> read_lines(const std::string& path, const LineLogLimits& limits);
 
 /// Adds a line, which holds no line end, as a whole: neither another process nor a full disk leaves

@@ -13,7 +13,7 @@ inline std::string folder_of(std::string_view path) {
   return std::string(path.substr(0, slash == 0 ? 1 : slash));
 }
 
-/// What stands behind the last slash, or all of the path.
+/// The part behind the last slash, or all of the path.
 inline std::string_view file_name_of(std::string_view path) {
   return path.substr(path.rfind('/') + 1);
 }

@@ -1,4 +1,4 @@
-// Which AsyncReader: named on the command line, or the best this machine has.
+// Makes an AsyncReader: the one named on the command line, or the best this machine has.
 #pragma once
 
 #include <memory>

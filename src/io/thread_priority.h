@@ -1,4 +1,4 @@
-// Which threads the system lets compute first: what differs between Linux and macOS.
+// Sets which threads the system lets compute first, in the ways of Linux and macOS.
 #pragma once
 
 namespace moeflux {

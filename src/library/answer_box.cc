@@ -74,7 +74,7 @@ void AnswerBox::abort() {
   closed_ = true;
   pending_.clear();
   const std::function<void()> closed = std::exchange(when_closed_, nullptr);
-  // Who goes on without this peer is parked no longer.
+  // A sender that goes on without this peer is not paused any longer.
   const std::function<void()> drained = std::exchange(drained_, nullptr);
   wake(lock);
   lock.unlock();

@@ -16,7 +16,7 @@
 
 namespace moeflux {
 
-/// What came since the piece before.
+/// The bytes since the piece before.
 struct AnswerPiece {
   int status = 0;  // 0: the answer has not begun
   bool ended = false;

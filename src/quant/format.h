@@ -1,5 +1,5 @@
-// Which storage format a matrix has, and what its parts are for. What each format means is in
-// formats/<format>; what all of them have in common is FormatTraits (format_traits.h).
+// The storage format of a matrix, and its parts. Each format's meaning is in formats/<format>; what
+// all of them have in common is FormatTraits (format_traits.h).
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
-// FormatTraits: a storage format as data. Whoever stores, reads, packs or counts weights asks these
-// and names no format; a backend adds its own decoder to a format (its decoders/ folder or list)
-// and refuses a format that it has none for.
+// FormatTraits: a storage format as data. Code that stores, reads, packs or counts weights asks
+// these and names no format; a backend adds its own decoder to a format (its decoders/ folder or
+// list) and refuses a format that it has none for.
 //
 // Every file in formats/ that ends in _format.cc defines `const FormatTraits <file>`, and every one
 // that ends in _formats.cc defines `std::span<const FormatTraits> <file>()`; the list of them all

@@ -197,7 +197,7 @@ class FolderShelf final : public Shelf {
     if (bytes->size() <= options_.limits.bytes_max) (void)write(name, *bytes);
   }
 
-  /// Those that are ours, with uses that can be compared. Removes temporary files of the dead.
+  /// Our own files, with uses that can be compared. Removes temporary files of the dead.
   Result<std::vector<FileUse>> list_files() {
     Result<std::vector<FileUse>> files = list_file_uses(options_.directory);
     if (!files.ok()) return folder_error(files.error());

@@ -1,4 +1,4 @@
-// What is kept as files of a folder.
+// A shelf whose entries are files of a folder.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
 // A checksum as the first member of a JSON object, over the object without it, and behind it the
-// name that the object is kept under. What reads such a text as JSON finds two members more.
+// name that the object is stored under. A JSON reader finds two members more.
 #pragma once
 
 #include <cstddef>

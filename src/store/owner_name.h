@@ -1,4 +1,4 @@
-// What an owner is called who is known by a secret.
+// The name of an owner who is known by a secret.
 #pragma once
 
 #include <string>

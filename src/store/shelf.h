@@ -18,8 +18,8 @@ namespace moeflux {
 struct ShelfLimits {
   uint64_t bytes_max = 0;
   size_t count_max = SIZE_MAX;
-  /// What something new does that has no room: makes some, by removing what was used longest ago,
-  /// or is not kept.
+  /// Decides for a new entry without room: it makes some, by removing what was used longest ago, or
+  /// is not kept.
   bool makes_room = true;
 };
 
@@ -28,7 +28,7 @@ enum class Seal : uint8_t {
   /// JSON objects, whose files have a checksum and their name as first members. A file without
   /// them, which an older version or a person wrote, is taken as it is and sealed.
   kJson,
-  /// What is kept has checksums of its own, which whoever finds it compares.
+  /// Entries have checksums of their own, which their reader compares.
   kOwn,
 };
 

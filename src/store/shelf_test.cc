@@ -120,7 +120,7 @@ TEST_F(ShelfTest, AFolderIsItsOwnersAloneAndOutlivesTheObject) {
   EXPECT_EQ(info.st_mode & 0777, 0700u);
   ASSERT_EQ(stat(file("a").c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0600u);
-  // What is not ours stays; what a writer that died has left goes.
+  // Files of others stay; files that a dead writer left go.
   testing::write_bytes(path_ + "/notes.txt", std::string(2000, 'x'));
   testing::write_bytes(path_ + "/b.json.tmp-1-0", "half");
   const auto again = open_folder();

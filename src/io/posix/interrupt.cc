@@ -45,7 +45,7 @@ class SigwaitListener : public InterruptListener {
         interrupted_();
         continue;
       }
-      // Who closes a terminal may send more than one: the first has said it all.
+      // A terminal that is closed may send more than one: the first has said it all.
       if (!stop_.request_stop() && signal != SIGHUP) _exit(kInterruptedStatus);
     }
   }

@@ -41,8 +41,8 @@ Result<OpenLog> open_log(const std::string& path, int flags) {
   return log;
 }
 
-/// The log with an exclusive lock on it. Who cuts a log down puts another file in its place, so
-/// that one which was opened before may be nobody's.
+/// The log with an exclusive lock on it. A process that cuts a log down puts another file in its
+/// place, so that one which was opened before may be nobody's.
 Result<OpenLog> open_locked(const std::string& path) {
   for (int attempt = 0; attempt < kLockAttempts; ++attempt) {
     MF_ASSIGN_OR_RETURN(OpenLog log, open_log(path, O_RDWR | O_CREAT | O_APPEND));

@@ -23,7 +23,7 @@ using blocks::nibble_of_32;
 using blocks::u16_at;
 using blocks::u32_at;
 
-/// Which numbers of a block number e is of: its 32, their eight, its place among those.
+/// The place of number e in a block: its 32, their eight, its place among those.
 struct Place {
   explicit Place(int e) : ib(e / 32), l(e % 32 / 8), j(e % 8) {}
   int ib;

@@ -1,4 +1,4 @@
-// What formats of whole numbers in files have in common: w = (code - zero) * scale with a scale and
+// The common part of formats of whole numbers in files: w = (code - zero) * scale with a scale and
 // a zero point for each group of columns, and the affine matrix of the same numbers, which has
 // biases of -zero * scale. Products of a 16-bit float and a small whole number, and sums of two of
 // them, are exact in f32, so that both give the same numbers.

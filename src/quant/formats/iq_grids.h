@@ -15,13 +15,13 @@ inline constexpr uint16_t kIq3XxsGrid[256] = {MF_IQ3_XXS_GRID};
 inline constexpr uint16_t kIq3SGrid[512] = {MF_IQ3_S_GRID};
 inline constexpr uint16_t kIq1Grid[2048] = {MF_IQ1_GRID};
 
-/// What the levels of an entry are worth. No entry of 2 bits has level 3.
+/// Values of an entry's levels. No entry of 2 bits has level 3.
 inline constexpr int8_t kIq2Levels[4] = {8, 25, 43, 0};
 inline constexpr int8_t kIq3XxsLevels[8] = {4, 12, 20, 28, 36, 44, 52, 62};
 inline constexpr int8_t kIq3SLevels[8] = {1, 3, 5, 7, 9, 11, 13, 15};
 inline constexpr int8_t kIq1Levels[4] = {-1, 0, 1, 0};
 
-/// What the codes of IQ4_NL and IQ4_XS are worth.
+/// Values of the codes of IQ4_NL and IQ4_XS.
 inline constexpr int8_t kIq4Levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                           1,    13,   25,  38,  53,  69,  89,  113};
 

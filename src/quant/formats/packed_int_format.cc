@@ -1,8 +1,8 @@
-// What compressed-tensors calls pack-quantized: rows of codes of 4 or 8 bits as one stream in
-// words, the first in the lowest bits; a scale for each group of columns. Codes stand for what they
-// are less a zero point: half of their range, or one for each group, which are packed along rows.
-// With a column map, column c belongs to group map[c].
-// Source: the library of that name, and the checkpoints that it wrote.
+// The format that compressed-tensors calls pack-quantized: rows of codes of 4 or 8 bits as one
+// stream in words, the first in the lowest bits; a scale for each group of columns. Codes stand for
+// what they are less a zero point: half of their range, or one for each group, which are packed
+// along rows. With a column map, column c belongs to group map[c]. Source: the library of that
+// name, and the checkpoints that it wrote.
 #include "base/format.h"
 #include "quant/format_traits.h"
 #include "quant/formats/integer_groups.h"
