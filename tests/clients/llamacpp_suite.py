@@ -29,7 +29,7 @@ CONTEXT = 32768
 PACKAGES = ("aiohttp", "filelock", "numpy", "openai~=2.14.0", "prometheus-client", "pytest~=8.3.3",
             "pytest-timeout", "requests", "wget")
 
-# --- What is left out ---
+# --- Tests that are left out ---
 
 FILES = {
     "test_embedding.py": "embeddings are not offered",
@@ -85,8 +85,8 @@ CASES = {
     "test_completion_stream_with_openai_library_stops": "needs a model that is downloaded",
 }
 KEPT_AGAINST_PREFIX = ("test_chat_template_continue_final_message_mutual_exclusion",)
-# What their tests say of their program's build alone, in their sources: ours has another name. And
-# what their responses are that max_output_tokens cuts: OpenAI's are incomplete, as ours are.
+# Their tests know their program's build alone, by its sources: ours has another name. And what
+# their responses are that max_output_tokens cuts: OpenAI's are incomplete, as ours are.
 REWRITTEN = {'system_fingerprint.startswith("b")': "system_fingerprint",
              '"<s> " + prompt': "prompt",
              'assert "Process-Start-Time-Unix" in res.headers': "assert res.headers",

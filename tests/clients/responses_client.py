@@ -41,7 +41,7 @@ tokens = scored.output[0].content[0].logprobs
 assert "".join(token.token for token in tokens) == text
 assert all(len(token.top_logprobs) == 2 for token in tokens)
 
-# What a client sends back of a turn with a call, and tools that nobody here can run.
+# The items that a client sends back after a turn with a call, and tools that nobody here can run.
 turn = [{"role": "user", "content": "Where is the fox?"},
         {"type": "function_call", "call_id": "call_1", "name": "look", "arguments": "{}"},
         {"type": "function_call_output", "call_id": "call_1", "output": "in the wood"}]

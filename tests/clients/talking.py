@@ -67,7 +67,7 @@ def openai(server):
     call = choice["message"]["tool_calls"][0]
     check_call("OpenAI, call", call["function"]["name"],
                json.loads(call["function"]["arguments"]))
-    # What it said, and what the tool returned, is read again.
+    # The model reads its own answer again, and the tool's.
     body["messages"] = [*body["messages"], choice["message"],
                         {"role": "tool", "tool_call_id": call["id"], "content": "18 degrees"}]
     body["tool_choice"] = "auto"

@@ -130,8 +130,8 @@ TEST(Attention, TakesPagesOf8Bits) {
   check_attention(window, {500, 1, 29});
 }
 
-// What a page of 8 bits holds is the same on every device, byte for byte, whatever the heads hold:
-// numbers of every size, none at all, those that round to a half, and those that are not finite.
+// A page of 8 bits has the same bytes on every device, whatever the heads hold: numbers of every
+// size, none at all, those that round to a half, and those that are not finite.
 TEST(Attention, PagesOf8BitsHaveTheBytesOfTheirDefinition) {
   Random random(37);
   for (const int64_t dim : {32, 64, 128, 160, 256, 576}) {

@@ -143,7 +143,7 @@ void round_heads(std::vector<float>& numbers, int64_t dim, DType type) {
   }
 }
 
-// Whatever kernel reads a page turns its numbers into the same f32. Rows are multiples of eight
+// Every kernel that reads a page turns its numbers into the same f32. Rows are multiples of eight
 // columns, which matrix units take of every type.
 void check_halves(AttentionProblem p, const Chunks& chunks, bool fast_only = false,
                   DType type = DType::kF16) {

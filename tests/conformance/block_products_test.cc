@@ -41,7 +41,7 @@ const std::vector<NamedCpu>& int8_cpus() {
   return all;
 }
 
-/// What a row of activations is after its rounding in groups.
+/// A row of activations after its rounding in groups.
 std::vector<double> rounded(std::span<const float> x, size_t group) {
   std::vector<double> result;
   for (size_t begin = 0; begin < x.size(); begin += group) {

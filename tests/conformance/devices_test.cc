@@ -1,4 +1,4 @@
-// Which devices MOEFLUX_TEST_DEVICES leaves.
+// The devices that MOEFLUX_TEST_DEVICES leaves.
 #include <gtest/gtest.h>
 
 #include "tests/conformance/support.h"

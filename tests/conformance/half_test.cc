@@ -12,7 +12,7 @@ namespace moeflux::conformance {
 namespace {
 
 // Numbers halfway between two halves, and the ones just beside; subnormal halves and the largest
-// included. What rounds to infinity is left out: it has no difference to another.
+// included. Numbers that round to infinity are left out: they have no difference to another.
 std::vector<float> between_halves() {
   std::vector<float> numbers;
   for (int bits = 0; bits < 0x7bff; ++bits) {

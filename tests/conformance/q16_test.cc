@@ -89,7 +89,7 @@ std::vector<float> awkward_rows(Random& random, int64_t n, int64_t cols) {
         for (int64_t c = 0; c < 64; ++c) row[c] = 0.0f;
         break;
       case 5:
-        // What rounds to a tie, and the most that there is of a byte of 256s.
+        // Numbers that round to a tie, and the most that there is of a byte of 256s.
         for (int64_t c = 0; c < cols; ++c) row[c] = c % 2 == 0 ? 0x1.fffffep+0f : 0x1.02p-16f;
         break;
       case 6:
@@ -110,7 +110,7 @@ std::vector<float> run_linear(Device& device, const EncodedWeight& w, const std:
   return with_one_nan(s.read(out));
 }
 
-/// What GPUs compute is what each CPU device does, which computes it once.
+/// Each CPU device computes, once, what GPUs compute.
 using OnDevice = std::function<std::vector<float>(Device& device)>;
 void expect_bits_of_units(const std::vector<const NamedDevice*>& all_units, const std::string& what,
                           const OnDevice& run, const std::vector<OnDevice>& q16_runs) {

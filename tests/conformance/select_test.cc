@@ -65,7 +65,7 @@ std::vector<int32_t> choices(Device& device, const SelectProblem& p) {
                             p.has_weights ? weights.slice(0, begin, n) : Tensor{}, {&rows, 1},
                             p.options);
   };
-  // Who may choose as many as there are has no choice, but leaves keys.
+  // A token that may choose as many as there are has no choice, but leaves keys.
   if (p.before > 0) select(s.zeros({p.before, p.groups, p.length}, DType::kI32), 0, p.before);
   int64_t done = p.before;
   for (const int64_t n : p.chunks) {
@@ -396,7 +396,7 @@ TEST(SelectedAttention, MatchesTheReference) {
                                        .chunks = {1, 1}});
 }
 
-// What a token attends to is all that counts: the bits are those of a cache that holds it alone.
+// Only the keys that a token attends to count: the bits are those of a cache that holds them alone.
 TEST(SelectedAttention, HasTheBitsOfACacheOfTheKeysAlone) {
   for (const auto& [dim, v_dim, shared] : {std::tuple{32, 32, false}, {288, 256, true}}) {
     SelectedProblem p{.before = 100,

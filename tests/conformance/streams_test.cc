@@ -17,7 +17,7 @@ std::vector<float> joined(std::initializer_list<std::vector<float>> parts) {
   return all;
 }
 
-/// What n tokens read by their gates, and the gates of writing and mixing, one behind the other.
+/// Inputs of the gates of n tokens, and the gates of writing and mixing, one behind the other.
 struct GateProblem {
   int64_t n = 1;
   int64_t streams = 4;

@@ -112,7 +112,7 @@ class Subject {
   const std::string& model() const { return model_; }
   uint64_t least() const { return least_; }
   const MemoryPlan& plan() const { return plan_; }
-  /// What leaves the device first: the table, and pages of all tokens.
+  /// The first to leave the device: the table, and pages of all tokens.
   uint64_t table_bytes() const { return table_bytes_; }
   uint64_t pages_bytes() const { return pages_bytes_; }
   std::span<const TokenId> tokens(size_t from, size_t count) const {

@@ -1,5 +1,5 @@
-// --cpu-isa portable: the bits of a model's numbers are those of every processor. What this one has
-// of instruction sets is compared with the portable code, and that with a digest from another.
+// --cpu-isa portable: the bits of a model's numbers are those of every processor. The instruction
+// sets of this processor are compared with the portable code, and that with a digest from another.
 #include <gtest/gtest.h>
 
 #include <cstring>

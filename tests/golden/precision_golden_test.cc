@@ -24,7 +24,7 @@
 namespace moeflux::testing {
 namespace {
 
-// What no cosine of a position falls below, and what seven eighths of them reach.
+// Bounds that no cosine of a position falls below, and that seven eighths of them reach.
 struct Bound {
   double all = 0.999;
   double most = 0.999;

@@ -85,8 +85,8 @@ TEST_P(QuantizedGolden, EveryLinearModuleIsQuantised) {
                                                                    : table->second));
   const std::string head = GetParam().starts_with("deepseek_v4") ? "head" : "lm_head";
   EXPECT_EQ(copies.report.modules.contains(prefix + head), !tied.contains(GetParam()));
-  // Those two, attention or its like, router and three stacks of experts; the copy leaves Granite's
-  // stacks plain, gate and up in one tensor.
+  // These are those two, attention or its like, router and three stacks of experts; the copy leaves
+  // Granite's stacks plain, gate and up in one tensor.
   EXPECT_GE(copies.report.modules.size(), GetParam().starts_with("granitemoe") ? 7u : 9u);
 }
 

@@ -1,5 +1,5 @@
-// What goes wrong while experts lie in several memories: the step fails with its error, memory that
-// is not there is done without, and what comes after has the same bits.
+// Failures while experts lie in several memories: the step fails with its error, memory that is not
+// there is done without, and what comes after has the same bits.
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -150,7 +150,8 @@ TEST_P(TieredGolden, PlacesChangeNoBit) {
         << " in the ring, chunks of " << draw.chunk << ", margin " << draw.margin << ", copies "
         << draw.copy_seed << ", plan " << plan_name(draw.plan);
     EXPECT_EQ(tiered.experts.helped_steps > 0, draw.plan != PlanMode::kNear);
-    // What a helper multiplies stays where it is: the bus carries promotions, of one size each.
+    // Experts that a helper multiplies stay where they are: the bus carries promotions, of one size
+    // each.
     const bool all_helped = draw.plan == PlanMode::kHelper;
     if (all_helped && draw.ring_slots == 0 && tiered.experts.promotions > 0) {
       EXPECT_EQ(tiered.experts.bus_bytes % tiered.experts.promotions, 0u);

@@ -98,8 +98,8 @@ TEST(PerplexityCompare, NamesABaseThatCannotBe) {
       << mismatch.err;
 }
 
-// What another program, llama-perplexity, expects of the first twenty tokens of kText in windows of
-// ten: with the weights of the embedded model in f32 it printed 6.1553.
+// Another program, llama-perplexity, expects these probabilities of the first twenty tokens of
+// kText in windows of ten: with the weights of the embedded model in f32 it printed 6.1553.
 const std::string kSaved =
     std::string(MOEFLUX_SOURCE_DIR) + "/tests/golden/saved_logits/fable-20m.bin";
 constexpr size_t kSavedTokensAt = 20;

@@ -1,5 +1,5 @@
-// What plan predicts for machines that are not here: as it was when last reviewed, and near what
-// was measured where a machine was at hand.
+// Predictions of plan for machines that are not here: as they were when last reviewed, and near
+// what was measured where a machine was at hand.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -281,7 +281,7 @@ TEST_F(ServiceApi, NullsAreErrors) {
   EXPECT_EQ(mf_answer_next(whole_one.get(), 0, &piece, &error), MF_ERROR_INVALID_ARGUMENT);
 }
 
-// What is aborted, freed and closed under whom is chance: nothing may hang or be used after its
+// Chance decides what is aborted, freed and closed when: nothing may hang or be used after its
 // end.
 TEST_F(ServiceApi, AnyThreadMayAskAbortAndLeave) {
   std::optional<Service> service = start({.active_max = 2, .queue_max = 64});

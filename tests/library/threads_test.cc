@@ -89,7 +89,8 @@ TEST_F(Threads, WaitingCallsGetTheirTurnsInTheOrderTheyCame) {
   for (Sequence& sequence : sequences) EXPECT_EQ(logits(sequence), fresh_logits(story()));
 }
 
-// What is cancelled while the call waits ends as such when its turn comes; the others run.
+// A sequence that is cancelled while the call waits ends as such when its turn comes; the others
+// run.
 TEST_F(Threads, ABatchGoesOnWithoutTheSequenceThatIsCancelled) {
   Sequence first = take(model_.create_sequence());
   Sequence second = take(model_.create_sequence());

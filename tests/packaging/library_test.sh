@@ -35,7 +35,7 @@ pc=$(find "$prefix" -name moeflux.pc)
 PKG_CONFIG_PATH=$(dirname "$pc")${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}
 export PKG_CONFIG_PATH
 
-# What the program writes for the same prompt, seed and length.
+# The program's text for the same prompt, seed and length.
 story=$("$prefix/bin/moeflux" run -q -n 40 -s 7 "Once upon a time")
 
 # says_story WHAT PROGRAM: the C example's text is the program's.

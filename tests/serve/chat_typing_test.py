@@ -322,7 +322,7 @@ def keys(program, folder):
     check(["b", "語" * 700], typing.told())
     typing.send(CTRL_D)
     check(0, typing.wait())
-    # Who ends it leaves a terminal that works.
+    # An interrupt leaves a terminal that works.
     typing = Typing(program, folder)
     typing.send("half a line")
     typing.settle()

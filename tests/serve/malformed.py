@@ -21,7 +21,8 @@ def chunked(text, more=""):
 
 
 CHUNK = f"{len(BODY):x}\r\n{BODY}\r\n0\r\n\r\n"
-# What two readers could divide in two ways: refused, and what follows is never read as a request.
+# Requests that two readers could divide in two ways: refused, and what follows is never read as a
+# request.
 SMUGGLING = [
     with_length(len(BODY), more=f"Content-Length: {len(BODY) - 1}\r\n"),
     with_length(f"{len(BODY)}, {len(BODY) + 1}"),

@@ -34,7 +34,7 @@ class GgufBytes {
   std::string text_;
 };
 
-/// What a file holds. Fields that a test sets wrong stay wrong.
+/// The contents of a file. Fields that a test sets wrong stay wrong.
 struct GgufImage {
   struct Tensor {
     std::string name;

@@ -1,4 +1,4 @@
-// Which families the golden tests hold to their references: all that the program can read.
+// The families that the golden tests compare with their references: all that the program can read.
 #pragma once
 
 #include <map>
@@ -19,8 +19,8 @@ const std::map<std::string, std::string>& other_spellings();
 /// leaves out.
 const std::map<std::string, std::string>& golden_variants();
 
-/// Those of them whose residual has several streams: their goldens hold `streams` and `collapsed`
-/// in the place of `hidden_states`.
+/// The families among them whose residual has several streams: their goldens hold `streams` and
+/// `collapsed` in the place of `hidden_states`.
 std::vector<std::string> families_of_several_streams();
 /// The others.
 std::vector<std::string> families_of_one_stream();

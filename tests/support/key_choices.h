@@ -1,5 +1,6 @@
-// Which keys an index has chosen, so that another run over the same tokens attends to the same: as
-// routes are forced, what rounding does then shows without what a near tie makes of it.
+// Records the keys that an index has chosen, so that another run over the same tokens attends to
+// the same: as routes are forced, what rounding does then shows without what a near tie makes of
+// it.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +12,7 @@
 
 namespace moeflux::testing {
 
-/// What select_keys() wrote, call by call.
+/// The bytes that select_keys() wrote, call by call.
 using KeyChoices = std::vector<std::vector<std::byte>>;
 
 /// The reference device, which appends to `choices`. They must outlive it.

@@ -36,7 +36,7 @@ struct RunOptions {
   const RouteTrace* forced_routes = nullptr;
   /// Where the "reference" device writes which keys were chosen, or null.
   KeyChoices* record_keys = nullptr;
-  /// What it wrote over the same chunks, for the "cpu" device to attend to; or null.
+  /// The choices of a run over the same chunks, for the "cpu" device to attend to; or null.
   const KeyChoices* forced_keys = nullptr;
 };
 

@@ -7,7 +7,7 @@ import unittest
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 SCRIPT = os.path.join(ROOT, "tools", "install_deps.sh")
-# What the script may use of the real system; everything else is faked or absent.
+# The tools of the real system that the script may use; everything else is faked or absent.
 REAL_TOOLS = ("sh", "cat", "mktemp", "rm", "env")
 
 
