@@ -12,11 +12,11 @@ PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 30
 # How long each soak test takes under TSan and in test-all.
 SOAK_SECONDS ?= 30
-# Which conformance tests test-arm64 runs; a pattern of gtest.
+# The conformance tests that test-arm64 runs; a pattern of gtest.
 ARM64_CASES ?= *
 # How long one case may take.
 CASE_SECONDS ?= 600
-# Which programs of tests test-asan builds and runs: golden, kernels, engine, service, program or
+# The programs of tests that test-asan builds and runs: golden, kernels, engine, service, program or
 # fuzz; without it, all.
 GROUP ?=
 # For example CMAKE_FLAGS=-DMOEFLUX_WERROR=ON.
@@ -31,8 +31,8 @@ ONE_THREAD := ^fuzz_replay_|/OutOfMemoryTest\.|ADeviceThatReadsTheBestLogitsBack
 # of recent kernels; setarch -R turns it off for one process tree, where it is permitted.
 UNRANDOMISED = $$(setarch -R true 2>/dev/null && echo setarch -R)
 
-# What a folder is first configured with stays: ccache, where there is one, for what several folders
-# and pip compile alike.
+# A folder keeps what it was first configured with: ccache, where there is one, for what several
+# folders and pip compile alike.
 CONFIGURE = CMAKE_CXX_COMPILER_LAUNCHER=$${CMAKE_CXX_COMPILER_LAUNCHER-$$(command -v ccache)} \
   cmake --preset
 
@@ -51,7 +51,7 @@ run: configure-release
 	@cmake --build --preset release --target moeflux >&2
 	@$(MOEFLUX) run $(ARGS) "$$PROMPT"
 
-# What a build needs, from the system's packages and, for chat templates, from Rust's registry.
+# A build needs the system's packages and, for chat templates, crates from Rust's registry.
 deps:
 	@tools/install_deps.sh run
 	@$(CRATES)
@@ -89,9 +89,9 @@ test-asan:
 	@$(UNRANDOMISED) cmake --build --preset dev $(GROUP:%=--target %_tests)
 	@$(UNRANDOMISED) ctest --preset dev -j $(JOBS) --no-tests=error $(GROUP:%=-L '^%$$') $(CTEST_FLAGS)
 
-# What starts threads under ThreadSanitizer. CMake writes a *_NOT_BUILT test for each program that
-# was left out, and script tests run no code of ours. What ONE_THREAD matches starts no thread; its
-# emulated GPUs would take ten minutes a case here.
+# Runs the tests that start threads under ThreadSanitizer. CMake writes a *_NOT_BUILT test for each
+# program that was left out, and script tests run no code of ours. Tests that ONE_THREAD matches
+# start no thread; their emulated GPUs would take ten minutes a case here.
 test-tsan:
 	@tools/install_deps.sh test
 	@$(CRATES)
@@ -101,7 +101,7 @@ test-tsan:
 	  ctest --preset tsan -j $(JOBS) --no-tests=error \
 	  -E '_NOT_BUILT$$|$(ONE_THREAD)' -LE script $(CTEST_FLAGS)
 
-# What Arm's kernels compute, under emulation: devices of the CPU against their scalar definitions.
+# Arm's kernels under emulation: devices of the CPU against their scalar definitions.
 test-arm64:
 	@tools/install_arm64.sh
 	@$(CONFIGURE) arm64 $(CMAKE_FLAGS)

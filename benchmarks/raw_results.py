@@ -20,7 +20,7 @@ import subprocess
 import sys
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
-# What the program is made of: where these differ from a commit, it is not that commit's program.
+# The program's sources: where these differ from a commit, it is not that commit's program.
 SOURCES = ["CMakeLists.txt", "CMakePresets.json", "cmake", "include", "src"]
 THREAD_VARIABLES = r"(OMP|GOMP|KMP|GGML|NUMA)_.*"
 

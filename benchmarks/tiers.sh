@@ -1,5 +1,5 @@
 #!/bin/bash
-# What a GPU does with a model that is larger than its memory, on one machine, in one go:
+# Measures a GPU with a model that is larger than its memory, on one machine, in one go:
 #
 #   benchmarks/tiers.sh BIN OUT [STEP]...     (default: all of them, in the order below)
 #

@@ -53,7 +53,7 @@ function(moeflux_families prefix type ending list)
 endfunction()
 
 # moeflux_precompile(TARGET headers...)
-# With MOEFLUX_PCH. What holds kernels of several instruction sets is left alone: they share no compiled header.
+# With MOEFLUX_PCH. Targets with kernels of several instruction sets are left alone: they share no compiled header.
 function(moeflux_precompile target)
   if(MOEFLUX_PCH)
     target_precompile_headers(${target} PRIVATE <algorithm> <functional> <map> <memory> <optional> <span> <string> <vector>
@@ -120,7 +120,7 @@ function(moeflux_tests name)
   target_link_libraries(${name} PRIVATE moeflux_options ${ARG_DEPENDS} GTest::gtest GTest::gtest_main)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
   target_compile_definitions(${name} PRIVATE MOEFLUX_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
-  # What is tested is in the modules, optimised as it ships; the tests themselves compile in two thirds of the time.
+  # The tested code is in the modules, optimised as it ships; the tests themselves compile in two thirds of the time.
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   if(MOEFLUX_SANITIZE MATCHES "undefined")
     # Assertions expand to more checks than all of the modules have, and hold no arithmetic worth them.

@@ -54,7 +54,7 @@ void responses(const Json& body) {
   if (const auto* error = std::get_if<ApiError>(&decoded)) return check(*error);
   const auto& request = std::get<ResponsesRequest>(decoded);
   check(request.chat);
-  // What is kept can be gone on from.
+  // A request may go on from stored items.
   const auto again = moeflux::serve::decode_responses_request(body, {}, request.input);
   expect(std::holds_alternative<ResponsesRequest>(again), "kept items are read again");
 }

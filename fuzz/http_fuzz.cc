@@ -1,6 +1,6 @@
-// A byte that chooses limits and rules, then what a client sends. Whatever that is, it reads the
-// same in any pieces, and what is let through is what the interface promises. An answer that
-// repeats parts of it says no more than its own lines.
+// A byte that chooses limits and rules, then what a client sends. In any pieces it reads the same,
+// and what is let through is what the interface promises. An answer that repeats parts of it says
+// no more than its own lines.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -32,7 +32,7 @@ void expect(bool fact, const char* what) {
   std::abort();
 }
 
-/// What became of the next request of a connection.
+/// The result for the next request of a connection.
 struct Outcome {
   State state = State::kHeader;
   Request request;
@@ -40,7 +40,7 @@ struct Outcome {
   bool keep_alive = false;
   size_t left = 0;  // bytes behind it
 
-  /// Who is refused may have been so before the rest was there, or wait for it.
+  /// A refused request may have been refused before the rest was there, or wait for it.
   bool operator==(const Outcome& other) const {
     if (state != State::kDone || other.state != State::kDone) {
       return (state == State::kDone) == (other.state == State::kDone);

@@ -1,4 +1,4 @@
-// What lies in a folder of kept responses and conversations: it is what was written there, or is
+// Files in a folder of stored responses and conversations: each is what was written there, or is
 // refused by an error that names the file. The first byte chooses. The seal of a text is taken away
 // as it was put on.
 #include <cstddef>
@@ -40,7 +40,7 @@ void response(std::string_view text) {
   expect(again->text() == stored->text(), "and is the same");
   const Json items = stored->conversation();
   expect(items.is_array(), "a conversation is a list");
-  // Whatever its items are, a request goes on from it or is told what is wrong.
+  // A request goes on from any items or is told what is wrong.
   const auto request = moeflux::serve::decode_responses_request({{"input", "go on"}}, {}, items);
   if (const auto* error = std::get_if<ApiError>(&request)) {
     expect(error->status == 400 && !error->message.empty(), "an error of the request's");

@@ -36,9 +36,9 @@ MODULES = {
     "text": {"base"},
     # The same base only: pieces of text come in, events go out.
     "output": {"base"},
-    # What a text is held to, and which tokens can follow: bytes of tokens come in.
+    # Constraints and the tokens that can follow: bytes of tokens come in.
     "constraint": {"base"},
-    # Which spellings are special is the tokenizer's to say.
+    # The tokenizer says which spellings are special.
     "templates": {"base", "text"},
     # The trace backend computes nothing: the engine's dry run on it measures scratch at load.
     "engine": _EVERYTHING_BELOW_ENGINE | {"backend/trace"},
@@ -108,8 +108,8 @@ FAMILIES_BESIDES = {
     "src/text/stored_vocabulary.cc": "GGUF names kinds of tokenizers after families",
 }
 
-# What a storage format is made of is known to its definition, to those who decode or compute with
-# it, and to those who choose or spell it. Everybody else asks its traits.
+# A storage format's parts are known to its definition, to those who decode or compute with it, and
+# to those who choose or spell it. Everybody else asks its traits.
 FORMAT_INSIDES = re.compile(
     r"(?:\.|->)group_size\b|\b(?:format|f|stated|quant|wanted|assumed_?|options|model|w|matrix|m"
     r"|needs)(?:\(\))?(?:\.|->)bits\b|\brouter_bits\b|\bQuantFormat::affine\b|\baffine::"
@@ -162,14 +162,14 @@ FILE_ACCESS_ALLOWED = {
 }
 
 THREADS = re.compile(r"\bstd::j?thread\b(?!::)|\bstd::async\b|\bpthread_create\b")
-# The scheduler computes for clients that come and go: none of their threads may have to stay.
-# The server's sockets wait on a thread of their own: no step of a model may make a client wait.
-# What is kept of an answer waits for a drive on another: no drive may make a step wait.
+# The scheduler computes for clients that come and go: none of their threads may have to stay. The
+# server's sockets wait on a thread of their own: no step of a model may make a client wait. Stored
+# parts of an answer wait for a drive on another: no drive may make a step wait.
 THREADS_ALLOWED = (
     "src/base/thread_pool", "src/io/", "src/engine/", "src/chat/scheduler",
     "src/serve/http/http_server", "src/serve/job_thread")
 
-# Who makes a sampler draws tokens in a loop: there is one such loop, which clients share.
+# Code that makes a sampler draws tokens in a loop: there is one such loop, which clients share.
 SAMPLER = re.compile(r"\bSampler::create\s*\(")
 SAMPLER_ALLOWED = ("src/sampling/", "src/chat/session.cc")
 

@@ -10,7 +10,7 @@ if ls $folder/scikit_build_core-*.whl $folder/pybind11-*.whl >/dev/null 2>&1; th
 fi
 mkdir -p $folder
 python3 -m venv $folder/venv
-# What pyproject.toml requires, and what that requires.
+# The requirements of pyproject.toml, and theirs.
 requires=$(sed -n 's/^requires = \[\(.*\)\]$/\1/p' pyproject.toml | tr -d '",')
 # shellcheck disable=SC2086  # the requirements are words
 $folder/venv/bin/pip download --quiet --disable-pip-version-check --dest $folder $requires

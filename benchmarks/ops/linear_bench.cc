@@ -97,7 +97,7 @@ void add_sizes(Problem p) {
 }
 
 /// One token and a prompt of rows of affine groups and of every format that GGUF files have, with
-/// activations in integers of 8 and of 16 bits. What q16 does not multiply runs in f32.
+/// activations in integers of 8 and of 16 bits. Products that q16 does not have run in f32.
 void add_stored(Problem p) {
   std::vector<QuantFormat> formats;
   for (const int bits : {4, 8}) {

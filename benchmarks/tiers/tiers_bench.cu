@@ -1,6 +1,6 @@
-// What the tiers of one machine can do: the bus, kernels that read host memory, a layer's round
-// trip through the host, memory read by CPU threads while copies run, pinning. Prints one JSON
-// object a line, so that a run that is cut short keeps what it has.
+// Measures the tiers of one machine: the bus, kernels that read host memory, a layer's round trip
+// through the host, memory read by CPU threads while copies run, pinning. Prints one JSON object a
+// line, so that a run that is cut short keeps what it has.
 //   tiers_bench [THREADS]
 #include <cuda_runtime.h>
 #include <sys/mman.h>
@@ -197,7 +197,7 @@ void round_trips(uint32_t* out) {
   });
   std::printf("{\"test\": \"layer_through_host\", \"how\": \"launch after ids\", \"us\": %.2f}\n",
               1e6 * time / layers);
-  // What follows is queued and waits for the host's word.
+  // The work below is queued and waits for the host's word.
   time = least_time([&] {
     *said = 0;
     *answer = 0;

@@ -42,5 +42,5 @@ another.load(snapshot)
 assert another.generate(max_tokens=8).text == beginning.generate(max_tokens=8).text
 print(f"{len(snapshot)} bytes hold {len(another)} tokens less 8")
 
-# %% What it took
+# %% Use of experts
 print({name: value for name, value in model.metrics.items() if name.startswith("expert")})

@@ -25,7 +25,7 @@ CONFIG = {
     "residual_multiplier": 0.5, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
     "shared_intermediate_size": 96, "tie_word_embeddings": False, "vocab_size": 256,
 }
-# What transformers calls tensors, and what the published checkpoints do.
+# The names of tensors in transformers and in the published checkpoints.
 PUBLISHED = {"experts.gate_up_proj": "input_linear.weight",
              "experts.down_proj": "output_linear.weight",
              "router.weight": "router.layer.weight"}

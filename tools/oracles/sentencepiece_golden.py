@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 OUT = ROOT / "tests" / "golden" / "tokenizer"
 NOVEL = ROOT / "tests" / "golden" / "text" / "northanger-abbey.txt"
 
-# What the published mixture-of-experts models have: nothing but spaces is normalised.
+# The settings of the published mixture-of-experts models: nothing but spaces is normalised.
 COMMON = {
     "model_type": "bpe",
     "vocab_size": 900,
