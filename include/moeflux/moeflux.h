@@ -69,13 +69,13 @@ enum {
   MF_ERROR_UNSUPPORTED = 4,          // well-formed, but this build or device cannot do it
   MF_ERROR_RESOURCE_EXHAUSTED = 5,   // memory, context or cache too small
   MF_ERROR_IO = 6,                   // the operating system failed a read or a write
-  MF_ERROR_CANCELLED = 7,            // a callback or mf_sequence_cancel() said so
+  MF_ERROR_CANCELLED = 7,            // stopped by a callback or mf_sequence_cancel()
   MF_ERROR_FAILED_PRECONDITION = 8,  // the object is in a state that forbids the call
   MF_ERROR_BUFFER_TOO_SMALL = 9,     // the size needed was stored
-  MF_ERROR_BUSY = 10                 // other calls of the same model kept their turns for too long
+  MF_ERROR_BUSY = 10                 // the wait for other calls of the same model timed out
 };
 
-/// "buffer too small"; "unknown" for a number that is no mf_code. Any thread.
+/// "buffer too small"; "unknown" for a number that is not an mf_code. Any thread.
 MF_API const char* mf_code_name(mf_code code) MF_NOEXCEPT;
 
 typedef struct mf_error {
@@ -91,7 +91,7 @@ typedef struct mf_model mf_model;
 #define MF_OPTIONS(variable) \
   { .struct_size = sizeof(variable) }
 
-/// Called from the thread of the call with how much is done of how much. Zero stops the call.
+/// Progress, on the calling thread: `done` of `total`. Returning 0 cancels the call.
 typedef int (*mf_progress_fn)(void* user_data, uint64_t done, uint64_t total);
 
 /// Called from the thread of the call. `level` is one of MF_LOG_*, more of which may come;
@@ -120,18 +120,18 @@ typedef struct mf_model_options {
   const char* prefix_cache_directory;  // keeps prefixes across processes; null: in memory alone
   mf_progress_fn on_progress;          // bytes of the weights that stay in memory; or null
   void* user_data;                     // for on_progress and on_log
-  mf_log_fn on_log;          // of mf_model_open() alone: keys of config.json that nobody here knows
-                             // and that are ignored, in one line, and memory that was not to be
-                             // had; or null
+  mf_log_fn on_log;          // of mf_model_open() alone: keys of config.json that are not known
+                             // and are ignored, in one line, and memory that could not be
+                             // allocated; or null
   int64_t turn_timeout_ms;   // how long calls wait for their turn: 0: not at all;
                              // MF_WAIT_FOREVER; else milliseconds
   const char* cache_type_k;  // of keys in memory: "f32", "f16", "q8_0"; null: as the device prefers
   const char* cache_type_v;  // of values
-  int64_t near_cache_bytes;  // of a GPU's own memory for experts, where it does not hold them all:
+  int64_t near_cache_bytes;  // GPU memory for experts, where it does not hold them all:
                              // 0: what is free; MF_NEAR_CACHE_NONE; else bytes
-  const char* plan;  // who computes experts on a GPU: "resident", it holds them all; "near", it
-                     // reads over the bus those that it does not hold; "helper", the CPU computes
-                     // those; "shared", both at once; "auto" (null): whichever is the fastest
+  const char* plan;  // for experts on a GPU: "resident": GPU memory holds them all; "near": the
+                     // GPU reads the others over the bus; "helper": the CPU computes the others;
+                     // "shared": both at once; "auto" (null): the fastest of these
 } mf_model_options;
 
 /// Opens a folder with config.json, *.safetensors and, for functions of text, tokenizer.json or
@@ -139,7 +139,7 @@ typedef struct mf_model_options {
 MF_API mf_code mf_model_open(const char* directory, const mf_model_options* options,
                              mf_model** model, mf_error* error) MF_NOEXCEPT;
 
-/// Null is nothing. Memory is freed with the last sequence. Any thread.
+/// Null is ignored. Memory is freed with the last sequence. Any thread.
 MF_API void mf_model_close(mf_model* model) MF_NOEXCEPT;
 
 typedef struct mf_model_info {
@@ -161,21 +161,21 @@ typedef struct mf_metrics {
   size_t struct_size;
   uint64_t dense_bytes;           // weights that stay in memory
   uint64_t experts_bytes;         // all routed experts, were they in memory
-  uint64_t expert_cache_bytes;    // what their cache may take
+  uint64_t expert_cache_bytes;    // the limit of their cache
   uint64_t sequence_bytes;        // state of one sequence at full context
   uint64_t cold_bytes_per_token;  // read per decoded token when nothing is cached
   uint64_t expert_hits;           // these count from mf_model_open() on
   uint64_t expert_misses;
   uint64_t expert_bytes_read;
   uint64_t expert_evictions;
-  uint64_t expert_stall_us;  // time compute had nothing to do but wait for reads
+  uint64_t expert_stall_us;  // time that compute waited for reads
   uint64_t evaluated_tokens;
   uint64_t evaluate_us;    // in calls that evaluated tokens, callbacks left out
   uint64_t waiting_calls;  // that wait for their turn at this moment
-  uint64_t near_hits;      // choices of decoded tokens in a GPU's own memory,
-  uint64_t far_hits;       // read by the GPU in the host's,
-  uint64_t promotions;     // experts brought from there to here
-  uint64_t bus_bytes;      // that went over the bus for all of it, and for prompts
+  uint64_t near_hits;      // experts of decoded tokens found in GPU memory,
+  uint64_t far_hits;       // and in host memory, read by the GPU
+  uint64_t promotions;     // experts copied from host memory to GPU memory
+  uint64_t bus_bytes;      // over the bus for all of these, and for prompts
   uint64_t helped_steps;   // in which the CPU computed experts beside a GPU
 } mf_metrics;
 
@@ -231,15 +231,15 @@ typedef struct mf_sampler_options {
   size_t logit_bias_count;
   float typical_p;        // keeps the fewest, most typical first, with more than p; 1 or more: all
   float top_n_sigma;      // keeps those of the highest less n deviations; 0 or less: all
-  float xtc_probability;  // how often top choices are left out but for the last; 0: never
-  float xtc_threshold;    // from which probability on; above 0.5: never
+  float xtc_probability;  // chance that XTC removes top candidates but the last; 0: off
+  float xtc_threshold;    // the least probability of such a candidate; above 0.5: off
   float dynatemp_range;   // how far entropy moves the temperature to either side; 0: not
   float dynatemp_exponent;  // of entropy as a share of the largest
   int32_t mirostat;         // 1, 2: that version in place of all steps but bias and temperature
   float mirostat_tau;       // the surprise wanted, in bits
   float mirostat_eta;       // how fast it is learned
-  float dry_multiplier;     // from what would repeat n tokens this is subtracted, times
-  float dry_base;           // this to the power of n less the allowed length; below 1: nothing
+  float dry_multiplier;     // subtracted from a token that would repeat n tokens, times
+  float dry_base;           // this to the power of n minus the allowed length; below 1: off
   int32_t dry_allowed_length;
   int32_t dry_penalty_last_n;                // how many tokens are searched; 0: none, -1: all
   const char* const* dry_sequence_breakers;  // [count], copied, of 1 to 40 bytes; null: default
@@ -259,7 +259,7 @@ typedef struct mf_sequence mf_sequence;
 /// turn, for which it waits as the model's option says.
 MF_API mf_code mf_sequence_create(mf_model* model, mf_sequence** sequence,
                                   mf_error* error) MF_NOEXCEPT;
-/// Null is nothing. Cancels what runs or waits (see "Freeing"). Any thread.
+/// Null is ignored. Cancels what runs or waits (see "Freeing"). Any thread.
 MF_API void mf_sequence_free(mf_sequence* sequence) MF_NOEXCEPT;
 
 /// Stops the calls of this sequence that run or wait for their turn; does not wait until they have
@@ -269,18 +269,18 @@ MF_API void mf_sequence_free(mf_sequence* sequence) MF_NOEXCEPT;
 /// MF_FINISH_CANCELLED, while it waits too. mf_sequence_truncate(), mf_sequence_logits() and
 /// mf_sequence_sample() end with MF_ERROR_CANCELLED and leave the sequence as it was, if they have
 /// to evaluate tokens again. Other calls run to their end. Calls that begin later are not affected,
-/// so without a call it does nothing. Null is nothing. Any thread, but no signal handler.
+/// so without a call it does nothing. Null is ignored. Any thread, but no signal handler.
 MF_API void mf_sequence_cancel(mf_sequence* sequence) MF_NOEXCEPT;
 /// How long later calls of this sequence wait for their turn, in place of the model's
 /// turn_timeout_ms. A fork begins with that of its origin. Any thread.
 MF_API mf_code mf_sequence_set_turn_timeout(mf_sequence* sequence, int64_t timeout_ms,
                                             mf_error* error) MF_NOEXCEPT;
 
-/// How many tokens have been evaluated. While a call runs: at its last whole chunk or token. Any
+/// The number of evaluated tokens. While a call runs: at its last whole chunk or token. Any
 /// thread.
 MF_API mf_code mf_sequence_position(const mf_sequence* sequence, int64_t* position,
                                     mf_error* error) MF_NOEXCEPT;
-/// These tokens. *count and the buffer as in mf_model_stop_tokens().
+/// The evaluated tokens. *count and the buffer as in mf_model_stop_tokens().
 MF_API mf_code mf_sequence_tokens(const mf_sequence* sequence, int32_t* tokens, size_t capacity,
                                   size_t* count, mf_error* error) MF_NOEXCEPT;
 
@@ -343,22 +343,22 @@ MF_API mf_code mf_sequence_logits(mf_sequence* sequence, float* logits, size_t c
 MF_API mf_code mf_sequence_set_sampler(mf_sequence* sequence, const mf_sampler_options* options,
                                        mf_error* error) MF_NOEXCEPT;
 
-/// What a text may be held to; see mf_sequence_set_constraint().
+/// Constraints on generated text; see mf_sequence_set_constraint().
 typedef enum mf_constraint_kind {
   MF_CONSTRAINT_NONE = 0,
-  MF_CONSTRAINT_JSON_OBJECT = 1, /* any JSON object; the text counts for nothing */
+  MF_CONSTRAINT_JSON_OBJECT = 1, /* any JSON object; the text is ignored */
   MF_CONSTRAINT_JSON_SCHEMA = 2, /* a document of this JSON schema */
   MF_CONSTRAINT_REGEX = 3,       /* a text that this regular expression matches */
   MF_CONSTRAINT_LARK = 4         /* a text of this grammar, in llguidance's Lark; no GBNF */
 } mf_constraint_kind;
-/// Holds what is drawn from here on, or from behind the prompt of mf_sequence_generate(), to
-/// text[bytes] of a kind. The end-of-text token comes where the text may end and nowhere else; a
-/// text cut by tokens_max may not be whole. Goes with checkpoints, forks and snapshots. Fails with
-/// MF_ERROR_UNSUPPORTED for what nothing can be held to, with a JSON pointer to it, and in a build
-/// without Rust 1.87; with MF_ERROR_INVALID_ARGUMENT for a text that is wrong.
+/// Constrains the tokens sampled from here on, or after the prompt of mf_sequence_generate(), by
+/// text[bytes] of a kind. The end-of-text token is allowed where the text may end and nowhere else;
+/// a text cut by tokens_max may be incomplete. Goes with checkpoints, forks and snapshots. Fails
+/// with MF_ERROR_UNSUPPORTED, with a JSON pointer, for what cannot be enforced, and in a build
+/// without Rust 1.87; with MF_ERROR_INVALID_ARGUMENT for a malformed text.
 MF_API mf_code mf_sequence_set_constraint(mf_sequence* sequence, int32_t kind, const char* text,
                                           size_t bytes, mf_error* error) MF_NOEXCEPT;
-/// Draws the token after the last; does not append it.
+/// Samples the token after the last; does not append it.
 MF_API mf_code mf_sequence_sample(mf_sequence* sequence, int32_t* token,
                                   mf_error* error) MF_NOEXCEPT;
 
@@ -366,7 +366,7 @@ MF_API mf_code mf_sequence_sample(mf_sequence* sequence, int32_t* token,
 /// the end. Zero ends the text as MF_FINISH_CANCELLED.
 typedef int (*mf_text_fn)(void* user_data, const char* text, size_t bytes);
 
-enum { MF_GENERATE_IGNORE_STOP_TOKENS = 1 };  // the model's; they are then never drawn
+enum { MF_GENERATE_IGNORE_STOP_TOKENS = 1 };  // never samples the model's stop tokens
 
 typedef struct mf_generate_options {
   size_t struct_size;
@@ -399,9 +399,9 @@ typedef struct mf_generate_result {
 } mf_generate_result;
 
 /// Appends prompt[count] and continues the text; without a prompt it goes on after the last token,
-/// so that two calls of n tokens give the text of one of 2n. Tokens drawn are part of the sequence
-/// afterwards, but for the last one when the context is full. `options` and `result` may be null.
-/// A prompt stopped by on_progress or mf_sequence_cancel() is MF_FINISH_CANCELLED. Fails as
+/// so that two calls of n tokens give the text of one of 2n. Sampled tokens are part of the
+/// sequence afterwards, except the last one when the context is full. `options` and `result` may be
+/// null. A prompt stopped by on_progress or mf_sequence_cancel() is MF_FINISH_CANCELLED. Fails as
 /// mf_sequence_eval() does; text already delivered stays.
 MF_API mf_code mf_sequence_generate(mf_sequence* sequence, const int32_t* prompt, size_t count,
                                     const mf_generate_options* options, mf_generate_result* result,
@@ -409,8 +409,8 @@ MF_API mf_code mf_sequence_generate(mf_sequence* sequence, const int32_t* prompt
 
 // --- State ---
 
-/// Keeps the sequence as it is now, sampler included, for mf_sequence_restore(). Costs a copy of
-/// the recurrent state; keys and values are shared.
+/// Remembers the sequence as it is now, sampler included, for mf_sequence_restore(). Costs a copy
+/// of the recurrent state; keys and values are shared.
 MF_API mf_code mf_sequence_checkpoint(mf_sequence* sequence, uint64_t* checkpoint,
                                       mf_error* error) MF_NOEXCEPT;
 /// Back to a checkpoint, which stays. MF_ERROR_NOT_FOUND for one that was dropped or is of another
@@ -436,7 +436,7 @@ typedef struct mf_bytes mf_bytes;
 /// call has returned. Any thread.
 MF_API const void* mf_bytes_data(const mf_bytes* bytes) MF_NOEXCEPT;
 MF_API size_t mf_bytes_size(const mf_bytes* bytes) MF_NOEXCEPT;
-/// Null is nothing. Any thread.
+/// Null is ignored. Any thread.
 MF_API void mf_bytes_free(mf_bytes* bytes) MF_NOEXCEPT;
 
 /// The sequence with its sampler as bytes, the caller's, to mf_bytes_free().
@@ -452,16 +452,16 @@ MF_API mf_code mf_sequence_save_file(const mf_sequence* sequence, const char* pa
 MF_API mf_code mf_sequence_load_file(mf_sequence* sequence, const char* path,
                                      mf_error* error) MF_NOEXCEPT;
 
-/// Starts an empty sequence from the longest kept prefix of tokens[count]; *reused is its length,
+/// Starts an empty sequence from the longest cached prefix of tokens[count]; *reused is its length,
 /// maybe 0 and always below count: evaluate tokens[*reused, count) next.
 MF_API mf_code mf_sequence_reuse_prefix(mf_sequence* sequence, const int32_t* tokens, size_t count,
                                         int64_t* reused, mf_error* error) MF_NOEXCEPT;
-/// Offers the sequence's tokens to later ones. Without prefix_cache_bytes nothing is kept.
+/// Caches the sequence's tokens for later ones. Does nothing without prefix_cache_bytes.
 MF_API mf_code mf_sequence_keep_prefix(const mf_sequence* sequence, mf_error* error) MF_NOEXCEPT;
 
 // --- Service ---
 //
-// What `moeflux serve` does with requests, without its sockets: for a host that has an HTTP server,
+// The request handling of `moeflux serve` without its sockets: for a host that has an HTTP server,
 // a queue or a test of its own. Requests name methods and paths of docs/server.md and come with
 // bodies of JSON; answers are the bytes that the HTTP server sends. Keys, hosts, origins and the
 // sizes of bodies are the host's to check.
@@ -476,25 +476,25 @@ enum { MF_QUEUE_NONE = -1 };
 
 typedef struct mf_service_options {
   size_t struct_size;
-  const char* model_name;            // what requests call the model; null: its folder's name
+  const char* model_name;            // the model's name in requests; null: its folder's name
   const char* const* model_aliases;  // [model_aliases_count], further names; "*" is any
   size_t model_aliases_count;
   const char* chat_template;          // Jinja text in place of the model's own, or null
   const mf_sampler_options* sampler;  // of requests that say nothing; null: the model's default
   int64_t reasoning_tokens_max;       // of an answer; 0: no limit; MF_REASONING_NONE
-  int32_t active_max;                 // texts that share the engine; 0: 4
-  int32_t queue_max;                  // that may wait beside them; 0: 64; MF_QUEUE_NONE
+  int32_t active_max;                 // completions generated at the same time; 0: 4
+  int32_t queue_max;                  // requests that may wait in line; 0: 64; MF_QUEUE_NONE
 } mf_service_options;
 
 /// A service over a model with a tokenizer; where its chat template is missing or broken, chat
 /// requests are answered with the reason. States of conversations outlive the process where the
 /// model has a prefix_cache_directory. `options` may be null. *service is the caller's, to
-/// mf_service_close(), and keeps what it needs of the model. Waits for the model's turn without
-/// end: not from a callback of its calls. Any thread.
+/// mf_service_close(), and keeps what it needs of the model. Waits for the model's turn without a
+/// limit: never call it from a callback of the model's calls. Any thread.
 MF_API mf_code mf_service_open(mf_model* model, const mf_service_options* options,
                                mf_service** service, mf_error* error) MF_NOEXCEPT;
 
-/// Aborts the answers that have not ended, as mf_answer_abort() does. Null is nothing. With the
+/// Aborts the answers that have not ended, as mf_answer_abort() does. Null is ignored. With the
 /// last of its answers to be freed it waits for the step at hand. Any thread.
 MF_API void mf_service_close(mf_service* service) MF_NOEXCEPT;
 
@@ -503,10 +503,10 @@ typedef struct mf_header {
   const char* value;
 } mf_header;
 
-/// There is something to take with mf_answer_next(), or nothing will come any more. Called once,
-/// and again when something comes after mf_answer_next() was called; from threads of the service
-/// and from calls that submit, abort or close, before these return. They hold locks: it tells
-/// somebody, without waiting, and calls no function of this header.
+/// Called when mf_answer_next() has something to return, or the answer has ended: once, and again
+/// when more arrives after a call of mf_answer_next(). Runs on threads of the service and inside
+/// calls that submit, abort or close, with locks held: it must not wait, and must not call any
+/// function of this header.
 typedef void (*mf_ready_fn)(void* user_data);
 
 typedef struct mf_request {
@@ -523,9 +523,9 @@ typedef struct mf_request {
 
 typedef struct mf_answer mf_answer;
 
-/// Begins to answer. What is wrong with the request is an answer too: MF_OK, and a status of 4xx
-/// with OpenAI's error as its body. Templates and tokens are made in the call. *answer is the
-/// caller's, to mf_answer_free(). Any thread.
+/// Begins to answer. A faulty request gets an answer too: MF_OK, and a status of 4xx with OpenAI's
+/// error as its body. Templates and tokens are made in the call. *answer is the caller's, to
+/// mf_answer_free(). Any thread.
 MF_API mf_code mf_service_submit(mf_service* service, const mf_request* request, mf_answer** answer,
                                  mf_error* error) MF_NOEXCEPT;
 
@@ -542,17 +542,17 @@ typedef struct mf_answer_piece {
   int64_t keep_alive_ms;     // was sent for so long, so that no proxy gives up; null: no need
 } mf_answer_piece;
 
-/// Takes what has come of the answer, and waits up to `timeout_ms`, or MF_WAIT_FOREVER, while that
-/// is nothing; then the piece has no bytes. Pointers in it live until the next call with this
-/// answer or until it is freed. An answer of which a mebibyte was not taken computes no further
-/// until it is. MF_ERROR_CANCELLED after mf_answer_abort() and mf_service_close(). One thread at a
-/// time for an answer.
+/// Takes the bytes of the answer that have arrived. Waits up to `timeout_ms`, or MF_WAIT_FOREVER,
+/// while there are none; then the piece has no bytes. Pointers in it live until the next call with
+/// this answer or until it is freed. An answer with a mebibyte not yet taken is paused until it is.
+/// MF_ERROR_CANCELLED after mf_answer_abort() and mf_service_close(). One thread at a time for an
+/// answer.
 MF_API mf_code mf_answer_next(mf_answer* answer, int64_t timeout_ms, mf_answer_piece* piece,
                               mf_error* error) MF_NOEXCEPT;
-/// Nobody wants the answer any more: its texts end, waiting ones at once, running ones after the
-/// step at hand, for which this does not wait. Null is nothing. Any thread.
+/// Cancels the answer: its waiting completions end at once, running ones after the step at hand,
+/// for which this does not wait. Null is ignored. Any thread.
 MF_API void mf_answer_abort(mf_answer* answer) MF_NOEXCEPT;
-/// Aborts what has not ended. No call of on_ready runs or comes afterwards. Null is nothing. Any
+/// Aborts what has not ended. No call of on_ready runs or comes afterwards. Null is ignored. Any
 /// thread.
 MF_API void mf_answer_free(mf_answer* answer) MF_NOEXCEPT;
 
@@ -561,9 +561,9 @@ enum { MF_SERVICE_READY = 1, MF_SERVICE_DRAINING = 2 };
 typedef struct mf_service_health {
   size_t struct_size;
   int32_t state;      // one of MF_SERVICE_*
-  int64_t waiting;    // texts in the queue at this moment,
-  int64_t running;    // those that have begun, and
-  int64_t parked;     // of these, those whose answers are not taken
+  int64_t waiting;    // requests in the queue at this moment
+  int64_t running;    // completions that have begun
+  int64_t parked;     // of these, paused as their answers are not taken
   uint64_t finished;  // these count from mf_service_open() on
   uint64_t cancelled;
   uint64_t failed;
@@ -576,9 +576,9 @@ MF_API mf_code mf_service_get_health(const mf_service* service, mf_service_healt
 /// The text of GET /metrics, for Prometheus; the caller's, to mf_bytes_free(). Any thread.
 MF_API mf_code mf_service_metrics(const mf_service* service, mf_bytes** text,
                                   mf_error* error) MF_NOEXCEPT;
-/// Answers further texts with 503, and returns when all that were submitted have ended and states
-/// that are to outlive the process are written: answers have to be taken or aborted meanwhile. Any
-/// thread.
+/// Refuses further requests with 503, and returns when all that were submitted have ended and
+/// states that are to outlive the process are written: answers have to be taken or aborted
+/// meanwhile. Any thread.
 MF_API mf_code mf_service_drain(mf_service* service, mf_error* error) MF_NOEXCEPT;
 
 #ifdef __cplusplus

@@ -87,7 +87,7 @@ class [[nodiscard]] Result {
 /// Success or an Error.
 using Status = Result<std::monostate>;
 
-/// How much is done of how much; false stops the call.
+/// Progress: done, total; false cancels the call.
 using Progress = std::function<bool(uint64_t done, uint64_t total)>;
 /// One line; see mf_log_fn.
 using LogSink = std::function<void(int32_t level, std::string_view message)>;
@@ -390,7 +390,7 @@ class Sequence {
       return mf_sequence_set_constraint(get(), kind, text.data(), text.size(), error);
     });
   }
-  /// Draws the token after the last; does not append it.
+  /// Samples the token after the last; does not append it.
   Result<int32_t> sample() {
     return detail::stored<int32_t>([&](auto... to) { return mf_sequence_sample(get(), to...); });
   }
@@ -441,7 +441,7 @@ class Sequence {
         [&](mf_error* error) { return mf_sequence_load_file(get(), path.c_str(), error); });
   }
 
-  /// How many of the tokens need no evaluation.
+  /// The number of the tokens that need no evaluation.
   Result<int64_t> reuse_prefix(std::span<const int32_t> tokens) {
     return detail::stored<int64_t>([&](auto... to) {
       return mf_sequence_reuse_prefix(get(), tokens.data(), tokens.size(), to...);
@@ -548,7 +548,7 @@ struct Request {
   std::function<void()> on_ready = {};
 };
 
-/// The fields of mf_answer_piece, for keeps.
+/// The fields of mf_answer_piece, owned.
 struct AnswerPiece {
   int32_t status = 0;
   bool ended = false;
@@ -569,7 +569,7 @@ class Answer {
     return *this;
   }
   mf_answer* get() const { return answer_.get(); }
-  /// What has come; waits up to so many milliseconds while that is nothing.
+  /// The bytes that have arrived; waits up to `timeout_ms` milliseconds while there are none.
   Result<AnswerPiece> next(int64_t timeout_ms = MF_WAIT_FOREVER);
   /// Any thread.
   void abort() const noexcept { mf_answer_abort(get()); }
@@ -582,7 +582,7 @@ class Answer {
   detail::Owner<mf_answer> answer_;
 };
 
-/// What `moeflux serve` does with requests, without its sockets. Keeps what it needs of its model;
+/// The request handling of `moeflux serve` without its sockets. Keeps what it needs of its model;
 /// destroying it aborts its answers. All functions are for any thread.
 class Service {
  public:
@@ -605,7 +605,7 @@ class Service {
     const detail::Owner<mf_bytes> owner(*text);
     return std::string(static_cast<const char*>(mf_bytes_data(*text)), mf_bytes_size(*text));
   }
-  /// Refuses further texts and waits for those that were submitted.
+  /// Refuses further requests and waits for those that were submitted.
   Status drain() {
     return detail::run([&](mf_error* error) { return mf_service_drain(get(), error); });
   }
