@@ -16,6 +16,9 @@ SOAK_SECONDS ?= 30
 ARM64_CASES ?= *
 # How long one case may take.
 CASE_SECONDS ?= 600
+# The preset that build-cuda adds CUDA to: cuda has a folder of its own, release compiles least where
+# the release build is there.
+CUDA_PRESET ?= cuda
 # The programs of tests that test-asan builds and runs: golden, kernels, engine, service, program or
 # fuzz; without it, all.
 GROUP ?=
@@ -39,8 +42,8 @@ CONFIGURE = CMAKE_CXX_COMPILER_LAUNCHER=$${CMAKE_CXX_COMPILER_LAUNCHER-$$(comman
 # Offline and where there are no crates yet, a build without chat templates is better than none.
 CRATES = tools/fetch_crates.sh || echo "no Rust crates: chat templates are left out" >&2
 
-.PHONY: deps build build-cuda build-tests run test cases test-asan test-tsan test-arm64 test-all \
-  check format lint fuzz bench install clean help configure-release
+.PHONY: deps build build-cuda build-tests build-tsan run test cases test-asan test-tsan test-arm64 test-all \
+  check ci-quick format lint fuzz bench install clean help configure-release
 .DEFAULT_GOAL := build
 
 build: configure-release
@@ -78,8 +81,8 @@ cases: build-tests
 build-cuda:
 	@tools/install_deps.sh test
 	@$(CRATES)
-	@$(CONFIGURE) cuda $(CMAKE_FLAGS)
-	@cmake --build --preset cuda --target moeflux _core conformance_test golden_test
+	@$(CONFIGURE) $(CUDA_PRESET) -DMOEFLUX_CUDA=ON $(CMAKE_FLAGS)
+	@cmake --build --preset $(CUDA_PRESET) --target moeflux _core conformance_test golden_test
 
 # The suite under AddressSanitizer and UndefinedBehaviorSanitizer, or one GROUP of it.
 test-asan:
@@ -89,14 +92,16 @@ test-asan:
 	@$(UNRANDOMISED) cmake --build --preset dev $(GROUP:%=--target %_tests)
 	@$(UNRANDOMISED) ctest --preset dev -j $(JOBS) --no-tests=error $(GROUP:%=-L '^%$$') $(CTEST_FLAGS)
 
-# Runs the tests that start threads under ThreadSanitizer. CMake writes a *_NOT_BUILT test for each
-# program that was left out, and script tests run no code of ours. Tests that ONE_THREAD matches
-# start no thread; their emulated GPUs would take ten minutes a case here.
-test-tsan:
+build-tsan:
 	@tools/install_deps.sh test
 	@$(CRATES)
 	@$(CONFIGURE) tsan $(CMAKE_FLAGS)
 	@$(UNRANDOMISED) cmake --build --preset tsan --target threaded_tests
+
+# Runs the tests that start threads under ThreadSanitizer. CMake writes a *_NOT_BUILT test for each
+# program that was left out, and script tests run no code of ours. Tests that ONE_THREAD matches
+# start no thread; their emulated GPUs would take ten minutes a case here.
+test-tsan: build-tsan
 	@MOEFLUX_SOAK_SECONDS=$(SOAK_SECONDS) $(UNRANDOMISED) \
 	  ctest --preset tsan -j $(JOBS) --no-tests=error \
 	  -E '_NOT_BUILT$$|$(ONE_THREAD)' -LE script $(CTEST_FLAGS)
@@ -113,7 +118,7 @@ test-arm64:
 # All there is, for a night: long soaks and seeds, every case under the sanitizers.
 test-all:
 	@MOEFLUX_DIFFERENTIAL_SEEDS=10000 MOEFLUX_TIERED_DRAWS=2000 MOEFLUX_OUTPUT_MUTATIONS=100000 \
-	  MOEFLUX_SERVE_REQUESTS=10000 MOEFLUX_KEPT_ROUNDS=50 \
+	  MOEFLUX_SERVE_REQUESTS=10000 MOEFLUX_KEPT_ROUNDS=50 MOEFLUX_PIP_COMPILES=1 \
 	  MOEFLUX_SOAK_SECONDS=$(SOAK_SECONDS) \
 	  $(MAKE) --no-print-directory test CASE_SECONDS=7200
 	@$(MAKE) --no-print-directory test-asan
@@ -124,6 +129,11 @@ check:
 	@tools/format.sh
 	@python3 tools/check_layers.py
 	@python3 tools/tidy.py
+
+# Checks a change with the build folders that are there: .ci/quick.py.
+ci-quick:
+	@tools/install_deps.sh test bench check
+	@python3 .ci/quick.py
 
 format:
 	@tools/format.sh --fix
@@ -174,6 +184,7 @@ help:
 	@echo "make test-arm64      conformance of Arm's kernels under qemu; ARM64_CASES='Linear*'"
 	@echo "make test-all        all of these, with long soaks and thousands of random seeds"
 	@echo "make check           formatting, layers and house rules"
+	@echo "make ci-quick        all programs, all checks, the tests of what changed, one TSan build"
 	@echo "make format          format all C++ with clang-format 14"
 	@echo "make lint            clang-tidy over src/"
 	@echo "make fuzz            every fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS)"

@@ -17,6 +17,7 @@ sys.path.insert(0, os.path.join(ROOT, ".ci"))
 import areas  # noqa: E402
 import cases  # noqa: E402
 import parts  # noqa: E402
+import quick  # noqa: E402
 
 CHECKED = "format: clean\ncheck_layers: 700 files keep to the layers\ntidy: nothing to say\n"
 SUMMARY = "100% tests passed, 0 tests failed out of 8\n\nTotal Test time (real) = 1.00 sec\n"
@@ -128,6 +129,15 @@ class CiTest(unittest.TestCase):
                 for made in ("test", target):
                     self.assertTrue(any(f" {made} " in command and "-DMOEFLUX_RUST=ON" in command
                                         for command in self.machine.ran), made)
+
+    def test_cuda_takes_the_objects_of_the_release(self):
+        self.report()
+        made = [command for command in self.machine.ran if "build-cuda" in command]
+        self.assertEqual(1, len(made))
+        self.assertIn("CUDA_PRESET=release", made[0])
+
+    def test_pip_compiles_in_some_runs(self):
+        self.assertEqual([8, 16], [number for number in range(1, 17) if areas.pip_compiles(number)])
 
     def test_an_area_nobody_called_fails(self):
         for name in ("area_check", "area_release", "area_cuda", "area_sanitizer"):
@@ -272,6 +282,41 @@ class CiTest(unittest.TestCase):
         with open(path, "wb") as file:
             file.write(b'<testsuite><testcase name="a\xff\x01" status="run"/></testsuite>')
         self.assertEqual([True], [case.passed for case in areas.read_cases(path)])
+
+
+class QuickTest(unittest.TestCase):
+    PAIRS = [("Shelf.Keeps", "store_test"), ("Chat.Decodes", "serve_test"),
+             ("serve_kept", cases.SCRIPTS), ("tidy_selftest", cases.SCRIPTS),
+             ("fuzz_replay_config", "config_fuzz_replay"), ("Cpu.Adds", "backend_test"),
+             ("Cpu.Works", "backend_cpu_test"), ("Linear/Cpu", "conformance_test")]
+
+    def test_a_file_runs_the_tests_of_its_module(self):
+        for file, programs, names in (
+                ("src/store/shelf.cc", ["store_test"], ["Shelf.Keeps"]),
+                ("src/serve/openai/chat.cc", ["serve_test"], ["Chat.Decodes", "serve_kept"]),
+                ("src/backend/cpu/isa/avx2.cc", ["backend_cpu_test"], ["Cpu.Works"]),
+                ("src/backend/encoder.h", ["backend_test"], ["Cpu.Adds"]),
+                ("tests/conformance/linear_test.cc", ["conformance_test"], ["Linear/Cpu"]),
+                ("tests/serve/kept_test.py", ["serve_test"], ["Chat.Decodes", "serve_kept"]),
+                ("tests/tools/tidy_test.py", [], ["tidy_selftest"]),
+                ("tools/tidy.py", [], ["tidy_selftest"]), ("README.md", [], []),
+                ("fuzz/corpus/config/new.json", [], ["fuzz_replay_config"])):
+            with self.subTest(file):
+                self.assertEqual((programs, names), quick.chosen_cases([file], self.PAIRS))
+
+    def test_files_that_git_does_not_know_yet_count(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for command in (["init", "-q"], ["-c", "user.name=a", "-c", "user.email=a@b", "commit",
+                                             "-q", "--allow-empty", "-m", "x"]):
+                subprocess.run(["git", *command], cwd=folder, check=True)
+            with open(os.path.join(folder, "new.cc"), "w", encoding="ascii"):
+                pass
+            before = parts.ROOT
+            parts.ROOT = folder
+            try:
+                self.assertEqual(["new.cc"], quick.changed_files("HEAD"))
+            finally:
+                parts.ROOT = before
 
 
 class ListOfCasesTest(unittest.TestCase):
