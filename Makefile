@@ -16,8 +16,8 @@ SOAK_SECONDS ?= 30
 ARM64_CASES ?= *
 # How long one case may take.
 CASE_SECONDS ?= 600
-# The preset that build-cuda adds CUDA to: cuda has a folder of its own, release compiles least where
-# the release build is there.
+# The preset that build-cuda adds CUDA to. cuda has its own folder; release, where it is built,
+# compiles the least.
 CUDA_PRESET ?= cuda
 # The programs of tests that test-asan builds and runs: golden, kernels, engine, service, program or
 # fuzz; without it, all.
@@ -42,8 +42,8 @@ CONFIGURE = CMAKE_CXX_COMPILER_LAUNCHER=$${CMAKE_CXX_COMPILER_LAUNCHER-$$(comman
 # Offline and where there are no crates yet, a build without chat templates is better than none.
 CRATES = tools/fetch_crates.sh || echo "no Rust crates: chat templates are left out" >&2
 
-.PHONY: deps build build-cuda build-tests build-tsan run test cases test-asan test-tsan test-arm64 test-all \
-  check ci-quick format lint fuzz bench install clean help configure-release
+.PHONY: deps build build-cuda build-tests build-tsan run test cases test-asan test-tsan test-arm64 \
+  test-all check ci-quick format lint fuzz bench install clean help configure-release
 .DEFAULT_GOAL := build
 
 build: configure-release
