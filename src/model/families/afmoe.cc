@@ -9,6 +9,7 @@
 #include "model/spec_fields.h"
 
 namespace moeflux {
+namespace afmoe {
 namespace {
 
 std::vector<bool> read_sliding(Config& c, int64_t num_layers) {
@@ -77,8 +78,10 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
 MlxNames mlx_names(std::string_view) { return {.experts = "experts"}; }
 
 }  // namespace
+}  // namespace afmoe
 
 extern const Family afmoe_family;
-const Family afmoe_family = {{"afmoe"}, read_spec, names, create, mlx_names};
+const Family afmoe_family = {
+    {"afmoe"}, afmoe::read_spec, afmoe::names, afmoe::create, afmoe::mlx_names};
 
 }  // namespace moeflux

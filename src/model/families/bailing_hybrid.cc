@@ -11,6 +11,7 @@
 #include "model/spec_fields.h"
 
 namespace moeflux {
+namespace bailing_hybrid {
 namespace {
 
 constexpr std::string_view kLinear = "linear_attention";
@@ -109,8 +110,10 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
 }
 
 }  // namespace
+}  // namespace bailing_hybrid
 
 extern const Family bailing_hybrid_family;
-const Family bailing_hybrid_family = {{"bailing_hybrid"}, read_spec, names, create};
+const Family bailing_hybrid_family = {
+    {"bailing_hybrid"}, bailing_hybrid::read_spec, bailing_hybrid::names, bailing_hybrid::create};
 
 }  // namespace moeflux

@@ -9,6 +9,7 @@
 #include "model/spec_fields.h"
 
 namespace moeflux {
+namespace cohere2_moe {
 namespace {
 
 MoeSpec read_moe(Config& c) {
@@ -81,8 +82,10 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
 }
 
 }  // namespace
+}  // namespace cohere2_moe
 
 extern const Family cohere2_moe_family;
-const Family cohere2_moe_family = {{"cohere2_moe"}, read_spec, usual_names, create};
+const Family cohere2_moe_family = {
+    {"cohere2_moe"}, cohere2_moe::read_spec, usual_names, cohere2_moe::create};
 
 }  // namespace moeflux

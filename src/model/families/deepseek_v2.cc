@@ -9,6 +9,7 @@
 #include "model/spec_fields.h"
 
 namespace moeflux {
+namespace deepseek_v2 {
 namespace {
 
 void read_router(Config& c, MoeSpec& moe) {
@@ -53,8 +54,13 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
 MlxNames mlx_names(std::string_view) { return {.plain_router = true}; }
 
 }  // namespace
+}  // namespace deepseek_v2
 
 extern const Family deepseek_v2_family;
-const Family deepseek_v2_family = {{"deepseek_v2"}, read_spec, usual_names, create, mlx_names};
+const Family deepseek_v2_family = {{"deepseek_v2"},
+                                   deepseek_v2::read_spec,
+                                   usual_names,
+                                   deepseek_v2::create,
+                                   deepseek_v2::mlx_names};
 
 }  // namespace moeflux

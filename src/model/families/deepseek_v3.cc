@@ -15,6 +15,7 @@
 #include "model/spec_fields.h"
 
 namespace moeflux {
+namespace deepseek_v3 {
 namespace {
 
 bool chooses_keys(const Config& c) {
@@ -117,13 +118,14 @@ MlxNames mlx_names(std::string_view) {
 }
 
 }  // namespace
+}  // namespace deepseek_v3
 
 extern const Family deepseek_v3_family;
 const Family deepseek_v3_family = {
     {"deepseek_v3", "kimi_k2", "kimi_k25", "glm4_moe_lite", "deepseek_v32", "glm_moe_dsa"},
-    read_spec,
+    deepseek_v3::read_spec,
     usual_names,
-    create,
-    mlx_names};
+    deepseek_v3::create,
+    deepseek_v3::mlx_names};
 
 }  // namespace moeflux

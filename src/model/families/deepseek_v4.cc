@@ -15,6 +15,7 @@
 #include "state/sequence_state.h"
 
 namespace moeflux {
+namespace deepseek_v4 {
 namespace {
 
 constexpr std::string_view kSliding = "sliding_attention";
@@ -258,8 +259,10 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
 }
 
 }  // namespace
+}  // namespace deepseek_v4
 
 extern const Family deepseek_v4_family;
-const Family deepseek_v4_family = {{"deepseek_v4"}, read_spec, names, create};
+const Family deepseek_v4_family = {
+    {"deepseek_v4"}, deepseek_v4::read_spec, deepseek_v4::names, deepseek_v4::create};
 
 }  // namespace moeflux

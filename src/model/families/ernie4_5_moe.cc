@@ -9,6 +9,7 @@
 #include "model/spec_fields.h"
 
 namespace moeflux {
+namespace ernie4_5_moe {
 namespace {
 
 // Every interval-th layer, counted from 1, between the first and the last with experts.
@@ -57,8 +58,10 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
 }
 
 }  // namespace
+}  // namespace ernie4_5_moe
 
 extern const Family ernie4_5_moe_family;
-const Family ernie4_5_moe_family = {{"ernie4_5_moe"}, read_spec, names, create};
+const Family ernie4_5_moe_family = {
+    {"ernie4_5_moe"}, ernie4_5_moe::read_spec, ernie4_5_moe::names, ernie4_5_moe::create};
 
 }  // namespace moeflux

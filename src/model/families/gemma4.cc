@@ -12,6 +12,7 @@
 #include "model/spec_fields.h"
 
 namespace moeflux {
+namespace gemma4 {
 namespace {
 
 // Head sizes of full-attention layers, by the original keys or by per_layer_config {"5":
@@ -214,8 +215,10 @@ MlxNames mlx_names(std::string_view model_type) {
 }
 
 }  // namespace
+}  // namespace gemma4
 
 extern const Family gemma4_family;
-const Family gemma4_family = {{"gemma4", "gemma4_text"}, read_spec, usual_names, create, mlx_names};
+const Family gemma4_family = {
+    {"gemma4", "gemma4_text"}, gemma4::read_spec, usual_names, gemma4::create, gemma4::mlx_names};
 
 }  // namespace moeflux

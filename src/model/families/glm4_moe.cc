@@ -9,6 +9,7 @@
 #include "model/spec_fields.h"
 
 namespace moeflux {
+namespace glm4_moe {
 namespace {
 
 Result<ModelSpec> read_spec(Config& c) {
@@ -45,9 +46,13 @@ MlxNames mlx_names(std::string_view model_type) {
 }
 
 }  // namespace
+}  // namespace glm4_moe
 
 extern const Family glm4_moe_family;
-const Family glm4_moe_family = {
-    {"glm4_moe", "dots1", "solar_open"}, read_spec, usual_names, create, mlx_names};
+const Family glm4_moe_family = {{"glm4_moe", "dots1", "solar_open"},
+                                glm4_moe::read_spec,
+                                usual_names,
+                                glm4_moe::create,
+                                glm4_moe::mlx_names};
 
 }  // namespace moeflux

@@ -15,6 +15,7 @@
 #include "state/sequence_state.h"
 
 namespace moeflux {
+namespace glm5_next {
 namespace {
 
 constexpr std::string_view kLinear = "linear_attention";
@@ -157,8 +158,10 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
 }
 
 }  // namespace
+}  // namespace glm5_next
 
 extern const Family glm5_next_family;
-const Family glm5_next_family = {{"glm5_next", "glm5_next_text"}, read_spec, usual_names, create};
+const Family glm5_next_family = {
+    {"glm5_next", "glm5_next_text"}, glm5_next::read_spec, usual_names, glm5_next::create};
 
 }  // namespace moeflux

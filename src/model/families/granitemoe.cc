@@ -11,6 +11,7 @@
 #include "model/spec_fields.h"
 
 namespace moeflux {
+namespace granitemoe {
 namespace {
 
 float read_multiplier(Config& c, std::string_view key) {
@@ -114,9 +115,12 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
 }
 
 }  // namespace
+}  // namespace granitemoe
 
 extern const Family granitemoe_family;
-const Family granitemoe_family = {
-    {"granitemoe", "granitemoeshared", "granitemoehybrid"}, read_spec, names, create};
+const Family granitemoe_family = {{"granitemoe", "granitemoeshared", "granitemoehybrid"},
+                                  granitemoe::read_spec,
+                                  granitemoe::names,
+                                  granitemoe::create};
 
 }  // namespace moeflux

@@ -8,6 +8,7 @@
 #include "model/spec_fields.h"
 
 namespace moeflux {
+namespace hy_v3 {
 namespace {
 
 Result<ModelSpec> read_spec(Config& c) {
@@ -54,8 +55,9 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
 }
 
 }  // namespace
+}  // namespace hy_v3
 
 extern const Family hy_v3_family;
-const Family hy_v3_family = {{"hy_v3"}, read_spec, names, create};
+const Family hy_v3_family = {{"hy_v3"}, hy_v3::read_spec, hy_v3::names, hy_v3::create};
 
 }  // namespace moeflux

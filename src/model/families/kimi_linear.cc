@@ -11,6 +11,7 @@
 #include "model/spec_fields.h"
 
 namespace moeflux {
+namespace kimi_linear {
 namespace {
 
 constexpr std::string_view kLinear = "linear_attention";
@@ -154,12 +155,13 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
 }
 
 }  // namespace
+}  // namespace kimi_linear
 
 extern const Family kimi_linear_family;
 const Family kimi_linear_family = {.model_types = {"kimi_linear"},
-                                   .read_spec = read_spec,
+                                   .read_spec = kimi_linear::read_spec,
                                    .name_scheme = usual_names,
-                                   .create = create,
-                                   .runs = runs};
+                                   .create = kimi_linear::create,
+                                   .runs = kimi_linear::runs};
 
 }  // namespace moeflux

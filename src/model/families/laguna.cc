@@ -10,6 +10,7 @@
 #include "model/spec_fields.h"
 
 namespace moeflux {
+namespace laguna {
 namespace {
 
 std::optional<HeadGate> gate_named(const Json& name) {
@@ -131,8 +132,10 @@ MlxNames mlx_names(std::string_view) {
 }
 
 }  // namespace
+}  // namespace laguna
 
 extern const Family laguna_family;
-const Family laguna_family = {{"laguna"}, read_spec, names, create, mlx_names};
+const Family laguna_family = {
+    {"laguna"}, laguna::read_spec, laguna::names, laguna::create, laguna::mlx_names};
 
 }  // namespace moeflux

@@ -10,6 +10,7 @@
 #include "model/spec_fields.h"
 
 namespace moeflux {
+namespace lfm2_moe {
 namespace {
 
 constexpr std::string_view kFullAttention = "full_attention";
@@ -93,8 +94,10 @@ MlxNames mlx_names(std::string_view) {
 }
 
 }  // namespace
+}  // namespace lfm2_moe
 
 extern const Family lfm2_moe_family;
-const Family lfm2_moe_family = {{"lfm2_moe"}, read_spec, names, create, mlx_names};
+const Family lfm2_moe_family = {
+    {"lfm2_moe"}, lfm2_moe::read_spec, lfm2_moe::names, lfm2_moe::create, lfm2_moe::mlx_names};
 
 }  // namespace moeflux

@@ -10,6 +10,7 @@
 #include "model/spec_fields.h"
 
 namespace moeflux {
+namespace llama4_text {
 namespace {
 
 // no_rope_layers, of which 1 means positions; an empty list is as none: every interval-th has none.
@@ -104,8 +105,13 @@ MlxNames mlx_names(std::string_view) {
 }
 
 }  // namespace
+}  // namespace llama4_text
 
 extern const Family llama4_text_family;
-const Family llama4_text_family = {{"llama4_text", "llama4"}, read_spec, names, create, mlx_names};
+const Family llama4_text_family = {{"llama4_text", "llama4"},
+                                   llama4_text::read_spec,
+                                   llama4_text::names,
+                                   llama4_text::create,
+                                   llama4_text::mlx_names};
 
 }  // namespace moeflux

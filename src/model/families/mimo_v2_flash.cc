@@ -9,6 +9,7 @@
 #include "model/spec_fields.h"
 
 namespace moeflux {
+namespace mimo_v2_flash {
 namespace {
 
 // layer_types, or the original hybrid_layer_pattern of 0 (full) and 1 (sliding).
@@ -86,8 +87,13 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
 MlxNames mlx_names(std::string_view) { return {.plain_router = true}; }
 
 }  // namespace
+}  // namespace mimo_v2_flash
 
 extern const Family mimo_v2_flash_family;
-const Family mimo_v2_flash_family = {{"mimo_v2_flash"}, read_spec, names, create, mlx_names};
+const Family mimo_v2_flash_family = {{"mimo_v2_flash"},
+                                     mimo_v2_flash::read_spec,
+                                     mimo_v2_flash::names,
+                                     mimo_v2_flash::create,
+                                     mimo_v2_flash::mlx_names};
 
 }  // namespace moeflux

@@ -9,6 +9,7 @@
 #include "model/spec_fields.h"
 
 namespace moeflux {
+namespace minimax_m2 {
 namespace {
 
 Result<ModelSpec> read_spec(Config& c) {
@@ -62,8 +63,10 @@ MlxNames mlx_names(std::string_view) {
 }
 
 }  // namespace
+}  // namespace minimax_m2
 
 extern const Family minimax_m2_family;
-const Family minimax_m2_family = {{"minimax_m2"}, read_spec, usual_names, create, mlx_names};
+const Family minimax_m2_family = {
+    {"minimax_m2"}, minimax_m2::read_spec, usual_names, minimax_m2::create, minimax_m2::mlx_names};
 
 }  // namespace moeflux

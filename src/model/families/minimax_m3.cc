@@ -11,6 +11,7 @@
 #include "model/spec_fields.h"
 
 namespace moeflux {
+namespace minimax_m3 {
 namespace {
 
 // Ones and zeros, or names, for each layer.
@@ -148,12 +149,13 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
 }
 
 }  // namespace
+}  // namespace minimax_m3
 
 extern const Family minimax_m3_family;
 const Family minimax_m3_family = {
     {"minimax_m3_vl", "minimax_m3_vl_text", "minimax_m3", "minimax_m3_text"},
-    read_spec,
+    minimax_m3::read_spec,
     usual_names,
-    create};
+    minimax_m3::create};
 
 }  // namespace moeflux

@@ -8,6 +8,7 @@
 #include "model/spec_fields.h"
 
 namespace moeflux {
+namespace mistral4 {
 namespace {
 
 Result<ModelSpec> read_spec(Config& c) {
@@ -35,8 +36,10 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
 MlxNames mlx_names(std::string_view) { return {.plain_modules = {"kv_b_proj"}}; }
 
 }  // namespace
+}  // namespace mistral4
 
 extern const Family mistral4_family;
-const Family mistral4_family = {{"mistral4"}, read_spec, usual_names, create, mlx_names};
+const Family mistral4_family = {
+    {"mistral4"}, mistral4::read_spec, usual_names, mistral4::create, mistral4::mlx_names};
 
 }  // namespace moeflux

@@ -7,6 +7,7 @@
 #include "model/spec_fields.h"
 
 namespace moeflux {
+namespace mixtral {
 namespace {
 
 Result<ModelSpec> read_spec(Config& c) {
@@ -36,8 +37,10 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
 MlxNames mlx_names(std::string_view) { return {.renamed = {{"mlp", "block_sparse_moe"}}}; }
 
 }  // namespace
+}  // namespace mixtral
 
 extern const Family mixtral_family;
-const Family mixtral_family = {{"mixtral"}, read_spec, usual_names, create, mlx_names};
+const Family mixtral_family = {
+    {"mixtral"}, mixtral::read_spec, usual_names, mixtral::create, mixtral::mlx_names};
 
 }  // namespace moeflux

@@ -7,6 +7,7 @@
 #include "model/spec_fields.h"
 
 namespace moeflux {
+namespace olmoe {
 namespace {
 
 Result<ModelSpec> read_spec(Config& c) {
@@ -31,8 +32,9 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
 }
 
 }  // namespace
+}  // namespace olmoe
 
 extern const Family olmoe_family;
-const Family olmoe_family = {{"olmoe"}, read_spec, usual_names, create};
+const Family olmoe_family = {{"olmoe"}, olmoe::read_spec, usual_names, olmoe::create};
 
 }  // namespace moeflux

@@ -10,6 +10,7 @@
 #include "model/spec_fields.h"
 
 namespace moeflux {
+namespace qwen3_5_moe {
 namespace {
 
 constexpr std::string_view kFullAttention = "full_attention";
@@ -68,9 +69,13 @@ MlxNames mlx_names(std::string_view model_type) {
 }
 
 }  // namespace
+}  // namespace qwen3_5_moe
 
 extern const Family qwen3_5_moe_family;
-const Family qwen3_5_moe_family = {
-    {"qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next"}, read_spec, usual_names, create, mlx_names};
+const Family qwen3_5_moe_family = {{"qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next"},
+                                   qwen3_5_moe::read_spec,
+                                   usual_names,
+                                   qwen3_5_moe::create,
+                                   qwen3_5_moe::mlx_names};
 
 }  // namespace moeflux

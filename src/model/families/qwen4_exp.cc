@@ -15,6 +15,7 @@
 #include "state/sequence_state.h"
 
 namespace moeflux {
+namespace qwen4_exp {
 namespace {
 
 // Each looks for primes behind those of the layers before it.
@@ -195,9 +196,13 @@ MlxNames mlx_names(std::string_view) {
 }
 
 }  // namespace
+}  // namespace qwen4_exp
 
 extern const Family qwen4_exp_family;
-const Family qwen4_exp_family = {
-    {"qwen4_exp", "qwen4_exp_text"}, read_spec, usual_names, create, mlx_names};
+const Family qwen4_exp_family = {{"qwen4_exp", "qwen4_exp_text"},
+                                 qwen4_exp::read_spec,
+                                 usual_names,
+                                 qwen4_exp::create,
+                                 qwen4_exp::mlx_names};
 
 }  // namespace moeflux

@@ -12,6 +12,7 @@
 #include "model/spec_fields.h"
 
 namespace moeflux {
+namespace step3p5 {
 namespace {
 
 std::vector<bool> read_sliding(Config& c, int64_t num_layers) {
@@ -202,8 +203,13 @@ MlxNames mlx_names(std::string_view) {
 }
 
 }  // namespace
+}  // namespace step3p5
 
 extern const Family step3p5_family;
-const Family step3p5_family = {{"step3p5", "step3p7"}, read_spec, names, create, mlx_names};
+const Family step3p5_family = {{"step3p5", "step3p7"},
+                               step3p5::read_spec,
+                               step3p5::names,
+                               step3p5::create,
+                               step3p5::mlx_names};
 
 }  // namespace moeflux

@@ -12,6 +12,7 @@
 #include "quant/formats/tensor_formats.h"
 
 namespace moeflux {
+namespace stored_compressed {
 namespace {
 
 bool is_spelled(const ModuleTensors& tensors) { return tensors.find("weight_packed") != nullptr; }
@@ -169,9 +170,11 @@ Result<StoredModule> read(const ModuleTensors& tensors, const QuantConfig& quant
 }
 
 }  // namespace
+}  // namespace stored_compressed
 
 extern const StoredFormat compressed_stored;
-const StoredFormat compressed_stored = {
-    .codes = "weight_packed", .is_spelled = is_spelled, .read = read};
+const StoredFormat compressed_stored = {.codes = "weight_packed",
+                                        .is_spelled = stored_compressed::is_spelled,
+                                        .read = stored_compressed::read};
 
 }  // namespace moeflux

@@ -8,6 +8,7 @@
 #include "quant/formats/tensor_formats.h"
 
 namespace moeflux {
+namespace stored_fp4 {
 namespace {
 
 bool is_spelled(const ModuleTensors& tensors) {
@@ -64,8 +65,10 @@ Result<StoredModule> read(const ModuleTensors& tensors, const QuantConfig& quant
 }
 
 }  // namespace
+}  // namespace stored_fp4
 
 extern const StoredFormat fp4_stored;
-const StoredFormat fp4_stored = {.codes = "weight", .is_spelled = is_spelled, .read = read};
+const StoredFormat fp4_stored = {
+    .codes = "weight", .is_spelled = stored_fp4::is_spelled, .read = stored_fp4::read};
 
 }  // namespace moeflux

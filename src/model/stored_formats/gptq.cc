@@ -10,6 +10,7 @@
 #include "quant/formats/tensor_formats.h"
 
 namespace moeflux {
+namespace stored_gptq {
 namespace {
 
 bool is_spelled(const ModuleTensors& tensors) { return tensors.find("qweight") != nullptr; }
@@ -81,8 +82,10 @@ Result<StoredModule> read(const ModuleTensors& tensors, const QuantConfig& quant
 }
 
 }  // namespace
+}  // namespace stored_gptq
 
 extern const StoredFormat gptq_stored;
-const StoredFormat gptq_stored = {.codes = "qweight", .is_spelled = is_spelled, .read = read};
+const StoredFormat gptq_stored = {
+    .codes = "qweight", .is_spelled = stored_gptq::is_spelled, .read = stored_gptq::read};
 
 }  // namespace moeflux

@@ -5,6 +5,7 @@
 #include "quant/formats/tensor_formats.h"
 
 namespace moeflux {
+namespace stored_mlx_modes {
 namespace {
 
 bool is_spelled(const ModuleTensors& tensors) {
@@ -39,8 +40,10 @@ Result<StoredModule> read(const ModuleTensors& tensors, const QuantConfig& quant
 }
 
 }  // namespace
+}  // namespace stored_mlx_modes
 
 extern const StoredFormat mlx_modes_stored;
-const StoredFormat mlx_modes_stored = {.codes = "weight", .is_spelled = is_spelled, .read = read};
+const StoredFormat mlx_modes_stored = {
+    .codes = "weight", .is_spelled = stored_mlx_modes::is_spelled, .read = stored_mlx_modes::read};
 
 }  // namespace moeflux

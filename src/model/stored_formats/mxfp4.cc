@@ -4,6 +4,7 @@
 #include "quant/formats/tensor_formats.h"
 
 namespace moeflux {
+namespace stored_mxfp4 {
 namespace {
 
 constexpr int64_t kGroup = 32;
@@ -33,8 +34,10 @@ Result<StoredModule> read(const ModuleTensors& tensors, const QuantConfig& quant
 }
 
 }  // namespace
+}  // namespace stored_mxfp4
 
 extern const StoredFormat mxfp4_stored;
-const StoredFormat mxfp4_stored = {.codes = "blocks", .is_spelled = is_spelled, .read = read};
+const StoredFormat mxfp4_stored = {
+    .codes = "blocks", .is_spelled = stored_mxfp4::is_spelled, .read = stored_mxfp4::read};
 
 }  // namespace moeflux

@@ -5,6 +5,7 @@
 #include "quant/formats/tiled.h"
 
 namespace moeflux {
+namespace affine {
 namespace {
 
 std::string name_of(const QuantFormat& f) {
@@ -61,7 +62,9 @@ void decode(const Weight& weight, int64_t row, std::span<float> out) {
 }
 
 }  // namespace
+}  // namespace affine
 
-const FormatTraits affine_format = {"affine", name_of, fits, lay_out_parts, decode};
+const FormatTraits affine_format = {"affine", affine::name_of, affine::fits, affine::lay_out_parts,
+                                    affine::decode};
 
 }  // namespace moeflux

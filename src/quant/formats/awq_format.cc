@@ -10,6 +10,7 @@
 #include "quant/formats/tensor_formats.h"
 
 namespace moeflux {
+namespace awq {
 namespace {
 
 using integer_groups::affine_of;
@@ -103,13 +104,14 @@ void convert(const Weight& stored, const Parts<std::span<std::byte>>& from, int6
 }
 
 }  // namespace
+}  // namespace awq
 
 const FormatTraits awq_format = {.name = "awq",
-                                 .to_string = name_of,
-                                 .is_valid = fits,
-                                 .lay_out = lay_out_parts,
-                                 .decode_row = decode,
-                                 .in_memory = in_memory,
-                                 .convert_rows = convert};
+                                 .to_string = awq::name_of,
+                                 .is_valid = awq::fits,
+                                 .lay_out = awq::lay_out_parts,
+                                 .decode_row = awq::decode,
+                                 .in_memory = awq::in_memory,
+                                 .convert_rows = awq::convert};
 
 }  // namespace moeflux

@@ -3,6 +3,7 @@
 #include <string>
 
 namespace moeflux {
+namespace blocks {
 namespace {
 
 std::string name_of(const QuantFormat& format) {
@@ -36,9 +37,10 @@ void decode(const Weight& weight, int64_t row, std::span<float> out) {
 }
 
 }  // namespace
+}  // namespace blocks
 
 FormatTraits make_block_format(std::string_view name, const BlockLayout& layout) {
-  return {name, name_of, fits, lay_out_parts, decode, layout};
+  return {name, blocks::name_of, blocks::fits, blocks::lay_out_parts, blocks::decode, layout};
 }
 
 }  // namespace moeflux

@@ -12,6 +12,7 @@
 #include "quant/small_floats.h"
 
 namespace moeflux {
+namespace fp8 {
 namespace {
 
 // A GPU kernel finds a column's scale by a shift, a CPU kernel reads 32 columns at a time.
@@ -65,7 +66,8 @@ void decode(const Weight& weight, int64_t row, std::span<float> out) {
 }
 
 }  // namespace
+}  // namespace fp8
 
-const FormatTraits fp8_format = {"fp8", name_of, fits, lay_out_parts, decode};
+const FormatTraits fp8_format = {"fp8", fp8::name_of, fp8::fits, fp8::lay_out_parts, fp8::decode};
 
 }  // namespace moeflux

@@ -9,6 +9,7 @@
 #include "quant/formats/tensor_formats.h"
 
 namespace moeflux {
+namespace gptq {
 namespace {
 
 using integer_groups::affine_of;
@@ -87,13 +88,14 @@ void convert(const Weight& stored, const Parts<std::span<std::byte>>& from, int6
 }
 
 }  // namespace
+}  // namespace gptq
 
 const FormatTraits gptq_format = {.name = "gptq",
-                                  .to_string = name_of,
-                                  .is_valid = fits,
-                                  .lay_out = lay_out_parts,
-                                  .decode_row = decode,
-                                  .in_memory = in_memory,
-                                  .convert_rows = convert};
+                                  .to_string = gptq::name_of,
+                                  .is_valid = gptq::fits,
+                                  .lay_out = gptq::lay_out_parts,
+                                  .decode_row = gptq::decode,
+                                  .in_memory = gptq::in_memory,
+                                  .convert_rows = gptq::convert};
 
 }  // namespace moeflux

@@ -9,6 +9,7 @@
 #include "quant/small_floats.h"
 
 namespace moeflux {
+namespace mxfp4 {
 namespace {
 
 constexpr int64_t kGroup = 32;
@@ -36,7 +37,9 @@ void decode(const Weight& weight, int64_t row, std::span<float> out) {
 }
 
 }  // namespace
+}  // namespace mxfp4
 
-const FormatTraits mxfp4_format = {"mxfp4", name_of, fits, lay_out_parts, decode};
+const FormatTraits mxfp4_format = {"mxfp4", mxfp4::name_of, mxfp4::fits, mxfp4::lay_out_parts,
+                                   mxfp4::decode};
 
 }  // namespace moeflux

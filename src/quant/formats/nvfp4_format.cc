@@ -9,6 +9,7 @@
 #include "quant/small_floats.h"
 
 namespace moeflux {
+namespace nvfp4 {
 namespace {
 
 constexpr int64_t kGroup = 16;
@@ -50,7 +51,9 @@ void decode(const Weight& weight, int64_t row, std::span<float> out) {
 }
 
 }  // namespace
+}  // namespace nvfp4
 
-const FormatTraits nvfp4_format = {"nvfp4", name_of, fits, lay_out_parts, decode};
+const FormatTraits nvfp4_format = {"nvfp4", nvfp4::name_of, nvfp4::fits, nvfp4::lay_out_parts,
+                                   nvfp4::decode};
 
 }  // namespace moeflux

@@ -9,6 +9,7 @@
 #include "quant/formats/tensor_formats.h"
 
 namespace moeflux {
+namespace packed_int {
 namespace {
 
 using integer_groups::affine_of;
@@ -92,13 +93,14 @@ void convert(const Weight& stored, const Parts<std::span<std::byte>>& from, int6
 }
 
 }  // namespace
+}  // namespace packed_int
 
 const FormatTraits packed_int_format = {.name = "packed_int",
-                                        .to_string = name_of,
-                                        .is_valid = fits,
-                                        .lay_out = lay_out_parts,
-                                        .decode_row = decode,
-                                        .in_memory = in_memory,
-                                        .convert_rows = convert};
+                                        .to_string = packed_int::name_of,
+                                        .is_valid = packed_int::fits,
+                                        .lay_out = packed_int::lay_out_parts,
+                                        .decode_row = packed_int::decode,
+                                        .in_memory = packed_int::in_memory,
+                                        .convert_rows = packed_int::convert};
 
 }  // namespace moeflux

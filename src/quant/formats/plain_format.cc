@@ -4,6 +4,7 @@
 #include "quant/format_traits.h"
 
 namespace moeflux {
+namespace plain {
 namespace {
 
 std::string name_of(const QuantFormat& format) {
@@ -26,7 +27,9 @@ void decode(const Weight& weight, int64_t row, std::span<float> out) {
 }
 
 }  // namespace
+}  // namespace plain
 
-const FormatTraits plain_format = {"plain", name_of, fits, lay_out_parts, decode};
+const FormatTraits plain_format = {"plain", plain::name_of, plain::fits, plain::lay_out_parts,
+                                   plain::decode};
 
 }  // namespace moeflux

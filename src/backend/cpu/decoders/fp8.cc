@@ -7,6 +7,7 @@
 #include "quant/small_floats.h"
 
 namespace moeflux::cpu {
+namespace decoder_fp8 {
 namespace {
 
 constexpr std::array<float, 256> kNumbers = [] {
@@ -38,8 +39,9 @@ void decode(const Weight& weight, int64_t begin, int64_t count, float* out) {
 }
 
 }  // namespace
+}  // namespace decoder_fp8
 
 extern const RowDecoder fp8_decoder;
-const RowDecoder fp8_decoder = {"fp8", decode};
+const RowDecoder fp8_decoder = {"fp8", decoder_fp8::decode};
 
 }  // namespace moeflux::cpu

@@ -3,6 +3,7 @@
 #include "backend/cpu/row_decoder.h"
 
 namespace moeflux::cpu {
+namespace integers {
 namespace {
 
 void decode(const Weight& weight, int64_t begin, int64_t count, float* out) {
@@ -13,10 +14,11 @@ void decode(const Weight& weight, int64_t begin, int64_t count, float* out) {
 }
 
 }  // namespace
+}  // namespace integers
 
 std::span<const RowDecoder> integer_decoders() {
   static constexpr RowDecoder kDecoders[] = {
-      {"awq", decode}, {"gptq", decode}, {"packed_int", decode}};
+      {"awq", integers::decode}, {"gptq", integers::decode}, {"packed_int", integers::decode}};
   return kDecoders;
 }
 

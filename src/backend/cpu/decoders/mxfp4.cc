@@ -5,6 +5,7 @@
 #include "quant/small_floats.h"
 
 namespace moeflux::cpu {
+namespace decoder_mxfp4 {
 namespace {
 
 constexpr int64_t kGroup = 32;
@@ -26,8 +27,9 @@ void decode(const Weight& weight, int64_t begin, int64_t count, float* out) {
 }
 
 }  // namespace
+}  // namespace decoder_mxfp4
 
 extern const RowDecoder mxfp4_decoder;
-const RowDecoder mxfp4_decoder = {"mxfp4", decode};
+const RowDecoder mxfp4_decoder = {"mxfp4", decoder_mxfp4::decode};
 
 }  // namespace moeflux::cpu

@@ -6,6 +6,7 @@
 #include "quant/small_floats.h"
 
 namespace moeflux::cpu {
+namespace decoder_nvfp4 {
 namespace {
 
 constexpr int64_t kGroup = 16;
@@ -35,8 +36,9 @@ void decode(const Weight& weight, int64_t begin, int64_t count, float* out) {
 }
 
 }  // namespace
+}  // namespace decoder_nvfp4
 
 extern const RowDecoder nvfp4_decoder;
-const RowDecoder nvfp4_decoder = {"nvfp4", decode};
+const RowDecoder nvfp4_decoder = {"nvfp4", decoder_nvfp4::decode};
 
 }  // namespace moeflux::cpu

@@ -3,6 +3,7 @@
 #include "model/gguf_architecture.h"
 
 namespace moeflux {
+namespace gguf_afmoe {
 namespace {
 
 void config(GgufKeys& keys, Json& c) {
@@ -22,11 +23,12 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
+}  // namespace gguf_afmoe
 
 extern const GgufArchitecture afmoe_gguf;
 const GgufArchitecture afmoe_gguf = {
     .names = {"afmoe"},
-    .config = config,
+    .config = gguf_afmoe::config,
     .tensors = {{"attn_gate", "self_attn.g_proj"},
                 {"ffn_norm", "pre_mlp_layernorm"},
                 {"post_attention_norm", "post_attention_layernorm"},

@@ -3,6 +3,7 @@
 #include "model/gguf_architecture.h"
 
 namespace moeflux {
+namespace gguf_cohere2moe {
 namespace {
 
 void config(GgufKeys& keys, Json& c) {
@@ -27,8 +28,10 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
+}  // namespace gguf_cohere2moe
 
 extern const GgufArchitecture cohere2moe_gguf;
-const GgufArchitecture cohere2moe_gguf = {.names = {"cohere2moe"}, .config = config, .tensors = {}};
+const GgufArchitecture cohere2moe_gguf = {
+    .names = {"cohere2moe"}, .config = gguf_cohere2moe::config, .tensors = {}};
 
 }  // namespace moeflux

@@ -5,6 +5,7 @@
 #include "model/gguf_architecture.h"
 
 namespace moeflux {
+namespace gguf_deepseek2 {
 namespace {
 
 constexpr int64_t kSoftmax = 1;
@@ -88,11 +89,12 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
+}  // namespace gguf_deepseek2
 
 extern const GgufArchitecture deepseek2_gguf;
 const GgufArchitecture deepseek2_gguf = {
     .names = {"deepseek2", "deepseek32", "glm-dsa", "glm4moelite"},
-    .config = config,
+    .config = gguf_deepseek2::config,
     .tensors = gguf_latent_names({{"indexer.attn_q_b", "self_attn.indexer.wq_b"},
                                   {"indexer.attn_k", "self_attn.indexer.wk"},
                                   {"indexer.proj", "self_attn.indexer.weights_proj"},

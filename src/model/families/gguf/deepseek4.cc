@@ -4,6 +4,7 @@
 #include "model/gguf_architecture.h"
 
 namespace moeflux {
+namespace gguf_deepseek4 {
 namespace {
 
 constexpr int64_t kSqrtSoftplus = 4;  // of expert_gating_func
@@ -61,11 +62,12 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
+}  // namespace gguf_deepseek4
 
 extern const GgufArchitecture deepseek4_gguf;
 const GgufArchitecture deepseek4_gguf = {
     .names = {"deepseek4"},
-    .config = config,
+    .config = gguf_deepseek4::config,
     .tensors = {{"output_hc_fn.weight", "hc_head_fn"},
                 {"output_hc_base.weight", "hc_head_base"},
                 {"output_hc_scale.weight", "hc_head_scale"},

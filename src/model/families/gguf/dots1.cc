@@ -2,6 +2,7 @@
 #include "model/gguf_architecture.h"
 
 namespace moeflux {
+namespace gguf_dots1 {
 namespace {
 
 void config(GgufKeys& keys, Json& c) {
@@ -14,9 +15,12 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
+}  // namespace gguf_dots1
 
 extern const GgufArchitecture dots1_gguf;
-const GgufArchitecture dots1_gguf = {
-    .names = {"dots1"}, .config = config, .tensors = {}, .written = {{"dots1", "dots1"}}};
+const GgufArchitecture dots1_gguf = {.names = {"dots1"},
+                                     .config = gguf_dots1::config,
+                                     .tensors = {},
+                                     .written = {{"dots1", "dots1"}}};
 
 }  // namespace moeflux

@@ -4,6 +4,7 @@
 #include "model/gguf_architecture.h"
 
 namespace moeflux {
+namespace gguf_ernie4_5_moe {
 namespace {
 
 /// Rows of the first shared network; 0 where there is none.
@@ -31,10 +32,11 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
+}  // namespace gguf_ernie4_5_moe
 
 extern const GgufArchitecture ernie4_5_moe_gguf;
 const GgufArchitecture ernie4_5_moe_gguf = {.names = {"ernie4_5-moe"},
-                                            .config = config,
+                                            .config = gguf_ernie4_5_moe::config,
                                             .tensors = {},
                                             .written = {{"ernie4_5_moe", "ernie4_5-moe"}}};
 

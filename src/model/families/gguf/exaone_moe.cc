@@ -2,6 +2,7 @@
 #include "model/gguf_architecture.h"
 
 namespace moeflux {
+namespace gguf_exaone_moe {
 namespace {
 
 void config(GgufKeys& keys, Json& c) {
@@ -19,11 +20,12 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
+}  // namespace gguf_exaone_moe
 
 extern const GgufArchitecture exaone_moe_gguf;
 const GgufArchitecture exaone_moe_gguf = {
     .names = {"exaone-moe"},
-    .config = config,
+    .config = gguf_exaone_moe::config,
     .tensors = {},
     .written = {{"exaone_moe", "exaone-moe", /*has_pattern=*/true}}};
 

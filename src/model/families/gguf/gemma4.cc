@@ -7,6 +7,7 @@
 #include "model/gguf_architecture.h"
 
 namespace moeflux {
+namespace gguf_gemma4 {
 namespace {
 
 constexpr float kNeverRotates = 1e20f;  // files have 1e30
@@ -75,11 +76,12 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
+}  // namespace gguf_gemma4
 
 extern const GgufArchitecture gemma4_gguf;
 const GgufArchitecture gemma4_gguf = {
     .names = {"gemma4"},
-    .config = config,
+    .config = gguf_gemma4::config,
     .tensors = {{"rope_freqs.weight", ""},
                 {"ffn_norm", "pre_feedforward_layernorm"},
                 {"post_ffw_norm", "post_feedforward_layernorm"},

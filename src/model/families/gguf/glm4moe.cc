@@ -2,6 +2,7 @@
 #include "model/gguf_architecture.h"
 
 namespace moeflux {
+namespace gguf_glm4moe {
 namespace {
 
 void config(GgufKeys& keys, Json& c) {
@@ -16,11 +17,12 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
+}  // namespace gguf_glm4moe
 
 extern const GgufArchitecture glm4moe_gguf;
 const GgufArchitecture glm4moe_gguf = {
     .names = {"glm4moe"},
-    .config = config,
+    .config = gguf_glm4moe::config,
     .tensors = {{"post_attention_norm", "post_attention_layernorm"}},
     .written = {{"glm4_moe", "glm4moe"}}};
 

@@ -6,6 +6,7 @@
 #include "model/gguf_architecture.h"
 
 namespace moeflux {
+namespace gguf_glm5_next {
 namespace {
 
 constexpr double kIndexNormEps = 1e-6;  // of the index's LayerNorm
@@ -61,11 +62,12 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
+}  // namespace gguf_glm5_next
 
 extern const GgufArchitecture glm5_next_gguf;
 const GgufArchitecture glm5_next_gguf = {
     .names = {"glm5-next"},
-    .config = config,
+    .config = gguf_glm5_next::config,
     .tensors = gguf_latent_names(
         {{"hc_attn_fn.weight", "hc_attn_fn"},
          {"hc_attn_base.weight", "hc_attn_base"},

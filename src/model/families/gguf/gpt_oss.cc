@@ -3,6 +3,7 @@
 #include "model/gguf_architecture.h"
 
 namespace moeflux {
+namespace gguf_gpt_oss {
 namespace {
 
 void config(GgufKeys& keys, Json& c) {
@@ -30,11 +31,12 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
+}  // namespace gguf_gpt_oss
 
 extern const GgufArchitecture gpt_oss_gguf;
 const GgufArchitecture gpt_oss_gguf = {
     .names = {"gpt-oss", "gptoss"},
-    .config = config,
+    .config = gguf_gpt_oss::config,
     .tensors = {{"ffn_gate_inp", "mlp.router"},
                 {"attn_out", "self_attn.o_proj"},
                 {"post_attention_norm", "post_attention_layernorm"}},

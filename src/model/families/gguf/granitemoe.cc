@@ -4,6 +4,7 @@
 #include "model/gguf_architecture.h"
 
 namespace moeflux {
+namespace gguf_granitemoe {
 namespace {
 
 void read_hybrid(GgufKeys& keys, Json& c) {
@@ -41,10 +42,11 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
+}  // namespace gguf_granitemoe
 
 extern const GgufArchitecture granitemoe_gguf;
 const GgufArchitecture granitemoe_gguf = {.names = {"granitemoe", "granitehybrid"},
-                                          .config = config,
+                                          .config = gguf_granitemoe::config,
                                           .tensors = {{"ssm_in", "mamba.in_proj"},
                                                       {"ssm_conv1d", "mamba.conv1d"},
                                                       {"ssm_a", "mamba.decay_rate"},

@@ -6,6 +6,7 @@
 #include "model/gguf_architecture.h"
 
 namespace moeflux {
+namespace gguf_kimi_linear {
 namespace {
 
 void read_delta(GgufKeys& keys, Json& c) {
@@ -53,11 +54,12 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
+}  // namespace gguf_kimi_linear
 
 extern const GgufArchitecture kimi_linear_gguf;
 const GgufArchitecture kimi_linear_gguf = {
     .names = {"kimi-linear", "bailingmoe3"},
-    .config = config,
+    .config = gguf_kimi_linear::config,
     .tensors = gguf_latent_names({{"attn_gate", "self_attn.g_proj"},
                                   {"ssm_conv1d_q", "self_attn.q_conv1d"},
                                   {"ssm_conv1d_k", "self_attn.k_conv1d"},

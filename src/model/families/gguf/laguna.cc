@@ -4,6 +4,7 @@
 #include "model/gguf_architecture.h"
 
 namespace moeflux {
+namespace gguf_laguna {
 namespace {
 
 Json rope(GgufKeys& keys, const Json& c, bool sliding) {
@@ -71,11 +72,12 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
+}  // namespace gguf_laguna
 
 extern const GgufArchitecture laguna_gguf;
 const GgufArchitecture laguna_gguf = {
     .names = {"laguna"},
-    .config = config,
+    .config = gguf_laguna::config,
     .tensors = {{"attn_gate", "self_attn.g_proj"}, {"attn_g", "self_attn.g_proj"}}};
 
 }  // namespace moeflux

@@ -3,6 +3,7 @@
 #include "model/gguf_architecture.h"
 
 namespace moeflux {
+namespace gguf_lfm2moe {
 namespace {
 
 void config(GgufKeys& keys, Json& c) {
@@ -25,10 +26,11 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
+}  // namespace gguf_lfm2moe
 
 extern const GgufArchitecture lfm2moe_gguf;
 const GgufArchitecture lfm2moe_gguf = {.names = {"lfm2moe"},
-                                       .config = config,
+                                       .config = gguf_lfm2moe::config,
                                        .tensors = {{"token_embd_norm", "norm"},
                                                    {"shortconv.conv", "conv.conv"},
                                                    {"shortconv.in_proj", "conv.in_proj"},

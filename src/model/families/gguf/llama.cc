@@ -3,6 +3,7 @@
 #include "model/gguf_architecture.h"
 
 namespace moeflux {
+namespace gguf_llama {
 namespace {
 
 void config(GgufKeys& keys, Json& c) {
@@ -19,9 +20,12 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
+}  // namespace gguf_llama
 
 extern const GgufArchitecture llama_gguf;
-const GgufArchitecture llama_gguf = {
-    .names = {"llama"}, .config = config, .tensors = {}, .written = {{"mixtral", "llama"}}};
+const GgufArchitecture llama_gguf = {.names = {"llama"},
+                                     .config = gguf_llama::config,
+                                     .tensors = {},
+                                     .written = {{"mixtral", "llama"}}};
 
 }  // namespace moeflux

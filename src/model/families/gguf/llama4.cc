@@ -3,6 +3,7 @@
 #include "model/gguf_architecture.h"
 
 namespace moeflux {
+namespace gguf_llama4 {
 namespace {
 
 constexpr int64_t kChunk = 8192;
@@ -30,9 +31,10 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
+}  // namespace gguf_llama4
 
 extern const GgufArchitecture llama4_gguf;
 const GgufArchitecture llama4_gguf = {
-    .names = {"llama4"}, .config = config, .tensors = {{"rope_freqs", ""}}};
+    .names = {"llama4"}, .config = gguf_llama4::config, .tensors = {{"rope_freqs", ""}}};
 
 }  // namespace moeflux

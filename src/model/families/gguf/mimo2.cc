@@ -6,6 +6,7 @@
 #include "model/gguf_architecture.h"
 
 namespace moeflux {
+namespace gguf_mimo2 {
 namespace {
 
 /// The key-value heads of the layers that slide or do not; they must agree.
@@ -72,8 +73,10 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
+}  // namespace gguf_mimo2
 
 extern const GgufArchitecture mimo2_gguf;
-const GgufArchitecture mimo2_gguf = {.names = {"mimo2"}, .config = config, .tensors = {}};
+const GgufArchitecture mimo2_gguf = {
+    .names = {"mimo2"}, .config = gguf_mimo2::config, .tensors = {}};
 
 }  // namespace moeflux

@@ -2,6 +2,7 @@
 #include "model/gguf_architecture.h"
 
 namespace moeflux {
+namespace gguf_minimax_m2 {
 namespace {
 
 void config(GgufKeys& keys, Json& c) {
@@ -18,10 +19,11 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
+}  // namespace gguf_minimax_m2
 
 extern const GgufArchitecture minimax_m2_gguf;
 const GgufArchitecture minimax_m2_gguf = {.names = {"minimax-m2"},
-                                          .config = config,
+                                          .config = gguf_minimax_m2::config,
                                           .tensors = {},
                                           .written = {{"minimax_m2", "minimax-m2"}}};
 

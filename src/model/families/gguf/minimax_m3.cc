@@ -3,6 +3,7 @@
 #include "model/gguf_architecture.h"
 
 namespace moeflux {
+namespace gguf_minimax_m3 {
 namespace {
 
 void config(GgufKeys& keys, Json& c) {
@@ -29,11 +30,12 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
+}  // namespace gguf_minimax_m3
 
 extern const GgufArchitecture minimax_m3_gguf;
 const GgufArchitecture minimax_m3_gguf = {
     .names = {"minimax-m3"},
-    .config = config,
+    .config = gguf_minimax_m3::config,
     .tensors = {{"exp_probs_b.bias", "mlp.expert_bias"},
                 {"indexer.q_proj", "self_attn.indexer.q_proj"},
                 {"indexer.k_proj", "self_attn.indexer.k_proj"},

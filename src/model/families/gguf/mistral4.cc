@@ -7,6 +7,7 @@
 #include "model/gguf_architecture.h"
 
 namespace moeflux {
+namespace gguf_mistral4 {
 namespace {
 
 constexpr int64_t kSoftmax = 1;       // of expert_gating_func
@@ -44,13 +45,14 @@ void read_rope(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
+}  // namespace gguf_mistral4
 
 void read_gguf_growing_queries(GgufKeys& keys, Json& c) {
   c["model_type"] = "mistral4";
   read_gguf_latent_widths(keys, c);
-  read_rope(keys, c);
+  gguf_mistral4::read_rope(keys, c);
   read_gguf_experts(keys, c);
-  keys.expect_int("expert_gating_func", kSoftmax);
+  keys.expect_int("expert_gating_func", gguf_mistral4::kSoftmax);
   c["n_group"] = keys.int_or("expert_group_count", 1);
   c["topk_group"] = keys.int_or("expert_group_used_count", 1);
   c["norm_topk_prob"] = keys.bool_or("expert_weights_norm", false);

@@ -4,6 +4,7 @@
 #include "model/gguf_architecture.h"
 
 namespace moeflux {
+namespace gguf_nemotron_h_moe {
 namespace {
 
 void read_blocks(GgufKeys& keys, Json& c) {
@@ -58,11 +59,12 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
+}  // namespace gguf_nemotron_h_moe
 
 extern const GgufArchitecture nemotron_h_moe_gguf;
 const GgufArchitecture nemotron_h_moe_gguf = {
     .names = {"nemotron_h_moe", "nemotron_h_omni"},
-    .config = config,
+    .config = gguf_nemotron_h_moe::config,
     .tensors = {{"attn_norm", "norm"},
                 {"output_norm", "norm_f"},
                 {"ffn_latent_down", "mlp.fc1_latent_proj"},

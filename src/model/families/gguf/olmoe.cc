@@ -2,6 +2,7 @@
 #include "model/gguf_architecture.h"
 
 namespace moeflux {
+namespace gguf_olmoe {
 namespace {
 
 void config(GgufKeys& keys, Json& c) {
@@ -14,9 +15,12 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
+}  // namespace gguf_olmoe
 
 extern const GgufArchitecture olmoe_gguf;
-const GgufArchitecture olmoe_gguf = {
-    .names = {"olmoe"}, .config = config, .tensors = {}, .written = {{"olmoe", "olmoe"}}};
+const GgufArchitecture olmoe_gguf = {.names = {"olmoe"},
+                                     .config = gguf_olmoe::config,
+                                     .tensors = {},
+                                     .written = {{"olmoe", "olmoe"}}};
 
 }  // namespace moeflux

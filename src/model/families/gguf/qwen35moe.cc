@@ -5,6 +5,7 @@
 #include "model/gguf_architecture.h"
 
 namespace moeflux {
+namespace gguf_qwen35moe {
 namespace {
 
 void config(GgufKeys& keys, Json& c) {
@@ -21,11 +22,12 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
+}  // namespace gguf_qwen35moe
 
 extern const GgufArchitecture qwen35moe_gguf;
 const GgufArchitecture qwen35moe_gguf = {
     .names = {"qwen35moe", "qwen3next"},
-    .config = config,
+    .config = gguf_qwen35moe::config,
     .tensors = gguf_gated_delta_names({{"post_attention_norm", "post_attention_layernorm"},
                                        {"ssm_in", "linear_attn.in_proj_qkvz"},
                                        {"ssm_ba", "linear_attn.in_proj_ba"}}),

@@ -2,6 +2,7 @@
 #include "model/gguf_architecture.h"
 
 namespace moeflux {
+namespace gguf_qwen3moe {
 namespace {
 
 void config(GgufKeys& keys, Json& c) {
@@ -24,11 +25,12 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
+}  // namespace gguf_qwen3moe
 
 extern const GgufArchitecture qwen3moe_gguf;
 const GgufArchitecture qwen3moe_gguf = {
     .names = {"qwen3moe", "qwen2moe", "qwen3vlmoe"},
-    .config = config,
+    .config = gguf_qwen3moe::config,
     .tensors = {{"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
                 {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
                 {"ffn_down_shexp", "mlp.shared_expert.down_proj"}},

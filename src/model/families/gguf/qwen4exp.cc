@@ -5,6 +5,7 @@
 #include "model/gguf_architecture.h"
 
 namespace moeflux {
+namespace gguf_qwen4exp {
 namespace {
 
 constexpr uint64_t kNumbersMax = 4096;
@@ -68,11 +69,12 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
+}  // namespace gguf_qwen4exp
 
 extern const GgufArchitecture qwen4exp_gguf;
 const GgufArchitecture qwen4exp_gguf = {
     .names = {"qwen4exp"},
-    .config = config,
+    .config = gguf_qwen4exp::config,
     .tensors =
         gguf_gated_delta_names({{"output_hc_norm", "hyper_connection_mixer.hc_norm"},
                                 {"output_hc_down", "hyper_connection_mixer.input_mix_weight_down"},

@@ -6,6 +6,7 @@
 #include "model/gguf_architecture.h"
 
 namespace moeflux {
+namespace gguf_step35 {
 namespace {
 
 /// The number that blocks of one kind have; they must agree.
@@ -70,10 +71,11 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
+}  // namespace gguf_step35
 
 extern const GgufArchitecture step35_gguf;
 const GgufArchitecture step35_gguf = {.names = {"step35"},
-                                      .config = config,
+                                      .config = gguf_step35::config,
                                       .tensors = {{"attn_gate", "self_attn.g_proj"},
                                                   {"ffn_gate_inp", "mlp.gate.gate"},
                                                   {"exp_probs_b.bias", "mlp.gate.router_bias"},
