@@ -9,7 +9,7 @@
 namespace moeflux {
 namespace {
 
-constexpr std::string_view kGap = "/[ \\n\\r\\t]{0,8}/";
+constexpr std::string_view kAnswerGap = "/[ \\n\\r\\t]{0,8}/";
 
 class Answer {
  public:
@@ -30,7 +30,7 @@ class Answer {
   }
 
  private:
-  std::string gap() { return text_.rule("GAP", std::string(kGap)); }
+  std::string gap() { return text_.rule("GAP", std::string(kAnswerGap)); }
 
   // What may or has to come before the answer proper.
   std::string reasoning() {

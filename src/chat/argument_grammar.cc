@@ -10,7 +10,7 @@
 namespace moeflux {
 namespace {
 
-constexpr std::string_view kGap = "/[ \\n\\r\\t]{0,8}/";
+constexpr std::string_view kArgumentGap = "/[ \\n\\r\\t]{0,8}/";
 
 class TaggedArguments {
  public:
@@ -60,7 +60,7 @@ class TaggedArguments {
 
   Result<std::string> parameter(const std::string& name, const Json& schema) {
     MF_ASSIGN_OR_RETURN(const Values values, values_of(name, schema));
-    const std::string gap = text_.rule("GAP", std::string(kGap));
+    const std::string gap = text_.rule("GAP", std::string(kArgumentGap));
     const std::string head = text_.spell(key_head(name));
     const bool has_attribute = format_.untyped == kTypeAny && format_.key_close.empty();
     const std::string open = format_.value_open.empty()

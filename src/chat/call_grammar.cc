@@ -9,14 +9,14 @@ namespace moeflux {
 namespace {
 
 // White space is skipped between all parts of a call; models write some.
-constexpr std::string_view kGap = "/[ \\n\\r\\t]{0,8}/";
+constexpr std::string_view kCallGap = "/[ \\n\\r\\t]{0,8}/";
 
 std::string quoted_regex(const std::string& name) { return regex_escaped(Json(name).dump()); }
 
 class Calls {
  public:
   Calls(const OutputFormat& format, LarkText& text)
-      : format_(format), text_(text), gap_(text.rule("GAP", std::string(kGap))) {}
+      : format_(format), text_(text), gap_(text.rule("GAP", std::string(kCallGap))) {}
 
   Result<CallRule> rule(const std::vector<CallableTool>& tools, bool one_call) {
     if (!is_named() && !format_.takes_json) {

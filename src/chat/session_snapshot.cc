@@ -30,9 +30,9 @@ class Writer {
   std::vector<std::byte> bytes_;
 };
 
-class Reader {
+class SnapshotReader {
  public:
-  explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  explicit SnapshotReader(std::span<const std::byte> bytes) : bytes_(bytes) {}
 
   /// Zero past the end, which at_end() then tells.
   template <typename T>
@@ -89,7 +89,7 @@ void put_later(const SamplerState& sampler, Writer& writer) {
   for (const std::string& text : options.dry_sequence_breakers) writer.put_text(text);
 }
 
-Status get_later(Reader& reader, SamplerState& sampler) {
+Status get_later(SnapshotReader& reader, SamplerState& sampler) {
   SamplerOptions& options = sampler.options;
   for (float* value : later_floats(options)) *value = reader.get<float>();
   for (int32_t* value : later_integers(options)) *value = reader.get<int32_t>();
@@ -120,7 +120,7 @@ void put_constraint(const SessionConstraint& constraint, Writer& writer) {
   writer.put(static_cast<uint64_t>(constraint.begin));
 }
 
-void get_constraint(Reader& reader, SessionConstraint& constraint) {
+void get_constraint(SnapshotReader& reader, SessionConstraint& constraint) {
   constraint.stated.kind = static_cast<ConstraintKind>(reader.get<uint8_t>());
   constraint.stated.text = reader.get_text();
   constraint.stated.source = "the snapshot's constraint";
@@ -165,7 +165,7 @@ std::vector<std::byte> pack_extra(const SessionExtra& extra) {
 }
 
 Result<SessionExtra> unpack_extra(std::span<const std::byte> bytes, int64_t vocab_size) {
-  Reader reader(bytes);
+  SnapshotReader reader(bytes);
   const auto version = reader.get<uint32_t>();
   if (bytes.size() >= sizeof(version) && (version == 0 || version > kVersion)) {
     return make_error(ErrorCode::kUnsupported, "sampler state of version {}, expected 1 to {}",

@@ -11,9 +11,9 @@ namespace {
 // A wait as long as this makes a prompt count as half as long.
 constexpr double kAgingUs = 10e6;
 
-class Admission {
+class AdmissionChoice {
  public:
-  Admission(const StepLimits& limits, const AdmissionView& view)
+  AdmissionChoice(const StepLimits& limits, const AdmissionView& view)
       : limits_(limits), view_(view), active_(view.active) {
     for (const ActiveView& text : active_) bytes_ += text.state_bytes;
     for (const WaitingView& text : view.waiting) bytes_ += text.saved_bytes;
@@ -46,7 +46,7 @@ class Admission {
   // All or nothing: who gives way for nothing has lost its place.
   bool make_room(const WaitingView& text) {
     if (view_.now_us - text.since_us < limits_.patience_us) return false;
-    const Admission before = *this;
+    const AdmissionChoice before = *this;
     while (!has_room(text)) {
       const Place victim = least_deserving();
       if (victim == active_.end()) {
@@ -93,9 +93,9 @@ double aged_length(const TextView& text, int64_t now_us) {
 }
 
 /// Puts a step together.
-class Step {
+class StepChoice {
  public:
-  Step(const StepLimits& limits, const StepView& view) : limits_(limits), view_(view) {
+  StepChoice(const StepLimits& limits, const StepView& view) : limits_(limits), view_(view) {
     for (const TextView& text : view.texts) {
       if (text.prompt_tokens == 0) {
         answers_.push_back(&text);
@@ -247,11 +247,11 @@ class Step {
 }  // namespace
 
 AdmissionPlan plan_admission(const StepLimits& limits, const AdmissionView& view) {
-  return Admission(limits, view).plan();
+  return AdmissionChoice(limits, view).plan();
 }
 
 StepPlan plan_step(const StepLimits& limits, const StepView& view) {
-  return Step(limits, view).plan();
+  return StepChoice(limits, view).plan();
 }
 
 }  // namespace moeflux

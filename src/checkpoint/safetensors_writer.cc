@@ -10,7 +10,7 @@
 namespace moeflux::safetensors {
 namespace {
 
-constexpr size_t kLengthBytes = 8;
+constexpr size_t kHeaderLengthBytes = 8;
 constexpr size_t kDataAlignment = 8;
 
 /// A JSON string. Bytes above ASCII pass as they are: the reader's check refuses invalid UTF-8,
@@ -58,7 +58,7 @@ std::string header_json(std::span<const PlannedTensor> entries,
     begin += entry.size_bytes;
   }
   json += '}';
-  json.resize(round_up(kLengthBytes + json.size(), kDataAlignment) - kLengthBytes, ' ');
+  json.resize(round_up(kHeaderLengthBytes + json.size(), kDataAlignment) - kHeaderLengthBytes, ' ');
   return json;
 }
 
@@ -91,8 +91,8 @@ Result<std::unique_ptr<StreamWriter>> StreamWriter::create(
   const std::string json = header_json(tensors, metadata);
   const Status checked = check_header(json, tensors);
   if (!checked.ok()) return checked.error().with_context(path);
-  std::array<std::byte, kLengthBytes> prefix{};
-  for (size_t i = 0; i < kLengthBytes; ++i) {
+  std::array<std::byte, kHeaderLengthBytes> prefix{};
+  for (size_t i = 0; i < kHeaderLengthBytes; ++i) {
     prefix[i] = static_cast<std::byte>(json.size() >> (8 * i));
   }
   MF_ASSIGN_OR_RETURN(auto file, AtomicFileWriter::create(path));

@@ -11,14 +11,14 @@ namespace moeflux {
 
 /// Where a type's blocks have the factor of all their numbers, and an offset if it has one.
 struct ScalePlace {
-  enum class Kind : uint8_t {
+  enum class Place : uint8_t {
     kHalf,     // an f16
     kPower,    // a byte: 2^(byte - 127), or half of that
     kNibbles,  // the upper four bits of four 16-bit words, lowest bits first, are an f16
   };
 
   std::string_view type;
-  Kind kind = Kind::kHalf;
+  Place kind = Place::kHalf;
   size_t at = 0;
   size_t offset_at = 0;  // an f16; 0: none
   /// The offset for a factor of 1 under which random codes have mean zero.
@@ -29,29 +29,29 @@ namespace {
 
 constexpr size_t kScales = std::tuple_size_v<decltype(SyntheticTensor::table)>;
 
-using Kind = ScalePlace::Kind;
+using Place = ScalePlace::Place;
 constexpr ScalePlace kPlaces[] = {
-    {"Q4_0", Kind::kHalf, 0},
-    {"Q4_1", Kind::kHalf, 0, 2, -7.5},
-    {"Q5_0", Kind::kHalf, 0},
-    {"Q5_1", Kind::kHalf, 0, 2, -15.5},
-    {"Q8_0", Kind::kHalf, 0},
+    {"Q4_0", Place::kHalf, 0},
+    {"Q4_1", Place::kHalf, 0, 2, -7.5},
+    {"Q5_0", Place::kHalf, 0},
+    {"Q5_1", Place::kHalf, 0, 2, -15.5},
+    {"Q8_0", Place::kHalf, 0},
     // Here scales and what is subtracted have random factors of the same size.
-    {"Q2_K", Kind::kHalf, 80, 82, 1.5},
-    {"Q3_K", Kind::kHalf, 108},
-    {"Q4_K", Kind::kHalf, 0, 2, 7.5},
-    {"Q5_K", Kind::kHalf, 0, 2, 15.5},
-    {"Q6_K", Kind::kHalf, 208},
-    {"IQ1_S", Kind::kHalf, 0},
-    {"IQ1_M", Kind::kNibbles, 48},
-    {"IQ2_XXS", Kind::kHalf, 0},
-    {"IQ2_XS", Kind::kHalf, 0},
-    {"IQ2_S", Kind::kHalf, 0},
-    {"IQ3_XXS", Kind::kHalf, 0},
-    {"IQ3_S", Kind::kHalf, 0},
-    {"IQ4_NL", Kind::kHalf, 0},
-    {"IQ4_XS", Kind::kHalf, 0},
-    {"MXFP4", Kind::kPower, 0},
+    {"Q2_K", Place::kHalf, 80, 82, 1.5},
+    {"Q3_K", Place::kHalf, 108},
+    {"Q4_K", Place::kHalf, 0, 2, 7.5},
+    {"Q5_K", Place::kHalf, 0, 2, 15.5},
+    {"Q6_K", Place::kHalf, 208},
+    {"IQ1_S", Place::kHalf, 0},
+    {"IQ1_M", Place::kNibbles, 48},
+    {"IQ2_XXS", Place::kHalf, 0},
+    {"IQ2_XS", Place::kHalf, 0},
+    {"IQ2_S", Place::kHalf, 0},
+    {"IQ3_XXS", Place::kHalf, 0},
+    {"IQ3_S", Place::kHalf, 0},
+    {"IQ4_NL", Place::kHalf, 0},
+    {"IQ4_XS", Place::kHalf, 0},
+    {"MXFP4", Place::kPower, 0},
 };
 
 const ScalePlace* find_place(const GgmlType& type) {
@@ -69,14 +69,14 @@ constexpr size_t kNibbleWords = 4;
 void put_scale(const ScalePlace& place, uint16_t scale, uint16_t offset, std::byte* block) {
   std::byte* at = block + place.at;
   switch (place.kind) {
-    case Kind::kHalf:
+    case Place::kHalf:
       put_half(at, scale);
       if (place.offset_at != 0) put_half(block + place.offset_at, offset);
       return;
-    case Kind::kPower:
+    case Place::kPower:
       *at = static_cast<std::byte>(scale);
       return;
-    case Kind::kNibbles:
+    case Place::kNibbles:
       for (size_t i = 0; i < kNibbleWords; ++i) {
         std::byte& upper = at[2 * i + 1];
         upper = (upper & std::byte{0x0F}) | static_cast<std::byte>((scale >> (4 * i) & 0xF) << 4);
@@ -88,8 +88,8 @@ void put_scale(const ScalePlace& place, uint16_t scale, uint16_t offset, std::by
 
 /// Five of the bits that a scale replaces: they count for nothing else.
 size_t choose(const ScalePlace& place, const std::byte* block) {
-  const auto first = std::to_integer<size_t>(block[place.at + (place.kind == Kind::kNibbles)]);
-  if (place.kind != Kind::kNibbles) return first % kScales;
+  const auto first = std::to_integer<size_t>(block[place.at + (place.kind == Place::kNibbles)]);
+  if (place.kind != Place::kNibbles) return first % kScales;
   return (first >> 4 | std::to_integer<size_t>(block[place.at + 3]) >> 4 << 4) % kScales;
 }
 
@@ -101,7 +101,7 @@ double unit_deviation(const GgmlType& type, const ScalePlace& place) {
                          .fill = SyntheticTensor::Fill::kBlocks,
                          .type = &type,
                          .place = &place};
-  tensor.table.fill(place.kind == Kind::kPower ? kPowerOfOne : to_f16(1.0f).bits);
+  tensor.table.fill(place.kind == Place::kPower ? kPowerOfOne : to_f16(1.0f).bits);
   tensor.offsets.fill(to_f16(static_cast<float>(place.offset)).bits);
   std::vector<std::byte> bytes(tensor.size_bytes());
   fill_synthetic(tensor, 0, 0, bytes);
@@ -174,7 +174,7 @@ void SyntheticCheckpoint::add_ggml(const std::string& name, const Shape& shape,
                          .place = &place,
                          .stream = name};
   const double factor = deviation / unit_deviation_of(place);
-  if (place.kind == Kind::kPower) {
+  if (place.kind == Place::kPower) {
     choose_powers(tensor, factor);
   } else {
     choose_halves(tensor, place, factor);

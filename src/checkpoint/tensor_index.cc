@@ -16,8 +16,8 @@
 namespace moeflux {
 namespace {
 
-constexpr std::string_view kIndexName = "model.safetensors.index.json";
-constexpr std::string_view kSingleName = "model.safetensors";
+constexpr std::string_view kShardIndexName = "model.safetensors.index.json";
+constexpr std::string_view kSingleFileName = "model.safetensors";
 /// The largest known indexes have 20 MB.
 constexpr uint64_t kIndexBytesMax = safetensors::kHeaderBytesMax;
 constexpr std::string_view kSupported =
@@ -195,7 +195,7 @@ Result<Contents> open_sharded(const std::string& directory, const std::string& i
   MF_ASSIGN_OR_RETURN(const std::vector<std::string> names, list_files(directory));
   const Result<std::vector<std::string>> chosen = choose_shards(names);
   if (chosen.ok() && named.there.empty()) return open_files(directory, *chosen, weight_map);
-  const auto is_set = [&] { return chosen->size() > 1 || chosen->front() == kSingleName; };
+  const auto is_set = [&] { return chosen->size() > 1 || chosen->front() == kSingleFileName; };
   if (chosen.ok() && is_set()) return open_files(directory, *chosen, weight_map);
   return make_error(ErrorCode::kNotFound,
                     "{} names the shard {}, which is not there ({} of {} are): a download that has "
@@ -238,7 +238,7 @@ Result<Contents> open_folder(const std::string& directory) {
     return make_error(ErrorCode::kInvalidArgument, "{} is not a folder, expected a folder with {}",
                       directory, kSupported);
   }
-  MF_ASSIGN_OR_RETURN(const std::string index_path, join_inside(directory, kIndexName));
+  MF_ASSIGN_OR_RETURN(const std::string index_path, join_inside(directory, kShardIndexName));
   if (path_exists(index_path)) return open_sharded(directory, index_path);
   MF_ASSIGN_OR_RETURN(const std::vector<std::string> names, list_files(directory));
   const std::vector<std::string> found = with_suffix(names, ".safetensors");

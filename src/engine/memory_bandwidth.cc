@@ -12,13 +12,13 @@
 namespace moeflux {
 namespace {
 
-constexpr int64_t kCols = 4096;
+constexpr int64_t kRowFloats = 4096;
 
 uint64_t buffer_bytes_for(const Device& device, const BandwidthProbe& probe) {
   uint64_t bytes = probe.buffer_bytes;
   const std::optional<uint64_t> own = device.free_bytes();
   const uint64_t available = own ? *own : query_host_memory().available_bytes;
-  while (available != 0 && bytes > available / 4 && bytes > kCols * sizeof(float)) bytes /= 2;
+  while (available != 0 && bytes > available / 4 && bytes > kRowFloats * sizeof(float)) bytes /= 2;
   return bytes;
 }
 
@@ -35,7 +35,7 @@ std::vector<float> random_numbers(int64_t n) {
 
 Result<double> measure_read_bandwidth(Device& device, const BandwidthProbe& probe) {
   using Clock = std::chrono::steady_clock;
-  const auto row_bytes = static_cast<uint64_t>(kCols) * sizeof(float);
+  const auto row_bytes = static_cast<uint64_t>(kRowFloats) * sizeof(float);
   const auto rows =
       std::max<int64_t>(1, static_cast<int64_t>(buffer_bytes_for(device, probe) / row_bytes));
   const uint64_t matrix_bytes = static_cast<uint64_t>(rows) * row_bytes;
@@ -44,18 +44,18 @@ Result<double> measure_read_bandwidth(Device& device, const BandwidthProbe& prob
                       device.allocate(row_bytes + static_cast<uint64_t>(rows) * sizeof(float),
                                       MemoryKind::kDevice));
   MF_ASSIGN_OR_RETURN(const auto encoder, device.create_encoder(0));
-  Weight weight{.format = QuantFormat::plain(DType::kF32), .rows = rows, .cols = kCols};
-  weight.parts.codes = Tensor::view(*matrix, 0, {rows, kCols}, DType::kF32);
-  const Tensor x = Tensor::view(*vectors, 0, {1, kCols}, DType::kF32);
+  Weight weight{.format = QuantFormat::plain(DType::kF32), .rows = rows, .cols = kRowFloats};
+  weight.parts.codes = Tensor::view(*matrix, 0, {rows, kRowFloats}, DType::kF32);
+  const Tensor x = Tensor::view(*vectors, 0, {1, kRowFloats}, DType::kF32);
   const Tensor out = Tensor::view(*vectors, row_bytes, {1, rows}, DType::kF32);
   // Pages that were never written may all be the same page of zeros, and equal numbers cost a bus
   // less power than real ones. Every row has the same numbers, each from another place on.
-  const std::vector<float> numbers = random_numbers(2 * kCols);
-  encoder->write(x, std::as_bytes(std::span(numbers).first(kCols)));
+  const std::vector<float> numbers = random_numbers(2 * kRowFloats);
+  encoder->write(x, std::as_bytes(std::span(numbers).first(kRowFloats)));
   for (int64_t row = 0; row < rows; ++row) {
-    const auto begin = static_cast<size_t>(row % kCols);
+    const auto begin = static_cast<size_t>(row % kRowFloats);
     encoder->write(weight.parts.codes.slice(0, row, 1),
-                   std::as_bytes(std::span(numbers).subspan(begin, kCols)));
+                   std::as_bytes(std::span(numbers).subspan(begin, kRowFloats)));
   }
   float last = 0.0f;
   double best = 0.0;

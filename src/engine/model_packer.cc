@@ -19,7 +19,7 @@ namespace {
 constexpr uint64_t kOverheadBytes = 16 * kMiB;
 constexpr std::string_view kIndexName = "model.safetensors.index.json";
 
-std::string inside(const std::string& directory, std::string_view name) {
+std::string path_inside(const std::string& directory, std::string_view name) {
   return formatted("{}/{}", directory, name);
 }
 
@@ -33,7 +33,7 @@ struct LayerRun {
 Result<PackedLayer> write_layer(const LayerRun& layer, const std::string& directory,
                                 Pipeline& pipeline) {
   MF_ASSIGN_OR_RETURN(const auto file,
-                      AtomicFileWriter::create(inside(directory, layer.target.file)));
+                      AtomicFileWriter::create(path_inside(directory, layer.target.file)));
   MF_ASSIGN_OR_RETURN(
       const std::vector<uint64_t> checksums,
       make_blobs(BlobMaker(layer.source, layer.index, layer.target), pipeline,
@@ -81,7 +81,7 @@ Result<std::unique_ptr<ModelPacker>> ModelPacker::create(PackSource source,
 }
 
 bool ModelPacker::is_packed(const std::string& directory) const {
-  const std::string path = inside(directory, kExpertPackName);
+  const std::string path = path_inside(directory, kExpertPackName);
   if (!path_exists(path)) return false;
   const Result<std::string> text = read_text_file(path, kExpertPackBytesMax);
   if (!text.ok()) return false;
@@ -108,14 +108,14 @@ std::vector<std::string> ModelPacker::source_paths() const {
 }
 
 Result<WritingProgress> ModelPacker::progress_in(const std::string& directory) const {
-  if (path_exists(inside(directory, kExpertPackName))) {
+  if (path_exists(path_inside(directory, kExpertPackName))) {
     if (is_packed(directory)) return WritingProgress::kWhole;
     return make_error(ErrorCode::kInvalidArgument,
                       "{}: the folder holds another pack, or one with other options; --force "
                       "replaces it",
                       directory);
   }
-  if (!path_exists(inside(directory, kExpertPackNotesName))) return WritingProgress::kNone;
+  if (!path_exists(path_inside(directory, kExpertPackNotesName))) return WritingProgress::kNone;
   MF_RETURN_IF_ERROR(PackNotes::open(directory, plan_.recipe));
   return WritingProgress::kBegun;
 }
@@ -134,13 +134,13 @@ Status ModelPacker::pack(const PackRun& run) const {
   inner.directory = folder->path();
   // A whole one may have been killed between the manifest and the end, or be asked for twice.
   if (!is_packed(inner.directory)) MF_RETURN_IF_ERROR(write_folder(inner));
-  MF_RETURN_IF_ERROR(remove_file(inside(inner.directory, kExpertPackNotesName)));
+  MF_RETURN_IF_ERROR(remove_file(path_inside(inner.directory, kExpertPackNotesName)));
   return folder->finish();
 }
 
 Status ModelPacker::write_folder(const PackRun& run) const {
   MF_ASSIGN_OR_RETURN(PackNotes notes, PackNotes::open(run.directory, plan_.recipe));
-  MF_RETURN_IF_ERROR(create_folder(inside(run.directory, kExpertPackFolder)));
+  MF_RETURN_IF_ERROR(create_folder(path_inside(run.directory, kExpertPackFolder)));
   return write_files(run, notes);
 }
 
@@ -156,7 +156,7 @@ Status ModelPacker::write_files(const PackRun& run, PackNotes& notes) const {
   Pipeline pipeline(run.threads, run.stop, run.progress);
   pipeline.skip(done);
   for (const SideFile& file : source_.side_files) {
-    MF_RETURN_IF_ERROR(write_text_file(inside(run.directory, file.name), file.contents));
+    MF_RETURN_IF_ERROR(write_text_file(path_inside(run.directory, file.name), file.contents));
   }
   for (const DenseShard& shard : plan_.shards) {
     if (notes.is_finished(shard.file)) continue;
@@ -175,12 +175,12 @@ Status ModelPacker::write_files(const PackRun& run, PackNotes& notes) const {
     MF_RETURN_IF_ERROR(notes.add_layer(written));
     manifest.layers.push_back(std::move(written));
   }
-  MF_RETURN_IF_ERROR(write_text_file(inside(run.directory, kIndexName), index_text(plan_)));
-  MF_RETURN_IF_ERROR(write_text_file(inside(run.directory, "config.json"), plan_.config_json));
+  MF_RETURN_IF_ERROR(write_text_file(path_inside(run.directory, kIndexName), index_text(plan_)));
+  MF_RETURN_IF_ERROR(write_text_file(path_inside(run.directory, "config.json"), plan_.config_json));
   // Also reads the headers of what was written, now or before.
   MF_ASSIGN_OR_RETURN(const TensorIndex dense, TensorIndex::open(run.directory));
   MF_ASSIGN_OR_RETURN(manifest.model, dense_fingerprint(dense, plan_.config_json));
-  return write_text_file(inside(run.directory, kExpertPackName), expert_pack_text(manifest));
+  return write_text_file(path_inside(run.directory, kExpertPackName), expert_pack_text(manifest));
 }
 
 }  // namespace moeflux

@@ -28,7 +28,7 @@ constexpr uint64_t kManifestBytesMax = kMiB;
 constexpr uint64_t kRefBytesMax = 4096;
 constexpr std::string_view kOllamaModel = "application/vnd.ollama.image.model";
 
-std::string inside(const std::string& folder, std::string_view name) {
+std::string place_inside(const std::string& folder, std::string_view name) {
   return formatted("{}{}{}", folder, folder.ends_with('/') ? "" : "/", name);
 }
 
@@ -55,7 +55,7 @@ bool holds_model(const std::string& folder) {
 }
 
 std::string listed(std::vector<std::string> places, const std::string& below) {
-  const std::string begin = inside(below, "");
+  const std::string begin = place_inside(below, "");
   for (std::string& place : places) {
     if (place.starts_with(begin)) place.erase(0, begin.size());
   }
@@ -65,7 +65,7 @@ std::string listed(std::vector<std::string> places, const std::string& below) {
 /// The snapshot of a model in Hugging Face's cache: MODEL/snapshots/COMMIT. Nullopt: no such
 /// folder.
 std::optional<Result<std::string>> find_snapshot(const std::string& root) {
-  const std::string snapshots = inside(root, "snapshots");
+  const std::string snapshots = place_inside(root, "snapshots");
   const bool is_cached = file_name_of(root).starts_with("models--");
   if (!is_directory(snapshots)) {
     if (!is_cached) return std::nullopt;
@@ -74,7 +74,7 @@ std::optional<Result<std::string>> find_snapshot(const std::string& root) {
         "{} is a model of Hugging Face's cache without a snapshot: a download that has not begun",
         root));
   }
-  const auto main = read_text_file(inside(root, "refs/main"), kRefBytesMax);
+  const auto main = read_text_file(place_inside(root, "refs/main"), kRefBytesMax);
   if (main.ok()) {
     const std::string commit = main->substr(0, main->find_first_of(" \r\n"));
     const Result<std::string> place = join_inside(snapshots, commit);
@@ -82,7 +82,7 @@ std::optional<Result<std::string>> find_snapshot(const std::string& root) {
   }
   std::vector<std::string> found;
   for (const std::string& name : names_in(snapshots, false)) {
-    found.push_back(inside(snapshots, name));
+    found.push_back(place_inside(snapshots, name));
   }
   if (found.size() == 1) return Result<std::string>(found.front());
   return Result<std::string>(make_error(
@@ -106,16 +106,17 @@ std::optional<Result<std::string>> read_manifest(const std::string& path) {
     if (text_of("mediaType") == kOllamaModel) digests.push_back(text_of("digest"));
   }
   std::string root = folder_of(path);
-  for (int i = 0; i < 6 && !is_directory(inside(root, "blobs")); ++i) root = folder_of(root);
-  if (digests.size() != 1 || !is_directory(inside(root, "blobs"))) {
+  for (int i = 0; i < 6 && !is_directory(place_inside(root, "blobs")); ++i) root = folder_of(root);
+  if (digests.size() != 1 || !is_directory(place_inside(root, "blobs"))) {
     return Result<std::string>(make_error(
         ErrorCode::kUnsupported,
         "{} is a manifest of Ollama's with {} GGUF files{}, expected one in its folder of blobs",
-        path, digests.size(), is_directory(inside(root, "blobs")) ? "" : " and no blobs above it"));
+        path, digests.size(),
+        is_directory(place_inside(root, "blobs")) ? "" : " and no blobs above it"));
   }
   std::string name = digests.front();
   std::replace(name.begin(), name.end(), ':', '-');
-  const Result<std::string> blob = join_inside(inside(root, "blobs"), name);
+  const Result<std::string> blob = join_inside(place_inside(root, "blobs"), name);
   if (!blob.ok()) return Result<std::string>(blob.error().with_context(path));
   if (path_exists(*blob)) return *blob;
   return Result<std::string>(make_error(
@@ -125,18 +126,18 @@ std::optional<Result<std::string>> read_manifest(const std::string& path) {
 
 void collect_files(const std::string& folder, int depth, std::vector<std::string>& found) {
   for (const std::string& name : names_in(folder, true)) {
-    if (!name.starts_with('.')) found.push_back(inside(folder, name));
+    if (!name.starts_with('.')) found.push_back(place_inside(folder, name));
   }
   if (depth == 0 || found.size() > kFoldersMax) return;
   for (const std::string& name : names_in(folder, false)) {
-    collect_files(inside(folder, name), depth - 1, found);
+    collect_files(place_inside(folder, name), depth - 1, found);
   }
 }
 
 /// A folder of Ollama's: manifests/HOST/NAMESPACE/MODEL/TAG beside blobs.
 std::optional<Result<std::string>> find_in_ollama(const std::string& root) {
-  const std::string manifests = inside(root, "manifests");
-  if (!is_directory(manifests) || !is_directory(inside(root, "blobs"))) return std::nullopt;
+  const std::string manifests = place_inside(root, "manifests");
+  if (!is_directory(manifests) || !is_directory(place_inside(root, "blobs"))) return std::nullopt;
   std::vector<std::string> found;
   collect_files(manifests, 4, found);
   if (found.size() == 1) {
@@ -158,7 +159,8 @@ std::optional<Result<std::string>> find_in_blobs(const std::string& folder) {
   std::vector<std::string> found;
   for (const std::string& name : names_in(folder, true)) {
     if (!name.starts_with("sha256")) return std::nullopt;
-    if (gguf::begins_with_magic(inside(folder, name))) found.push_back(inside(folder, name));
+    if (gguf::begins_with_magic(place_inside(folder, name)))
+      found.push_back(place_inside(folder, name));
   }
   if (found.empty()) return std::nullopt;
   if (found.size() == 1) return Result<std::string>(found.front());
@@ -181,13 +183,13 @@ void collect_models(const std::string& folder, int depth, size_t& seen,
   if (depth == 0) return;
   for (const std::string& name : names_in(folder, false)) {
     if (name.starts_with('.') || name.starts_with("datasets--")) continue;
-    collect_models(inside(folder, name), depth - 1, seen, found);
+    collect_models(place_inside(folder, name), depth - 1, seen, found);
   }
 }
 
 Result<std::string> find_in_folder(const std::string& path) {
   if (holds_model(path)) return path;
-  for (const std::string& root : {path, inside(path, "models")}) {
+  for (const std::string& root : {path, place_inside(path, "models")}) {
     if (auto place = find_in_ollama(root)) return std::move(*place);
   }
   if (auto place = find_snapshot(path)) {
@@ -214,11 +216,11 @@ std::optional<std::string> find_link(const std::string& blob) {
   const std::string blobs = folder_of(blob);
   if (file_name_of(blobs) != "blobs") return std::nullopt;
   const auto real = real_path(blob);
-  const std::string snapshots = inside(folder_of(blobs), "snapshots");
+  const std::string snapshots = place_inside(folder_of(blobs), "snapshots");
   if (!real.ok() || !is_directory(snapshots)) return std::nullopt;
   for (const std::string& commit : names_in(snapshots, false)) {
     std::vector<std::string> files;
-    collect_files(inside(snapshots, commit), 2, files);
+    collect_files(place_inside(snapshots, commit), 2, files);
     for (std::string& file : files) {
       const auto own = real_path(file);
       if (own.ok() && *own == *real) return std::move(file);
@@ -235,7 +237,7 @@ bool is_part_of_folder(std::string_view name) {
 Result<std::string> find_from_file(const std::string& path) {
   if (gguf::begins_with_magic(path)) return find_link(path).value_or(path);
   const std::string folder = folder_of(path);
-  if (is_part_of_folder(file_name_of(path)) && path_exists(inside(folder, "config.json"))) {
+  if (is_part_of_folder(file_name_of(path)) && path_exists(place_inside(folder, "config.json"))) {
     return folder;
   }
   if (const auto link = find_link(path); link && is_part_of_folder(file_name_of(*link))) {
@@ -276,7 +278,7 @@ std::string describe_folder(const std::string& path) {
       {"generation_config.json", "files of a model without config.json: an unfinished download?"},
   }};
   for (const Known& known : kKnown) {
-    if (path_exists(inside(path, known.file))) return std::string(known.text);
+    if (path_exists(place_inside(path, known.file))) return std::string(known.text);
   }
   std::vector<std::string> names = names_in(path, true);
   const bool only_beside =

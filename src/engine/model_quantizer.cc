@@ -16,11 +16,11 @@
 namespace moeflux {
 namespace {
 
-constexpr std::string_view kIndexName = "model.safetensors.index.json";
-constexpr uint64_t kOverheadBytes = 16 * kMiB;        // index and config, generously
+constexpr std::string_view kQuantizedIndexName = "model.safetensors.index.json";
+constexpr uint64_t kFolderOverheadBytes = 16 * kMiB;  // index and config, generously
 constexpr uint64_t kExpertWorkBytesMax = 512 * kMiB;  // of all threads
 
-std::string inside(const std::string& directory, std::string_view name) {
+std::string quantized_path(const std::string& directory, std::string_view name) {
   return formatted("{}/{}", directory, name);
 }
 
@@ -48,7 +48,7 @@ Status write_shard(const QuantizedShard& shard, const LoadedModel& loaded, Devic
   std::vector<ByteSink> sinks;
   for (size_t i = 0; i < shard.files.size(); ++i) {
     MF_ASSIGN_OR_RETURN(auto writer,
-                        safetensors::StreamWriter::create(inside(directory, shard.files[i]),
+                        safetensors::StreamWriter::create(quantized_path(directory, shard.files[i]),
                                                           shard.tensors[i], {{"format", "mlx"}}));
     sinks.push_back([to = writer.get()](std::span<const std::byte> b) { return to->write(b); });
     writers.push_back(std::move(writer));
@@ -60,10 +60,10 @@ Status write_shard(const QuantizedShard& shard, const LoadedModel& loaded, Devic
 
 // Whole once config.json is there, which is written last.
 Result<WritingProgress> progress_in(const std::string& directory) {
-  if (!path_exists(inside(directory, "config.json"))) {
+  if (!path_exists(quantized_path(directory, "config.json"))) {
     // The list of a run that was stopped; a stopped pack has notes as well, and stays.
-    const bool begun = path_exists(inside(directory, kWrittenFilesName)) &&
-                       !path_exists(inside(directory, kExpertPackNotesName));
+    const bool begun = path_exists(quantized_path(directory, kWrittenFilesName)) &&
+                       !path_exists(quantized_path(directory, kExpertPackNotesName));
     return begun ? WritingProgress::kBegun : WritingProgress::kNone;
   }
   return make_error(ErrorCode::kInvalidArgument,
@@ -97,7 +97,7 @@ Result<std::unique_ptr<ModelQuantizer>> ModelQuantizer::create(PackSource source
 }
 
 std::set<std::string> ModelQuantizer::files() const {
-  std::set<std::string> names = {"config.json", std::string(kIndexName)};
+  std::set<std::string> names = {"config.json", std::string(kQuantizedIndexName)};
   for (const SideFile& file : source_.side_files) names.insert(file.name);
   for (const QuantizedShard& shard : plan_.shards) {
     names.insert(shard.files.begin(), shard.files.end());
@@ -130,20 +130,21 @@ Status ModelQuantizer::write(const QuantizeRun& run) const {
 
 Status ModelQuantizer::write_files(const QuantizeRun& run) const {
   MF_ASSIGN_OR_RETURN(const uint64_t free, free_disk_bytes(run.directory));
-  if (free < total_bytes() + kOverheadBytes) {
+  if (free < total_bytes() + kFolderOverheadBytes) {
     return make_error(ErrorCode::kResourceExhausted, "{}: the model needs {}, {} are free",
-                      run.directory, format_bytes(total_bytes() + kOverheadBytes),
+                      run.directory, format_bytes(total_bytes() + kFolderOverheadBytes),
                       format_bytes(free));
   }
   Pipeline pipeline(threads_for(*loaded_, run.threads), run.stop, run.progress);
   for (const SideFile& file : source_.side_files) {
-    MF_RETURN_IF_ERROR(write_text_file(inside(run.directory, file.name), file.contents));
+    MF_RETURN_IF_ERROR(write_text_file(quantized_path(run.directory, file.name), file.contents));
   }
   for (const QuantizedShard& shard : plan_.shards) {
     MF_RETURN_IF_ERROR(write_shard(shard, *loaded_, host_, run.directory, pipeline));
   }
-  MF_RETURN_IF_ERROR(write_text_file(inside(run.directory, kIndexName), index_text(plan_)));
-  return write_text_file(inside(run.directory, "config.json"), plan_.config_json);
+  MF_RETURN_IF_ERROR(
+      write_text_file(quantized_path(run.directory, kQuantizedIndexName), index_text(plan_)));
+  return write_text_file(quantized_path(run.directory, "config.json"), plan_.config_json);
 }
 
 }  // namespace moeflux

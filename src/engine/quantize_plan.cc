@@ -13,7 +13,7 @@
 namespace moeflux {
 namespace {
 
-constexpr int kRouterBits = 8;
+constexpr int kGgufRouterBits = 8;
 constexpr int kRouterGroup = 64;  // as mlx-lm's own conversions have it
 constexpr std::string_view kTypes =
     "affine-2, affine-3, affine-4, affine-5, affine-6, affine-8, mxfp4";
@@ -83,9 +83,9 @@ class Planner {
     // A gate is a router of one row.
     if (module.is_router || module.shape[module.shape.rank() - 2] == 1) {
       const QuantFormat wide =
-          QuantFormat::affine(kRouterBits, kRouterGroup, scale_dtype(module.format));
+          QuantFormat::affine(kGgufRouterBits, kRouterGroup, scale_dtype(module.format));
       if (is_valid(wide, cols)) {
-        section_[name] = {{"group_size", kRouterGroup}, {"bits", kRouterBits}};
+        section_[name] = {{"group_size", kRouterGroup}, {"bits", kGgufRouterBits}};
         return wide;
       }
       section_[name] = false;

@@ -14,7 +14,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "numbers are read as they are stored");
 
-constexpr std::string_view kMagic = "_logits_";
+constexpr std::string_view kLogitsMagic = "_logits_";
 constexpr uint64_t kHeaderBytes = 20;
 constexpr int64_t kVocabMax = int64_t{1} << 24;
 // A text of 1 GiB has fewer. With it and kVocabMax no size overflows.
@@ -41,16 +41,16 @@ Status SavedLogits::read_header() {
     int32_t windows;
   };
   std::array<std::byte, kHeaderBytes> header{};
-  static_assert(kMagic.size() + sizeof(Numbers) == kHeaderBytes);
+  static_assert(kLogitsMagic.size() + sizeof(Numbers) == kHeaderBytes);
   if (file_->size_bytes() >= kHeaderBytes) MF_RETURN_IF_ERROR(file_->read_at(0, header));
-  if (std::memcmp(header.data(), kMagic.data(), kMagic.size()) != 0) {
+  if (std::memcmp(header.data(), kLogitsMagic.data(), kLogitsMagic.size()) != 0) {
     return make_error(ErrorCode::kCorruption,
                       "{}: {} bytes that do not begin as saved log-probabilities, expected \"{}\" "
                       "and three numbers",
-                      path(), file_->size_bytes(), kMagic);
+                      path(), file_->size_bytes(), kLogitsMagic);
   }
   Numbers numbers{};
-  std::memcpy(&numbers, header.data() + kMagic.size(), sizeof(numbers));
+  std::memcpy(&numbers, header.data() + kLogitsMagic.size(), sizeof(numbers));
   window_ = numbers.window;
   vocab_ = numbers.vocab;
   windows_ = numbers.windows;

@@ -16,7 +16,7 @@
 namespace moeflux {
 namespace {
 
-constexpr uint64_t kTaskBytes = kMiB;
+constexpr uint64_t kQuantizeTaskBytes = kMiB;
 // Numbers decoded at a time: 4 MiB of f32.
 constexpr int64_t kPieceNumbers = 1 << 20;
 
@@ -113,11 +113,11 @@ class ShardQuantizer {
                           static_cast<int64_t>(codes.size() / row_bytes)};
       return encode_rows(from, rows, item.format, codes, waiting, 0, from.rows);
     };
-    MF_RETURN_IF_ERROR(
-        pipeline_.run({.total_bytes = row_bytes * static_cast<uint64_t>(from.rows),
-                       .task_bytes = std::max<uint64_t>(1, kTaskBytes / row_bytes) * row_bytes,
-                       .make = make_rows,
-                       .write = write}));
+    MF_RETURN_IF_ERROR(pipeline_.run(
+        {.total_bytes = row_bytes * static_cast<uint64_t>(from.rows),
+         .task_bytes = std::max<uint64_t>(1, kQuantizeTaskBytes / row_bytes) * row_bytes,
+         .make = make_rows,
+         .write = write}));
     return write_waiting(waiting, write, pipeline_);
   }
 

@@ -12,7 +12,7 @@
 namespace moeflux {
 namespace {
 
-constexpr std::string_view kMagic = "MFLXSNAP";
+constexpr std::string_view kSnapshotMagic = "MFLXSNAP";
 // Places in the header.
 constexpr uint64_t kVersionAt = 8;
 constexpr uint64_t kLayersAt = 12;
@@ -29,7 +29,7 @@ constexpr uint64_t kRecordBytes = 48;  // of a tensor
 constexpr uint32_t kExtentMax = 1 << 20;
 constexpr uint32_t kRankMax = 3;
 // Element types as records spell them.
-constexpr std::array<DType, 3> kTypes = {DType::kF32, DType::kF16, DType::kI8};
+constexpr std::array<DType, 3> kValueTypes = {DType::kF32, DType::kF16, DType::kI8};
 
 template <typename T>
 T read_le(std::span<const std::byte> bytes, uint64_t offset) {
@@ -64,8 +64,8 @@ void write_record(std::span<std::byte> record, size_t layer, const StateTensor& 
                   uint64_t checksum) {
   write_le(record, 0, static_cast<uint32_t>(layer));
   write_le(record, kExtentAt, static_cast<uint32_t>(spec.extent));
-  const auto* type = std::ranges::find(kTypes, spec.dtype);
-  write_le(record, kTypeAt, static_cast<uint32_t>(type - kTypes.begin()));
+  const auto* type = std::ranges::find(kValueTypes, spec.dtype);
+  write_le(record, kTypeAt, static_cast<uint32_t>(type - kValueTypes.begin()));
   write_le(record, kRankAt, static_cast<uint32_t>(spec.shape.rank()));
   for (int i = 0; i < spec.shape.rank(); ++i) {
     write_le(record, kShapeAt + 4 * static_cast<uint64_t>(i), static_cast<uint32_t>(spec.shape[i]));
@@ -97,7 +97,7 @@ Result<StateTensor> read_record(std::span<const std::byte> record, uint64_t tens
   const auto type = read_le<uint32_t>(record, kTypeAt);
   const auto window = read_le<uint64_t>(record, kWindowAt);
   const bool is_fixed = extent == static_cast<uint32_t>(StateExtent::kFixed);
-  if (extent > static_cast<uint32_t>(StateExtent::kFixed) || type >= kTypes.size() ||
+  if (extent > static_cast<uint32_t>(StateExtent::kFixed) || type >= kValueTypes.size() ||
       window > INT32_MAX || read_le<uint32_t>(record, kShapeAt + 4 * uint64_t{kRankMax}) != 0 ||
       (is_fixed && (type != 0 || window != 0))) {
     return corrupt(
@@ -108,7 +108,7 @@ Result<StateTensor> read_record(std::span<const std::byte> record, uint64_t tens
   MF_ASSIGN_OR_RETURN(const Shape shape, read_shape(record, tensor));
   return StateTensor{.extent = static_cast<StateExtent>(extent),
                      .shape = shape,
-                     .dtype = kTypes[type],
+                     .dtype = kValueTypes[type],
                      .window = static_cast<int64_t>(window)};
 }
 
@@ -129,7 +129,7 @@ class Total {
 };
 
 bool has_magic(std::span<const std::byte> bytes) {
-  return std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) == 0;
+  return std::memcmp(bytes.data(), kSnapshotMagic.data(), kSnapshotMagic.size()) == 0;
 }
 
 // The number of tensors.
@@ -138,7 +138,7 @@ Result<uint64_t> check_beginning(std::span<const std::byte> bytes) {
     return corrupt("has {} bytes, expected at least {}", bytes.size(), kFixedBytes);
   }
   if (!has_magic(bytes)) {
-    return corrupt("does not begin with {}", kMagic);
+    return corrupt("does not begin with {}", kSnapshotMagic);
   }
   const auto version = read_le<uint32_t>(bytes, kVersionAt);
   if (version != kSnapshotVersion) {
@@ -302,7 +302,7 @@ std::span<std::byte> SnapshotBuilder::layer(size_t i) {
 std::vector<std::byte> SnapshotBuilder::finish() && {
   const std::span<std::byte> bytes(bytes_);
   const uint64_t header_bytes = header_.header_bytes();
-  std::memcpy(bytes.data(), kMagic.data(), kMagic.size());
+  std::memcpy(bytes.data(), kSnapshotMagic.data(), kSnapshotMagic.size());
   write_le(bytes, kVersionAt, kSnapshotVersion);
   write_le(bytes, kLayersAt, static_cast<uint32_t>(header_.layers.size()));
   write_le(bytes, kModelAt, header_.model);

@@ -63,9 +63,9 @@ void cut_layer_numbers(Json& trunk, int64_t kept) {
 
 /// The table of n-grams is as much smaller as there are fewer layers: whole it is most of a model.
 void cut_ngrams(Json& trunk, int64_t all, int64_t kept) {
-  constexpr const char* kRows = "ngram_vocab_size_base";
-  if (!trunk.contains(kRows)) return;
-  trunk[kRows] = std::max<int64_t>(1000, trunk[kRows].get<int64_t>() * kept / all);
+  constexpr const char* kNgramRows = "ngram_vocab_size_base";
+  if (!trunk.contains(kNgramRows)) return;
+  trunk[kNgramRows] = std::max<int64_t>(1000, trunk[kNgramRows].get<int64_t>() * kept / all);
 }
 
 /// As a converter would leave the first layers: the publisher's own quantisation is gone, and lists

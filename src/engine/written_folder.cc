@@ -18,7 +18,7 @@ constexpr uint64_t kListBytesMax = 16 * kMiB;
 constexpr std::array<std::string_view, 2> kProbes = {"probe-a", "probe-b"};  // folders to exchange
 constexpr std::string_view kTemporary = ".tmp-";  // of an AtomicFileWriter
 
-std::string inside(const std::string& folder, std::string_view name) {
+std::string written_path(const std::string& folder, std::string_view name) {
   return formatted("{}/{}", folder, name);
 }
 
@@ -37,15 +37,15 @@ Status remove_temporary_files(const std::string& folder, const std::set<std::str
   std::set<std::string> places = folders_of(files);
   places.insert("");
   for (const std::string& place : places) {
-    const std::string path = place.empty() ? folder : inside(folder, place);
+    const std::string path = place.empty() ? folder : written_path(folder, place);
     if (!is_directory(path)) continue;
     MF_ASSIGN_OR_RETURN(const std::vector<std::string> names, list_files(path));
     for (const std::string& name : names) {
       const size_t end = name.find(kTemporary);
       if (end == std::string::npos) continue;
       const std::string target = name.substr(0, end);
-      if (!files.contains(place.empty() ? target : inside(place, target))) continue;
-      MF_RETURN_IF_ERROR(remove_file(inside(path, name)));
+      if (!files.contains(place.empty() ? target : written_path(place, target))) continue;
+      MF_RETURN_IF_ERROR(remove_file(written_path(path, name)));
     }
   }
   return {};
@@ -64,7 +64,7 @@ struct WrittenFolder::List {
 };
 
 Result<std::optional<WrittenFolder::List>> WrittenFolder::List::read(const std::string& folder) {
-  const std::string path = inside(folder, kWrittenFilesName);
+  const std::string path = written_path(folder, kWrittenFilesName);
   if (!path_exists(path)) return std::optional<List>();
   MF_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kListBytesMax));
   MF_ASSIGN_OR_RETURN(const Json json, parse_json(text, path));
@@ -95,12 +95,12 @@ Status WrittenFolder::List::write(const std::string& folder) const {
   json["format"] = kListFormat;
   if (replaces) json["replaces"] = true;
   json["files"] = files;
-  return write_text_file(inside(folder, kWrittenFilesName), json.dump(1) + "\n");
+  return write_text_file(written_path(folder, kWrittenFilesName), json.dump(1) + "\n");
 }
 
 bool WrittenFolder::List::has_any_in(const std::string& folder) const {
   for (const std::string& name : files) {
-    if (path_exists(inside(folder, name))) return true;
+    if (path_exists(written_path(folder, name))) return true;
   }
   return false;
 }
@@ -136,7 +136,7 @@ Status WrittenFolder::choose_path() {
   if (was_exchanged) MF_RETURN_IF_ERROR(end_replacing());
   if (old) MF_RETURN_IF_ERROR(remove_temporary_files(path_, old->files));
   if (old && !old->has_any_in(path_)) {  // killed before the first file
-    MF_RETURN_IF_ERROR(remove_file(inside(path_, kWrittenFilesName)));
+    MF_RETURN_IF_ERROR(remove_file(written_path(path_, kWrittenFilesName)));
     old.reset();
   }
   MF_ASSIGN_OR_RETURN(const bool empty, is_empty_folder(path_));
@@ -161,10 +161,10 @@ Status WrittenFolder::choose_path() {
 Status WrittenFolder::check_foreign(const std::set<std::string>& ours) const {
   std::set<std::string> found;
   for (const std::string& name : writing_.files) {
-    if (!ours.contains(name) && path_exists(inside(path_, name))) found.insert(name);
+    if (!ours.contains(name) && path_exists(written_path(path_, name))) found.insert(name);
   }
   for (const std::string& name : folders_of(writing_.files)) {
-    const std::string path = inside(path_, name);
+    const std::string path = written_path(path_, name);
     if (path_exists(path) && !is_directory(path)) found.insert(name);
   }
   if (found.empty()) return {};
@@ -184,7 +184,7 @@ Status WrittenFolder::check_sources(const std::string& path) const {
 
 Status WrittenFolder::choose_path_beside(const List& old) {
   for (const std::string& name : old.files) {
-    MF_RETURN_IF_ERROR(check_sources(inside(path_, name)));
+    MF_RETURN_IF_ERROR(check_sources(written_path(path_, name)));
   }
   for (const std::string& source : writing_.sources) {
     MF_ASSIGN_OR_RETURN(const std::string real, real_path(source));
@@ -208,10 +208,10 @@ Status WrittenFolder::choose_path_beside(const List& old) {
         writing_.progress ? writing_.progress(path_) : WritingProgress::kNone;
     if (progress.ok() && *progress != WritingProgress::kNone) return {};
     MF_RETURN_IF_ERROR(remove_written(beside_, begun->files));
-    MF_RETURN_IF_ERROR(remove_file(inside(beside_, kWrittenFilesName)));
+    MF_RETURN_IF_ERROR(remove_file(written_path(beside_, kWrittenFilesName)));
   }
   for (const std::string_view probe : kProbes) {
-    MF_RETURN_IF_ERROR(remove_empty_folder(inside(beside_, probe)));
+    MF_RETURN_IF_ERROR(remove_empty_folder(written_path(beside_, probe)));
   }
   MF_ASSIGN_OR_RETURN(const bool empty, is_empty_folder(beside_));
   if (!empty) {
@@ -227,8 +227,8 @@ Status WrittenFolder::choose_path_beside(const List& old) {
 Status WrittenFolder::check_exchange() const {
   MF_ASSIGN_OR_RETURN(const FileId here, file_id(real_));
   MF_ASSIGN_OR_RETURN(const FileId there, file_id(beside_));
-  const std::array<std::string, 2> probes = {inside(beside_, kProbes[0]),
-                                             inside(beside_, kProbes[1])};
+  const std::array<std::string, 2> probes = {written_path(beside_, kProbes[0]),
+                                             written_path(beside_, kProbes[1])};
   Status able;
   if (here.device != there.device) {
     able = make_error(ErrorCode::kUnsupported, "{} is where a file system is mounted", real_);
@@ -263,7 +263,7 @@ Status WrittenFolder::end_replacing() {
     MF_ASSIGN_OR_RETURN(old, List::read(beside_));
     if (old) {
       MF_RETURN_IF_ERROR(remove_written(beside_, old->files));
-      const std::string list = inside(beside_, kWrittenFilesName);
+      const std::string list = written_path(beside_, kWrittenFilesName);
       MF_RETURN_IF_ERROR(remove_file(list));
     }
     MF_RETURN_IF_ERROR(move_contents(beside_, real_));
@@ -279,12 +279,12 @@ Status WrittenFolder::end_replacing() {
 Status WrittenFolder::remove_written(const std::string& folder,
                                      const std::set<std::string>& files) const {
   for (const std::string& name : files) {
-    MF_RETURN_IF_ERROR(check_sources(inside(folder, name)));
+    MF_RETURN_IF_ERROR(check_sources(written_path(folder, name)));
   }
-  for (const std::string& name : files) MF_RETURN_IF_ERROR(remove_file(inside(folder, name)));
+  for (const std::string& name : files) MF_RETURN_IF_ERROR(remove_file(written_path(folder, name)));
   MF_RETURN_IF_ERROR(remove_temporary_files(folder, files));
   for (const std::string& name : folders_of(files)) {
-    const std::string path = inside(folder, name);
+    const std::string path = written_path(folder, name);
     if (!is_directory(path)) continue;
     MF_ASSIGN_OR_RETURN(const bool empty, is_empty_folder(path));
     if (empty) MF_RETURN_IF_ERROR(remove_empty_folder(path));

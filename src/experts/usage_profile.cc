@@ -11,9 +11,9 @@ namespace moeflux {
 namespace {
 
 constexpr std::string_view kFormat = "moeflux usage profile v1";
-constexpr uint64_t kFileBytesMax = 64 * kMiB;
-constexpr size_t kLayersMax = 4096;
-constexpr size_t kExpertsMax = 65536;
+constexpr uint64_t kProfileBytesMax = 64 * kMiB;
+constexpr size_t kProfileLayersMax = 4096;
+constexpr size_t kProfileExpertsMax = 65536;
 /// A profile weighs as much as so many tokens of prompt: a real prompt soon outweighs it.
 constexpr double kSeedTokens = 16.0;
 /// The same in near slots, whose decay of 0.97 remembers 33.
@@ -38,9 +38,9 @@ Result<uint64_t> parse_count(const Json& value, std::string_view what) {
 
 Result<std::vector<uint64_t>> parse_layer(const Json& value, size_t layer) {
   const std::string what = formatted("layer {}", layer);
-  if (!value.is_array() || value.size() > kExpertsMax) {
+  if (!value.is_array() || value.size() > kProfileExpertsMax) {
     return corrupt(what, json_excerpt(value),
-                   formatted("a list of at most {} counts", kExpertsMax));
+                   formatted("a list of at most {} counts", kProfileExpertsMax));
   }
   std::vector<uint64_t> uses;
   for (const Json& count : value) {
@@ -64,8 +64,9 @@ Result<UsageProfile> UsageProfile::parse(std::string_view text) {
   MF_ASSIGN_OR_RETURN(const Json* tokens, member(json, "tokens"));
   MF_ASSIGN_OR_RETURN(profile.tokens, parse_count(*tokens, "tokens"));
   MF_ASSIGN_OR_RETURN(const Json* layers, member(json, "layers"));
-  if (!layers->is_array() || layers->size() > kLayersMax) {
-    return corrupt("layers", json_excerpt(*layers), formatted("a list of at most {}", kLayersMax));
+  if (!layers->is_array() || layers->size() > kProfileLayersMax) {
+    return corrupt("layers", json_excerpt(*layers),
+                   formatted("a list of at most {}", kProfileLayersMax));
   }
   for (const Json& layer : *layers) {
     MF_ASSIGN_OR_RETURN(std::vector<uint64_t> uses, parse_layer(layer, profile.layers.size()));
@@ -75,7 +76,7 @@ Result<UsageProfile> UsageProfile::parse(std::string_view text) {
 }
 
 Result<UsageProfile> UsageProfile::read(const std::string& path) {
-  MF_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kFileBytesMax));
+  MF_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kProfileBytesMax));
   Result<UsageProfile> profile = parse(text);
   if (!profile.ok()) return profile.error().with_context(path);
   return profile;

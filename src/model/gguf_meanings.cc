@@ -15,29 +15,29 @@ namespace moeflux {
 namespace {
 
 // Values of a key with which it changes nothing. All elements of an array must have one.
-enum class Neutral : uint8_t { kZero, kZeroOrOne, kTrue, kNone, kSilu };
+enum class NeutralValue : uint8_t { kZero, kZeroOrOne, kTrue, kNone, kSilu };
 
 struct Group {
-  Neutral neutral;
+  NeutralValue neutral;
   std::string_view keys;
 };
 
 // From the lists of llama.cpp (src/llama-arch.cpp; gguf 0.19 of PyPI) and of Ollama's converter.
 constexpr std::array<Group, 5> kChanging = {{
-    {Neutral::kZero, R"(
+    {NeutralValue::kZero, R"(
 activation_sparsity_scale altup.num_inputs attention.clamp_kqv attention.max_alibi_bias
 attention.relative_buckets_count attention.shared_kv_layers attention.sink_enabled
 attention.temperature_length attention.temperature_scale dense_layers
 embedding_length_per_layer_input experts_per_group hash_layer_count moe_latent_size
 rescale_every_n_layers rope.scaling.alpha rope.scaling.yarn_log_multiplier swiglu_clamp_exp
 swiglu_clamp_shexp swin_norm token_shift_count use_parallel_residual)"},
-    {Neutral::kZeroOrOne, R"(
+    {NeutralValue::kZeroOrOne, R"(
 attention.output_scale attention.value_scale decoder_sparse_step expert_group_scale
 full_attention_interval hyper_connection.count interleave_moe_layer_step moe_every_n_layers
 rope.scaling.attn_factor rope.scaling.factor rope.swa.scaling.factor)"},
-    {Neutral::kTrue, "attention.causal"},
-    {Neutral::kNone, "rope.scaling.type rope.swa.scaling.type"},
-    {Neutral::kSilu, "hidden_activation"},
+    {NeutralValue::kTrue, "attention.causal"},
+    {NeutralValue::kNone, "rope.scaling.type rope.swa.scaling.type"},
+    {NeutralValue::kSilu, "hidden_activation"},
 }};
 
 // Say how a model was made or is used, or again what tensors and other keys say.
@@ -50,8 +50,8 @@ nextn_predict_layers pooling_type
 rope.dimension_sections rope.mrope_interleaved rope.partial_rotary_factor rope.scaling.finetuned
 rope.scaling.original_context_length rope.scaling.yarn_beta_fast rope.scaling.yarn_beta_slow
 rope.swa.partial_rotary_factor ssm.v_head_reordered tensor_data_layout vocab_size)";
-constexpr std::array<std::string_view, 6> kHarmlessBeginnings = {"vision.", "audio.", "clip.",
-                                                                 "mtp.",    "image_", "vision_"};
+constexpr std::array<std::string_view, 6> kHarmlessGgufBeginnings = {
+    "vision.", "audio.", "clip.", "mtp.", "image_", "vision_"};
 
 struct Names {
   std::string_view config;
@@ -59,7 +59,7 @@ struct Names {
   bool is_judged = false;  // by the model's spec, where no architecture has asked for it
 };
 
-constexpr auto kNames = std::to_array<Names>({
+constexpr auto kFieldNames = std::to_array<Names>({
     {"num_hidden_layers", "block_count"},
     {"hidden_size", "embedding_length"},
     {"vocab_size", "vocab_size"},
@@ -127,7 +127,7 @@ constexpr auto kNames = std::to_array<Names>({
     {"moe_latent_size", "moe_latent_size"},
 });
 
-bool lists(std::string_view names, std::string_view name) {
+bool lists_key(std::string_view names, std::string_view name) {
   for (size_t at = names.find(name); at != std::string_view::npos; at = names.find(name, at + 1)) {
     const size_t end = at + name.size();
     const auto divides = [](char c) { return c == ' ' || c == '\n'; };
@@ -140,8 +140,8 @@ bool lists(std::string_view names, std::string_view name) {
 
 bool is_harmless(std::string_view key) {
   const auto begins = [&](std::string_view part) { return key.starts_with(part); };
-  return lists(kHarmless, key) || key.ends_with("_token_id") || key.ends_with("_token_ids") ||
-         std::any_of(kHarmlessBeginnings.begin(), kHarmlessBeginnings.end(), begins);
+  return lists_key(kHarmless, key) || key.ends_with("_token_id") || key.ends_with("_token_ids") ||
+         std::any_of(kHarmlessGgufBeginnings.begin(), kHarmlessGgufBeginnings.end(), begins);
 }
 
 /// A number, or a truth value as 0 or 1.
@@ -166,17 +166,18 @@ std::optional<std::vector<double>> numbers_of(const GgufKeys& keys, std::string_
 }
 
 bool is_neutral(const GgufKeys& keys, std::string_view full, const gguf::Value& value,
-                Neutral neutral) {
+                NeutralValue neutral) {
   const auto* text = std::get_if<std::string>(&value.data);
-  if (neutral == Neutral::kNone) {
+  if (neutral == NeutralValue::kNone) {
     return text != nullptr && (text->empty() || *text == "none" || *text == "default" ||
                                *text == "linear");  // whose factor is judged by itself
   }
-  if (neutral == Neutral::kSilu) return text != nullptr && (*text == "silu" || *text == "swish");
+  if (neutral == NeutralValue::kSilu)
+    return text != nullptr && (*text == "silu" || *text == "swish");
   const auto numbers = numbers_of(keys, full, value);
   return numbers && std::all_of(numbers->begin(), numbers->end(), [&](double number) {
-           if (neutral == Neutral::kTrue) return number == 1.0;
-           return number == 0.0 || (neutral == Neutral::kZeroOrOne && number == 1.0);
+           if (neutral == NeutralValue::kTrue) return number == 1.0;
+           return number == 0.0 || (neutral == NeutralValue::kZeroOrOne && number == 1.0);
          });
 }
 
@@ -211,7 +212,7 @@ void judge_unread_gguf_keys(GgufKeys& keys, Json& config) {
     const gguf::Value& value = *keys.model().keys().find(full);
     if (is_harmless(key)) continue;
     const auto group = std::find_if(kChanging.begin(), kChanging.end(),
-                                    [&](const Group& one) { return lists(one.keys, key); });
+                                    [&](const Group& one) { return lists_key(one.keys, key); });
     if (group != kChanging.end()) {
       if (is_neutral(keys, full, value, group->neutral)) continue;
       keys.fail(ErrorCode::kUnsupported,
@@ -219,10 +220,10 @@ void judge_unread_gguf_keys(GgufKeys& keys, Json& config) {
                           full, json_excerpt(shown(value))));
       continue;
     }
-    const auto name = std::find_if(kNames.begin(), kNames.end(), [&](const Names& one) {
+    const auto name = std::find_if(kFieldNames.begin(), kFieldNames.end(), [&](const Names& one) {
       return one.is_judged && one.stored == key;
     });
-    if (name == kNames.end()) {
+    if (name == kFieldNames.end()) {
       config[full] = shown(value);
     } else if (!config.contains(std::string(name->config))) {
       config[std::string(name->config)] = as_config(key, value);
@@ -256,10 +257,10 @@ std::string gguf_message(std::string_view message, std::string_view file,
     const auto end = std::find_if_not(message.begin(), message.end(), is_of_name);
     const auto length = std::max<size_t>(static_cast<size_t>(end - message.begin()), 1);
     const std::string_view word = message.substr(0, length);
-    const auto known = std::find_if(kNames.begin(), kNames.end(),
+    const auto known = std::find_if(kFieldNames.begin(), kFieldNames.end(),
                                     [&](const Names& one) { return one.config == word; });
-    all +=
-        known == kNames.end() ? std::string(word) : formatted("{}.{}", architecture, known->stored);
+    all += known == kFieldNames.end() ? std::string(word)
+                                      : formatted("{}.{}", architecture, known->stored);
     message.remove_prefix(length);
   }
   return all;

@@ -17,7 +17,7 @@ namespace {
 
 // Values of expert_gating_func.
 constexpr int64_t kSoftmax = 1;
-constexpr int64_t kSigmoid = 2;
+constexpr int64_t kSigmoidGating = 2;
 constexpr int64_t kQuantizationVersion = 2;
 
 /// Keys tell of all layers by what the first of a kind says, so each kind must be there.
@@ -175,7 +175,7 @@ class Writer {
     }
     const bool is_sigmoid = moe.router.score == RouterScore::kSigmoid;
     if (!is_sigmoid && first_mixer<LatentAttentionSpec>(spec_) == nullptr) return;
-    u32("expert_gating_func", is_sigmoid ? kSigmoid : kSoftmax);
+    u32("expert_gating_func", is_sigmoid ? kSigmoidGating : kSoftmax);
     keys_.flag(prefix_ + "expert_weights_norm", moe.router.normalize);
     f32("expert_weights_scale", moe.router.scale);
     if (moe.router.num_groups > 1) {

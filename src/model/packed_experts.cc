@@ -9,7 +9,7 @@
 namespace moeflux {
 namespace {
 
-constexpr std::array<std::string_view, 3> kNames = {"gate", "up", "down"};
+constexpr std::array<std::string_view, 3> kProjections = {"gate", "up", "down"};
 
 ExpertBias to_bias(const PackedBias& packed) { return {packed.dtype, packed.size, packed.offset}; }
 
@@ -83,7 +83,7 @@ std::optional<ExpertLayer> packed_experts(TensorClaims& claims, const Device& de
           make_error(ErrorCode::kCorruption,
                      "{}: layer {}: {} is {} x {} with a bias of {}, config.json means {} x {} "
                      "with a bias of {}",
-                     kExpertPackName, index(id), kNames[i], matrix.rows, matrix.cols,
+                     kExpertPackName, index(id), kProjections[i], matrix.rows, matrix.cols,
                      layout.biases[i].size, matrices[i]->rows, matrices[i]->cols, bias_size));
       return std::nullopt;
     }

@@ -23,11 +23,11 @@ std::string string_of(const Json& object, const char* key) {
 }
 
 /// Without white space around it, which is skipped between all parts of a call anyhow.
-std::string trimmed(std::string_view text) {
-  constexpr std::string_view kSpaces = " \t\r\n";
-  const size_t begin = text.find_first_not_of(kSpaces);
+std::string without_spaces(std::string_view text) {
+  constexpr std::string_view kBlanks = " \t\r\n";
+  const size_t begin = text.find_first_not_of(kBlanks);
   if (begin == std::string_view::npos) return {};
-  return std::string(text.substr(begin, text.find_last_not_of(kSpaces) + 1 - begin));
+  return std::string(text.substr(begin, text.find_last_not_of(kBlanks) + 1 - begin));
 }
 
 /// A string or a list of strings; nothing where there is something else, or only white space.
@@ -39,7 +39,7 @@ std::optional<std::vector<std::string>> literals(const Json& field, const char* 
   if (!list.is_array()) return std::nullopt;
   for (const Json& text : list) {
     if (!text.is_string()) return std::nullopt;
-    texts.push_back(trimmed(text.get_ref<const std::string&>()));
+    texts.push_back(without_spaces(text.get_ref<const std::string&>()));
     if (texts.back().empty()) return std::nullopt;
   }
   return texts;
@@ -93,7 +93,7 @@ std::optional<std::vector<Part>> parts_of(std::string_view pattern) {
     parts.back().text += c;
     joins = true;
   }
-  for (Part& part : parts) part.text = trimmed(part.text);
+  for (Part& part : parts) part.text = without_spaces(part.text);
   std::erase_if(parts, [](const Part& part) { return part.text.empty(); });
   return parts;
 }

@@ -104,11 +104,11 @@ TypeSet type_of_json(std::string_view json) {
   return fraction ? kTypeNumber : kTypeInteger | kTypeNumber;
 }
 
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kSpaces = " \t\r\n";
-  const size_t begin = text.find_first_not_of(kSpaces);
+std::string_view trimmed_view(std::string_view text) {
+  constexpr std::string_view kTypeSpaces = " \t\r\n";
+  const size_t begin = text.find_first_not_of(kTypeSpaces);
   if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kSpaces) + 1 - begin);
+  return text.substr(begin, text.find_last_not_of(kTypeSpaces) + 1 - begin);
 }
 
 }  // namespace
@@ -146,7 +146,7 @@ std::optional<TypeSet> ToolTypes::types_of(std::string_view tool,
 }
 
 std::string typed_json(std::string_view text, TypeSet types) {
-  const std::string_view value = trimmed(text);
+  const std::string_view value = trimmed_view(text);
   for (const ValueDialect dialect : {ValueDialect::kJson, ValueDialect::kPython}) {
     const std::optional<std::string> json = read_value(value, dialect);
     if (!json.has_value()) continue;
@@ -158,7 +158,7 @@ std::string typed_json(std::string_view text, TypeSet types) {
 }
 
 std::string json_or_string(std::string_view text) {
-  return read_value(trimmed(text), ValueDialect::kJson).value_or(json_quoted(text));
+  return read_value(trimmed_view(text), ValueDialect::kJson).value_or(json_quoted(text));
 }
 
 }  // namespace moeflux

@@ -5,11 +5,11 @@
 namespace moeflux {
 namespace {
 
-constexpr size_t kDepthMax = 128;
+constexpr size_t kValueDepthMax = 128;
 constexpr size_t kScalarBytesMax = 512;
 constexpr std::string_view kHex = "0123456789abcdef";
 
-bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
+bool is_value_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_hex(char c) { return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
 
@@ -111,7 +111,7 @@ ValueReader::Outcome ValueReader::push(char c, std::string* json) {
     case Expect::kCommaOrClose:
       break;
   }
-  if (is_space(c)) {
+  if (is_value_space(c)) {
     if (dialect_ == ValueDialect::kJson) *json += c;
     return Outcome::kMore;
   }
@@ -207,7 +207,7 @@ ValueReader::Outcome ValueReader::push_after(char c, std::string* json) {
 }
 
 ValueReader::Outcome ValueReader::open(char c, std::string* json) {
-  if (stack_.size() == kDepthMax) return Outcome::kBad;
+  if (stack_.size() == kValueDepthMax) return Outcome::kBad;
   write_comma(json);
   stack_ += c;
   *json += c == '(' ? '[' : c;
@@ -332,7 +332,8 @@ void ValueReader::drop_high_half(std::string* json) {
 }
 
 ValueReader::Outcome ValueReader::push_scalar(char c, std::string* json) {
-  const bool ends = is_space(c) || std::string_view(",:]})[{(\"'<").find(c) != std::string::npos;
+  const bool ends =
+      is_value_space(c) || std::string_view(",:]})[{(\"'<").find(c) != std::string::npos;
   const bool compact_space = dialect_ == ValueDialect::kCompact && c == ' ';
   if (!ends || compact_space) {
     scalar_ += c;
@@ -364,7 +365,7 @@ bool ValueReader::end_scalar(std::string* json) {
 
 ValueReader::Outcome ValueReader::push_bare_key(char c, std::string* json) {
   if (c == ':') {
-    while (!scalar_.empty() && is_space(scalar_.back())) scalar_.pop_back();
+    while (!scalar_.empty() && is_value_space(scalar_.back())) scalar_.pop_back();
     if (scalar_.empty()) return Outcome::kBad;
     *json += json_quoted(scalar_) + ":";
     in_key_ = false;

@@ -7,20 +7,20 @@
 namespace moeflux {
 namespace {
 
-constexpr std::string_view kAlphabet =
+constexpr std::string_view kBase64Alphabet =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 constexpr uint32_t kNoDigit = 64;
 
-constexpr std::array<uint8_t, 256> make_digits() {
+constexpr std::array<uint8_t, 256> make_base64_digits() {
   std::array<uint8_t, 256> digits{};
   for (auto& digit : digits) digit = kNoDigit;
-  for (size_t i = 0; i < kAlphabet.size(); ++i) {
-    digits[static_cast<uint8_t>(kAlphabet[i])] = static_cast<uint8_t>(i);
+  for (size_t i = 0; i < kBase64Alphabet.size(); ++i) {
+    digits[static_cast<uint8_t>(kBase64Alphabet[i])] = static_cast<uint8_t>(i);
   }
   return digits;
 }
 
-constexpr std::array<uint8_t, 256> kDigits = make_digits();
+constexpr std::array<uint8_t, 256> kBase64Digits = make_base64_digits();
 
 }  // namespace
 
@@ -33,7 +33,7 @@ std::optional<std::string> decode_base64(std::string_view text) {
   bytes.reserve(text.size() / 4 * 3);
   uint32_t word = 0;
   for (size_t i = 0; i < text.size(); ++i) {
-    const uint32_t digit = i < digits_end ? kDigits[static_cast<uint8_t>(text[i])] : 0;
+    const uint32_t digit = i < digits_end ? kBase64Digits[static_cast<uint8_t>(text[i])] : 0;
     if (digit == kNoDigit) return std::nullopt;
     word = (word << 6) | digit;
     if (i % 4 != 3) continue;

@@ -14,7 +14,7 @@ namespace moeflux {
 namespace {
 
 // As of the byte-level encoding: a table of 128 MiB.
-constexpr size_t kPairsMax = size_t{1} << 22;
+constexpr size_t kCharacterPairsMax = size_t{1} << 22;
 
 // Calls visit(character) for each character of well-formed text.
 template <typename Visit>
@@ -88,9 +88,9 @@ Result<CharacterBpe> CharacterBpe::create_from_scores(const std::vector<Symbol>&
       if (right) merges.push_back({{*left, *right, symbol.id}, ranks[i]});
       cut += character.size();
     });
-    if (merges.size() > kPairsMax) {
+    if (merges.size() > kCharacterPairsMax) {
       return make_error(ErrorCode::kResourceExhausted, "more than {} pairs of tokens make a token",
-                        kPairsMax);
+                        kCharacterPairsMax);
     }
   }
   bpe.merges_.reserve(merges.size());

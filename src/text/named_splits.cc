@@ -96,7 +96,7 @@ constexpr Patterns kAfmoe[] = {
 constexpr Patterns kCohere2[] = {R"(\d{1,3}(?=(?:\d{3})*\b))", kO200k[0]};
 
 // Digits one by one, and GPT-2's.
-constexpr Patterns kDigits[] = {R"(\p{N})", kGpt2Pattern};
+constexpr Patterns kDigitSplits[] = {R"(\p{N})", kGpt2Pattern};
 
 // Han runs; words, which begin with or without a capital; numbers of three digits; the rest.
 constexpr Patterns kKimi[] = {
@@ -196,16 +196,16 @@ constexpr Row kRows[] = {
     {"bloom", {.patterns = kBloom}},
     {"chameleon", {.patterns = kChameleon, .add_bos = true}},
     {"chatglm-bpe", kThreeDigits},
-    {"codeshell", {.patterns = kDigits}},
+    {"codeshell", {.patterns = kDigitSplits}},
     {"cohere2moe", {.patterns = kCohere2}},
-    {"command-r", {.patterns = kDigits, .normalize_nfc = true}},
+    {"command-r", {.patterns = kDigitSplits, .normalize_nfc = true}},
     {"dbrx", kThreeDigits},
     {"deepseek-coder", {.patterns = kDeepseekCoder}},
     {"deepseek-llm", {.patterns = kDeepseekLlm}},
     {"deepseek-r1-qwen", kWithNfc},
     {"deepseek-v3", {.patterns = kDeepseekV3}},
     {"default", {.patterns = kUnstated, .is_guess = true}},
-    {"exaone", {.patterns = kDigits}},
+    {"exaone", {.patterns = kDigitSplits}},
     {"exaone-moe", {.patterns = kExaone}},
     {"exaone4", {.patterns = kGpt2}},
     {"f2llmv2", kWithNfc},
@@ -248,9 +248,9 @@ constexpr Row kRows[] = {
     {"llama4", {.patterns = kO200k}},
     {"megrez", kWithNfc},
     {"mellum", {.patterns = kGpt2}},
-    {"mellum2", {.patterns = kDigits}},
+    {"mellum2", {.patterns = kDigitSplits}},
     {"midm-2.0", kThreeDigitsWholeBos},
-    {"minerva-7b", {.patterns = kDigits}},
+    {"minerva-7b", {.patterns = kDigitSplits}},
     {"minicpm5", {.patterns = kMinicpm5, .ignore_merges = true}},
     {"minimax-m2", {.patterns = kO200k}},
     {"modern-bert", kGpt2WithNfc},
@@ -261,16 +261,16 @@ constexpr Row kRows[] = {
     {"poro-chat", {.patterns = kBloom}},
     {"qwen2", kWithNfc},
     {"qwen35", {.patterns = kQwen35, .normalize_nfc = true}},
-    {"refact", {.patterns = kDigits}},
+    {"refact", {.patterns = kDigitSplits}},
     {"roberta-bpe", {.patterns = kGpt2}},
     {"sarvam-moe", kSpaceSymbols},
     {"seed-coder", {.patterns = kSeedCoder}},
     {"smaug-bpe", kThreeDigits},
-    {"smollm", {.patterns = kDigits}},
+    {"smollm", {.patterns = kDigitSplits}},
     {"solar-open", {.patterns = kQwen2}},
     {"spark2_5", {.patterns = kSpark}},
     {"stablelm2", {.patterns = kQwen2}},
-    {"starcoder", {.patterns = kDigits}},
+    {"starcoder", {.patterns = kDigitSplits}},
     {"superbpe", {.patterns = kSuperbpe}},
     {"talkie", {.patterns = kO200k}},
     {"tekken", {.patterns = kTekken, .ignore_merges = true, .add_bos = true}},

@@ -10,17 +10,8 @@
 #include "text/utf8.h"
 
 namespace moeflux {
-namespace {
-
-// PCRE2's own default. A million characters of one kind stay below it with the patterns of all
-// known families, and reaching it takes well under a second.
-constexpr uint32_t kMatchStepsMax = 10'000'000;
-constexpr uint32_t kHeapKibMax = 256 * 1024;
-constexpr size_t kJitStackBytesMax = size_t{1} << 20;
-constexpr size_t kPatternBytesMax = size_t{1} << 16;
-
-// \p{Han} means Script in tokenizer.json; since 10.40 PCRE2 takes it for Script_Extensions.
-constexpr std::string_view kScriptPrefix = PCRE2_MAJOR > 10 || PCRE2_MINOR >= 40 ? "sc:" : "";
+// Members of Regex have these types, so that they are nobody's own.
+namespace pcre2 {
 
 struct FreeCompileContext {
   void operator()(pcre2_compile_context* p) const { pcre2_compile_context_free(p); }
@@ -38,6 +29,20 @@ struct FreeJitStack {
   void operator()(pcre2_jit_stack* p) const { pcre2_jit_stack_free(p); }
 };
 
+}  // namespace pcre2
+
+namespace {
+
+// PCRE2's own default. A million characters of one kind stay below it with the patterns of all
+// known families, and reaching it takes well under a second.
+constexpr uint32_t kMatchStepsMax = 10'000'000;
+constexpr uint32_t kHeapKibMax = 256 * 1024;
+constexpr size_t kJitStackBytesMax = size_t{1} << 20;
+constexpr size_t kPatternBytesMax = size_t{1} << 16;
+
+// \p{Han} means Script in tokenizer.json; since 10.40 PCRE2 takes it for Script_Extensions.
+constexpr std::string_view kScriptPrefix = PCRE2_MAJOR > 10 || PCRE2_MINOR >= 40 ? "sc:" : "";
+
 std::string message_of(int error) {
   PCRE2_UCHAR text[160];
   if (pcre2_get_error_message(error, text, sizeof(text)) < 0) return formatted("error {}", error);
@@ -47,7 +52,7 @@ std::string message_of(int error) {
 }  // namespace
 
 struct Regex::Code {
-  std::unique_ptr<pcre2_code, FreeCode> compiled;
+  std::unique_ptr<pcre2_code, pcre2::FreeCode> compiled;
 };
 
 Regex::Regex(std::unique_ptr<Code> code) : code_(std::move(code)) {}
@@ -62,7 +67,7 @@ Result<Regex> Regex::compile(std::string_view pattern) {
                       kPatternBytesMax);
   }
   MF_ASSIGN_OR_RETURN(const std::string translated, translate_regex(pattern, kScriptPrefix));
-  const std::unique_ptr<pcre2_compile_context, FreeCompileContext> context(
+  const std::unique_ptr<pcre2_compile_context, pcre2::FreeCompileContext> context(
       pcre2_compile_context_create(nullptr));
   MF_CHECK(context != nullptr);
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);  // '.' stops at \n only, as in Oniguruma
@@ -82,9 +87,9 @@ Result<Regex> Regex::compile(std::string_view pattern) {
 
 struct Regex::Matcher::State {
   const pcre2_code* code;
-  std::unique_ptr<pcre2_match_data, FreeMatchData> data;
-  std::unique_ptr<pcre2_match_context, FreeMatchContext> context;
-  std::unique_ptr<pcre2_jit_stack, FreeJitStack> jit_stack;
+  std::unique_ptr<pcre2_match_data, pcre2::FreeMatchData> data;
+  std::unique_ptr<pcre2_match_context, pcre2::FreeMatchContext> context;
+  std::unique_ptr<pcre2_jit_stack, pcre2::FreeJitStack> jit_stack;
 
   int match(std::string_view text, size_t from, uint32_t options) {
     return pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,

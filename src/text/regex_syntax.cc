@@ -25,7 +25,8 @@ constexpr std::string_view kGeneralCategories[] = {
     "No", "P",  "Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "S",  "Sm", "Sc", "Sk",
     "So", "Z",  "Zs", "Zl", "Zp", "C",  "Cc", "Cf", "Cn", "Co", "Any"};
 
-constexpr std::string_view kGroups[] = {"?:", "?=", "?!", "?<=", "?<!", "?>", "?i:", "?-i:", "?i)"};
+constexpr std::string_view kGroupBeginnings[] = {"?:", "?=",  "?!",   "?<=", "?<!",
+                                                 "?>", "?i:", "?-i:", "?i)"};
 
 /// A byte of UTF-8 behind the first of its character.
 bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xC0u) == 0x80; }
@@ -109,7 +110,7 @@ class Translator {
     out_ += '(';
     if (starts("*")) return unsupported("a (* verb");
     if (!starts("?")) return {};
-    for (const std::string_view group : kGroups) {
+    for (const std::string_view group : kGroupBeginnings) {
       if (!starts(group)) continue;
       if (group == "?i)" && at_ != 1) break;  // inside an alternation the syntaxes scope it apart
       out_ += group;

@@ -10,9 +10,6 @@
 #include "text/utf8.h"
 
 namespace moeflux {
-namespace {
-
-constexpr size_t kTextBytesMax = size_t{1} << 29;
 
 // Tokens of pieces seen earlier in this call. Direct-mapped: a newer piece replaces an older one,
 // so it is as small as it was made. Tokens are not stored but found again in the output.
@@ -34,6 +31,10 @@ class PieceCache {
  private:
   std::vector<Entry> entries_;
 };
+
+namespace {
+
+constexpr size_t kTextBytesMax = size_t{1} << 29;
 
 constexpr size_t kCachedPieceBytesMax = 128;
 

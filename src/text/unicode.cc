@@ -13,7 +13,7 @@
 namespace moeflux {
 namespace {
 
-constexpr size_t kTextBytesMax = size_t{1} << 29;
+constexpr size_t kUnicodeBytesMax = size_t{1} << 29;
 
 utf8proc_propval_t combining_class(utf8proc_int32_t code_point) {
   return utf8proc_get_property(code_point)->combining_class;
@@ -86,9 +86,9 @@ bool is_word_character(char32_t c) {
 Result<std::string> normalize_nfc(std::string_view text) {
   const auto is_plain = [](char c) { return static_cast<uint8_t>(c) < 0x80; };
   if (std::all_of(text.begin(), text.end(), is_plain)) return std::string(text);
-  if (text.size() > kTextBytesMax) {
+  if (text.size() > kUnicodeBytesMax) {
     return make_error(ErrorCode::kResourceExhausted, "text of {} bytes to normalise, at most {}",
-                      text.size(), kTextBytesMax);
+                      text.size(), kUnicodeBytesMax);
   }
   std::vector<utf8proc_int32_t> characters;
   decompose(text, &characters);

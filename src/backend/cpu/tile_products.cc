@@ -11,7 +11,7 @@
 namespace moeflux::cpu {
 namespace {
 
-constexpr size_t kLine = 64;
+constexpr size_t kCacheLine = 64;
 
 /// values [cols / chunk][count][chunk] of kChunkBytes each.
 template <size_t kChunkBytes>
@@ -33,15 +33,15 @@ void grow(std::vector<float>& storage, int64_t size) {
 }  // namespace
 
 std::byte* AlignedSpace::get(size_t bytes) {
-  if (storage_.size() < bytes + kLine) storage_.resize(bytes + kLine);
-  const auto past = reinterpret_cast<uintptr_t>(storage_.data()) % kLine;
-  data_ = storage_.data() + (kLine - past) % kLine;
+  if (storage_.size() < bytes + kCacheLine) storage_.resize(bytes + kCacheLine);
+  const auto past = reinterpret_cast<uintptr_t>(storage_.data()) % kCacheLine;
+  data_ = storage_.data() + (kCacheLine - past) % kCacheLine;
   return data_;
 }
 
 size_t TileShape::block_bytes(int64_t tokens) const {
   const auto bytes = static_cast<uint64_t>(tokens * (value_bytes() + 2 * groups() * 4));
-  return round_up(bytes, kLine);
+  return round_up(bytes, kCacheLine);
 }
 
 void TileRows::reset(const TileShape& shape, int64_t count) {

@@ -9,7 +9,7 @@
 namespace moeflux::gpu {
 namespace {
 
-constexpr uint32_t kThreads = 128;
+constexpr uint32_t kAttentionThreads = 128;
 constexpr uint32_t kFewThreads = 256;
 constexpr uint32_t kMergeThreads = 256;
 // Below this many groups, splits of a query get groups of their own: large GPUs run a few hundred
@@ -311,8 +311,8 @@ bool record_many(Recorder& recorder, const AttentionHeads& heads, const ManyKern
     p.finishes = begin + p.num_parts == end ? 1 : 0;
     constexpr ByType kHalves{KernelId::mma_attention_halves, KernelId::mma_attention_halves_f16,
                              KernelId::mma_attention_halves_q8};
-    Plan split =
-        make_plan(kHalves.of(key_type(heads.kv)), {p.num_parts, kv_heads_of(p), 2}, kThreads);
+    Plan split = make_plan(kHalves.of(key_type(heads.kv)), {p.num_parts, kv_heads_of(p), 2},
+                           kAttentionThreads);
     split.set_params(p);
     split.bind(heads.k_table);
     split.bind(heads.v_table);
@@ -406,7 +406,7 @@ bool record_attention(Recorder& recorder, const AttentionHeads& heads, Attention
     count_parts(p, kAttentionSplit);
     p.walks = p.num_parts == 1 || p.tokens * p.heads >= kGroupsWanted ? 1 : 0;
     plan = make_plan(heads_kernel(heads.kv), {p.heads, p.tokens, p.walks != 0 ? 1 : p.num_parts},
-                     kThreads, bytes_of(p.head_dim + 2 * kAttentionTile));
+                     kAttentionThreads, bytes_of(p.head_dim + 2 * kAttentionTile));
   }
   if (!take_partials(recorder, result)) return false;
   plan.set_params(p);

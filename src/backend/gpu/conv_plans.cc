@@ -5,7 +5,7 @@
 namespace moeflux::gpu {
 namespace {
 
-constexpr uint32_t kThreads = 128;
+constexpr uint32_t kConvThreads = 128;
 
 }  // namespace
 
@@ -20,9 +20,9 @@ void record_conv(Recorder& recorder, const ConvOp& op) {
   p.activation = activation_code(options.activation);
   p.has_bias = options.bias.is_null() ? 0 : 1;
   p.has_states = states.is_null() ? 0 : 1;
-  const uint32_t columns = groups_for(p.channels, kThreads);
+  const uint32_t columns = groups_for(p.channels, kConvThreads);
   if (p.tokens == 1 && p.taps <= kConvOneTapsMax) {
-    Plan one = make_plan(KernelId::causal_conv_t1, {columns, states.sequences(), 1}, kThreads);
+    Plan one = make_plan(KernelId::causal_conv_t1, {columns, states.sequences(), 1}, kConvThreads);
     one.set_params(p);
     one.bind(range_of(x, Access::kRead));
     one.bind(range_of(weight, Access::kRead));
@@ -36,9 +36,9 @@ void record_conv(Recorder& recorder, const ConvOp& op) {
   const bool is_held = p.taps <= kConvTapsHeld;
   p.wide = is_held && p.channels % 4 == 0 && is_wide(x) && is_wide(out) && is_wide(state) ? 1 : 0;
   Plan plan = make_plan(KernelId::causal_conv_rows,
-                        {groups_for(p.wide != 0 ? p.channels / 4 : p.channels, kThreads),
+                        {groups_for(p.wide != 0 ? p.channels / 4 : p.channels, kConvThreads),
                          groups_for(p.tokens, kConvTokens), 1},
-                        kThreads);
+                        kConvThreads);
   plan.set_params(p);
   plan.bind(range_of(x, Access::kRead));
   plan.bind(range_of(weight, Access::kRead));
@@ -47,7 +47,7 @@ void record_conv(Recorder& recorder, const ConvOp& op) {
   bind_output(plan, out);
   recorder.record(plan);
   if (is_held) return;
-  Plan shift = make_plan(KernelId::causal_conv_shift, {columns, 1, 1}, kThreads);
+  Plan shift = make_plan(KernelId::causal_conv_shift, {columns, 1, 1}, kConvThreads);
   shift.set_params(p);
   shift.bind(range_of(x, Access::kRead));
   shift.bind(range_of(state, Access::kReadWrite));

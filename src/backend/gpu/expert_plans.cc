@@ -11,8 +11,8 @@
 namespace moeflux::gpu {
 namespace {
 
-constexpr uint32_t kThreads = 128;
-constexpr uint32_t kSimds = kThreads / kSimdLanes;
+constexpr uint32_t kExpertThreads = 128;
+constexpr uint32_t kSimds = kExpertThreads / kSimdLanes;
 constexpr uint32_t kListThreads = 512;
 // A thread a slot; and enough bytes on their way for the bus: 64 a thread.
 constexpr uint32_t kFetchThreads = 256;
@@ -96,9 +96,9 @@ void record_any_experts(Recorder& recorder, const ExpertLaunch& launch, const Ex
   p.up_offset = t.glu.up_offset;
   const auto record_step = [&](KernelId kernel, uint32_t rows_per_simd, const Tensor& from,
                                const Tensor& to) {
-    Plan plan =
-        make_plan(kernel, {groups_for(p.gate.rows, kSimds * rows_per_simd), launch.groups, 1},
-                  kThreads, p.stage_cols * launch.tile * static_cast<uint32_t>(sizeof(float)));
+    Plan plan = make_plan(
+        kernel, {groups_for(p.gate.rows, kSimds * rows_per_simd), launch.groups, 1}, kExpertThreads,
+        p.stage_cols * launch.tile * static_cast<uint32_t>(sizeof(float)));
     plan.set_params(p);
     plan.bind(launch.ids);
     plan.bind(launch.map);
@@ -260,8 +260,8 @@ Plan plan_combine(const CombineOp& op) {
   p.tokens = rows_of(out);
   p.top_k = static_cast<u32>(weights.dim(1));
   p.cols = static_cast<u32>(out.shape.back());
-  Plan plan =
-      make_plan(KernelId::combine_slots, {groups_for(p.cols, kThreads), p.tokens, 1}, kThreads);
+  Plan plan = make_plan(KernelId::combine_slots, {groups_for(p.cols, kExpertThreads), p.tokens, 1},
+                        kExpertThreads);
   plan.set_params(p);
   plan.bind(range_of(slots, Access::kRead));
   plan.bind(range_of(weights, Access::kRead));

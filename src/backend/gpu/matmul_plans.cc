@@ -9,10 +9,10 @@
 namespace moeflux::gpu {
 namespace {
 
-constexpr uint32_t kThreads = 128;
+constexpr uint32_t kMatmulThreads = 128;
 // Rows of one token are shared by larger groups where there are so many: each group brings the
 // token to its memory, which for four rows of 4 bits is twice what these take.
-constexpr uint32_t kManyRows = 512;
+constexpr uint32_t kManyHeadRows = 512;
 // Up to so many rows times one token are shared out so that all cores have some: a router of 256
 // rows took 19 us on an H200 in groups of four that stage their token.
 constexpr uint32_t kFewWeightRowsMax = 1024;
@@ -37,7 +37,7 @@ Plan product_plan(LinearParams p, const Weight& weight) {
   const uint32_t tile = tile_tokens(p.tokens);
   p.stage_cols = stage_cols(weight.cols, tile);
   const uint32_t threads =
-      tile == 1 && p.rows_per_head >= kManyRows ? uint32_t{kLinearThreadsMax} : kThreads;
+      tile == 1 && p.rows_per_head >= kManyHeadRows ? uint32_t{kLinearThreadsMax} : kMatmulThreads;
   const uint32_t rows = threads / kSimdLanes * (tile == 1 ? kRowsOfOneToken : kRowsOfTile);
   Plan plan = make_plan(matrix_kernel(KernelId::linear_f32_t1, weight.format, tile),
                         {groups_for(p.rows_per_head, rows), groups_for(p.tokens, tile), p.heads},
@@ -111,8 +111,8 @@ Plan plan_embed(const Tensor& out, const Weight& table, const Tensor& token_ids)
   p.table = matrix_layout(table);
   p.out = rows_layout(out);
   p.tokens = rows_of(out);
-  Plan plan =
-      make_plan(KernelId::embed_rows, {groups_for(p.table.cols, kThreads), p.tokens, 1}, kThreads);
+  Plan plan = make_plan(KernelId::embed_rows,
+                        {groups_for(p.table.cols, kMatmulThreads), p.tokens, 1}, kMatmulThreads);
   plan.set_params(p);
   return bound(plan, out, token_ids, table);
 }
@@ -152,8 +152,8 @@ Plan plan_head_linear_transposed(const Tensor& out, const Tensor& x, const Weigh
   const uint32_t tile = p.tokens <= 4 ? 4 : 16;
   Plan plan = make_plan(
       tile == 4 ? KernelId::head_linear_transposed_t4 : KernelId::head_linear_transposed_t16,
-      {groups_for(p.weight.cols, kThreads), groups_for(p.tokens, tile), p.heads}, kThreads,
-      kHeadStageRows * tile * static_cast<uint32_t>(sizeof(float)));
+      {groups_for(p.weight.cols, kMatmulThreads), groups_for(p.tokens, tile), p.heads},
+      kMatmulThreads, kHeadStageRows * tile * static_cast<uint32_t>(sizeof(float)));
   plan.set_params(p);
   return bound(plan, out, x, weight);
 }

@@ -9,7 +9,7 @@
 namespace moeflux::gpu {
 namespace {
 
-constexpr uint32_t kThreads = 256;
+constexpr uint32_t kReadOutThreads = 256;
 
 uint64_t* word_of(const Buffer& buffer, size_t word) {
   return reinterpret_cast<uint64_t*>(buffer.host_data()) + word;
@@ -27,7 +27,7 @@ Plan ReadOut::plan(const Buffer& from, uint64_t offset_bytes, size_t bytes) {
   wanted_ = groups_for(bytes, sizeof(uint32_t));
   arrived_ = 0;
   for (size_t i = 0; i < wanted_; ++i) __atomic_store_n(word_of(*words_, i), 0, __ATOMIC_RELEASE);
-  Plan plan = make_plan(KernelId::read_out, {}, kThreads);
+  Plan plan = make_plan(KernelId::read_out, {}, kReadOutThreads);
   plan.set_params(ReadOutParams{static_cast<u32>(bytes)});
   // A plan may write to what it binds; this one does not.
   plan.bind({const_cast<Buffer*>(&from), offset_bytes, bytes, Access::kRead});

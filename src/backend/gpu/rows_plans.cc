@@ -5,7 +5,7 @@
 namespace moeflux::gpu {
 namespace {
 
-constexpr uint32_t kThreads = 256;
+constexpr uint32_t kRowsThreads = 256;
 constexpr uint32_t kNarrowThreads = 128;
 constexpr uint32_t kManyRows = 1 << 13;  // fill any GPU with a SIMD group each
 
@@ -22,8 +22,9 @@ RowsParams rows_params(const Tensor& out, const Tensor& a, const Tensor& b) {
 }
 
 Plan element_plan(KernelId kernel, const Tensor& out) {
-  return make_plan(kernel, {groups_for(static_cast<uint64_t>(out.num_elements()), kThreads), 1, 1},
-                   kThreads);
+  return make_plan(kernel,
+                   {groups_for(static_cast<uint64_t>(out.num_elements()), kRowsThreads), 1, 1},
+                   kRowsThreads);
 }
 
 // True when kernels may take four columns at once.
@@ -41,8 +42,8 @@ bool shares_inner(const RowsParams& p) {
 // Four columns a thread where `wide`.
 Plan columns_plan(KernelId kernel, const Tensor& out, u32 wide) {
   const auto elements = static_cast<uint64_t>(out.num_elements());
-  return make_plan(kernel, {groups_for(wide != 0 ? elements / 4 : elements, kThreads), 1, 1},
-                   kThreads);
+  return make_plan(kernel, {groups_for(wide != 0 ? elements / 4 : elements, kRowsThreads), 1, 1},
+                   kRowsThreads);
 }
 
 }  // namespace
@@ -170,7 +171,8 @@ Plan plan_rope(const RopeOp& op) {
   p.unit = static_cast<u32>(op.options.unit);
   p.factor = op.options.attention_factor;
   const uint64_t pairs = uint64_t{p.tokens} * p.heads * p.half;
-  Plan plan = make_plan(KernelId::rope_heads, {groups_for(pairs, kThreads), 1, 1}, kThreads);
+  Plan plan =
+      make_plan(KernelId::rope_heads, {groups_for(pairs, kRowsThreads), 1, 1}, kRowsThreads);
   plan.set_params(p);
   plan.bind(range_of(op.positions, Access::kRead));
   plan.bind(range_of(op.frequencies, Access::kRead));

@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint32_t kGatherThreads = 128;
 
-uint32_t bytes_of(uint64_t words) { return static_cast<uint32_t>(words * sizeof(u32)); }
+uint32_t bytes_of_words(uint64_t words) { return static_cast<uint32_t>(words * sizeof(u32)); }
 
 /// Enough for a few candidates a thread: who has many waits for memory, who has few for others.
 uint32_t choose_threads(uint64_t candidates) {
@@ -45,8 +45,8 @@ IndexScoresParams index_params(const SelectOp& op) {
 
 bool fits_select_kernels(const Tensor& q, const SelectOptions& options) {
   return options.unit / options.key_tokens() <= int64_t{kIndexSpanMax} &&
-         bytes_of(uint64_t{kIndexHeads} * static_cast<uint64_t>((q.dim(2) + 3) / 4 * 4) +
-                  uint64_t{kIndexSpanMax}) <= kSharedBytesMax;
+         bytes_of_words(uint64_t{kIndexHeads} * static_cast<uint64_t>((q.dim(2) + 3) / 4 * 4) +
+                        uint64_t{kIndexSpanMax}) <= kSharedBytesMax;
 }
 
 void record_select(Recorder& recorder, const SelectOp& op) {
@@ -65,10 +65,10 @@ void record_select(Recorder& recorder, const SelectOp& op) {
     p.tokens = count;
     p.begin = static_cast<u32>(op.position) + row;
     const uint32_t spans = groups_for((uint64_t{p.begin} + count) / p.key_tokens, p.span);
-    Plan score =
-        make_plan(type == DType::kF16 ? KernelId::index_scores_f16 : KernelId::index_scores,
-                  {spans, count, p.groups}, kIndexThreads,
-                  bytes_of(uint64_t{kIndexHeads} * p.stage_cols + (p.unit == 1 ? 0 : p.span)));
+    Plan score = make_plan(
+        type == DType::kF16 ? KernelId::index_scores_f16 : KernelId::index_scores,
+        {spans, count, p.groups}, kIndexThreads,
+        bytes_of_words(uint64_t{kIndexHeads} * p.stage_cols + (p.unit == 1 ? 0 : p.span)));
     score.set_params(p);
     score.bind(range_of(op.q.slice(0, row, count), Access::kRead));
     score.bind(range_of(p.has_weights != 0 ? op.head_weights.slice(0, row, count) : Tensor{},
@@ -79,7 +79,7 @@ void record_select(Recorder& recorder, const SelectOp& op) {
     recorder.record(score);
     const uint32_t threads = choose_threads((p.begin + count) / op.options.unit);
     Plan choose = make_plan(KernelId::choose_best, {count * p.groups, 1, 1}, threads,
-                            bytes_of(2 * threads / kSimdLanes));
+                            bytes_of_words(2 * threads / kSimdLanes));
     choose.set_params(ChooseParams{.score_stride = p.score_stride,
                                    .groups = p.groups,
                                    .begin = op.options.whole ? p.begin + 1 : p.begin,

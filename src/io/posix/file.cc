@@ -17,7 +17,7 @@ namespace moeflux {
 namespace {
 
 // Linux cuts one pread at 2 GiB - 4 KiB, macOS refuses more than INT_MAX.
-constexpr size_t kBytesPerCallMax = size_t{1} << 30;
+constexpr size_t kReadBytesMax = size_t{1} << 30;
 
 struct OpenedFile {
   UniqueFd fd;
@@ -43,7 +43,7 @@ Result<OpenedFile> open_regular(const std::string& path) {
 /// One pread with EINTR retried: the bytes that came, 0 at the end of the file.
 Result<size_t> read_some(int fd, const std::string& path, uint64_t offset,
                          std::span<std::byte> into) {
-  const size_t wanted = std::min(into.size(), kBytesPerCallMax);
+  const size_t wanted = std::min(into.size(), kReadBytesMax);
   while (true) {
     const ssize_t count = ::pread(fd, into.data(), wanted, static_cast<off_t>(offset));
     if (count >= 0) return static_cast<size_t>(count);

@@ -23,7 +23,7 @@ namespace {
 
 constexpr int64_t kNanoseconds = 1'000'000'000;
 
-struct CloseDirectory {
+struct CloseUsedFolder {
   void operator()(DIR* directory) const { ::closedir(directory); }
 };
 
@@ -66,7 +66,7 @@ bool is_named(int fd, const std::string& path) {
 }  // namespace
 
 Result<std::vector<FileUse>> list_file_uses(const std::string& directory) {
-  const std::unique_ptr<DIR, CloseDirectory> stream(::opendir(directory.c_str()));
+  const std::unique_ptr<DIR, CloseUsedFolder> stream(::opendir(directory.c_str()));
   if (stream == nullptr) return errno_error(errno, directory, "cannot list the folder");
   std::vector<FileUse> files;
   while (true) {

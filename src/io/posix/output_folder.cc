@@ -21,13 +21,13 @@
 namespace moeflux {
 namespace {
 
-struct CloseDirectory {
+struct CloseOutputFolder {
   void operator()(DIR* directory) const { ::closedir(directory); }
 };
 
 /// Names of everything in a folder but "." and "..".
 Result<std::vector<std::string>> list_entries(const std::string& path) {
-  const std::unique_ptr<DIR, CloseDirectory> stream(::opendir(path.c_str()));
+  const std::unique_ptr<DIR, CloseOutputFolder> stream(::opendir(path.c_str()));
   if (stream == nullptr) return errno_error(errno, path, "cannot list the folder");
   std::vector<std::string> names;
   while (true) {

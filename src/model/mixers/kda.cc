@@ -13,7 +13,7 @@ namespace {
 
 // Tensors of the state: the past of each convolution, then the delta rule's.
 constexpr size_t kInputs = 3;  // q, k and v
-constexpr size_t kDeltaState = kInputs;
+constexpr size_t kKdaState = kInputs;
 
 /// One matrix, or two with head_dim numbers between them.
 struct Projection {
@@ -43,10 +43,10 @@ KdaWeights take_weights(WeightStore& weights, const KdaSpec& s, const MixerPlace
     return Projection{weights.matrix(p + name + "_a_proj", s.head_dim, hidden_size),
                       weights.matrix(p + name + "_b_proj", s.width(), s.head_dim)};
   };
-  constexpr std::array<const char*, kInputs> kNames = {"q", "k", "v"};
+  constexpr std::array<const char*, kInputs> kInputNames = {"q", "k", "v"};
   KdaWeights w;
   for (size_t i = 0; i < kInputs; ++i) {
-    const std::string name = p + kNames[i];
+    const std::string name = p + kInputNames[i];
     w.inputs[i] = weights.matrix(name + "_proj", s.width(), hidden_size);
     w.convs[i] = weights.vector(name + "_conv1d.weight", {s.width(), s.conv_taps});
   }
@@ -111,7 +111,7 @@ void KdaMixer::forward(const ForwardStep& step, LayerId layer, Tensor out, Tenso
   options.row_decay = true;
   options.decay_bound = s.decay_bound;
   e.gated_delta(per_head, mixed, decay, beta, w.a_log.slice(0, 0, s.heads), w.dt_bias,
-                step.batch.states(layer, kDeltaState), options);
+                step.batch.states(layer, kKdaState), options);
   e.rms_norm(per_head, per_head, w.norm, rms_norm_eps_);
   e.mul_activated(per_head, per_head, gate.split_last(s.head_dim), Activation::kSigmoid);
   e.linear(out, heads, w.out);

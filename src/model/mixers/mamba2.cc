@@ -10,7 +10,7 @@ namespace moeflux {
 namespace {
 
 // Tensors of the state.
-constexpr size_t kConvState = 0;
+constexpr size_t kMambaConvState = 0;
 constexpr size_t kScanState = 1;
 
 struct Mamba2Weights {
@@ -22,7 +22,7 @@ struct Mamba2Weights {
   Tensor norm;
 };
 
-float log_of_negated(float rate) { return static_cast<float>(portable_log(-rate)); }
+float log_of_rate(float rate) { return static_cast<float>(portable_log(-rate)); }
 
 Mamba2Weights take_weights(WeightStore& weights, const Mamba2Spec& s, const MixerPlace& place) {
   const std::string p = place.layer + "mamba.";
@@ -35,7 +35,7 @@ Mamba2Weights take_weights(WeightStore& weights, const Mamba2Spec& s, const Mixe
   if (s.conv_bias) w.conv_bias = weights.vector(p + "conv1d.bias", {channels});
   // GGUF stores the rate itself. Its logarithm and the exponential that undoes it lose a rounding.
   w.scan.a_log = weights.has(p + "decay_rate")
-                     ? weights.mapped_vector(p + "decay_rate", heads, log_of_negated)
+                     ? weights.mapped_vector(p + "decay_rate", heads, log_of_rate)
                      : weights.vector(p + "A_log", heads);
   w.scan.dt_bias = weights.vector(p + "dt_bias", heads);
   w.scan.skip = weights.vector(p + "D", heads);
@@ -85,7 +85,7 @@ void Mamba2Mixer::forward(const ForwardStep& step, LayerId layer, Tensor out, Te
   const Tensor gate = projected.slice(1, 0, s.inner());
   const Tensor steps = projected.slice(1, s.inner() + channels, s.scan.heads);
   e.causal_conv(mixed, projected.slice(1, s.inner(), channels), w.conv,
-                {Activation::kSilu, w.conv_bias}, step.batch.states(layer, kConvState));
+                {Activation::kSilu, w.conv_bias}, step.batch.states(layer, kMambaConvState));
   e.selective_scan(heads.split_last(s.scan.head_dim), mixed, steps, w.scan,
                    step.batch.states(layer, kScanState), s.scan);
   e.mul_activated(heads, heads, gate, Activation::kSilu);
