@@ -61,6 +61,16 @@ function(moeflux_precompile target)
   endif()
 endfunction()
 
+# moeflux_join(TARGET)
+# With MOEFLUX_UNITY files of a module are compiled several at a time, so that they share what they include: a file alone
+# is four fifths headers. Files with flags of their own are left alone, which CMake sees to: kernels of several instruction
+# sets must never share a function.
+function(moeflux_join target)
+  if(MOEFLUX_UNITY)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${MOEFLUX_UNITY_FILES})
+  endif()
+endfunction()
+
 # moeflux_module(NAME [DEPENDS modules...] [PRIVATE libraries...])
 # One folder, one static library: all *.cc of the folder but tests. Tests (*_test.cc) beside the sources join the
 # module's test program.
@@ -74,6 +84,7 @@ function(moeflux_module name)
   set_property(GLOBAL APPEND PROPERTY MOEFLUX_MODULES ${name})
   list(TRANSFORM ARG_DEPENDS PREPEND moeflux_)
   target_link_libraries(moeflux_${name} PUBLIC moeflux_options ${ARG_DEPENDS} PRIVATE ${ARG_PRIVATE})
+  moeflux_join(moeflux_${name})
   if("moeflux_base" IN_LIST ARG_DEPENDS AND NOT name MATCHES "^(backend|quant)")
     moeflux_precompile(moeflux_${name})
   endif()
