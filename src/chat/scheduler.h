@@ -46,6 +46,8 @@ struct SchedulerCounters {
   uint64_t decode_steps = 0;      // evaluations of a single token that followed
   uint64_t steps = 0;             // of the engine, each with tokens of one or more texts
   uint64_t step_tokens = 0;       // in these
+  uint64_t step_texts = 0;        // the same; a text counts once in each step
+  int64_t text_tokens_max = 0;    // of the longest text, with its prompt
   uint64_t preemptions = 0;
   double prefill_seconds = 0.0;      // of steps, as each text that took part in them sees them
   double decode_seconds = 0.0;       // the same

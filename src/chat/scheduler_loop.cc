@@ -460,6 +460,8 @@ void Scheduler::Loop::publish(const RunningText& text) {
     ++counters_.first_tokens;
     counters_.first_token_seconds += *work.first_token_seconds;
   }
+  counters_.text_tokens_max = std::max(
+      counters_.text_tokens_max, text.processed_tokens() + text.statistics().generated_tokens);
   ActiveText& slot = slots_[text.id()];
   slot.cached_tokens = text.statistics().cached_tokens;
   slot.processed_tokens = text.processed_tokens();

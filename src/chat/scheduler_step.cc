@@ -305,6 +305,7 @@ void Scheduler::Loop::count_step(const StepPlan& plan, const std::vector<Part>& 
   const std::lock_guard lock(mutex_);
   ++counters_.steps;
   counters_.step_tokens += tokens;
+  counters_.step_texts += done.parts.size();
 }
 
 void Scheduler::Loop::end_parts(const std::vector<Part>& parts) {

@@ -62,7 +62,16 @@ void add_llamacpp(Page& page, const SchedulerCounters& texts) {
   page.gauge("llamacpp:prompt_tokens_seconds", "Prompt tokens of a second, on average",
              rate(texts.prompt_tokens, texts.prefill_seconds));
   page.gauge("llamacpp:predicted_tokens_seconds", "Tokens generated in a second, on average",
-             rate(texts.generated_tokens, texts.decode_seconds));
+             rate(texts.decode_steps, texts.decode_seconds));
+  page.counter("llamacpp:n_tokens_max", "Tokens of the longest text", texts.text_tokens_max);
+  page.gauge("llamacpp:n_busy_slots_per_decode", "Texts of an evaluation, on average",
+             texts.steps == 0
+                 ? 0.0
+                 : static_cast<double>(texts.step_texts) / static_cast<double>(texts.steps));
+  // No model drafts for another here.
+  page.counter("llamacpp:spec_decode_num_drafts_total", "Drafts", 0);
+  page.counter("llamacpp:spec_decode_num_draft_tokens_total", "Tokens of drafts", 0);
+  page.counter("llamacpp:spec_decode_num_accepted_tokens_total", "Of these, accepted", 0);
   page.gauge("llamacpp:requests_processing", "Texts that have begun", texts.running);
   page.gauge("llamacpp:requests_deferred", "Requests that wait", texts.waiting);
 }
@@ -131,11 +140,12 @@ std::string metrics_text(const SchedulerCounters& texts, const ModelCounters& mo
   return page.text;
 }
 
-Json slots_json(const std::vector<ActiveText>& texts, int slots_max) {
+Json slots_json(const std::vector<ActiveText>& texts, const Slots& all) {
   Json slots = Json::array();
   for (const ActiveText& text : texts) {
     slots.push_back({{"id", slots.size()},
                      {"id_task", text.id},
+                     {"n_ctx", all.context_length},
                      {"is_processing", text.state == ActiveText::State::kPrompt ||
                                            text.state == ActiveText::State::kText},
                      {"state", state_name(text.state)},
@@ -144,8 +154,11 @@ Json slots_json(const std::vector<ActiveText>& texts, int slots_max) {
                      {"n_prompt_tokens_processed", text.processed_tokens},
                      {"n_decoded", text.generated_tokens}});
   }
-  while (slots.size() < static_cast<size_t>(slots_max)) {
-    slots.push_back({{"id", slots.size()}, {"is_processing", false}, {"state", "idle"}});
+  while (slots.size() < static_cast<size_t>(all.count)) {
+    slots.push_back({{"id", slots.size()},
+                     {"n_ctx", all.context_length},
+                     {"is_processing", false},
+                     {"state", "idle"}});
   }
   return slots;
 }

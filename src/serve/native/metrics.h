@@ -21,7 +21,12 @@ struct AskedCount {
 
 std::string metrics_text(const SchedulerCounters& texts, const ModelCounters& model,
                          const std::vector<AskedCount>& asked);
-/// llama.cpp's /slots: the texts that have begun, and places that nobody has up to `slots_max`.
-Json slots_json(const std::vector<ActiveText>& texts, int slots_max);
+
+struct Slots {
+  int count = 0;
+  int64_t context_length = 0;  // of each
+};
+/// llama.cpp's /slots: the texts that have begun, and places that nobody has.
+Json slots_json(const std::vector<ActiveText>& texts, const Slots& slots);
 
 }  // namespace moeflux::serve

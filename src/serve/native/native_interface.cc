@@ -125,12 +125,15 @@ void props(Call& call) {
 }
 
 void slots(Call& call) {
-  call.answer(
-      slots_json(call.service.scheduler().slots(), call.service.options().scheduler.active_max));
+  call.answer(slots_json(call.service.scheduler().slots(),
+                         {.count = call.service.options().scheduler.active_max,
+                          .context_length = call.service.context_length()}));
 }
 
 void show_metrics(Call& call) {
-  call.target.response->send(200, {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
+  call.target.response->send(200,
+                             {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"},
+                              {"Process-Start-Time-Unix", formatted("{}", call.service.started())}},
                              call.service.metrics());
 }
 

@@ -128,6 +128,7 @@ std::string ChatEncoder::end(const AnswerPart& answer) {
   if (options_.generation.include_usage) {
     Json usage = head("chat.completion.chunk", Json::array());
     usage["usage"] = usage_json(answers_);
+    usage["timings"] = timings_json(answer.statistics);
     bytes += frame(std::move(usage));
   }
   return bytes.append(kStreamDone);

@@ -62,7 +62,8 @@ Json timings_json(const TextStatistics& statistics) {
   };
   const int64_t fresh = statistics.prompt_tokens - statistics.cached_tokens;
   const auto prompt = static_cast<double>(fresh);
-  const auto generated = static_cast<double>(statistics.generated_tokens);
+  // The first token comes of the prompt's last step.
+  const auto steps = static_cast<double>(std::max<int64_t>(statistics.generated_tokens - 1, 0));
   return {{"cache_n", statistics.cached_tokens},
           {"prompt_n", fresh},
           {"prompt_ms", statistics.prefill_seconds * 1e3},
@@ -70,8 +71,8 @@ Json timings_json(const TextStatistics& statistics) {
           {"prompt_per_second", rate(prompt, statistics.prefill_seconds)},
           {"predicted_n", statistics.generated_tokens},
           {"predicted_ms", statistics.decode_seconds * 1e3},
-          {"predicted_per_token_ms", rate(statistics.decode_seconds * 1e3, generated)},
-          {"predicted_per_second", rate(generated, statistics.decode_seconds)},
+          {"predicted_per_token_ms", rate(statistics.decode_seconds * 1e3, steps)},
+          {"predicted_per_second", rate(steps, statistics.decode_seconds)},
           {"queued_ms", statistics.queued_seconds * 1e3}};
 }
 

@@ -68,6 +68,7 @@ std::string TextEncoder::end(const AnswerPart& answer) {
   if (options_.include_usage) {
     Json usage = head(Json::array());
     usage["usage"] = usage_json(answers_, options_.prompts);
+    usage["timings"] = timings_json(answer.statistics);
     bytes += data_frame(usage);
   }
   return bytes.append(kStreamDone);
