@@ -10,6 +10,7 @@ namespace moeflux::serve {
 namespace {
 
 constexpr std::chrono::milliseconds kKeepAliveInterval{5000};
+constexpr std::string_view kVersion = "/v1";
 
 /// What `path` has in place of the braces of `pattern`; nothing where it does not stand for it.
 std::optional<std::string> match_path(std::string_view pattern, std::string_view path) {
@@ -23,6 +24,20 @@ std::optional<std::string> match_path(std::string_view pattern, std::string_view
   const bool takes_parts = pattern.substr(at).starts_with("{name}");
   if (!takes_parts && id.find('/') != std::string_view::npos) return std::nullopt;
   return std::string(id);
+}
+
+std::string single_slashes(std::string_view path) {
+  std::string plain;
+  for (const char c : path) {
+    if (c != '/' || !plain.ends_with('/')) plain += c;
+  }
+  if (plain.ends_with('/')) plain.pop_back();
+  return plain;
+}
+
+bool is_versioned(std::string_view plain) {
+  return plain.starts_with(kVersion) &&
+         (plain.size() == kVersion.size() || plain[kVersion.size()] == '/');
 }
 
 bool is_at_home(const Interface& interface, std::string_view path) {
@@ -39,15 +54,12 @@ size_t count_routes() {
 }
 
 std::string route_path(std::string_view path) {
-  std::string plain;
-  for (const char c : path) {
-    if (c != '/' || !plain.ends_with('/')) plain += c;
-  }
-  if (plain.ends_with('/')) plain.pop_back();
-  constexpr std::string_view kVersion = "/v1";
-  if (plain.starts_with(kVersion) && (plain.size() == 3 || plain[3] == '/')) plain.erase(0, 3);
+  std::string plain = single_slashes(path);
+  if (is_versioned(plain)) plain.erase(0, kVersion.size());
   return plain.empty() ? "/" : plain;
 }
+
+bool has_version(std::string_view path) { return is_versioned(single_slashes(path)); }
 
 Routed find_route(std::string_view method, std::string_view given_path) {
   const std::string path = route_path(given_path);

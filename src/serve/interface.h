@@ -59,6 +59,8 @@ size_t count_routes();
 /// A path as routes are written, which clients write in many ways: without /v1, doubled slashes and
 /// slashes at its end.
 std::string route_path(std::string_view path);
+/// Whether it begins with /v1.
+bool has_version(std::string_view path);
 
 /// What answers a request.
 struct Routed {

@@ -82,6 +82,10 @@ TEST(Route, IsFoundHoweverClientsWriteThePath) {
   for (const char* path : {"", "/", "//", "/v1", "/v1/"}) EXPECT_EQ(route_path(path), "/") << path;
   EXPECT_EQ(route_path("/v10/models"), "/v10/models");
   EXPECT_EQ(route_path("/v1/v1/models"), "/v1/models");
+  for (const char* path : {"/v1", "/v1/", "//v1/completions"}) EXPECT_TRUE(has_version(path));
+  for (const char* path : {"", "/", "/completions/v1", "/v10/models"}) {
+    EXPECT_FALSE(has_version(path)) << path;
+  }
 }
 
 TEST(Route, ANameMayHaveSlashesAndAnIdNone) {
@@ -114,8 +118,8 @@ TEST_F(ServiceTest, EveryPathIsDescribed) {
   size_t operations = 0;
   for (const auto& [path, methods] : paths.items()) operations += methods.size();
   EXPECT_EQ(described, operations);
-  // But for this page, what is not offered, and paths that there are not.
-  EXPECT_EQ(described, service->asked().size() - 8);
+  // But for this page, what is not offered, and paths that there are not; /completions is two.
+  EXPECT_EQ(described, service->asked().size() - 8 + 1);
 }
 
 TEST(QueryValue, IsDecoded) {

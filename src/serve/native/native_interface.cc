@@ -2,13 +2,12 @@
 // that may be come back to.
 #include <charconv>
 #include <chrono>
-#include <initializer_list>
 #include <utility>
 
 #include "base/format.h"
 #include "serve/call.h"
 #include "serve/http/http_text.h"
-#include "serve/native/completion.h"
+#include "serve/native/complete.h"
 #include "serve/native/conversations.h"
 #include "serve/native/metrics.h"
 #include "serve/native/resumable_streams.h"
@@ -175,33 +174,9 @@ void telemetry(Call& call) {
 
 void plan(Call& call) { call.answer(plan_json(call.service.model())); }
 
-// Texts in llama.cpp's own words; `texts` are the fields that the prompt is made of.
-void complete(Call& call, std::initializer_list<const char*> texts,
-              DecodedNativeCompletion (*decode)(const Json&, const SamplerOptions&,
-                                                const Tokenizer&)) {
-  Context& service = call.service;
-  for (const char* name : texts) {
-    const Json* text = Fields(call.body).find(name);
-    if (text != nullptr && !service.may_fit(call, *text)) return;
-  }
-  auto decoded = decode(call.body, service.options().defaults.sampler, service.tokenizer());
-  if (const auto* error = std::get_if<ApiError>(&decoded)) return call.fail(*error);
-  const auto& request = std::get<NativeCompletionRequest>(decoded);
-  service.complete(
-      call, request.text,
-      std::make_unique<NativeEncoder>(service.identity("cmpl-", request.text.generation), request,
-                                      service.tokenizer()));
-}
-
-void completion(Call& call) { complete(call, {"prompt"}, &decode_native_completion); }
-
-void infill(Call& call) {
-  complete(call, {"input_prefix", "input_suffix", "input_extra", "prompt"}, &decode_infill);
-}
-
 constexpr Route kRoutes[] = {
-    {"POST", "/completion", &completion},
-    {"POST", "/infill", &infill},
+    {"POST", "/completion", &complete_natively},
+    {"POST", "/infill", &fill_in},
     {"POST", "/tokenize", &tokenize},
     {"POST", "/detokenize", &detokenize},
     {"POST", "/apply-template", &apply_template},

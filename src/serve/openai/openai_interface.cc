@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "serve/call.h"
+#include "serve/native/complete.h"
 #include "serve/native/conversations.h"
 #include "serve/openai/chat.h"
 #include "serve/openai/chat_answer.h"
@@ -41,7 +42,9 @@ void chat_completions(Call& call) {
       *saved ? (*saved)->answer() : nullptr);
 }
 
+// Without the version these are llama.cpp's words, as there.
 void completions(Call& call) {
+  if (!has_version(call.request.path)) return complete_natively(call);
   Context& service = call.service;
   const Json* prompt = Fields(call.body).find("prompt");
   if (prompt != nullptr && !service.may_fit(call, *prompt)) return;

@@ -1,0 +1,39 @@
+#include "serve/native/complete.h"
+
+#include <initializer_list>
+#include <memory>
+#include <utility>
+#include <variant>
+
+#include "serve/native/completion.h"
+
+namespace moeflux::serve {
+namespace {
+
+// `texts` are the fields that the prompt is made of.
+void complete(Call& call, std::initializer_list<const char*> texts,
+              DecodedNativeCompletion (*decode)(const Json&, const SamplerOptions&,
+                                                const Tokenizer&)) {
+  Context& service = call.service;
+  for (const char* name : texts) {
+    const Json* text = Fields(call.body).find(name);
+    if (text != nullptr && !service.may_fit(call, *text)) return;
+  }
+  auto decoded = decode(call.body, service.options().defaults.sampler, service.tokenizer());
+  if (const auto* error = std::get_if<ApiError>(&decoded)) return call.fail(*error);
+  const auto& request = std::get<NativeCompletionRequest>(decoded);
+  service.complete(
+      call, request.text,
+      std::make_unique<NativeEncoder>(service.identity("cmpl-", request.text.generation), request,
+                                      service.tokenizer()));
+}
+
+}  // namespace
+
+void complete_natively(Call& call) { complete(call, {"prompt"}, &decode_native_completion); }
+
+void fill_in(Call& call) {
+  complete(call, {"input_prefix", "input_suffix", "input_extra", "prompt"}, &decode_infill);
+}
+
+}  // namespace moeflux::serve
