@@ -52,11 +52,7 @@ std::optional<ApiError> unknown_token(const Json& body, const GenerationFields& 
 TextRequest text_request(const GenerationFields& generation, int64_t choice,
                          const Tokenizer& tokenizer) {
   SamplerOptions sampler = sampler_of_choice(generation.sampler, choice);
-  for (const auto& [word, bias] : generation.word_biases) {
-    const Result<std::vector<TokenId>> ids = tokenizer.encode(word, {});
-    if (!ids.ok()) continue;  // a word that is no text is in no answer
-    for (const TokenId id : *ids) sampler.logit_bias.push_back({id, bias});
-  }
+  sampler.logit_bias = logit_biases(generation, tokenizer);
   return {.sampler = std::move(sampler),
           .stop_tokens = generation.stop_tokens,
           .ignore_model_stop_tokens = generation.ignore_stop_tokens,

@@ -203,6 +203,17 @@ GenerationFields read_generation_fields(Fields& fields, const SamplerOptions& de
   return read;
 }
 
+std::vector<LogitBias> logit_biases(const GenerationFields& generation,
+                                    const Tokenizer& tokenizer) {
+  std::vector<LogitBias> biases = generation.sampler.logit_bias;
+  for (const auto& [word, bias] : generation.word_biases) {
+    const Result<std::vector<TokenId>> ids = tokenizer.encode(word, {});
+    if (!ids.ok()) continue;  // a word that is no text is in no answer
+    for (const TokenId id : *ids) biases.push_back({id, bias});
+  }
+  return biases;
+}
+
 SamplerOptions sampler_of_choice(const SamplerOptions& first, int64_t choice) {
   SamplerOptions sampler = first;
   sampler.seed += static_cast<uint64_t>(choice);

@@ -11,6 +11,7 @@
 #include "base/ids.h"
 #include "sampling/sampler_options.h"
 #include "serve/fields.h"
+#include "text/tokenizer.h"
 
 namespace moeflux::serve {
 
@@ -48,6 +49,9 @@ GenerationFields read_shared_generation(Fields& fields, const SamplerOptions& de
 
 /// The same and what OpenAI's completions have beside: stop, n, stream and stream_options.
 GenerationFields read_generation_fields(Fields& fields, const SamplerOptions& defaults);
+
+/// Of tokens, with those of words' tokens.
+std::vector<LogitBias> logit_biases(const GenerationFields& generation, const Tokenizer& tokenizer);
 
 /// The sampler of a choice: choice 0 is what a request of one choice gets.
 SamplerOptions sampler_of_choice(const SamplerOptions& first, int64_t choice);

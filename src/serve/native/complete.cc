@@ -21,7 +21,10 @@ void complete(Call& call, std::initializer_list<const char*> texts,
   }
   auto decoded = decode(call.body, service.options().defaults.sampler, service.tokenizer());
   if (const auto* error = std::get_if<ApiError>(&decoded)) return call.fail(*error);
-  const auto& request = std::get<NativeCompletionRequest>(decoded);
+  auto& request = std::get<NativeCompletionRequest>(decoded);
+  if (request.text.generation.ignore_stop_tokens) {
+    request.never_drawn = service.model().text.defaults.stop_tokens;
+  }
   service.complete(
       call, request.text,
       std::make_unique<NativeEncoder>(service.identity("cmpl-", request.text.generation), request,

@@ -45,8 +45,8 @@ constexpr std::array kNative = {
     refused("multimodal_data", "models here read text", "[[]]"),
     harmless("reasoning_format"),
     harmless("verbose"),
-    harmless("return_progress"),
-    harmless("timings_per_token"),
+    served("return_progress"),
+    served("timings_per_token"),
 };
 
 constexpr std::array kInfill = {
@@ -262,6 +262,28 @@ const std::vector<TokenId>& NativeEncoder::prompt_of(size_t choice) const {
   return prompts[choice / (told_.size() / prompts.size())];
 }
 
+Json NativeEncoder::piece(size_t choice, const std::string& text,
+                          const std::vector<ScoredToken>& scores) const {
+  return {{"index", choice},
+          {"content", text},
+          {"tokens", ids_json(scores)},
+          {"stop", false},
+          {"id_slot", -1},
+          {"tokens_predicted", told_[choice].tokens},
+          {"tokens_evaluated", prompt_of(choice).size()}};
+}
+
+std::string NativeEncoder::progress(size_t choice, const PromptProgress& progress) {
+  RunningTimings& timings = told_[choice].timings;
+  timings.on_progress(progress);
+  const GenerationFields& asked = request_.text.generation;
+  if (!asked.return_progress) return {};
+  Json frame = piece(choice, "", {});
+  frame["prompt_progress"] = progress_json(progress);
+  if (asked.timings_per_token) frame["timings"] = timings.so_far();
+  return data_frame(frame);
+}
+
 std::string NativeEncoder::delta(const AnswerDelta& delta) {
   Told& told = told_[delta.choice];
   told.tokens += static_cast<int64_t>(delta.scores.size());
@@ -270,13 +292,8 @@ std::string NativeEncoder::delta(const AnswerDelta& delta) {
     told.rest += delta.text;
     return {};
   }
-  Json frame = {{"index", delta.choice},
-                {"content", delta.text},
-                {"tokens", ids_json(delta.scores)},
-                {"stop", false},
-                {"id_slot", -1},
-                {"tokens_predicted", told.tokens},
-                {"tokens_evaluated", prompt_of(delta.choice).size()}};
+  Json frame = piece(delta.choice, delta.text, delta.scores);
+  if (request_.text.generation.timings_per_token) frame["timings"] = told.timings.on_delta();
   if (request_.text.logprobs > 0) {
     frame["completion_probabilities"] =
         probabilities_json(delta.scores, spelling_, request_.text.sampled_scores);
@@ -290,10 +307,14 @@ Json NativeEncoder::settings() const {
   const SamplerOptions& sampler = generation.sampler;
   Json samplers = Json::array();
   for (const SamplerStep step : sampler.samplers) samplers.push_back(sampler_order_names({step}));
+  // JSON has no word for a token that is never drawn but null.
   Json biases = Json::array();
-  for (const LogitBias& bias : sampler.logit_bias) {
-    biases.push_back({{"token", bias.token},
-                      {"bias", std::max(bias.bias, std::numeric_limits<float>::lowest())}});
+  for (const LogitBias& bias : logit_biases(generation, tokenizer_)) {
+    biases.push_back(
+        {{"token", bias.token}, {"bias", std::isfinite(bias.bias) ? Json(bias.bias) : Json()}});
+  }
+  for (const TokenId token : request_.never_drawn) {
+    biases.push_back({{"token", token}, {"bias", nullptr}});
   }
   return {{"seed", sampler.seed},
           {"temperature", sampler.temperature},
@@ -318,6 +339,9 @@ Json NativeEncoder::settings() const {
           {"mirostat", sampler.mirostat},
           {"mirostat_tau", sampler.mirostat_tau},
           {"mirostat_eta", sampler.mirostat_eta},
+          // llama.cpp's words for a sampler that is off.
+          {"adaptive_target", -1.0},
+          {"adaptive_decay", 0.9},
           {"stop", generation.stop},
           {"max_tokens", generation.tokens_max},
           {"n_predict", generation.tokens_max},

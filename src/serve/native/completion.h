@@ -11,6 +11,7 @@
 #include "serve/answer_encoder.h"
 #include "serve/field_list.h"
 #include "serve/openai/common.h"
+#include "serve/openai/running_timings.h"
 #include "serve/raw_text.h"
 
 namespace moeflux::serve {
@@ -19,6 +20,7 @@ struct NativeCompletionRequest {
   RawRequest text;
   bool is_batch = false;  // a list of prompts, which is answered by a list
   bool return_tokens = false;
+  std::vector<TokenId> never_drawn = {};  // the model's tokens that end texts, where they do not
   std::vector<std::string> response_fields = {};  // of the answer, these alone: "timings/prompt_n"
 };
 using DecodedNativeCompletion = std::variant<NativeCompletionRequest, ApiError>;
@@ -40,12 +42,15 @@ class NativeEncoder : public AnswerEncoder {
                 const Tokenizer& tokenizer);
 
   std::string begin() override { return {}; }
+  std::string progress(size_t choice, const PromptProgress& progress) override;
   std::string delta(const AnswerDelta& delta) override;
   std::string end(const AnswerPart& answer) override;
   std::string fail(const ApiError& error) override;
   Json whole() override;
 
  private:
+  /// A frame of a stream before the last.
+  Json piece(size_t choice, const std::string& text, const std::vector<ScoredToken>& scores) const;
   Json final_answer(size_t choice, const AnswerPart& answer) const;
   Json settings() const;
   bool streams() const { return request_.text.generation.stream; }
@@ -58,6 +63,7 @@ class NativeEncoder : public AnswerEncoder {
   const TokenSpelling spelling_;
   struct Told {
     int64_t tokens = 0;
+    RunningTimings timings;
     std::string rest;  // text that came without a token, for the last frame
   };
   std::vector<Told> told_;  // of each choice

@@ -153,6 +153,86 @@ TEST_F(NativeCompletion, GivesTheFieldsThatAreAskedForAlone) {
   EXPECT_EQ(answer["generation_settings/n_predict"], 4);
 }
 
+TEST_F(NativeCompletion, IsWhatCompletionsWithoutAVersionAre) {
+  const auto service = start();
+  const Json answer = post(*service, "/completion", ask(6))->json();
+  for (const char* path : {"/completions", "//completions/"}) {
+    EXPECT_EQ(post(*service, path, ask(6))->json()["content"], answer["content"]) << path;
+  }
+  const Json openai = post(*service, "/v1/completions", ask(6))->json();
+  EXPECT_EQ(openai["choices"][0]["text"], answer["content"]);
+  EXPECT_FALSE(openai.contains("content"));
+}
+
+TEST_F(NativeCompletion, SettingsNameTokensThatAreNeverDrawn) {
+  const auto service = start();
+  Json body = ask(2);
+  const auto biases = [&] {
+    return post(*service, "/completion", body)->json()["generation_settings"]["logit_bias"];
+  };
+  EXPECT_EQ(biases(), Json::array());
+  body["ignore_eos"] = true;
+  const Json ends = biases();
+  ASSERT_FALSE(ends.empty());
+  for (const Json& one : ends) EXPECT_TRUE(one["token"].is_number() && one["bias"].is_null());
+  body["ignore_eos"] = false;
+  body["logit_bias"] = Json::array({Json::array({7, -100}), Json::array({8, 1.5})});
+  EXPECT_EQ(biases(), Json::parse(R"([{"token":7,"bias":null},{"token":8,"bias":1.5}])"));
+  const Json word = post(*service, "/tokenize", {{"content", " fox"}})->json()["tokens"];
+  body["logit_bias"] = {{" fox", 2}};
+  const Json told = biases();
+  ASSERT_EQ(told.size(), word.size());
+  for (size_t i = 0; i < told.size(); ++i) EXPECT_EQ(told[i]["token"], word[i]);
+}
+
+TEST_F(NativeCompletion, AStreamTellsProgressAndTimingsWhereItIsAsked) {
+  const auto service = start();
+  Json body = ask(4);
+  body["stream"] = true;
+  for (const Json& piece : frames(*post(*service, "/completion", body))) {
+    EXPECT_FALSE(piece.contains("prompt_progress"));
+    EXPECT_EQ(piece.contains("timings"), piece["stop"]) << piece;
+  }
+  body["return_progress"] = body["timings_per_token"] = true;
+  std::vector<Json> told;
+  int64_t tokens = 0;
+  for (const Json& piece : frames(*post(*service, "/completion", body))) {
+    if (piece.contains("prompt_progress")) {
+      told.push_back(piece);
+      EXPECT_EQ(piece["content"], "");
+    } else if (piece["stop"] == false) {
+      EXPECT_EQ(piece["timings"]["predicted_n"], ++tokens);
+    }
+  }
+  EXPECT_EQ(tokens, 4);
+  ASSERT_GE(told.size(), 2u);
+  const Json& timings = told.front()["timings"];
+  for (const char* name : {"prompt_n", "prompt_ms", "predicted_n", "predicted_ms"}) {
+    EXPECT_EQ(timings[name], 0) << name;
+  }
+  EXPECT_EQ(told.back()["prompt_progress"]["processed"], told.back()["prompt_progress"]["total"]);
+  // OpenAI's too.
+  int progress = 0;
+  int timed = 0;
+  for (const Json& frame : post(*service, "/v1/completions", body)->frames()) {
+    progress += frame.contains("prompt_progress") ? 1 : 0;
+    timed += frame.contains("timings") ? 1 : 0;
+  }
+  EXPECT_GE(progress, 1);
+  EXPECT_GE(timed, 2);
+}
+
+TEST_F(NativeCompletion, TheRateIsOfStepsBehindTheFirstToken) {
+  const auto service = start();
+  const Json one = post(*service, "/completion", ask(1))->json()["timings"];
+  EXPECT_EQ(one["predicted_n"], 1);
+  EXPECT_EQ(one["predicted_per_second"], 0.0);
+  EXPECT_EQ(one["predicted_per_token_ms"], 0.0);
+  const Json some = post(*service, "/completion", ask(8))->json()["timings"];
+  EXPECT_NEAR(some["predicted_per_second"].get<double>(),
+              1e3 / some["predicted_ms"].get<double>() * 7, 1e-6);
+}
+
 TEST_F(NativeCompletion, BiasesWordsAndTokens) {
   const auto service = start();
   Json body = ask(12);

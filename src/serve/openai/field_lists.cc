@@ -58,8 +58,8 @@ constexpr std::array kCompletion = {
     served("skip_special_tokens"),
     served("suffix", "where the vocabulary has tokens for it"),
     refused("prompt_embeds", "a prompt is text or ids"),
-    harmless("return_progress"),
-    harmless("timings_per_token"),
+    served("return_progress"),
+    served("timings_per_token"),
 };
 
 }  // namespace

@@ -56,7 +56,7 @@ void completions(Call& call) {
   service.complete(call, request,
                    std::make_unique<TextEncoder>(
                        TextAnswerOptions{.identity = service.identity("cmpl-", generation),
-                                         .include_usage = generation.include_usage,
+                                         .generation = generation,
                                          .with_logprobs = request.logprobs >= 0,
                                          .prompts = request.prompts.size(),
                                          .choices = request.prompts.size() *

@@ -14,7 +14,9 @@ Json RunningTimings::on_delta() {
   const auto now = std::chrono::steady_clock::now();
   if (so_far_.generated_tokens++ == 0) first_ = now;
   so_far_.decode_seconds = std::chrono::duration<double>(now - first_).count();
-  return timings_json(so_far_);
+  return so_far();
 }
+
+Json RunningTimings::so_far() const { return timings_json(so_far_); }
 
 }  // namespace moeflux::serve

@@ -13,6 +13,8 @@ class RunningTimings {
   void on_progress(const PromptProgress& progress);
   /// What timings_json() says, as far as it is known with one more delta.
   Json on_delta();
+  /// The same, without one.
+  Json so_far() const;
 
  private:
   TextStatistics so_far_;

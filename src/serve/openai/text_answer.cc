@@ -51,10 +51,19 @@ Json TextEncoder::logprobs(const std::vector<ScoredToken>& scored, int64_t& offs
           {"text_offset", std::move(offsets)}};
 }
 
+std::string TextEncoder::progress(size_t choice, const PromptProgress& progress) {
+  timings_[choice].on_progress(progress);
+  if (!options_.generation.return_progress) return {};
+  Json frame = head(Json::array({this->choice(choice, "", nullptr, nullptr)}));
+  frame["prompt_progress"] = progress_json(progress);
+  return data_frame(frame);
+}
+
 std::string TextEncoder::delta(const AnswerDelta& delta) {
   Json scores = logprobs(delta.scores, offsets_[delta.choice]);
-  return data_frame(
-      head(Json::array({choice(delta.choice, delta.text, std::move(scores), nullptr)})));
+  Json frame = head(Json::array({choice(delta.choice, delta.text, std::move(scores), nullptr)}));
+  if (options_.generation.timings_per_token) frame["timings"] = timings_[delta.choice].on_delta();
+  return data_frame(frame);
 }
 
 std::string TextEncoder::end(const AnswerPart& answer) {
@@ -65,7 +74,7 @@ std::string TextEncoder::end(const AnswerPart& answer) {
   if (is_last) frame["moeflux"] = moeflux_json(options_.identity, answers_);
   std::string bytes = data_frame(frame);
   if (!is_last) return bytes;
-  if (options_.include_usage) {
+  if (options_.generation.include_usage) {
     Json usage = head(Json::array());
     usage["usage"] = usage_json(answers_, options_.prompts);
     usage["timings"] = timings_json(answer.statistics);

@@ -8,13 +8,15 @@
 #include <vector>
 
 #include "serve/answer_encoder.h"
+#include "serve/generation_fields.h"
 #include "serve/openai/common.h"
+#include "serve/openai/running_timings.h"
 
 namespace moeflux::serve {
 
 struct TextAnswerOptions {
   AnswerIdentity identity;
-  bool include_usage = false;
+  GenerationFields generation;  // how much is told beside the text
   bool with_logprobs = false;
   size_t prompts = 1;  // choices of one prompt follow each other
   size_t choices = 1;  // of all prompts
@@ -23,9 +25,13 @@ struct TextAnswerOptions {
 class TextEncoder : public AnswerEncoder {
  public:
   TextEncoder(TextAnswerOptions options, TokenSpelling spelling)
-      : options_(std::move(options)), spelling_(spelling), offsets_(options_.choices) {}
+      : options_(std::move(options)),
+        spelling_(spelling),
+        offsets_(options_.choices),
+        timings_(options_.choices) {}
 
   std::string begin() override { return {}; }
+  std::string progress(size_t choice, const PromptProgress& progress) override;
   std::string delta(const AnswerDelta& delta) override;
   std::string end(const AnswerPart& answer) override;
   std::string fail(const ApiError& error) override;
@@ -40,8 +46,9 @@ class TextEncoder : public AnswerEncoder {
 
   const TextAnswerOptions options_;
   const TokenSpelling spelling_;
-  std::vector<int64_t> offsets_;     // of each choice
-  std::vector<AnswerPart> answers_;  // that have ended
+  std::vector<int64_t> offsets_;         // of each choice
+  std::vector<RunningTimings> timings_;  // the same
+  std::vector<AnswerPart> answers_;      // that have ended
 };
 
 }  // namespace moeflux::serve
