@@ -46,6 +46,7 @@ struct ChatRequest {
   OutputConstraint constraint;        // of the content
   int64_t reasoning_tokens_max = -1;  // negative: no limit
   int32_t top_logprobs = -1;          // negative: none
+  bool tells_prompt = false;          // beside the answer
   /// Where the schema of each tool stands in the request: "tools[2].input_schema". Empty: where
   /// OpenAI's chat completions have it.
   std::vector<std::string> tool_sources = {};

@@ -116,13 +116,18 @@ std::string ChatEncoder::delta(const AnswerDelta& delta) {
   return frame(std::move(json));
 }
 
+void ChatEncoder::add_end(Json& json) const {
+  json["moeflux"] = moeflux_json(options_.identity, answers_);
+  if (options_.prompt) json["__verbose"] = {{"prompt", *options_.prompt}};
+}
+
 std::string ChatEncoder::end(const AnswerPart& answer) {
   if (answers_.empty() && options_.on_end) unkept_ = options_.on_end(answer);
   answers_.push_back(answer);
   const bool is_last = answers_.size() == choices_;
   Json json = chunk(answers_.size() - 1, Json::object(), finish_reason(answer));
   json["timings"] = timings_json(answer.statistics);
-  if (is_last) json["moeflux"] = moeflux_json(options_.identity, answers_);
+  if (is_last) add_end(json);
   std::string bytes = frame(std::move(json));
   if (!is_last) return bytes;
   if (options_.generation.include_usage) {
@@ -147,7 +152,7 @@ Json ChatEncoder::whole() {
   Json json = head("chat.completion", std::move(choices));
   json["usage"] = usage_json(answers_);
   json["timings"] = timings_json(answers_.front().statistics);
-  json["moeflux"] = moeflux_json(options_.identity, answers_);
+  add_end(json);
   return json;
 }
 

@@ -26,6 +26,7 @@ struct ChatAnswerOptions {
   AnswerIdentity identity;
   GenerationFields generation;  // how much is told beside the text
   bool with_logprobs = false;
+  std::optional<std::string> prompt = {};  // told under llama.cpp's name
   /// Told of the first choice before the client hears that all have ended; what that has to hear
   /// besides.
   std::function<std::optional<ApiError>(const AnswerPart& answer)> on_end = {};
@@ -49,6 +50,9 @@ class ChatEncoder : public AnswerEncoder {
   std::string frame(Json json) const;
   Json chunk(size_t choice, Json delta, const Json& reason = nullptr) const;
   Json logprobs(const std::vector<ScoredToken>& scores) const;
+  /// What the last frame has beside the choice, and the whole answer.
+  void add_end(Json& json) const;
+
   const ChatAnswerOptions options_;
   const TokenSpelling spelling_;
   const size_t choices_;

@@ -32,6 +32,7 @@ void chat_completions(Call& call) {
   ChatAnswerOptions options{.identity = service.identity("chatcmpl-", chat->request.generation),
                             .generation = chat->request.generation,
                             .with_logprobs = chat->request.top_logprobs >= 0};
+  if (chat->request.tells_prompt) options.prompt = chat->prompt.text;
   if (*saved) {
     (*saved)->set_continues(chat->request.conversation.continue_final_message);
     options.on_end = [one = *saved](const AnswerPart& answer) { return one->add(answer); };
