@@ -155,8 +155,10 @@ void resume_stream(Call& call) {
 
 void delete_stream(Call& call) {
   const std::string id = query_value(call.request.query, "conv_id").value_or("");
-  const bool erased = call.service.streams().erase(owned_text(call.request.owner, id));
-  call.answer({{"conversation_id", id}, {"deleted", erased}});
+  if (!call.service.streams().erase(owned_text(call.request.owner, id))) {
+    return call.fail(no_stream_is_kept());
+  }
+  call.target.response->send(204, {}, {});
 }
 
 void telemetry(Call& call) {

@@ -8,6 +8,12 @@
 
 namespace moeflux::serve {
 
+ApiError no_stream_is_kept() {
+  return {.status = 404,
+          .type = "not_found_error",
+          .message = "no stream of that conversation is kept"};
+}
+
 ResumableStreams::ResumableStreams(ResumableLimits limits, std::function<Time()> now)
     : limits_(limits), now_(now ? std::move(now) : [] { return Time::clock::now(); }) {}
 
@@ -57,9 +63,7 @@ std::optional<ApiError> ResumableStreams::resume(const std::string& id, uint64_t
     if (found != streams_.end()) stream = found->second;
   }
   if (stream) return stream->attach(from, std::move(response));
-  return ApiError{.status = 404,
-                  .type = "not_found_error",
-                  .message = "no stream of that conversation is kept"};
+  return no_stream_is_kept();
 }
 
 bool ResumableStreams::erase(const std::string& id) {

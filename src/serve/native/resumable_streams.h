@@ -25,6 +25,9 @@ struct ResumableLimits {
 
 class ResumableStream;
 
+/// 404, for a stream that there is not.
+ApiError no_stream_is_kept();
+
 /// Thread-safe.
 class ResumableStreams {
  public:
