@@ -117,8 +117,8 @@ Result<QuantFormat> parse_named_format(Fields& fields, int64_t rows, int64_t col
   }
   MF_RETURN_IF_ERROR(fields.status());
   if (is_valid(format, cols)) return format;
-  fields.refuse(formatted("is {} x {} in {} with what it says of it, which do not go together",
-                          rows, cols, found->name));
+  fields.refuse(formatted("is {} x {} in {} with properties that contradict each other", rows, cols,
+                          found->name));
   return fields.status().error();
 }
 
@@ -145,7 +145,7 @@ Result<QuantFormat> parse_format(Fields& fields, int64_t rows, int64_t cols) {
                     (format.order == WeightOrder::kRowMajor || tiled::is_tileable(format, rows));
   if (!fits) {
     fields.refuse(
-        formatted("is {} x {} in {}, which do not go together", rows, cols, format.to_string()));
+        formatted("is {} x {} in {}, which contradict each other", rows, cols, format.to_string()));
   }
   MF_RETURN_IF_ERROR(fields.status());
   return format;

@@ -119,7 +119,7 @@ TEST(ExpertPack, RefusesNumbersOutOfRange) {
 }
 
 TEST(ExpertPack, RefusesFormatsThatDoNotGoTogether) {
-  expect_refused([](Json& layer) { layer["gate"]["bits"] = 7; }, {"gate", "do not go together"});
+  expect_refused([](Json& layer) { layer["gate"]["bits"] = 7; }, {"gate", "contradict each other"});
   expect_refused([](Json& layer) { layer["gate"]["bits"] = 3; }, {"tiled"});
   expect_refused([](Json& layer) { layer["gate"]["rows"] = 40; }, {"40 x 96", "tiled"});
   expect_refused([](Json& layer) { layer["up"]["group_size"] = 64; }, {"40 x 96"});

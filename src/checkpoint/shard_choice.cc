@@ -118,7 +118,7 @@ Result<std::vector<std::string>> choose_shards(const std::vector<std::string>& n
   if (all.empty()) return make_error(ErrorCode::kNotFound, "there is no .safetensors file");
   return make_error(
       ErrorCode::kInvalidArgument,
-      "there are {} .safetensors files that are no parts of one model by their names, "
+      "there are {} .safetensors files whose names are not those of one model's parts, "
       "and no index says which belong together: {}",
       all.size(), list_some(all));
 }

@@ -44,7 +44,7 @@ uint64_t half_of_experts(const MemoryPlan& plan) {
 void warn_of_drive(const EngineOptions& options, const MemoryPlan& plan, const Error& refusal) {
   if (!options.on_warning) return;
   options.on_warning(formatted(
-      "{} of {} of experts are kept in the host's memory, the others come from the drive: {}",
+      "{} of {} of experts fit in host memory, the others come from the drive: {}",
       format_bytes(plan.expert_cache_bytes), format_bytes(plan.experts_bytes), refusal.message()));
 }
 
@@ -57,9 +57,10 @@ Status check_near_cache(const Device& device, bool has_memory) {
 bool needs_helper(PlanMode plan) { return plan == PlanMode::kHelper || plan == PlanMode::kShared; }
 
 Error no_helper(PlanMode plan, const Device& device) {
-  return make_error(ErrorCode::kUnsupported,
-                    "plan {}: nobody gives experts of these formats the bits of device {}",
-                    plan_name(plan), device.name());
+  return make_error(
+      ErrorCode::kUnsupported,
+      "plan {}: no CPU kernel computes experts of these formats with the bits of device {}",
+      plan_name(plan), device.name());
 }
 
 HelpMode help_mode(PlanMode plan) {

@@ -220,7 +220,7 @@ Result<int64_t> Engine::reuse_prefix(Sequence& empty, std::span<const TokenId> t
     MF_ASSIGN_OR_RETURN(const SnapshotView view, parse_snapshot(bytes));
     if (!serves(view, prefix, length)) {
       return make_error(ErrorCode::kCorruption,
-                        "the kept state is not of the tokens it is kept for");
+                        "the cached state belongs to other tokens than it is stored for");
     }
     MF_ASSIGN_OR_RETURN(Past past, past_of(view, length));
     empty.become(std::move(past));

@@ -118,7 +118,7 @@ std::string describe_host_share(const MemoryPlan& plan) {
   if (plan.on_device.total_bytes() == 0) return text;
   add(plan.dense_bytes, plan.on_device.dense_bytes, "dense weights");
   add(plan.state_bytes, plan.on_device.state_bytes,
-      plan.state_bytes < plan.context_bytes ? "a text's state" : "a full context's state");
+      plan.state_bytes < plan.context_bytes ? "a sequence's state" : "a full context's state");
   return text;
 }
 

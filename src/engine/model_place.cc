@@ -110,9 +110,8 @@ std::optional<Result<std::string>> read_manifest(const std::string& path) {
   if (digests.size() != 1 || !is_directory(place_inside(root, "blobs"))) {
     return Result<std::string>(make_error(
         ErrorCode::kUnsupported,
-        "{} is a manifest of Ollama's with {} GGUF files{}, expected one in its folder of blobs",
-        path, digests.size(),
-        is_directory(place_inside(root, "blobs")) ? "" : " and no blobs above it"));
+        "{} is an Ollama manifest with {} GGUF files{}, expected one in its folder of blobs", path,
+        digests.size(), is_directory(place_inside(root, "blobs")) ? "" : " and no blobs above it"));
   }
   std::string name = digests.front();
   std::replace(name.begin(), name.end(), ':', '-');
@@ -145,13 +144,13 @@ std::optional<Result<std::string>> find_in_ollama(const std::string& root) {
     if (only) return only;
   }
   if (found.empty()) {
-    return Result<std::string>(make_error(
-        ErrorCode::kNotFound, "{} is Ollama's folder of models, in which there is none", root));
+    return Result<std::string>(
+        make_error(ErrorCode::kNotFound, "{} is Ollama's folder of models and has no model", root));
   }
-  return Result<std::string>(make_error(
-      ErrorCode::kInvalidArgument,
-      "{} is Ollama's folder of models, of which there are {}; name the manifest of one: {}", root,
-      found.size(), listed(found, root)));
+  return Result<std::string>(
+      make_error(ErrorCode::kInvalidArgument,
+                 "{} is Ollama's folder of models and has {}; name the manifest of one: {}", root,
+                 found.size(), listed(found, root)));
 }
 
 /// Ollama's blobs by themselves: the only one that is a model.
@@ -164,11 +163,11 @@ std::optional<Result<std::string>> find_in_blobs(const std::string& folder) {
   }
   if (found.empty()) return std::nullopt;
   if (found.size() == 1) return Result<std::string>(found.front());
-  return Result<std::string>(make_error(
-      ErrorCode::kInvalidArgument,
-      "{} holds blobs of Ollama's, of which {} are GGUF files; name one, or its manifest "
-      "in the folder manifests beside it: {}",
-      folder, found.size(), listed(found, folder)));
+  return Result<std::string>(
+      make_error(ErrorCode::kInvalidArgument,
+                 "{} holds Ollama's blobs, {} of them GGUF files; name one, or its manifest "
+                 "in the folder manifests beside it: {}",
+                 folder, found.size(), listed(found, folder)));
 }
 
 /// The folders below that hold a model, and files that stand for one.
@@ -284,7 +283,7 @@ std::string describe_folder(const std::string& path) {
   const bool only_beside =
       !names.empty() && std::all_of(names.begin(), names.end(), is_beside_model);
   if (only_beside) {
-    return formatted("files that stand beside a model, and no model: {}", listed(names, path));
+    return formatted("files that accompany a model, without a model: {}", listed(names, path));
   }
   if (names.empty() && names_in(path, false).empty()) return "an empty folder";
   return {};

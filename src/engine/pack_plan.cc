@@ -64,8 +64,8 @@ Result<QuantFormat> target_format(const Weight& matrix, const PackFormat& wanted
   if (wanted.bits) format = QuantFormat::affine(*wanted.bits, wanted.group_size, format.dtype);
   if (!is_valid(format, matrix.cols)) {
     return make_error(ErrorCode::kInvalidArgument,
-                      "rows of {} numbers are no whole groups of {} (see --group)", matrix.cols,
-                      wanted.group_size);
+                      "rows of {} numbers are not a multiple of groups of {} (see --group)",
+                      matrix.cols, wanted.group_size);
   }
   const bool tiles = wanted.order == WeightOrder::kTiled && tiled::is_tileable(format, matrix.rows);
   return format.with_order(tiles ? WeightOrder::kTiled : WeightOrder::kRowMajor);

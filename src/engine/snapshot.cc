@@ -202,7 +202,7 @@ Result<SnapshotHeader> parse_snapshot_header(std::span<const std::byte> bytes,
   }
   total.add(header.front_bytes() + header.extra_bytes);
   if (read_le<uint64_t>(bytes, kTotalAt) != total_bytes || !total.is(total_bytes)) {
-    return corrupt("has {} bytes, not what its header means; it says {}", total_bytes,
+    return corrupt("has {} bytes, which contradicts its header of {}", total_bytes,
                    read_le<uint64_t>(bytes, kTotalAt));
   }
   return header;

@@ -140,8 +140,8 @@ TEST(Snapshot, AHeaderThatMakesNoSenseIsRefusedWhateverItsChecksum) {
   refused(12, 0, "0 layers");
   refused(12, kSnapshotLayersMax + 1, "layers");
   refused(24, UINT32_MAX, "tokens");
-  refused(24, 4, "what its header means");  // one token fewer
-  refused(32, 2, "what its header means");
+  refused(24, 4, "contradicts its header");  // one token fewer
+  refused(32, 2, "contradicts its header");
   refused(32, UINT32_MAX, "extra bytes");
   refused(40, 1, "it says 1");
   refused(record(6), 0, "is of layer 0");  // behind layers 1 and 2
@@ -151,7 +151,7 @@ TEST(Snapshot, AHeaderThatMakesNoSenseIsRefusedWhateverItsChecksum) {
   refused(record(2) + 12, 4, "rank 4");
   refused(record(2) + 12, 1, "extent of 3, expected 0");
   refused(record(2) + 28, 1, "expected a known extent");
-  refused(record(4) + 32, 2, "what its header means");
+  refused(record(4) + 32, 2, "contradicts its header");
 }
 
 TEST(Snapshot, FrontIsReadWithoutTheRest) {

@@ -72,8 +72,8 @@ Result<std::optional<WrittenFolder::List>> WrittenFolder::List::read(const std::
   const auto files = json.find("files");
   if (format_name == json.end() || *format_name != kListFormat || files == json.end() ||
       !files->is_array()) {
-    return make_error(ErrorCode::kCorruption, "{} is no list of files, expected \"format\": \"{}\"",
-                      path, kListFormat);
+    return make_error(ErrorCode::kCorruption,
+                      "{} is not a list of files, expected \"format\": \"{}\"", path, kListFormat);
   }
   List list;
   list.replaces = json.contains("replaces");
@@ -149,8 +149,8 @@ Status WrittenFolder::choose_path() {
   if (reached == WritingProgress::kWhole && (!writing_.replace || was_exchanged)) return {};
   if (!writing_.replace) {
     return make_error(ErrorCode::kInvalidArgument,
-                      "{}: the folder is not empty, and no writing of the same model was stopped "
-                      "here; --force replaces a model that moeflux wrote",
+                      "{}: the folder is not empty, and does not hold an interrupted output of the "
+                      "same model; --force replaces a model that moeflux wrote",
                       path_);
   }
   MF_RETURN_IF_ERROR(check_foreign(old ? old->files : std::set<std::string>()));
@@ -179,7 +179,7 @@ Status WrittenFolder::check_sources(const std::string& path) const {
   const Result<FileId> id = file_id(path);
   if (!id.ok() || !sources_.contains(*id)) return {};
   return make_error(ErrorCode::kInvalidArgument,
-                    "{} is what is to be read; choose another folder to write", path);
+                    "{} is an input; choose another folder for the output", path);
 }
 
 Status WrittenFolder::choose_path_beside(const List& old) {
@@ -191,8 +191,8 @@ Status WrittenFolder::choose_path_beside(const List& old) {
     // It would move with the folder's other contents, and a killed writing not find it again.
     if (real.starts_with(real_ + "/") || (real + "/").starts_with(beside_ + "/")) {
       return make_error(ErrorCode::kInvalidArgument,
-                        "{}: the folder that is to be replaced holds {}, which is to be read; "
-                        "choose another folder to write",
+                        "{}: the folder to replace holds the input {}; choose another folder for "
+                        "the output",
                         writing_.directory, source);
     }
   }
@@ -216,8 +216,8 @@ Status WrittenFolder::choose_path_beside(const List& old) {
   MF_ASSIGN_OR_RETURN(const bool empty, is_empty_folder(beside_));
   if (!empty) {
     return make_error(ErrorCode::kInvalidArgument,
-                      "{}: holds something that moeflux did not write; the new model is to be "
-                      "written there, so move it away",
+                      "{}: holds something that moeflux did not write, where the new model has to "
+                      "be written; move it away",
                       beside_);
   }
   return check_exchange();
@@ -239,8 +239,8 @@ Status WrittenFolder::check_exchange() const {
   if (able.ok()) able = exchange_folders(probes[0], probes[1]);
   for (const std::string& probe : probes) MF_RETURN_IF_ERROR(remove_empty_folder(probe));
   if (able.ok()) return {};
-  return able.error().with_context(formatted(
-      "{}: cannot be replaced by one whole model after another; choose another folder", real_));
+  return able.error().with_context(
+      formatted("{}: cannot be replaced in one step; choose another folder", real_));
 }
 
 Status WrittenFolder::begin() {

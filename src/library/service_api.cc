@@ -72,7 +72,7 @@ Result<serve::Request> request_of(const mf_request& from) {
   if (from.headers == nullptr && from.headers_count > 0) return null_argument("headers");
   std::optional<serve::Target> target = serve::parse_target(from.target);
   if (!target) {
-    return make_error(ErrorCode::kInvalidArgument, "target \"{}\" is no path of a request",
+    return make_error(ErrorCode::kInvalidArgument, "target \"{}\" is not the path of a request",
                       std::string_view(from.target).substr(0, 100));
   }
   serve::Request request{

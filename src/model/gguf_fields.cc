@@ -22,9 +22,8 @@ void expect_gguf_number(GgufKeys& keys, std::string_view key,
   const double found = keys.require_number(key);
   const auto is_found = [&](double number) { return std::abs(found - number) <= 1e-5; };
   if (std::any_of(neutral.begin(), neutral.end(), is_found)) return;
-  keys.fail(ErrorCode::kUnsupported,
-            formatted("key {} is {}, with which models are not run here; {} is expected",
-                      keys.full(key), found, *neutral.begin()));
+  keys.fail(ErrorCode::kUnsupported, formatted("key {} is {}, only {} is supported", keys.full(key),
+                                               found, *neutral.begin()));
 }
 
 void read_gguf_trunk(GgufKeys& keys, Json& config) {

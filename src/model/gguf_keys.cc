@@ -87,7 +87,7 @@ int64_t GgufKeys::as_int(std::string_view key, const gguf::Value& value) {
     if (number == 0 || number == found) continue;
     if (found != 0) {
       fail(ErrorCode::kUnsupported,
-           formatted("key {} has {} and {}, which models of this architecture are not run with",
+           formatted("key {} has {} and {}, which is not supported for this architecture",
                      full(key), found, number));
     }
     found = number;
@@ -209,7 +209,7 @@ int64_t GgufKeys::num_blocks() {
   if (count != nullptr && *count >= 1 && *count <= kBlocksMax) return *count;
   fail(ErrorCode::kCorruption,
        formatted("key {} is {}, expected 1 to {}", full("block_count"),
-                 count == nullptr ? "missing or no whole number" : std::to_string(*count),
+                 count == nullptr ? "missing or not a whole number" : std::to_string(*count),
                  kBlocksMax));
   return 1;
 }

@@ -216,8 +216,8 @@ void judge_unread_gguf_keys(GgufKeys& keys, Json& config) {
     if (group != kChanging.end()) {
       if (is_neutral(keys, full, value, group->neutral)) continue;
       keys.fail(ErrorCode::kUnsupported,
-                formatted("key {} is {}, with which models of this architecture are not run here",
-                          full, json_excerpt(shown(value))));
+                formatted("key {} is {}, which is not supported for this architecture", full,
+                          json_excerpt(shown(value))));
       continue;
     }
     const auto name = std::find_if(kFieldNames.begin(), kFieldNames.end(), [&](const Names& one) {

@@ -61,7 +61,7 @@ void judge_unread_keys(Config& c, ModelSpec& spec) {
         break;
       case KeyMeaning::kChanges:
         c.fail(ErrorCode::kUnsupported,
-               formatted("{} is {}, which models of type {} are not run with", unread.name,
+               formatted("{} is {}, which is not supported for models of type {}", unread.name,
                          json_excerpt(unread.value), c.model_type()));
         break;
     }

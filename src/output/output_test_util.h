@@ -98,9 +98,9 @@ inline std::string broken_rule(std::string_view text, const std::vector<OutputEv
       outcome = reader.push(c, &again);
     }
     if (outcome != ValueReader::Outcome::kDone && !reader.finish(&again)) {
-      return "arguments are no JSON: " + json;
+      return "arguments are not JSON: " + json;
     }
-    if (!is_json_elsewhere(json)) return "arguments are no JSON elsewhere: " + json;
+    if (!is_json_elsewhere(json)) return "arguments are not JSON elsewhere: " + json;
   }
   if (open) return "a call has no end";
   return at == text.size() ? "" : "the end is not told of";

@@ -56,8 +56,8 @@ Result<std::vector<SamplerStep>> parse_sampler_order(std::string_view names) {
              (name == entry.name || std::find(others.begin(), others.end(), name) != others.end());
     });
     if (found == kNames.end()) {
-      return make_error(ErrorCode::kInvalidArgument, "'{}' is no sampler, expected one of {}", name,
-                        all_names());
+      return make_error(ErrorCode::kInvalidArgument, "'{}' is not a sampler, expected one of {}",
+                        name, all_names());
     }
     order.push_back(found->step);
     more = end != std::string_view::npos;
@@ -73,7 +73,7 @@ Result<std::vector<SamplerStep>> parse_sampler_letters(std::string_view letters)
                                     [&](const Names& entry) { return entry.letter == letter; });
     if (found == kNames.end()) {
       return make_error(ErrorCode::kInvalidArgument,
-                        "'{}' is no sampler's letter, expected one of edskypmxt",
+                        "'{}' is not a sampler's letter, expected one of edskypmxt",
                         std::string_view(&letter, 1));
     }
     order.push_back(found->step);

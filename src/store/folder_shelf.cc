@@ -75,11 +75,11 @@ class FolderShelf final : public Shelf {
         seal(name);
         break;
       case SealState::kDamaged:
-        return make_error(ErrorCode::kCorruption,
-                          "{}: what it holds has another checksum than it says", place_of(name));
+        return make_error(ErrorCode::kCorruption, "{}: its contents do not match its checksum",
+                          place_of(name));
       case SealState::kOfAnother:
         return make_error(ErrorCode::kCorruption,
-                          "{}: what it holds was kept under another name, which is its kept_as",
+                          "{}: its contents were stored under another name, its kept_as",
                           place_of(name));
     }
     return Bytes(std::make_shared<std::vector<std::byte>>(std::move(bytes)));
@@ -88,7 +88,7 @@ class FolderShelf final : public Shelf {
   Status keep(const std::string& name, std::vector<std::byte> bytes,
               const std::vector<std::string>& replaced) override {
     if (!options_.is_name(name)) {
-      return make_error(ErrorCode::kInvalidArgument, "\"{}\" cannot be the name of what is kept",
+      return make_error(ErrorCode::kInvalidArgument, "\"{}\" is not a name that can be stored",
                         name);
     }
     if (options_.seal == Seal::kJson) add_seal(bytes, name);

@@ -175,7 +175,7 @@ class TokenizerBuilder {
   Status read_added_tokens() {
     const Json& list = spec_field(file_.rest, "added_tokens");
     if (list.is_null()) return {};
-    if (!list.is_array()) return make_error(ErrorCode::kCorruption, "added_tokens is no array");
+    if (!list.is_array()) return make_error(ErrorCode::kCorruption, "added_tokens is not an array");
     for (const Json& spec : list) {
       MF_ASSIGN_OR_RETURN(const int64_t id, json_int(spec_field(spec, "id"), "added token id"));
       MF_ASSIGN_OR_RETURN(AddedToken token, read_added_token(spec, id));

@@ -277,7 +277,7 @@ TEST_F(BadArguments, SamplersAndTokensThatCannotBe) {
   expect_invalid("vocabulary", set);
   sampler = defaults;
   sampler.samplers = "top_k;cool";
-  expect_invalid("'cool' is no sampler", set);
+  expect_invalid("'cool' is not a sampler", set);
   sampler = defaults;
   sampler.dry_sequence_breakers_count = 1;
   expect_invalid("dry_sequence_breakers is null", set);

@@ -140,7 +140,7 @@ Result<std::unique_ptr<FileLock>> FileLock::take(const std::string& path) {
     if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno == EINTR) continue;
       if (errno == EWOULDBLOCK) {
-        return make_error(ErrorCode::kFailedPrecondition, "{}: somebody else has the lock", path);
+        return make_error(ErrorCode::kFailedPrecondition, "{}: another process has the lock", path);
       }
       if (errno != ENOSYS && errno != EOPNOTSUPP && errno != ENOTSUP) {
         return errno_error(errno, path, "cannot lock");

@@ -49,7 +49,7 @@ std::vector<bool> read_indexed_layers(Config& c, int64_t num_layers) {
   }
   if (!indexed.front()) {
     c.fail(ErrorCode::kInvalidArgument,
-           "the first layer has no index, and none before it whose choice it could share");
+           "the first layer has no index, and there is no earlier choice to share");
   }
   return indexed;
 }
@@ -64,11 +64,11 @@ KeyIndexSpec read_index(Config& c, const LatentAttentionSpec& attention) {
   index.rope.interleaved = c.bool_or("indexer_rope_interleave", is_glm);
   if (index.rope.rotary_dim > index.head_dim) {
     c.fail(ErrorCode::kInvalidArgument,
-           formatted("index_head_dim is {}, of which qk_rope_head_dim {} should turn",
-                     index.head_dim, index.rope.rotary_dim));
+           formatted("index_head_dim is {}, expected at least qk_rope_head_dim {}", index.head_dim,
+                     index.rope.rotary_dim));
   }
   if (attention.q_lora_rank == 0) {
-    c.fail(ErrorCode::kUnsupported, "q_lora_rank is absent, of which an index makes its queries");
+    c.fail(ErrorCode::kUnsupported, "q_lora_rank is missing, which an index needs for its queries");
   }
   c.ignore("index_share_for_mtp_iteration");
   return index;

@@ -86,7 +86,7 @@ std::vector<LayerKind> read_kinds(Config& c, int64_t num_layers, int64_t head_di
   }
   if (static_cast<int64_t>(kinds.size()) != num_layers) {
     c.fail(ErrorCode::kInvalidArgument,
-           formatted("{} is of {} layers, num_hidden_layers is {}",
+           formatted("{} has {} layers, num_hidden_layers is {}",
                      is_named ? "layer_types" : "compress_ratios", kinds.size(), num_layers));
     kinds.resize(static_cast<size_t>(num_layers));
   }

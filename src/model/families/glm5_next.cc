@@ -95,8 +95,8 @@ std::vector<bool> read_indexed_layers(Config& c, const std::vector<bool>& sparse
   const auto first = std::find(sparse.begin(), sparse.end(), true);
   if (first != sparse.end() && !indexed[static_cast<size_t>(first - sparse.begin())]) {
     c.fail(ErrorCode::kInvalidArgument,
-           "the first layer of sparse attention has no index by indexer_types, and none before it "
-           "whose choice it could share");
+           "the first layer of sparse attention has no index by indexer_types, and there is no "
+           "earlier choice to share");
   }
   return indexed;
 }
@@ -119,7 +119,7 @@ LatentAttentionSpec read_attention(Config& c, float norm_eps) {
            formatted("qk_rope_head_dim is {}, expected 0", attention.rope_dim));
   }
   if (attention.q_lora_rank == 0) {
-    c.fail(ErrorCode::kUnsupported, "q_lora_rank is absent, of which an index makes its queries");
+    c.fail(ErrorCode::kUnsupported, "q_lora_rank is missing, which an index needs for its queries");
   }
   return attention;
 }

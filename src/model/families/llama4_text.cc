@@ -49,7 +49,7 @@ MoeSpec read_moe(Config& c) {
   MoeSpec moe = read_experts(c, "intermediate_size");
   if (moe.experts_per_token != 1) {
     c.fail(ErrorCode::kUnsupported,
-           formatted("num_experts_per_tok is {}, which models of type {} are not run with",
+           formatted("num_experts_per_tok is {}, which is not supported for models of type {}",
                      moe.experts_per_token, c.model_type()));
   }
   moe.router.score = RouterScore::kSigmoid;

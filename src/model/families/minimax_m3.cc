@@ -59,7 +59,7 @@ KeyIndexSpec read_index(Config& c, Config& sparse, const AttentionSpec& attentio
   }
   if (index.rope.rotary_dim > index.head_dim) {
     c.fail(ErrorCode::kInvalidArgument,
-           formatted("an index head has {} columns, of which rotary_dim {} should turn",
+           formatted("an index head has {} columns, expected at least rotary_dim {}",
                      index.head_dim, index.rope.rotary_dim));
   }
   return index;

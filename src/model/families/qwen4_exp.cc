@@ -61,8 +61,8 @@ KeyIndexSpec read_index(Config& c, const RopeSpec& rope) {
   }
   if (rope.rotary_dim > index.head_dim) {
     c.fail(ErrorCode::kInvalidArgument,
-           formatted("indexer_head_dim is {}, of which {} columns should turn", index.head_dim,
-                     rope.rotary_dim));
+           formatted("indexer_head_dim is {}, expected at least the {} columns that rotate",
+                     index.head_dim, rope.rotary_dim));
   }
   return index;
 }
