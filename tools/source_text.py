@@ -16,6 +16,22 @@ _TOKEN = re.compile(
 _NOT_NEWLINE = re.compile(r"[^\n]")
 
 
+def string_literals(text):
+    """[line, text] of the string literals of C++ text; neighbours are one, as for a compiler."""
+    found = []
+    end = None  # of the literal before
+    for token in _TOKEN.finditer(text):
+        if token.group("string") is None:
+            continue
+        contents = token.group()[1:-1]
+        if end is not None and not text[end:token.start()].strip():
+            found[-1][1] += contents
+        else:
+            found.append([text.count("\n", 0, token.start()) + 1, contents])
+        end = token.end()
+    return found
+
+
 def blank(text, keep_strings=False):
     """`text` with comments, and unless asked otherwise string and character literals, as spaces."""
 

@@ -14,7 +14,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import prose  # noqa: E402
-from source_text import blank  # noqa: E402
+from source_text import blank, string_literals  # noqa: E402
 
 LINE_LENGTH_MAX = 100
 FILE_LINES_MAX = 500
@@ -30,8 +30,17 @@ DATA = ("models/", "tests/golden/", "fuzz/corpus/", "benchmarks/results/")
 # Files whose lines may be long: tables in prose, and CMake, whose lists read better in one line.
 LONG_LINES = (".md", ".cmake", "CMakeLists.txt", ".json", ".jinja")
 
-# Documents for those who work on the code, whose sentences are held to those of comments.
+# Documents, whose sentences keep the rules of comments, and those that explain private words.
 DOCUMENTS = ("ARCHITECTURE.md", "CONTRIBUTING.md", "HACKING.md", "STYLE.md", "docs/")
+EXPLAIN_WORDS = ("STYLE.md", "docs/glossary.md")
+PUBLIC_HEADERS = "include/"
+# Code whose string literals may be messages. Texts of kernels are not for people.
+MESSAGES = "src/"
+NO_MESSAGES = ("_test.cc", "_test_util.h")
+# Texts in which beginnings of sentences, cells of tables and words are not checked.
+UNCHECKED_PROSE = ("docs/api.md", "docs/constraints.md", "docs/experiments.md", "docs/files.md",
+                   "docs/formats/", "docs/server.md", "src/chat/", "src/cli/", "src/serve/",
+                   "tools/talker/")
 HASH_COMMENTS = (".py", ".sh", ".cmake", "CMakeLists.txt", "Makefile")
 
 # Spelled in halves, so that this file passes its own check. Unfinished work is finished, or left
@@ -53,7 +62,8 @@ BANNED_IN_CPP = [
      "base/format.h, std::from_chars, an explicit generator"),
     (re.compile(r"\bNULL\b"), "nullptr"),
 ]
-# What nobody has to have may be skipped, and CI looks for the word; all else is tested everywhere.
+# Tests may be skipped for hardware that nobody has to have, and CI looks for the word; all else is
+# tested everywhere.
 SKIP = re.compile(r"\bGTEST_SKIP\(\)")
 SKIP_FOR_HARDWARE = re.compile(r'GTEST_SKIP\(\)\s*<<\s*"hardware: ')
 # A folder of one machine. Paths of the operating system (/proc, /sys, /usr, /dev, /tmp) are not.
@@ -64,7 +74,7 @@ INCLUDE_GUARD = re.compile(r"^\s*#\s*ifndef\s+\w+_H_*\s*$", re.MULTILINE)
 # Braces that do not count as a function's: their contents are looked at one by one.
 TRANSPARENT = re.compile(r"\b(?:namespace|class|struct|union)\b|\bextern\s*$")
 PREPROCESSOR = re.compile(r"^[ \t]*#(?:[^\n\\]|\\.|\\\n)*", re.MULTILINE)
-# What stands before a macro's text.
+# The beginning of a macro's definition, before its text.
 MACRO_HEAD = re.compile(r"[ \t]*#[ \t]*define[ \t]+\w+(?:\([^)]*\))?")
 
 
@@ -216,14 +226,33 @@ class Tidy:
     def check_prose(self, path, text):
         """Sentences of comments and documents are short and begin with what they are about."""
         blocks = []
+        found = []
+        is_document = path.endswith(".md") and path.startswith(DOCUMENTS)
         if path.endswith(CPP + (".c",)):
             blocks = prose.comment_blocks(text, blank(text, keep_strings=True))
         elif path.endswith(HASH_COMMENTS):
             blocks = prose.comment_blocks(text, HASH_LINE.sub("", text), hashes=True)
-        elif path.endswith(".md") and path.startswith(DOCUMENTS):
+        elif is_document:
             blocks = [(1, prose.markdown_lines(text))]
-        for line, what, allowed in prose.hard_sentences(blocks):
+        if path.startswith(UNCHECKED_PROSE):
+            found += prose.long_sentences(blocks)
+        else:
+            found += prose.long_sentences(blocks) + prose.headless_sentences(blocks)
+            found += prose.hard_cells(text) if is_document else []
+            found += self.private_words(path, text, blocks, is_document)
+        for line, what, allowed in found:
             self.report(path, line, f"{what}, allowed {allowed}")
+
+    @staticmethod
+    def private_words(path, text, blocks, is_document):
+        if is_document:
+            return [] if path in EXPLAIN_WORDS else prose.private_words_of_document(text)
+        found = []
+        if path.startswith(PUBLIC_HEADERS):
+            found += prose.private_words_of_blocks(blocks)
+        if path.startswith(MESSAGES) and path.endswith(CPP) and not path.endswith(NO_MESSAGES):
+            found += prose.private_words_of_messages(string_literals(text))
+        return found
 
     def check_first_line(self, path, text):
         """The first line says the file's job; a .cc may leave that to the header it opens with."""

@@ -7,9 +7,10 @@ import unittest
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 sys.path.insert(0, os.path.join(ROOT, "tools"))
+import prose  # noqa: E402
 import tidy  # noqa: E402
 
-JOB = "// What this file is for.\n"
+JOB = "// A file of this test.\n"
 
 
 def function(lines):
@@ -154,7 +155,7 @@ class TidyTest(unittest.TestCase):
     def test_sentences_end_at_stops_list_items_and_text_that_is_set_out(self):
         words = ("word " * 30).strip()
         self.assert_clean(f"{words} (one,\ne.g. this). {words}.\n\n- {words}\n- {words}\n\n"
-                          f"    {words} {words}\n\n| {words} | {words} |\n\n"
+                          f"    {words} {words}\n\n| {words[:90]} | {words[:90]} |\n\n"
                           f"```\n{words} {words}\n```\n", path="docs/x.md")
         self.assert_fires(3, "60 words", f"# Title\n\n{words} {words}\n", path="docs/x.md")
         self.assert_clean(f"{words} {words}\n", path="other/x.md")
@@ -165,6 +166,68 @@ class TidyTest(unittest.TestCase):
         self.assert_fires(2, "begins with", JOB + "// Sums. Of a row.\n")
         self.assert_fires(1, "begins with", "# Of a row.\ntrue\n", path="x.sh")
         self.assert_clean(JOB + '// Offsets of a row.\nconst char* a = "// Of a row";\n')
+
+    def test_no_sentence_begins_with_a_pronoun_but_questions(self):
+        for word in ("What", "Who", "Whose", "Those", "Which"):
+            self.assert_fires(2, f"'{word} is there", JOB + f"/// {word} is there.\n")
+            self.assert_fires(3, f"'{word} is there", f"# {word} is\n\nOne. {word} is there.\n",
+                              path="docs/x.md")
+            self.assert_fires(1, f"'**{word}** is", f"**{word}** is there.\n", path="docs/x.md")
+            self.assert_fires(3, f"'{word} is there",
+                              f"| a | b |\n|---|---|\n| c | {word} is there |\n", path="docs/x.md")
+            self.assert_clean(JOB + f"// {word} is there?\n")
+        self.assert_fires(2, "'Whoever is there", JOB + "// Whoever is there.\n")
+        self.assert_clean("| What | b |\n|---|---|\n| c | Whatever |\n", path="docs/x.md")
+        self.assert_clean("```\n| a | What is there |\n```\n", path="docs/x.md")
+
+    def test_cells_of_tables_have_at_most_25_words(self):
+        def table(words):
+            return "| a | b |\n|---|---|\n| `x \\| y` | " + "word " * words + "|\n"
+
+        self.assert_clean(table(25), path="docs/x.md")
+        self.assert_fires(3, "26 words", table(26), path="docs/x.md")
+        self.assert_clean(table(26), path="other/x.md")
+
+    def test_private_words_are_found_where_people_read_them(self):
+        examples = {
+            "texts at work, another text": "It waits for another text.",
+            "held to": "Output is held to a schema.",
+            "kept states": "It starts from kept states.",
+            "near and far memory": "The far experts are read.",
+            "parked": "The sequence is parked.",
+            "takes the place of": "The new one takes the place of the old.",
+            "comes back to": "The client comes back to it.",
+            "a past": "It shares the past of a sequence.",
+            "is no X": "The file is no model.",
+            "that is none": "It names a sampler that is none.",
+            "so many tokens": "It has so many tokens.",
+            "told of": "The error is told of.",
+            "a token is drawn": "It draws a token.",
+            "whoever, that one's": "Then whoever asks gets it.",
+        }
+        self.assertEqual(list(examples), [private for private, _, _ in prose.WORDS])
+        for sentence in examples.values():
+            word = "see STYLE.md"
+            self.assert_fires(1, word, sentence + "\n", path="docs/x.md")
+            self.assert_fires(3, word, f"| a |\n|---|\n| {sentence} |\n", path="docs/x.md")
+            message = f'auto m = "{sentence[:6]}"\n  "{sentence[6:]}";\n'
+            self.assert_fires(2, word, JOB + message)
+            self.assert_clean(JOB + message, path="src/base/x_test.cc")
+            self.assert_clean(JOB + f"// {sentence}\n")
+            self.assert_fires(3, word, JOB + f"#pragma once\n/// {sentence}\n",
+                              path="include/moeflux/x.h")
+            self.assert_clean(f"`{sentence}`\n", path="docs/x.md")
+            self.assert_clean(sentence + "\n", path="docs/glossary.md")
+
+    def test_english_that_looks_like_private_words_passes(self):
+        self.assert_clean("There is no file. It is no longer there, and was so much faster that "
+                          "we kept it in the past. A text reads past the end.\n", path="docs/x.md")
+
+    def test_style_shows_the_words_that_are_checked(self):
+        with open(os.path.join(ROOT, "STYLE.md"), encoding="utf-8") as file:
+            style = file.read()
+        for private, public, _ in prose.WORDS:
+            self.assertIn(f"| {private} | {public} |\n", style)
 
     def test_data_is_left_alone(self):
         self.assert_clean("TO" "DO  \n", path="tests/golden/x.txt")
