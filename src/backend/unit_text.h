@@ -18,7 +18,7 @@
 // that may need it more than once in a program: so it has no other guard than its includer's.
 
 enum : u32 {
-  kExponentMin = 67u,  // 2^-60; what is smaller counts as that
+  kExponentMin = 67u,  // 2^-60; smaller numbers count as that
   kNotFinite = 255u,
 };
 

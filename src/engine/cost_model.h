@@ -32,7 +32,7 @@ struct StepCost {
   double in_layer_seconds = 0.0;
   /// When everything overlaps with everything: the largest of the three.
   double bound_seconds = 0.0;
-  CostLimit limit = CostLimit::kMemory;  // what the largest is
+  CostLimit limit = CostLimit::kMemory;  // the largest cost
 };
 
 /// `hit_rate` of the experts' bytes are in memory. A byte that is read from the drive passes the

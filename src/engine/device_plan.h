@@ -47,7 +47,7 @@ struct DevicePlanRequest {
   int64_t context_length = 0;
   int64_t step_tokens = 0;
   bool step_may_shrink = false;              // rather than refuse, take fewer tokens in a step
-  std::optional<uint64_t> near_cache_bytes;  // what the user asked for
+  std::optional<uint64_t> near_cache_bytes;  // as the user asked
 };
 
 struct DevicePlan {

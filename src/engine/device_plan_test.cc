@@ -45,7 +45,7 @@ TEST(SplitDevice, TheTableLeavesFirstThenPagesThenTheHeadThenLayers) {
   EXPECT_EQ(at(690), std::pair(size_t{1}, uint64_t{500}));
   EXPECT_EQ(at(689), std::pair(size_t{1}, uint64_t{499}));
   EXPECT_EQ(at(190), std::pair(size_t{1}, uint64_t{0}));
-  EXPECT_EQ(at(189), std::pair(size_t{2}, uint64_t{79}));  // what the head has left is for pages
+  EXPECT_EQ(at(189), std::pair(size_t{2}, uint64_t{79}));  // pages get the rest behind the head
   EXPECT_EQ(at(109), std::pair(size_t{3}, uint64_t{49}));
   EXPECT_EQ(at(0), std::pair(size_t{4}, uint64_t{0}));
 }

@@ -21,7 +21,7 @@ class EvalStepTest : public TinyEngineTest {
     std::unique_ptr<Sequence> sequence;
     Tokens text;
     Rows expected;  // of every token
-    Rows rows;      // what the sinks saw
+    Rows rows;      // rows that the sinks saw
   };
   Part part(Engine& engine, Tokens text) {
     Part part{start(engine), std::move(text), {}, {}};

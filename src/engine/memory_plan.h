@@ -30,10 +30,10 @@ struct MemoryPlan {
   uint64_t listed_bytes = 0;      // of these: where a device gathers the keys that tokens list
   uint64_t reader_bytes = 0;      // where bytes land that are not read into their slots
   uint64_t table_rows_bytes = 0;  // of a step: rows of tables that stay on the drive
-  uint64_t reserve_bytes = 0;     // what nobody counts; see memory_reserve()
+  uint64_t reserve_bytes = 0;     // left free; see memory_reserve()
   uint64_t experts_bytes = 0;     // all of them, were they resident
   uint64_t expert_slot_bytes = 0;
-  uint64_t expert_cache_bytes = 0;    // what the cache may take
+  uint64_t expert_cache_bytes = 0;    // limit of the cache
   uint64_t cold_bytes_per_token = 0;  // read per decoded token when nothing is cached
   int64_t context_length = 0;         // tokens that fit a sequence
   uint64_t context_bytes = 0;         // of their state
@@ -90,7 +90,7 @@ struct MemoryPlanRequest {
   int64_t step_tokens_max = 0;
   uint64_t scratch_bytes = 0;                  // with logits and listed_bytes
   uint64_t listed_bytes = 0;                   // see listed_keys_bytes()
-  std::optional<uint64_t> expert_cache_bytes;  // what the user asked for; default: what is left
+  std::optional<uint64_t> expert_cache_bytes;  // as the user asked; default: the rest
   DeviceShare on_device = {};                  // at most; nothing where memory is the host's
 };
 

@@ -82,7 +82,7 @@ TEST_F(MemoryPlanTest, AContextThatNobodyAskedForIsWhatMemoryAllows) {
   const MemoryPlan none = plan(0);
   const uint64_t fixed = none.state_bytes - kPage;
   const uint64_t experts = none.experts_bytes;
-  EXPECT_EQ(none.context_length, 200);  // what is set aside is there in any case
+  EXPECT_EQ(none.context_length, 200);  // reserved memory is there in any case
   // A quarter of what is shared, or what all experts leave of it; powers of two.
   EXPECT_EQ(plan(4 * (fixed + kPage) - 4).context_length, 200);
   EXPECT_EQ(plan(4 * (fixed + kPage)).context_length, 256);
@@ -180,7 +180,7 @@ TEST_F(MemoryPlanTest, ADevicesMemoryIsForNearExpertsAndAPromptsRing) {
   // Two layers lack 32 experts each: two parts arrive while one computes.
   EXPECT_EQ(plan(others + (2048 - 64) * slot).ring_bytes, 3 * part);
   EXPECT_EQ(plan(others + 2048 * slot).ring_bytes, 0u);
-  EXPECT_EQ(plan(0, 128 * slot).near_bytes, 96 * slot);  // what the user asks for is taken
+  EXPECT_EQ(plan(0, 128 * slot).near_bytes, 96 * slot);  // as the user asked
   EXPECT_EQ(plan(others + 128 * slot, 0).near_bytes, 0u);
 }
 

@@ -18,7 +18,7 @@ namespace moeflux {
 struct PackRun {
   std::string directory;
   int threads = 0;       // 0: one per usable core
-  bool replace = false;  // what moeflux has written into the folder before may go
+  bool replace = false;  // earlier output of moeflux in the folder may go
   std::stop_token stop = {};
   std::function<void(uint64_t bytes_done)> progress = {};
 };

@@ -18,7 +18,7 @@ struct SideFile {
 struct PackSource {
   std::string name;       // for messages
   std::string directory;  // empty when it lies nowhere
-  std::string identity;   // what tells it from sources of the same tensors; may be empty
+  std::string identity;   // unlike that of sources of the same tensors; may be empty
   std::string config_json;
   TensorIndex index;
   std::vector<SideFile> side_files;

@@ -60,7 +60,7 @@ class WrittenFolder {
   Status finish();
 
  private:
-  struct List;  // what kWrittenFilesName says
+  struct List;  // the contents of kWrittenFilesName
 
   explicit WrittenFolder(FolderWriting writing) : writing_(std::move(writing)) {}
 

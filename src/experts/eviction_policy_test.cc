@@ -127,7 +127,7 @@ TEST(DecayedLfu, ThePromptsEndLeavesTheRanksOfOldUses) {
   policy->note_prefill(key(2), 1.0);
   const int64_t before = policy->rank(key(1));
   EXPECT_GT(before, policy->rank(key(2)));
-  visit(*policy, {});  // what the prompt said becomes part of the counts
+  visit(*policy, {});  // the prompt's shares join the counts
   EXPECT_EQ(policy->rank(key(1)), before);
   visit(*policy, {});
   EXPECT_EQ(policy->rank(key(1)), before);

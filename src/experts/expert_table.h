@@ -41,7 +41,7 @@ struct ExpertBias {
 /// kAsStored reads there. kInPlace reads where LandedExpert says, and computes with it there. The
 /// others read so elsewhere and write the slot from it.
 enum class ExpertArrangement : uint8_t {
-  kAsStored,  // what arrives is the layout, tiles included
+  kAsStored,  // bytes arrive in this layout, tiles included
   kInPlace,   // parts begin anywhere; expert by expert elsewhere
   /// Matrices in tiled order arrive as codes, scales and biases one after another at data_offset,
   /// where the tiles will be; the other matrices as they stay.

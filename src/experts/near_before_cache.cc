@@ -14,7 +14,7 @@ bool may_leave_for_near(const ExpertCache& cache, ExpertKey key) {
 
 void NearBeforeCache::begin_step(std::span<const StepRows> rows, Encoder& encoder) {
   near_.settle(encoder, [&](const NearPlacement::Move& move, ExpertPin pin) {
-    MF_CHECK(pin && cache_.find(move.in) == pin.slot());  // what was copied was this expert
+    MF_CHECK(pin && cache_.find(move.in) == pin.slot());  // this expert was copied
     cache_.let_go(pin.slot());
     pin.release();
   });

@@ -130,8 +130,7 @@ std::span<const NearPlacement::Move> NearPlacement::choose_moves(
     if (victim == victims_.size()) break;
     const Slot slot = victims_[victim];
     const ExpertKey out = slots_[slot].key;
-    if (score_of(key) <= options_.margin * score_of(out))
-      break;  // those that follow are worth less
+    if (score_of(key) <= options_.margin * score_of(out)) break;  // later ones are worth less
     ++victim;
     ++moves_of_layer;
     slot_of_[shape_.index_of(out)] = kNoSlot;

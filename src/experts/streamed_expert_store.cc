@@ -31,7 +31,7 @@ struct LeaseState {
   explicit LeaseState(ExpertCache& cache) : visit(cache) {}
 
   LayerVisit visit;
-  std::vector<ExpertWeights> wave;  // what wait_some() returned last
+  std::vector<ExpertWeights> wave;  // the last result of wait_some()
   std::vector<ExpertWeights> near;  // in the device's own memory, before the first wave
 };
 
@@ -382,7 +382,7 @@ class StreamedExpertStore::Lease : public ExpertLease {
 
   void wait(Status& failure) {
     const Clock::time_point begin = Clock::now();
-    (void)encoder_.submit();  // what needs none of them computes meanwhile; errors stick
+    (void)encoder_.submit();  // other work computes meanwhile; errors stick
     std::vector<ExpertFetch::Arrival> arrivals = store_.fetch_.wait(host_tasks_);
     store_.stats_.stall_us += us_since(begin);
     take(std::move(arrivals), failure);

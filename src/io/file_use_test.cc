@@ -136,7 +136,7 @@ TEST_F(FileUseTest, ADeadProcessHoldsNoLock) {
   int status = 1;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   ASSERT_EQ(status, 0);
-  EXPECT_EQ(list().size(), 1u);  // what it has left
+  EXPECT_EQ(list().size(), 1u);  // the file that it left
   EXPECT_TRUE(FileLock::take(path).ok());
   EXPECT_TRUE(list().empty());
 }

@@ -26,7 +26,7 @@ struct mf_service {
 struct mf_answer {
   std::shared_ptr<moeflux::ServiceHost> host;
   std::shared_ptr<moeflux::AnswerBox> box;
-  moeflux::AnswerPiece piece;      // what the last mf_answer_next() gave
+  moeflux::AnswerPiece piece;      // the last result of mf_answer_next()
   std::vector<mf_header> headers;  // views of it
 };
 

@@ -33,7 +33,7 @@ class ServiceHost {
   const std::unique_ptr<serve::Service> service_;
   std::atomic<bool> is_draining_{false};           // drain() has begun
   std::mutex mutex_;                               // guards what follows
-  std::vector<std::weak_ptr<AnswerBox>> answers_;  // those that may not have ended
+  std::vector<std::weak_ptr<AnswerBox>> answers_;  // answers that may not have ended
   bool is_closed_ = false;
 };
 

@@ -27,7 +27,7 @@ AttentionSpec read_heads(Config& c, int64_t hidden_size);
 /// A family's rotary positions in latent attention.
 struct LatentRope {
   bool interleaved = true;      // where rope_interleave does not say it
-  int64_t wider = 0;            // what partial_rotary_factor is a share of; 0: a key's width
+  int64_t wider = 0;            // width that partial_rotary_factor scales; 0: a key's
   bool scales_queries = false;  // as RopeDefaults has it
 };
 /// The keys of multi-head latent attention, with rope and YaRN's factor in the scale.

@@ -39,7 +39,7 @@ struct StoredPart {
 struct StoredModule {
   std::string name;                 // complete, without ".weight"
   QuantFormat format;               // row-major
-  Parts<StoredPart> parts;          // those that the format has
+  Parts<StoredPart> parts;          // parts that the format has
   std::vector<std::string> others;  // tensors of the module that hold no part of it
   bool is_assumed() const { return parts.codes.entry == nullptr; }
 };

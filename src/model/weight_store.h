@@ -62,7 +62,7 @@ struct ClaimedFloats {
   std::string canonical;
   Shape shape;  // as the family sees it
   StoredFloats stored;
-  std::function<float(float)> map;  // what the family makes of each number
+  std::function<float(float)> map;  // the family's function of each number
   int64_t ids_below = 0;            // not 0: whole numbers below it, i32 in memory
 };
 

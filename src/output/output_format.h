@@ -22,7 +22,7 @@ enum class ArgumentSyntax {
 enum class CallIdRule {
   kLong,      // call_ and 24 letters or digits
   kShort,     // 9 letters or digits
-  kFromName,  // what stands for the name is the id: functions.NAME:INDEX
+  kFromName,  // the id stands for the name: functions.NAME:INDEX
 };
 
 /// Every list holds alternatives; empty ones stand for what the format does not have. Text within a

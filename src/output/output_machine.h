@@ -194,7 +194,7 @@ class OutputMachine {
 
   /// Consumed but not told: white space in text, or all of an attempt that may be no call.
   std::string held_;
-  bool holding_ = false;  // what is consumed goes there
+  bool holding_ = false;  // consumed bytes go there
   bool bare_ = false;
   std::string bare_text_;
   uint64_t bare_begin_ = 0;
@@ -215,8 +215,8 @@ class OutputMachine {
   bool first_key_ = true;
   bool skip_newline_ = false;
   int element_depth_ = 0;    // of elements that are open within a value
-  std::string element_end_;  // what of the closing tag must still come
-  std::string closer_;       // what may have closed a value, and white space behind it
+  std::string element_end_;  // the rest of the closing tag
+  std::string closer_;       // a possible closer of a value, and white space behind it
   ValueReader reader_;
   Phase phase_ = Phase::kName;
   int object_depth_ = 0;

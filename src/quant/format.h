@@ -31,7 +31,7 @@ struct QuantFormat {
   WeightOrder order = WeightOrder::kRowMajor;  // affine
   bool outer_scale = false;  // formats of blocks: one more factor, an f32 of the matrix
   int group_rows = 0;        // rows that share scales, where that is more than one
-  uint8_t variant = 0;       // what else a format tells apart: its file says
+  uint8_t variant = 0;       // for the format's own use: its file says
 
   static QuantFormat plain(DType dtype) { return {&plain_format, dtype, 0, 0, {}}; }
   static QuantFormat affine(int bits, int group_size, DType scale_dtype) {
@@ -63,9 +63,9 @@ struct QuantFormat {
 enum class PartRole : uint8_t {
   kCodes,       // of the elements: plain numbers and tiles, which hold everything, as well
   kScales,      // a factor for each group of codes
-  kOffsets,     // what is added to a group: MLX's biases, zero points
+  kOffsets,     // added to a group: MLX's biases, zero points
   kOuterScale,  // a factor for scales: one for the matrix or one a row
-  kColumnMap,   // which group a column belongs to
+  kColumnMap,   // the group of each column
 };
 inline constexpr std::array kPartRoles = {PartRole::kCodes, PartRole::kScales, PartRole::kOffsets,
                                           PartRole::kOuterScale, PartRole::kColumnMap};

@@ -31,8 +31,8 @@ QuantFormat usual_quantisation();
 
 /// Under which scale and bias a code is the nearest one to its number.
 enum class AffineCodes : uint8_t {
-  kOfStored,     // those that a reader will see, rounded to format.dtype: a little closer
-  kOfUnrounded,  // those in f32, as mlx.core.quantize does: its bits
+  kOfStored,     // scales as readers see them, rounded to format.dtype: a little closer
+  kOfUnrounded,  // scales in f32, as mlx.core.quantize does: its bits
 };
 
 /// Row-major MLX affine groups: codes U32 [rows, cols * bits / 32], little-endian, scales and

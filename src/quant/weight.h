@@ -14,7 +14,7 @@ namespace moeflux {
 /// WeightStore for owners. The same type says how a matrix lies in a slot or a blob before there is
 /// memory for it: its parts then have no buffer, and offsets from the slot's begin.
 struct Weight {
-  Parts<Tensor> parts;  // those that the format has not have rank 0
+  Parts<Tensor> parts;  // parts that the format lacks have rank 0
   QuantFormat format;
   int64_t rows = 0;
   int64_t cols = 0;

@@ -84,7 +84,7 @@ class Sampler {
   void learn(double weight, double total);
 
   SamplerOptions options_;
-  std::vector<SamplerStep> steps_;  // those that do something
+  std::vector<SamplerStep> steps_;  // steps that do something
   Candidates candidates_;
   std::vector<double> weights_;
   std::vector<TokenId> window_;  // the last repeat_last_n tokens, a ring

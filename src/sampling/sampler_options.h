@@ -35,7 +35,7 @@ struct SamplerOptions {
   float typical_p = 1.0f;     // keeps the fewest, most typical first, with more than p; >= 1: all
   float top_n_sigma = -1.0f;  // keeps those of the highest less n deviations; <= 0: all
   float xtc_probability = 0.0f;    // how often top choices are left out; 0: never
-  float xtc_threshold = 0.1f;      // what is a top choice; above 0.5: nothing
+  float xtc_threshold = 0.1f;      // least probability of a top choice; above 0.5: off
   float dynatemp_range = 0.0f;     // how far entropy moves the temperature; 0: not
   float dynatemp_exponent = 1.0f;  // of the entropy's share of the largest
   int32_t mirostat = 0;            // 1 or 2: that version in place of all steps but the temperature

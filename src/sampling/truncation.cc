@@ -22,7 +22,7 @@ void keep_first(Candidates& candidates, double highest, IsBefore is_before, IsEn
   double sum = 0;
   while (heap_end != list.begin()) {
     std::pop_heap(list.begin(), heap_end, is_after);
-    --heap_end;  // what was popped stands behind the heap, the first one last
+    --heap_end;  // popped ones stand behind the heap, the first one last
     sum += portable_exp(candidates.distance(*heap_end, highest));
     if (is_enough(sum)) break;
   }

@@ -358,7 +358,7 @@ TEST_P(WrittenStateTest, RingForgetsAsLongAsTheWindowIsHeld) {
   }
   state->truncate(0);
   append(*state, 40, 7.0f);
-  EXPECT_TRUE(state->can_truncate(20));  // what was written since is all there is
+  EXPECT_TRUE(state->can_truncate(20));  // only rows written since are there
   EXPECT_EQ(key(*state, LayerId{0}, 20), 27.0f);
 }
 

@@ -168,7 +168,7 @@ TEST_F(ShelfTest, ATextWithoutASealIsReadAndSealed) {
   EXPECT_NE(testing::read_bytes(file("a")), text);
   EXPECT_EQ(*find_text(*shelf, "a"), text);
   testing::write_bytes(file("b"), text);
-  const auto claim = shelf->claim("b");  // who has it may be about to write
+  const auto claim = shelf->claim("b");  // its holder may be about to write
   EXPECT_EQ(*find_text(*shelf, "b"), text);
   EXPECT_EQ(testing::read_bytes(file("b")), text);
 }

@@ -64,7 +64,7 @@ TEST(Bpe, PiecesOfEveryLengthMergeAsDefined) {
     for (size_t length = 1; length < 130; ++length) {
       std::string piece;
       while (piece.size() < length) piece.push_back(static_cast<char>('a' + random() % 3));
-      std::vector<TokenId> found = {-7};  // what is there already stays
+      std::vector<TokenId> found = {-7};  // earlier tokens stay
       bpe->append(piece, &scratch, &found);
       auto expected = merge_by_definition({piece.begin(), piece.end()}, merges);
       expected.insert(expected.begin(), -7);

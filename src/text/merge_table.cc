@@ -58,7 +58,7 @@ void MergeTable::append_short(std::span<const TokenId> symbols, std::vector<Toke
   struct Part {
     TokenId id;
     uint32_t rank;   // of the merge with the next part
-    TokenId merged;  // what that merge makes
+    TokenId merged;  // the result of that merge
   };
   std::array<Part, kShortMax> parts;
   size_t count = symbols.size();

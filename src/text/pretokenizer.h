@@ -67,7 +67,7 @@ class PreTokenizer {
   std::vector<Split> splits_;
   std::vector<Regex> patterns_;  // of each
   size_t splits_before_byte_level_ = 0;
-  size_t splits_of_text_ = 0;  // those behind see the byte alphabet
+  size_t splits_of_text_ = 0;  // later splits see the byte alphabet
   bool has_byte_level_ = false;
   bool add_prefix_space_ = false;
 };

@@ -74,7 +74,7 @@ TEST(Regex, EscapesAndIntervalsMeanWhatTheyMeanInRuby) {
 
 TEST(Regex, APlusBehindAnIntervalRepeatsTheWhole) {
   EXPECT_EQ(matches("a{2}+", "aaaaa"), Strings{"aaaa"});
-  EXPECT_EQ(matches("a{2}+a", "aaaa"), Strings{"aaa"});  // what it took, it gives back
+  EXPECT_EQ(matches("a{2}+a", "aaaa"), Strings{"aaa"});  // it gives back characters that it took
   EXPECT_EQ(matches("x(?:a|b[c]){2,3}+y", "xabcabcaabcy"), Strings{"xabcabcaabcy"});
   EXPECT_EQ(matches("ab{2}+", "abab abbbb"), Strings{"abbbb"});
   EXPECT_EQ(matches("\xC3\xA9{2}+", "\xC3\xA9\xC3\xA9\xC3\xA9"), Strings{"\xC3\xA9\xC3\xA9"});

@@ -41,7 +41,7 @@ class SentencePieceNormalizer {
       const std::vector<AddedToken>& symbols);
 
   struct Step {
-    std::string_view text;  // what stands for the characters read
+    std::string_view text;  // the replacement of the characters read
     size_t bytes_count;     // how many bytes they are
   };
   Step next(std::string_view rest) const;

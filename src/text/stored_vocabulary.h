@@ -49,7 +49,7 @@ struct StoredVocabulary {
   std::optional<bool> remove_extra_whitespaces;
   std::string precompiled_charsmap;  // replacements, see SentencePieceNormalizer
   // Fields that only a tokenizer.model has.
-  bool keeps_kinds = false;  // what ends a text stays of the kind that matches as it always did
+  bool keeps_kinds = false;  // tokens that end a text keep the kind that always matched
   bool escape_whitespaces = true;
   bool whitespace_as_suffix = false;
   std::optional<std::string> unknown_surface;  // how decoding shows the unknown token

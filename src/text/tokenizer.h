@@ -83,7 +83,7 @@ struct LeadingSpace {
 
 /// The parts of a tokenizer, whichever file they come from.
 struct TokenizerParts {
-  Vocabulary vocabulary;  // what decoding shows; normalised where an added token is matched so
+  Vocabulary vocabulary;  // as decoding shows it; normalised where an added token is matched so
   Bpe bpe;
   std::optional<CharacterBpe> character_bpe;  // in place of bpe
   std::optional<SentencePieceNormalizer> sentencepiece;
@@ -91,7 +91,7 @@ struct TokenizerParts {
   LeadingSpace leading_space;
   PreTokenizer pre_tokenizer;
   std::vector<AddedToken> added_tokens;  // of two with one spelling the first is matched
-  std::vector<TokenId> prefix;           // what add_special_tokens puts before a text
+  std::vector<TokenId> prefix;           // added before a text by add_special_tokens
   std::vector<TokenId> suffix;           // and behind it
   bool normalize_nfc = false;
   bool inert_spells_all_added = false;  // as tiktoken does: not those marked special alone
@@ -155,7 +155,7 @@ class Tokenizer {
   TokenizerParts parts_;
   struct AddedTokenMatchers {
     AddedTokenMatcher all;
-    AddedTokenMatcher ordinary;  // those that are not special
+    AddedTokenMatcher ordinary;  // added tokens that are not special
   };
   AddedTokenMatchers raw_matchers_;         // before normalisation
   AddedTokenMatchers normalized_matchers_;  // after it

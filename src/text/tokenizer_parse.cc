@@ -335,7 +335,7 @@ class TokenizerBuilder {
 
   TokenizerFile file_;
   std::vector<AddedToken> added_;
-  std::vector<std::string> added_text_;  // what each is in normalised text, where that is its place
+  std::vector<std::string> added_text_;  // each in normalised text, where that is its place
   std::unordered_map<std::string, size_t> added_by_content_;
   Vocabulary vocabulary_;
   std::vector<TokenId> prefix_;

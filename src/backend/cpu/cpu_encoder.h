@@ -143,7 +143,7 @@ class CpuEncoder : public Encoder {
     std::span<const TileBlock> blocks;
     float* const* out;
     int64_t out_row;
-    const uint8_t* next;  // what will be read after this
+    const uint8_t* next;  // the rows that are read after this
     std::byte* space;     // of decoded_bytes(), for a weight that has to be decoded
   };
   /// out[t][r - out_row] = weight[r] . x[t] for rows [row_begin, row_end) of a row-major weight.

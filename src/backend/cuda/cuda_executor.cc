@@ -260,7 +260,7 @@ class CudaExecutor : public Executor {
   uint64_t submitted_ = 0;
   std::vector<Submitted> in_flight_;  // few: what read() or wait() has not seen
   uint64_t copied_ = 0;
-  std::deque<Copied> copies_;  // what has_copied() has not seen
+  std::deque<Copied> copies_;  // copies that has_copied() has not seen
   std::vector<cudaEvent_t> spare_events_;
   Status status_;
   bool stopped_ = false;

@@ -135,7 +135,7 @@ Status LaunchQueue::record(cudaStream_t stream, const Plan& plan) {
 }
 
 Status LaunchQueue::launch_each(cudaStream_t stream) {
-  bool is_first = true;  // what comes before it may not be a kernel
+  bool is_first = true;  // the work before it may not be a kernel
   for (Launch& launch : kept_) {
     const Arguments arguments(launch);
     const cudaKernelNodeParams& node = arguments.node;

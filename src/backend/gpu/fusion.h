@@ -19,8 +19,8 @@ namespace moeflux::gpu {
 
 /// The fate of an operation, and of the waiting ones.
 enum class Action : uint8_t {
-  kLaunch,  // what waits is launched, then the operation is
-  kWait,    // what waits is launched, and the operation waits
+  kLaunch,  // the waiting one is launched, then the operation
+  kWait,    // the waiting one is launched, the operation waits
   kJoin,    // the operation joins what waits, and both wait
   kFinish,  // the operation joins what waits, and both are launched
 };

@@ -238,7 +238,7 @@ KvView GpuEncoder::append_index_keys(const HeadsOp& op, const SelectOptions& opt
     write_heads(op);
     return op.kv;
   }
-  if (op.k.dim(0) > 1) flush();  // what waits for all rows is not for some of them
+  if (op.k.dim(0) > 1) flush();  // an operation that waits for all rows is not for some
   KvView keys = pooled_view(op.kv, options.unit, op.k.dim(2), pooled_pages_);
   for_each_pooled_key(op.k, op.kv.length, options.unit, [&](const Tensor& rows, int64_t at) {
     keys.length = at;

@@ -81,7 +81,7 @@ struct AttentionHeads {
   AttentionOptions options;
   Binding k_table;
   Binding v_table;
-  bool may_leave_tiles = false;  // what follows merges the tiles of splits, too
+  bool may_leave_tiles = false;  // the next launch merges tiles of splits, too
   bool are_all_new = false;      // the last launch has written keys before the queries' own, too
 };
 /// The result of the launches of attention, before a gate.

@@ -48,7 +48,7 @@ bool Recorder::has_just_written(const Tensor& tensor) const {
 }
 
 EventId Recorder::submit() {
-  quantized_.clear();  // whoever waits for the event may change what they were made of
+  quantized_.clear();  // their source may change after the event
   const EventId event = executor_->submit();
   for (std::unique_ptr<Retained>& resource : recorded_) {
     in_flight_.push_back({event, std::move(resource)});
@@ -80,7 +80,7 @@ Status Recorder::read(std::span<std::byte> to, const Tensor& from) {
   quantized_.clear();
   const Status done = executor_->read(to, *from.buffer, from.offset_bytes);
   if (!done.ok()) {
-    (void)submit();  // what was recorded may still run
+    (void)submit();  // recorded work may still run
     return done;
   }
   recorded_.clear();

@@ -139,7 +139,7 @@ struct TileFewArgs {
   int64_t panel_end;
   float* const* out;
   int64_t out_row;
-  const uint8_t* next;  // what the caller will read after these, or null: what follows them
+  const uint8_t* next;  // memory to prefetch, or null: the bytes behind these
 };
 
 struct TileManyArgs {

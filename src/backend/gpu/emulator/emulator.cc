@@ -122,7 +122,7 @@ class EmulatorExecutor : public Executor {
     copy_some();
     if (!status_.ok()) return true;
     if (!waiting_copies_.empty() && waiting_copies_.front().id <= last) return false;
-    Step step;  // what is recorded before may run before
+    Step step;  // earlier records may run before
     step.has_seen = static_cast<uint64_t>(last);
     queue_.push_back(step);
     return true;

@@ -232,7 +232,7 @@ class Machine {
   u32 shared_bytes_ = 0;
   std::vector<u32> shared_;
   std::vector<Shadow> shadow_;
-  std::array<BoundRange, 64> resolved_{};  // what addresses of this launch lay in
+  std::array<BoundRange, 64> resolved_{};  // memory in which addresses of this launch lay
   uint64_t random_ = 0;
   std::string fault_;
 };

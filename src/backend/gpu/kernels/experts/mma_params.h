@@ -60,7 +60,7 @@ struct MmaDownSumParams {
   MmaExpertsOneParams experts;
   u32 has_shared;
   u32 adds;
-  u32 shared_addend;  // which addend the shared expert's result is, 1 or 2; 0: none
+  u32 shared_addend;  // addend of the shared expert's result, 1 or 2; 0: none
 };
 
 }  // namespace gpu
