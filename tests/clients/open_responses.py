@@ -20,7 +20,7 @@ sys.path.insert(0, os.path.join(HERE, "..", "serve"))
 from server import MODEL, Server  # noqa: E402
 
 KEY = "a key that nobody guesses"
-TEMPLATE = os.path.join(HERE, "..", "..", "tools", "talker", "chat_template.jinja")  # with tools
+TEMPLATE = os.path.join(HERE, "tools_template.jinja")
 PACKAGES = ("tsx@4.23.15", "zod@3.25.76")
 
 
