@@ -7,15 +7,18 @@ tests/clients/llamacpp_suite.py runs those tests themselves from a checkout. The
 in our words, so that the suite holds them without one.
 """
 
+import concurrent.futures
 import json
 import math
 import os
+import shutil
 import socket
 import sys
+import tempfile
 import time
 import unittest
 
-from server import Server
+from server import MODEL, Server
 
 PROGRAM = os.path.abspath(sys.argv.pop(1))
 KEY = "sk-this-is-the-secret-key"
@@ -24,6 +27,11 @@ BOOK = [{"role": "system", "content": "Book"},
 WORDS = ("i I the The to a an be is was but But and And so So you You he He she She we We "
          "they They it It his His her Her book Book").split()
 MEANING = "I believe the meaning of life is"
+# As Qwen 3's.
+THINKING = ("{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
+            "{% endfor %}"
+            "{% if add_generation_prompt %}<|im_start|>assistant\n"
+            "{% if enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}{% endif %}")
 
 
 class LlamaCpp(unittest.TestCase):
@@ -55,6 +63,16 @@ class LlamaCpp(unittest.TestCase):
         data = [line[6:] for line in text.splitlines() if line.startswith("data: ")]
         return [json.loads(one) for one in data if one != "[DONE]"]
 
+    def request(self, method, path, headers, body=None):
+        """Status, headers and text of the answer."""
+        connection = self.server.connect()
+        connection.request(method, path, body and json.dumps(body),
+                           {"Content-Type": "application/json", **headers})
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        connection.close()
+        return answer.status, answer.headers, text
+
     def test_says_what_it_is(self):
         props = self.get("/props")
         self.assertEqual(props["total_slots"], 2)
@@ -63,6 +81,7 @@ class LlamaCpp(unittest.TestCase):
         for path in ("/models", "/v1/models"):
             self.assertEqual([one["id"] for one in self.get(path)["data"]], ["tiny"])
         self.assertEqual(self.get("/health")["status"], "ok")
+        self.assertEqual([slot["n_ctx"] for slot in self.get("/slots")], [256, 256])
 
     def test_tokens_become_their_text_again(self):
         for text in ("What is the capital of France ?", "unicode \u5abd and emoji \U0001f917"):
@@ -102,7 +121,9 @@ class LlamaCpp(unittest.TestCase):
         self.assertEqual(content, choice["message"]["content"])
         self.assertEqual(frames[-1]["choices"], [])
         self.assertEqual(frames[-1]["usage"]["completion_tokens"], 8)
-        self.assertEqual(frames[-2]["timings"]["predicted_n"], 8)
+        for frame in frames[-2:]:
+            self.assertEqual(frame["timings"]["predicted_n"], 8)
+        self.assertNotIn("timings", frames[0])
 
     def test_log_probabilities_spell_the_answer(self):
         for fields in ({}, {"temperature": 0.0}):
@@ -173,6 +194,63 @@ class LlamaCpp(unittest.TestCase):
             self.assertGreater(after["processed"], before["processed"])
             self.assertEqual((after["total"], after["cache"]), (before["total"], before["cache"]))
 
+    def test_the_prompt_is_told_where_it_is_asked_for(self):
+        for verbose in (True, False):
+            answer = self.post("/chat/completions", max_tokens=2, messages=BOOK, verbose=verbose)
+            self.assertEqual("__verbose" in answer, verbose)
+        template = self.post("/apply-template", messages=BOOK)["prompt"]
+        frames = self.stream("/chat/completions", max_tokens=2, messages=BOOK, verbose=True)
+        self.assertEqual(frames[-1]["__verbose"]["prompt"], template)
+        begun = [*BOOK, {"role": "assistant", "content": "Whill"}]
+        answer = self.post("/chat/completions", max_tokens=2, messages=begun, verbose=True,
+                           add_generation_prompt=False, continue_final_message=True)
+        self.assertTrue(answer["__verbose"]["prompt"].endswith("assistant:Whill"), answer)
+
+    def test_a_cached_prompt_is_counted_apart(self):
+        talk = [{"role": "system", "content": "Test"}, {"role": "user", "content": "1 2 3 4 5 6"}]
+        for least in (0, 1):
+            usage = self.post("/chat/completions", max_tokens=4, messages=talk)["usage"]
+            cached = usage["prompt_tokens_details"]["cached_tokens"]
+            self.assertGreaterEqual(cached, least)
+            self.assertLess(cached, usage["prompt_tokens"])
+        for times in (9, 10, 9, 11):
+            prompt = " Hello 1" * times
+            count = len(self.post("/tokenize", content=prompt, add_special=True)["tokens"])
+            timings = self.post("/completion", prompt=prompt, n_predict=3)["timings"]
+            self.assertEqual(timings["prompt_n"] + timings["cache_n"], count)
+            self.assertEqual(timings["predicted_n"], 3)
+
+    def test_requests_at_once_are_all_answered_whole(self):
+        lengths = [80, 40, 80, 75]
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            asked = [pool.submit(self.post, "/completion", prompt="A", n_predict=length,
+                                 ignore_eos=True) for length in lengths]
+        self.assertEqual([one.result()["timings"]["predicted_n"] for one in asked], lengths)
+
+    def test_a_stream_is_come_back_to_and_ended(self):
+        name = "conv-stream-test::ggml-org/tinygemma3-GGUF:Q8_0"
+        query = "conv_id=conv-stream-test%3A%3Aggml-org%2Ftinygemma3-GGUF%3AQ8_0"
+        body = {"messages": BOOK, "max_tokens": 8, "stream": True}
+        status, _, text = self.request("POST", "/chat/completions", {"X-Conversation-Id": name},
+                                       body)
+        self.assertEqual(status, 200)
+        self.assertEqual(self.request("GET", f"/v1/stream?{query}&from=0", {})[::2], (200, text))
+        self.assertEqual(self.request("DELETE", f"/v1/stream?{query}", {})[::2], (204, ""))
+        for method in ("GET", "DELETE"):
+            self.assertEqual(self.request(method, f"/v1/stream?{query}", {})[0], 404)
+
+    def test_pages_of_this_machine_are_let_in_and_no_others(self):
+        asks = {"Access-Control-Request-Method": "POST",
+                "Access-Control-Request-Headers": "Authorization"}
+        for origin in ("http://localhost", "http://localhost:8080", "http://127.0.0.1",
+                       "http://127.0.0.1:3000", "http://[::1]", "http://[::1]:3000"):
+            status, headers, _ = self.request("OPTIONS", "/completions", {"Origin": origin, **asks})
+            self.assertEqual((status, headers["Access-Control-Allow-Origin"]), (204, origin))
+        for origin in ("http://web.mydomain.fr", "http://evil.com", "http://notlocalhost",
+                       "http://localhost.evil.com"):
+            status, headers, _ = self.request("OPTIONS", "/completions", {"Origin": origin, **asks})
+            self.assertEqual((status, headers["Access-Control-Allow-Origin"]), (403, None))
+
     def test_the_native_form_tells_tokens_and_times(self):
         whole = self.post("/completion", prompt=MEANING, n_predict=8, return_tokens=True)
         self.assertEqual((whole["truncated"], whole["stop_type"]), (False, "limit"))
@@ -185,11 +263,30 @@ class LlamaCpp(unittest.TestCase):
         self.assertEqual("".join(frame["content"] for frame in frames), whole["content"])
         settings = frames[-1]["generation_settings"]
         self.assertEqual((settings["n_predict"], settings["seed"]), (8, 42))
+        self.assertEqual((settings["adaptive_target"], settings["logit_bias"]), (-1, []))
+        self.assertIn("adaptive_decay", settings)
+        settings = self.post("/completion", prompt=MEANING, n_predict=2,
+                             ignore_eos=True)["generation_settings"]
+        self.assertEqual({one["bias"] for one in settings["logit_bias"]}, {None})
+        self.assertEqual(self.post("/completions", prompt=MEANING, n_predict=8)["content"],
+                         whole["content"])
         some = self.post("/completion", prompt=MEANING, n_predict=8,
                          response_fields=["content", "generation_settings/n_predict"])
         self.assertEqual(some, {"content": whole["content"], "generation_settings/n_predict": 8})
         error = self.post("/completion", 400, prompt=MEANING * 64)["error"]
         self.assertIn("exceeds the available context size", error["message"])
+
+    def test_the_native_form_tells_progress(self):
+        frames = self.stream("/completion", prompt="the quick brown fox jumps over the dog " * 8,
+                             n_predict=4, timings_per_token=True, return_progress=True)
+        told = [frame for frame in frames if "prompt_progress" in frame]
+        self.assertGreater(len(told), 1)
+        for name in ("prompt_n", "prompt_ms", "predicted_n", "predicted_ms"):
+            self.assertEqual(told[0]["timings"][name], 0, name)
+        times = [frame["timings"]["prompt_ms"] for frame in told]
+        self.assertEqual(times, sorted(times))
+        self.assertGreater(times[-1], 0)
+        self.assertTrue(all("timings" in frame for frame in frames))
 
     def test_the_native_form_takes_tokens_for_texts(self):
         tokens = self.post("/tokenize", content=MEANING, add_special=True)["tokens"]
@@ -208,6 +305,11 @@ class LlamaCpp(unittest.TestCase):
             self.assertLessEqual(one["logprob"], 0)
             self.assertIs(type(one["bytes"]), list)
             self.assertEqual(len(one["top_logprobs"]), 10)
+        told = [self.post("/completion", prompt=MEANING, n_probs=10, n_predict=8, seed=4242,
+                          post_sampling_probs=True, backend_sampling=backend)
+                ["completion_probabilities"] for backend in (True, False)]
+        self.assertEqual(*told)
+        self.assertTrue(all(0 < top["prob"] <= 1 for one in told[0] for top in one["top_probs"]))
         for words in ([[" " + word + " ", -100] for word in WORDS],
                       {" " + word + " ": -100 for word in WORDS}):
             text = self.post("/completion", prompt="What is the best book", n_predict=64,
@@ -216,7 +318,8 @@ class LlamaCpp(unittest.TestCase):
 
     def test_metrics_are_prometheus_text(self):
         self.post("/v1/completions", prompt="I believe", max_tokens=8)
-        _, text = self.server.ask("/metrics")
+        _, headers, text = self.request("GET", "/metrics", {})
+        self.assertLessEqual(int(headers["Process-Start-Time-Unix"]), time.time())
         kinds = dict(line.split(" ")[2:4] for line in text.splitlines()
                      if line.startswith("# TYPE "))
         values = dict(line.split(" ") for line in text.splitlines()
@@ -226,12 +329,19 @@ class LlamaCpp(unittest.TestCase):
                            ("tokens_predicted_total", "counter"),
                            ("prompt_seconds_total", "counter"), ("n_decode_total", "counter"),
                            ("tokens_predicted_seconds_total", "counter"),
+                           ("n_tokens_max", "counter"),
+                           ("spec_decode_num_draft_tokens_total", "counter"),
+                           ("spec_decode_num_accepted_tokens_total", "counter"),
+                           ("spec_decode_num_drafts_total", "counter"),
+                           ("n_busy_slots_per_decode", "gauge"),
                            ("predicted_tokens_seconds", "gauge"), ("requests_deferred", "gauge"),
                            ("requests_processing", "gauge"), ("prompt_tokens_seconds", "gauge")):
             self.assertEqual(kinds[f"llamacpp:{name}"], kind, name)
             self.assertIn(f"# HELP llamacpp:{name} ", text)
         self.assertGreater(float(values["llamacpp:n_decode_total"]), 0)
         self.assertEqual(float(values["llamacpp:requests_processing"]), 0)
+        self.assertGreater(float(values["llamacpp:n_tokens_max"]), 8)
+        self.assertGreaterEqual(float(values["llamacpp:n_busy_slots_per_decode"]), 1)
 
     def test_times_are_numbers(self):
         for tokens in (1, 8):
@@ -240,6 +350,10 @@ class LlamaCpp(unittest.TestCase):
             for name, value in timings.items():
                 self.assertTrue(math.isfinite(value) and value >= 0, name)
             self.assertEqual(timings["predicted_n"], tokens)
+            # The first comes of the prompt's last step.
+            rate = (tokens - 1) * 1e3 / timings["predicted_ms"] if tokens > 1 else 0
+            self.assertAlmostEqual(timings["predicted_per_second"], rate, places=6)
+            self.assertGreater(timings["prompt_per_token_ms"], 0)
 
     def test_the_servers_seed_is_that_of_requests_without_one(self):
         body = {"prompt": MEANING, "max_tokens": 8}
@@ -277,7 +391,38 @@ class LlamaCpp(unittest.TestCase):
                 self.assertEqual((status, text["error"]["type"]), (401, "authentication_error"))
             for headers in ({"Authorization": f"Bearer {KEY}"}, {"X-Api-Key": KEY}):
                 self.assertEqual(ask("/v1/completions", headers, body)[0], 200)
+                self.assertIn("content", ask("/completions", headers, body)[1])
             self.assertEqual(server.stop(), 0)
+
+    def test_gaps_are_filled_and_reasoning_turned_off(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = shutil.copytree(MODEL, os.path.join(folder, "infill"))
+            for name in ("tokenizer.json", "tokenizer_config.json"):
+                with open(os.path.join(model, name), "r+", encoding="utf-8") as file:
+                    text = file.read()
+                    for token, part in (("<think>", "prefix"), ("<tool_call>", "suffix"),
+                                        ("</tool_call>", "middle")):
+                        text = text.replace(f'"{token}"', f'"<|fim_{part}|>"')
+                    file.seek(0)
+                    file.write(text)
+                    file.truncate()
+            with Server(PROGRAM, model=model, template=THINKING) as server:
+                gap = {"input_prefix": "int main() {\n", "prompt": "    int n = llama_",
+                       "input_suffix": "}\n", "n_predict": 4}
+                file = {"filename": "llama.h", "text": "int32_t llama_n_threads();\n"}
+                for extra in ([], [file]):
+                    status, text = server.ask("/infill", {**gap, "input_extra": extra})
+                    self.assertEqual((status, "content" in json.loads(text)), (200, True))
+                for extra in ({}, {"filename": "ok"}, {**file, "text": 4}, {**file, "filename": 1}):
+                    status, text = server.ask("/infill", {**gap, "input_extra": [extra]})
+                    self.assertEqual((status, "error" in json.loads(text)), (400, True))
+                for fields, end in (({}, "<|im_start|>assistant\n"),
+                                    ({"chat_template_kwargs": {"enable_thinking": False}},
+                                     "assistant\n<think>\n\n</think>\n\n"),
+                                    ({"add_generation_prompt": False}, "best book<|im_end|>\n")):
+                    text = server.ask("/apply-template", {"messages": BOOK, **fields})[1]
+                    self.assertTrue(json.loads(text)["prompt"].endswith(end), text)
+                self.assertEqual(server.stop(), 0)
 
 
 if __name__ == "__main__":
