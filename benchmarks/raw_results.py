@@ -5,7 +5,7 @@
 
 keeps what `moeflux bench -o json` printed. compare_llama_bench.py and streaming.py write such files
 with --raw. Files go to benchmarks/results/raw/YYYY-MM-DD-NAME.json; README's table is made of them
-(readme_table.py). Folders of the machine are left out; everything else is as it was printed.
+(performance_table.py). Folders of the machine are left out; everything else is as it was printed.
 """
 
 import argparse

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""README's table of speeds, made from benchmarks/results/raw and from nothing else.
+"""The table of docs/performance.md, made from benchmarks/results/raw and from nothing else.
 
-    benchmarks/readme_table.py            writes it between the two markers of README.md
-    benchmarks/readme_table.py --check    says what is wrong with it or with a raw file, and fails
+    benchmarks/performance_table.py            writes it between the two markers of the document
+    benchmarks/performance_table.py --check    says what is wrong with it or with a raw file, and
+                                               fails
 
 A row is of one file, hence of one run, one machine and one commit; its file is the newest whose
 name ends as ROWS says, after the date. A row that was never measured is left out. Figures are
@@ -23,7 +24,8 @@ import raw_results  # noqa: E402
 
 ROOT = raw_results.ROOT
 RAW = "benchmarks/results/raw"
-BEGIN, END = "<!-- made by benchmarks/readme_table.py -->", "<!-- end of that -->"
+DOCUMENT = "docs/performance.md"
+BEGIN, END = "<!-- made by benchmarks/performance_table.py -->", "<!-- end of that -->"
 HEADER = ["where", "prompt, tokens/s", "decode, tokens/s", "beside it in the same run",
           "decode, share of what the memory gives (bar of CPUs: 0.95)", "commit and raw output"]
 
@@ -177,7 +179,7 @@ def table(folder):
         cells = cells_of(record, row)
         if cells[1] == "-" and cells[2] == "-":
             continue
-        link = f"[{commits_of(record)[0]}]({RAW}/{os.path.basename(path)})"
+        link = f"[{commits_of(record)[0]}](../{RAW}/{os.path.basename(path)})"
         rows.append([*cells, link])
     if len(rows) == 2:
         return "No run of a commit of this history has been kept.\n"
@@ -189,20 +191,20 @@ def split(text):
     before, begin, rest = text.partition(BEGIN + "\n")
     found, end, after = rest.partition(END)
     if not begin or not end:
-        raise ValueError(f"README.md: expected the lines {BEGIN} and {END}")
+        raise ValueError(f"{DOCUMENT}: expected the lines {BEGIN} and {END}")
     return before + begin, found, end + after
 
 
 def complaints(root=ROOT):
-    """What is wrong with README's table and with the files behind it."""
+    """What is wrong with the table and with the files behind it."""
     folder = os.path.join(root, RAW)
     found = [f"{os.path.basename(path)}: {problem}"
              for path in sorted(glob.glob(os.path.join(folder, "*.json")))
              for problem in problems(read(path), root)]
-    with open(os.path.join(root, "README.md"), encoding="utf-8") as file:
+    with open(os.path.join(root, DOCUMENT), encoding="utf-8") as file:
         if split(file.read())[1] != table(folder):
-            found.append("README.md: its table of speeds is not what benchmarks/results/raw gives; "
-                         "run benchmarks/readme_table.py")
+            found.append(f"{DOCUMENT}: its table of speeds is not what {RAW} gives; run "
+                         "benchmarks/performance_table.py")
     return found
 
 
@@ -213,7 +215,7 @@ def main(arguments, root=ROOT):
         return 1 if found else 0
     if arguments:
         sys.exit(__doc__)
-    path = os.path.join(root, "README.md")
+    path = os.path.join(root, DOCUMENT)
     with open(path, encoding="utf-8") as file:
         before, _, after = split(file.read())
     with open(path, "w", encoding="utf-8") as file:

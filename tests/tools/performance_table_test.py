@@ -1,4 +1,4 @@
-"""benchmarks/readme_table.py: rows from raw files, and this repository's README and results."""
+"""benchmarks/performance_table.py: rows from raw files, and this repository's table and results."""
 
 import io
 import os
@@ -12,7 +12,7 @@ from contextlib import redirect_stderr
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 sys.path.insert(0, os.path.join(ROOT, "benchmarks"))
 import raw_results  # noqa: E402
-import readme_table  # noqa: E402
+import performance_table  # noqa: E402
 
 BUILD = {"type": "Release", "compiler": "GNU 12.2.0", "flags": "", "machine_flags": [],
          "options": []}
@@ -63,7 +63,7 @@ class TableTest(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.root = folder.name
         self.git("init", "-q")
-        self.readme("", "after\n")
+        self.document("", "after\n")
         self.git("add", "-A")
         self.git("commit", "-qm", "one")
         self.commit = self.git("rev-parse", "--short=9", "HEAD")
@@ -73,20 +73,23 @@ class TableTest(unittest.TestCase):
         return subprocess.run(["git", "-C", self.root, *identity, *words], check=True,
                               capture_output=True, text=True).stdout.strip()
 
-    def readme(self, table, after):
-        with open(os.path.join(self.root, "README.md"), "w", encoding="utf-8") as file:
-            file.write(f"before\n{readme_table.BEGIN}\n{table}{readme_table.END}\n{after}")
+    def document(self, table, after):
+        path = os.path.join(self.root, performance_table.DOCUMENT)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(f"before\n{performance_table.BEGIN}\n{table}"
+                       f"{performance_table.END}\n{after}")
 
     def keep(self, name, record):
-        raw_results.write(os.path.join(self.root, readme_table.RAW, name), record)
+        raw_results.write(os.path.join(self.root, performance_table.RAW, name), record)
 
     def written(self):
-        """The rows of README's table once it was made anew."""
-        self.assertEqual(0, readme_table.main([], self.root))
-        text = raw_results.text_of(os.path.join(self.root, "README.md"))
+        """The rows of the table once it was made anew."""
+        self.assertEqual(0, performance_table.main([], self.root))
+        text = raw_results.text_of(os.path.join(self.root, performance_table.DOCUMENT))
         self.assertTrue(text.startswith("before\n") and text.endswith("after\n"), text)
         return [[cell.strip() for cell in line.strip("|").split("|")]
-                for line in readme_table.split(text)[1].splitlines()[2:]]
+                for line in performance_table.split(text)[1].splitlines()[2:]]
 
     def test_a_row_has_medians_ranges_ratios_and_the_file_they_are_from(self):
         self.keep("2026-01-02-cpu-2-cores.json", side_by_side(self.commit))
@@ -96,8 +99,9 @@ class TableTest(unittest.TestCase):
              "pp512: 620 (600 to 640)", "tg64: 55.0 (50.0 to 60.0)",
              "peer: prompt 2.00 (2.00 to 2.00) times its 310 (300 to 320), "
              "decode 1.38 (1.25 to 1.50) times its 40.0", "0.78 to 0.94",
-             f"[{self.commit}](benchmarks/results/raw/2026-01-02-cpu-2-cores.json)"], row)
-        self.assertEqual([], readme_table.complaints(self.root))
+             f"[{self.commit}](../benchmarks/results/raw/2026-01-02-cpu-2-cores.json)"],
+            row)
+        self.assertEqual([], performance_table.complaints(self.root))
 
     def test_a_row_says_nothing_of_tests_that_were_not_run(self):
         self.keep("2026-01-02-cpu-2-cores.json", side_by_side(self.commit))
@@ -122,18 +126,18 @@ class TableTest(unittest.TestCase):
         self.written()
         said = io.StringIO()
         with redirect_stderr(said):
-            self.assertEqual(1, readme_table.main(["--check"], self.root))
+            self.assertEqual(1, performance_table.main(["--check"], self.root))
         return said.getvalue()
 
     def test_a_figure_typed_into_the_table_is_found(self):
         self.keep("2026-01-02-cpu-2-cores.json", side_by_side(self.commit))
         self.written()
-        path = os.path.join(self.root, "README.md")
+        path = os.path.join(self.root, performance_table.DOCUMENT)
         text = raw_results.text_of(path).replace("620 (600", "720 (600")
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
         self.assertIn("is not what benchmarks/results/raw gives",
-                      "".join(readme_table.complaints(self.root)))
+                      "".join(performance_table.complaints(self.root)))
 
     def test_a_commit_outside_of_the_history_is_found(self):
         self.assertIn("commit 0123abc is not in the history", self.problem(side_by_side("0123abc")))
@@ -158,8 +162,8 @@ class TableTest(unittest.TestCase):
 
 
 class RepositoryTest(unittest.TestCase):
-    def test_readmes_table_is_what_the_raw_files_give(self):
-        self.assertEqual([], readme_table.complaints(ROOT))
+    def test_the_table_is_what_the_raw_files_give(self):
+        self.assertEqual([], performance_table.complaints(ROOT))
 
     def test_results_cite_commits_of_this_history_or_say_that_they_are_not(self):
         folder = os.path.join(ROOT, "benchmarks", "results")
@@ -169,7 +173,7 @@ class RepositoryTest(unittest.TestCase):
                      if re.search("[a-f]", word) and re.search("[0-9]", word)}
             said = "".join(re.findall(r"^Not in this repository: .*?\n\n", text + "\n\n",
                                       re.MULTILINE | re.DOTALL))
-            foreign = {c for c in cited if readme_table.is_of_this_history(c, ROOT) is False}
+            foreign = {c for c in cited if performance_table.is_of_this_history(c, ROOT) is False}
             with self.subTest(name):
                 self.assertEqual(set(), {c for c in foreign if c not in said})
 
