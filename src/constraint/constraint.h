@@ -24,7 +24,7 @@ struct TokenShape {
 };
 
 /// Limits of compiling and of each step; grammars have limits of depth, size and combinations
-/// besides (docs/constraints.md). A schema is a program of whoever sends it.
+/// besides (docs/structured-output.md). A schema is a program of whoever sends it.
 struct ConstraintLimits {
   uint64_t text_bytes_max = uint64_t{1} << 20;
   uint64_t compile_milliseconds_max = 2000;  // of a processor, between steps that all end

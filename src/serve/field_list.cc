@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "base/format.h"
 
@@ -147,20 +151,47 @@ constexpr std::array kOther = {
     harmless("user"),
 };
 
-void add_use(std::string& table, const FieldList& list, FieldUse use, std::string_view word) {
-  std::string names;
-  for (const auto& [name, field] : list.fields()) {
-    if (field.use != use) continue;
-    if (!names.empty()) names += ", ";
-    names += formatted("`{}`", name);
-    std::string note(use == FieldUse::kServed ? field.note : std::string_view());
-    if (use == FieldUse::kRefused && !field.unless.empty()) {
-      note = field.unless.substr(1, field.unless.size() - 2);
-      if (!note.empty()) note = formatted("but `{}`", note);
-    }
-    if (!note.empty()) names += formatted(" ({})", note);
+std::string_view mark(FieldUse use) {
+  switch (use) {
+    case FieldUse::kServed:
+      return "✓";
+    case FieldUse::kRefused:
+      return "✗";
+    case FieldUse::kHarmless:
+      return "○";
   }
-  if (!names.empty()) table += formatted("| {} | {} | {} |\n", list.title(), word, names);
+  __builtin_unreachable();
+}
+
+/// How far a field is served, or which values of it are not refused.
+std::string note_of(const ListedField& field) {
+  if (field.use == FieldUse::kServed) return std::string(field.note);
+  if (field.use != FieldUse::kRefused || field.unless.size() <= 2) return {};
+  return formatted("but `{}`", field.unless.substr(1, field.unless.size() - 2));
+}
+
+/// The notes on a field: each once, behind a mark where it is not the same in all requests, and
+/// behind their titles where requests with that mark have several.
+std::string notes_on(std::string_view name, std::span<const FieldList* const> lists) {
+  std::map<FieldUse, std::map<std::string, std::vector<std::string_view>>> by_use;
+  for (const FieldList* list : lists) {
+    if (const ListedField* field = list->find(name)) {
+      by_use[field->use][note_of(*field)].push_back(list->title());
+    }
+  }
+  std::string all;
+  for (const auto& [use, titles_by_note] : by_use) {
+    for (const auto& [note, titles] : titles_by_note) {
+      if (note.empty()) continue;
+      if (!all.empty()) all += "; ";
+      if (by_use.size() > 1) all += formatted("{} ", mark(use));
+      for (size_t i = 0; titles_by_note.size() > 1 && i < titles.size(); ++i) {
+        all += formatted("{}{}", titles[i], i + 1 < titles.size() ? ", " : ": ");
+      }
+      all += note;
+    }
+  }
+  return all;
 }
 
 }  // namespace
@@ -191,11 +222,22 @@ std::span<const ListedField> template_rows() { return kTemplate; }
 std::span<const ListedField> other_rows() { return kOther; }
 
 std::string field_table(std::span<const FieldList* const> lists) {
-  std::string table = "| requests of | are | names |\n|---|---|---|\n";
+  std::set<std::string_view> names;
+  std::string table = "| field |";
+  std::string rule = "|---|";
   for (const FieldList* list : lists) {
-    add_use(table, *list, FieldUse::kServed, "served");
-    add_use(table, *list, FieldUse::kRefused, "refused");
-    add_use(table, *list, FieldUse::kHarmless, "harmless");
+    table += formatted(" {} |", list->title());
+    rule += ":-:|";
+    for (const auto& [name, field] : list->fields()) names.insert(name);
+  }
+  table += " note |\n" + rule + "---|\n";
+  for (const std::string_view name : names) {
+    table += formatted("| `{}` |", name);
+    for (const FieldList* list : lists) {
+      const ListedField* field = list->find(name);
+      table += field == nullptr ? "  |" : formatted(" {} |", mark(field->use));
+    }
+    table += formatted(" {} |\n", notes_on(name, lists));
   }
   return table;
 }

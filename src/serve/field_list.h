@@ -1,5 +1,5 @@
 // The names that an interface's requests may have, and what becomes of each: one list for an
-// interface, by which its decoder reads and from which the table of docs/server.md is made.
+// interface, by which its decoder reads and from which the table of docs/fields.md is made.
 #pragma once
 
 #include <cstdint>
@@ -66,7 +66,7 @@ std::span<const ListedField> template_rows();
 /// Names of llama.cpp and vLLM that are refused, or change no byte.
 std::span<const ListedField> other_rows();
 
-/// The table of docs/server.md.
+/// The table of docs/fields.md: a row a name, a column a list.
 std::string field_table(std::span<const FieldList* const> lists);
 
 }  // namespace moeflux::serve

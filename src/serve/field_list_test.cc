@@ -1,4 +1,4 @@
-// The table of docs/server.md is that of the lists, and the lists are those of the decoders.
+// The table of docs/fields.md is that of the lists, and the lists are those of the decoders.
 #include "serve/field_list.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ std::vector<const FieldList*> all_lists() {
           &ollama_chat_field_list(), &ollama_generate_field_list(), &ollama_option_list()};
 }
 
-std::string document_path() { return std::string(MOEFLUX_SOURCE_DIR) + "/docs/server.md"; }
+std::string document_path() { return std::string(MOEFLUX_SOURCE_DIR) + "/docs/fields.md"; }
 
 TEST(FieldLists, TheDocumentHasTheirTable) {
   std::ostringstream read;
