@@ -129,6 +129,7 @@ check:
 	@tools/format.sh
 	@python3 tools/check_layers.py
 	@python3 tools/tidy.py
+	@python3 tools/check_docs.py
 
 # Checks a change with the build folders that are there: .ci/quick.py.
 ci-quick:
@@ -183,7 +184,7 @@ help:
 	@echo "make test-tsan       the threaded parts under TSan"
 	@echo "make test-arm64      conformance of Arm's kernels under qemu; ARM64_CASES='Linear*'"
 	@echo "make test-all        all of these, with long soaks and thousands of random seeds"
-	@echo "make check           formatting, layers and house rules"
+	@echo "make check           formatting, layers, house rules and documents"
 	@echo "make ci-quick        all programs, all checks, the tests of what changed, one TSan build"
 	@echo "make format          format all C++ with clang-format 14"
 	@echo "make lint            clang-tidy over src/"
