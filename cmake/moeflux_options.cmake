@@ -62,13 +62,27 @@ function(moeflux_precompile target)
 endfunction()
 
 # moeflux_join(TARGET)
-# With MOEFLUX_UNITY files of a module are compiled several at a time, so that they share what they include: a file alone
-# is four fifths headers. Files with flags of their own are left alone, which CMake sees to: kernels of several instruction
-# sets must never share a function.
+# With MOEFLUX_UNITY the files of a folder are compiled several at a time, so that they share what they include: four
+# fifths of a file alone are headers. Names in anonymous namespaces therefore differ within a folder. Files with flags of
+# their own stay alone: kernels of several instruction sets must never share a function.
 function(moeflux_join target)
-  if(MOEFLUX_UNITY)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${MOEFLUX_UNITY_FILES})
+  if(NOT MOEFLUX_UNITY)
+    return()
   endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  get_target_property(sources ${target} SOURCES)
+  foreach(source ${sources})
+    get_filename_component(source ${source} ABSOLUTE)
+    get_filename_component(folder ${source} DIRECTORY)
+    file(RELATIVE_PATH folder ${CMAKE_CURRENT_SOURCE_DIR} ${folder})
+    string(MAKE_C_IDENTIFIER "here/${folder}" folder)
+    if(NOT DEFINED joined_${folder})
+      set(joined_${folder} 0)
+    endif()
+    math(EXPR group "${joined_${folder}} / ${MOEFLUX_UNITY_FILES}")
+    math(EXPR joined_${folder} "${joined_${folder}} + 1")
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${folder}_${group})
+  endforeach()
 endfunction()
 
 # moeflux_module(NAME [DEPENDS modules...] [PRIVATE libraries...])

@@ -11,7 +11,7 @@
 namespace moeflux::serve {
 namespace {
 
-constexpr size_t kChoicesMax = 16384;
+constexpr size_t kGuidedChoicesMax = 16384;
 
 /// The names of one way to say it.
 struct Names {
@@ -34,7 +34,7 @@ void read_choices(Fields& fields, const char* name, std::vector<OutputConstraint
   const Json* list = fields.array(name);
   if (list == nullptr) return;
   std::string either;
-  bool is_good = !list->empty() && list->size() <= kChoicesMax;
+  bool is_good = !list->empty() && list->size() <= kGuidedChoicesMax;
   for (size_t i = 0; is_good && i < list->size(); ++i) {
     is_good = (*list)[i].is_string();
     if (i > 0) either += '|';
@@ -43,7 +43,7 @@ void read_choices(Fields& fields, const char* name, std::vector<OutputConstraint
   const std::string param = fields.full_name(name);
   if (!is_good) {
     fields.fail(bad_field(param, formatted("{} is {}, expected one to {} strings", param,
-                                           json_excerpt(*list), kChoicesMax)));
+                                           json_excerpt(*list), kGuidedChoicesMax)));
   }
   read.push_back({.kind = ConstraintKind::kRegex, .text = std::move(either), .source = param});
 }
