@@ -112,7 +112,7 @@ LOOSE_TEXT = ("test_completion_with_openai_library", "test_completion_stream_wit
 
 # Options that say how llama.cpp computes, or ask for what is always so here.
 NO_VALUE = {"--offline", "--cont-batching", "--no-slots", "--slots", "--metrics", "--no-jinja",
-            "--jinja", "--swa-full", "--kv-unified", "--verbose", "--no-ui", "--backend-sampling"}
+            "--jinja", "--swa-full", "--kv-unified", "--verbose", "--no-ui", "--backend_sampling"}
 # --reasoning is told in requests, see more_of_request().
 WITH_VALUE = {"--n-predict", "--batch-size", "--ubatch-size", "--n-gpu-layers", "-fa", "--hf-file",
               "--reasoning-format", "--reasoning", "--cors-origins"}
