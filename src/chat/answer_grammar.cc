@@ -41,7 +41,7 @@ class Answer {
     if (is_over) return "";
     const std::string rest = formatted("{} {} ", text_.text_until(close), gap());
     if (begins_inside) return rest;
-    if (format_.reasoning_open.empty()) return "";
+    if (!rule_.may_reason || format_.reasoning_open.empty()) return "";
     return formatted("({} {})? ", text_.spell(format_.reasoning_open.front()), rest);
   }
 

@@ -20,6 +20,9 @@ struct AnswerRule {
   std::vector<CallableTool> tools = {};
   bool calls_required = false;  // there is a call, and no content
   bool one_call = false;        // no second call follows the first
+  /// The answer may open reasoning before what it is held to (ChatFormat::may_reason()). Where the
+  /// prompt has opened it, it is closed first whatever this says.
+  bool may_reason = true;
 };
 
 /// The grammar of an answer behind a prompt that ends in `prompt_tail` (ChatPrompt::tail). It

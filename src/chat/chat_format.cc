@@ -1,5 +1,6 @@
 #include "chat/chat_format.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/json.h"
@@ -43,13 +44,23 @@ Result<std::optional<OutputFormat>> stored_format(const ModelSource& source) {
   return std::optional<OutputFormat>();
 }
 
+// The probe has no reasoning of ours in tags: those in it are the template's.
+bool shows_reasoning(const OutputFormat& format, std::string_view shown) {
+  const auto has = [&](const std::string& tag) {
+    return shown.find(tag) != std::string_view::npos;
+  };
+  return std::ranges::any_of(format.reasoning_open, has) ||
+         std::ranges::any_of(format.reasoning_close, has);
+}
+
 }  // namespace
 
 ChatFormat::ChatFormat(ChatTemplate chat_template, std::string text, OutputFormat output,
-                       const Tokenizer& tokenizer)
+                       bool may_reason, const Tokenizer& tokenizer)
     : template_(std::move(chat_template)),
       text_(std::move(text)),
       output_(std::move(output)),
+      may_reason_(may_reason),
       is_generic_(output_.name == kGenericFormat),
       markers_(find_marker_tokens(output_,
                                   [&](std::string_view marker) -> std::optional<TokenId> {
@@ -77,13 +88,14 @@ Result<std::shared_ptr<const ChatFormat>> ChatFormat::load(
     text = stored.text ? *stored.text : named != stored.named.end() ? named->second : "";
   }
   MF_ASSIGN_OR_RETURN(std::optional<OutputFormat> own, stored_format(source));
-  const std::string probe = render_probe(chat_template);
-  OutputFormat output = own ? std::move(*own) : choose_output_format(probe + "\n" + text);
+  const std::string shown = render_probe(chat_template) + "\n" + text;
+  OutputFormat output = own ? *own : choose_output_format(shown);
+  const bool may_reason = own ? !own->reasoning_open.empty() : shows_reasoning(output, shown);
   if (needs_generic_tools(chat_template.capabilities(true)) && output.channel.empty()) {
     output = generic_output_format(output);
   }
-  return std::shared_ptr<const ChatFormat>(
-      new ChatFormat(std::move(chat_template), std::move(text), std::move(output), tokenizer));
+  return std::shared_ptr<const ChatFormat>(new ChatFormat(
+      std::move(chat_template), std::move(text), std::move(output), may_reason, tokenizer));
 }
 
 Result<ChatPrompt> ChatFormat::prompt(const TemplateRequest& request,

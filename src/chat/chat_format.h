@@ -43,6 +43,10 @@ class ChatFormat {
   /// The template's text, of requests without tools.
   const std::string& template_text() const { return text_; }
   const OutputFormat& output() const { return output_; }
+  /// The model's files show that it reasons: its template, or its own description of its output. A
+  /// format has the tags of models like it, of which some never reason, and one of those writes
+  /// its first words between the tags as soon as a grammar leaves it little else.
+  bool may_reason() const { return may_reason_; }
   const MarkerTokens& markers() const { return markers_; }
   /// Tokens that close reasoning where it has gone on for too long; empty where the model's format
   /// has none.
@@ -50,7 +54,7 @@ class ChatFormat {
   const Tokenizer& tokenizer() const { return tokenizer_; }
 
  private:
-  ChatFormat(ChatTemplate chat_template, std::string text, OutputFormat output,
+  ChatFormat(ChatTemplate chat_template, std::string text, OutputFormat output, bool may_reason,
              const Tokenizer& tokenizer);
   Result<ChatPrompt> own_prompt(const TemplateRequest& request, const TemplateTime& now) const;
   std::string tail_of(std::string_view prompt, const TemplateRequest& request,
@@ -59,6 +63,7 @@ class ChatFormat {
   ChatTemplate template_;
   std::string text_;
   OutputFormat output_;
+  bool may_reason_;
   bool is_generic_;  // the template knows no tools
   MarkerTokens markers_;
   std::vector<TokenId> reasoning_close_;

@@ -115,7 +115,8 @@ AnswerConstraint compile_answer(OpenModel& model, const ChatFormat& format,
   if (!dialect.ok()) return refusal(dialect.error());
   AnswerRule rule{.content = request.constraint,
                   .calls_required = request.tool_rule.required,
-                  .one_call = request.calls_once()};
+                  .one_call = request.calls_once(),
+                  .may_reason = format.may_reason()};
   // Calls may come beside content that is held to something, too.
   if (!request.conversation.tools.is_null()) {
     Result<std::vector<CallableTool>> callable = callable_tools(model, request, is_given_up);

@@ -172,9 +172,10 @@ Status ChatLoop::answer() {
   MF_ASSIGN_OR_RETURN(ChatPrompt prompt, format_->prompt(request, local_time_now()));
   std::shared_ptr<const Constraint> constraint;
   if (options_.constraint.kind != ConstraintKind::kNone) {
-    MF_ASSIGN_OR_RETURN(const OutputConstraint grammar,
-                        answer_grammar(format_->output(), format_->tokenizer(), prompt.tail,
-                                       {.content = options_.constraint}));
+    MF_ASSIGN_OR_RETURN(
+        const OutputConstraint grammar,
+        answer_grammar(format_->output(), format_->tokenizer(), prompt.tail,
+                       {.content = options_.constraint, .may_reason = format_->may_reason()}));
     MF_ASSIGN_OR_RETURN(constraint, model_->compile(grammar));
   }
   const auto printer = std::make_shared<AnswerPrinter>(
