@@ -5,9 +5,10 @@
 
 namespace moeflux {
 
-KeptStates::Match KeptStates::find(std::span<const TokenId> tokens) const {
+KeptStates::Match KeptStates::find(std::span<const TokenId> tokens, std::string_view client) const {
   Match match;
   for (size_t i = 0; i < texts_.size(); ++i) {
+    if (texts_[i].client != client) continue;
     const int64_t common = common_tokens(texts_[i].state.tokens(), tokens);
     match.common = std::max(match.common, common);
     const int64_t usable = texts_[i].state.usable(common);
@@ -27,9 +28,9 @@ Result<TextState> KeptStates::begin(const Match& match) {
   return whole;
 }
 
-void KeptStates::keep(TextState text) {
+void KeptStates::keep(TextState text, std::string client) {
   if (text.length() == 0 || text.length() > tokens_max_) return;
-  texts_.push_back({.state = std::move(text), .last_use = ++uses_});
+  texts_.push_back({.state = std::move(text), .client = std::move(client), .last_use = ++uses_});
   while (tokens() > tokens_max_) evict();
 }
 
@@ -64,7 +65,7 @@ Status KeptStates::write_next() {
   for (auto kept = texts_.rbegin(); kept != texts_.rend(); ++kept) {
     if (kept->is_written) continue;
     kept->is_written = true;
-    return kept->state.keep_prefixes();
+    return kept->state.keep_prefixes(kept->client);
   }
   return {};
 }

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/ids.h"
@@ -24,14 +26,15 @@ class KeptStates {
     size_t at = 0;
     int64_t common = 0;  // the most that any shares, usable or not
   };
-  Match find(std::span<const TokenId> tokens) const;
+  /// Texts of other clients are none.
+  Match find(std::span<const TokenId> tokens, std::string_view client) const;
   /// The matched text is the one that was used last.
   void use(const Match& match) { texts_[match.at].last_use = ++uses_; }
   /// A text of the matched tokens: the kept one itself, if that is all of it, or a branch.
   Result<TextState> begin(const Match& match);
 
   /// Others go where all would exceed tokens_max. One that exceeds it alone is not kept.
-  void keep(TextState text);
+  void keep(TextState text, std::string client);
   /// The one not used for longest goes. False when there is none.
   bool evict();
   /// Texts go until the others take no more than so many bytes, but one that was used last if
@@ -51,6 +54,7 @@ class KeptStates {
  private:
   struct Kept {
     TextState state;
+    std::string client;
     uint64_t last_use = 0;
     bool is_written = false;
   };

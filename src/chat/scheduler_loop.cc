@@ -319,7 +319,7 @@ void Scheduler::Loop::make_room(const RunningText& text) {
   if (waits_for_memory()) {
     kept_.clear();
   } else if (!text.has_state()) {
-    const KeptStates::Match match = kept_.find(reusable(text));
+    const KeptStates::Match match = kept_.find(reusable(text), text.request().client);
     begins_from_kept = match.usable > 0;
     if (begins_from_kept) kept_.use(match);
   }
@@ -363,12 +363,13 @@ std::span<const TokenId> Scheduler::Loop::reusable(const RunningText& text) cons
 // prefix cache, which is read only where it has more than memory has.
 Result<TextState> Scheduler::Loop::find_state(const RunningText& text, int64_t& branch) {
   const std::span<const TokenId> wanted = reusable(text);
-  const KeptStates::Match kept = kept_.find(wanted);
+  const std::string& client = text.request().client;
+  const KeptStates::Match kept = kept_.find(wanted, client);
   branch = kept.common;
   RunningText* running = nullptr;
   int64_t of_running = kept.usable;
   for (const TextPtr& other : active_) {
-    if (!other->has_state()) continue;
+    if (!other->has_state() || other->request().client != client) continue;
     const int64_t common = common_tokens(other->state().tokens(), wanted);
     branch = std::max(branch, common);
     const int64_t usable = other->state().usable(common);
@@ -377,9 +378,9 @@ Result<TextState> Scheduler::Loop::find_state(const RunningText& text, int64_t& 
     running = other.get();
   }
   if (branch < kBranchTokensMin) branch = 0;
-  if (!wanted.empty() && engine_.find_prefix(text.tokens()) > of_running) {
+  if (!wanted.empty() && engine_.find_prefix(text.tokens(), client) > of_running) {
     MF_ASSIGN_OR_RETURN(std::shared_ptr<Session> session, Session::create(model_));
-    const Result<int64_t> reused = session->reuse_prefix(text.tokens());
+    const Result<int64_t> reused = session->reuse_prefix(text.tokens(), client);
     if (reused.ok() && *reused > of_running) return TextState(std::move(session));
   }
   if (running != nullptr) return running->state().branch(of_running);
@@ -414,7 +415,7 @@ void Scheduler::Loop::finish(const TextPtr& text) {
   statistics.reason = *text->end();
   text->receiver().on_done(statistics);
   std::optional<TextState> state = text->take_state();
-  if (state && text->request().keep) kept_.keep(std::move(*state));
+  if (state && text->request().keep) kept_.keep(std::move(*state), text->request().client);
   publish_kept();
 }
 

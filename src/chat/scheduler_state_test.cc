@@ -106,6 +106,25 @@ TEST_P(SchedulerStateTest, ATextMayBeginFromOneThatRuns) {
   EXPECT_EQ(first->tokens, alone(request));
 }
 
+TEST_P(SchedulerStateTest, StatesAreSharedWithinAClientAlone) {
+  const testing::TempFolder kept;
+  const EngineOptions engine{.prefix_cache_bytes = 1 << 24, .prefix_cache_directory = kept.path()};
+  TextRequest request{.prompt = tokens(50, 1), .tokens_max = 3};
+  const auto cached = [&](Scheduler& scheduler, const std::string& client) {
+    request.client = client;
+    return run(scheduler, request)->statistics.cached_tokens;
+  };
+  for (const bool begins_anew : {false, true}) {  // then from the folder
+    const auto scheduler = begin(open_tiny(engine));
+    for (const char* client : {"", "ann", "bob"}) {
+      EXPECT_EQ(cached(*scheduler, client), begins_anew ? 49 : 0) << client;
+      EXPECT_EQ(cached(*scheduler, client), 49) << client;
+    }
+    EXPECT_EQ(cached(*scheduler, "eve"), begins_anew ? 49 : 0);
+    scheduler->drain();
+  }
+}
+
 TEST_P(SchedulerStateTest, NobodyNeedsToKeepOrToReuse) {
   const auto scheduler = begin(open_tiny());
   TextRequest request{.prompt = tokens(50, 1), .tokens_max = 3, .keep = false};

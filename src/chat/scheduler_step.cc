@@ -125,6 +125,7 @@ void Scheduler::Loop::note_beginning(const RunningText& text) {
   Beginning best;
   for (const TextPtr& other : active_) {
     if (other.get() == &text || !other->is_in_prompt() || other->is_preempted()) continue;
+    if (other->request().client != text.request().client) continue;
     const int64_t whole = other->prompt_length() - 1;  // up to where it leaves a checkpoint
     const bool forgets = engine_.shortest_truncation(other->prompt_length()) == 0;
     const int64_t common = common_tokens(other->tokens(), wanted);

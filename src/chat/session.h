@@ -142,8 +142,9 @@ class Session {
   Status load(std::span<const std::byte> snapshot);
   Status save_file(const std::string& path) const;
   Status load_file(const std::string& path);
-  Result<int64_t> reuse_prefix(std::span<const TokenId> tokens);
-  Status keep_prefix() const;
+  /// What one `client` has kept is nothing to others.
+  Result<int64_t> reuse_prefix(std::span<const TokenId> tokens, std::string_view client = {});
+  Status keep_prefix(std::string_view client = {}) const;
 
  private:
   friend class Decoding;

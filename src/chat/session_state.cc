@@ -81,13 +81,15 @@ Status Session::replace_both(const std::function<Result<std::vector<std::byte>>(
   return {};
 }
 
-Result<int64_t> Session::reuse_prefix(std::span<const TokenId> tokens) {
-  MF_ASSIGN_OR_RETURN(const int64_t reused, engine().reuse_prefix(*sequence_, tokens));
+Result<int64_t> Session::reuse_prefix(std::span<const TokenId> tokens, std::string_view client) {
+  MF_ASSIGN_OR_RETURN(const int64_t reused, engine().reuse_prefix(*sequence_, tokens, client));
   extra_.logits.clear();
   publish_position();
   return reused;
 }
 
-Status Session::keep_prefix() const { return engine().keep_prefix(*sequence_); }
+Status Session::keep_prefix(std::string_view client) const {
+  return engine().keep_prefix(*sequence_, client);
+}
 
 }  // namespace moeflux

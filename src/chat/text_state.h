@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/ids.h"
@@ -38,7 +39,7 @@ class TextState {
   /// A text of the first `length` tokens, which usable() gave, that shares memory with this one.
   Result<TextState> branch(int64_t length);
   /// Keeps the whole in the prefix cache and, where layers cannot forget, the last checkpoint.
-  Status keep_prefixes();
+  Status keep_prefixes(std::string_view client);
 
  private:
   struct Checkpoint {

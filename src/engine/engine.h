@@ -280,16 +280,18 @@ class Engine {
   /// says how many tokens are in the sequence then. They are 0 when nothing fits, at most the
   /// context, and at most all but the last, whose evaluation gives the logits. Fails with
   /// kFailedPrecondition unless the sequence is empty, kResourceExhausted when memory is full.
-  Result<int64_t> reuse_prefix(Sequence& empty, std::span<const TokenId> tokens);
+  /// What one `client` has kept is nothing to others.
+  Result<int64_t> reuse_prefix(Sequence& empty, std::span<const TokenId> tokens,
+                               std::string_view client = {});
   /// How many tokens reuse_prefix() would give, unless the state cannot be read.
-  int64_t find_prefix(std::span<const TokenId> tokens) const;
+  int64_t find_prefix(std::span<const TokenId> tokens, std::string_view client = {});
   /// True when keep_prefix() keeps anything.
   bool keeps_prefixes() const { return prefixes_ != nullptr; }
   /// Keeps the sequence's state for reuse_prefix(), if it fits the budget; states that were used
   /// longest ago make room. A model with recurrent layers, or windows that the text exceeds, starts
   /// from whole kept states only: keep it before the last token of the prompt. Fails with
   /// kFailedPrecondition on a broken sequence, kIo when the folder cannot be written.
-  Status keep_prefix(const Sequence& sequence);
+  Status keep_prefix(const Sequence& sequence, std::string_view client = {});
 
  private:
   Engine() = default;

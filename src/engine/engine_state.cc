@@ -209,14 +209,15 @@ Result<std::vector<std::byte>> Engine::load_file(Sequence& sequence, const std::
   return extra;
 }
 
-Result<int64_t> Engine::reuse_prefix(Sequence& empty, std::span<const TokenId> tokens) {
+Result<int64_t> Engine::reuse_prefix(Sequence& empty, std::span<const TokenId> tokens,
+                                     std::string_view client) {
   if (empty.length() != 0) {
     return make_error(ErrorCode::kFailedPrecondition,
                       "the sequence has {} tokens, expected an empty one", empty.length());
   }
   if (prefixes_ == nullptr || tokens.empty()) return int64_t{0};
   const std::span<const TokenId> prefix = tokens.first(tokens.size() - 1);
-  return prefixes_->reuse(prefix, [&](int64_t length, std::span<const std::byte> bytes) -> Status {
+  const auto load = [&](int64_t length, std::span<const std::byte> bytes) -> Status {
     MF_ASSIGN_OR_RETURN(const SnapshotView view, parse_snapshot(bytes));
     if (!serves(view, prefix, length)) {
       return make_error(ErrorCode::kCorruption,
@@ -225,20 +226,21 @@ Result<int64_t> Engine::reuse_prefix(Sequence& empty, std::span<const TokenId> t
     MF_ASSIGN_OR_RETURN(Past past, past_of(view, length));
     empty.become(std::move(past));
     return {};
-  });
+  };
+  return prefixes_->reuse(prefix, load, client);
 }
 
-int64_t Engine::find_prefix(std::span<const TokenId> tokens) const {
+int64_t Engine::find_prefix(std::span<const TokenId> tokens, std::string_view client) {
   if (prefixes_ == nullptr || tokens.empty()) return 0;
-  return prefixes_->find(tokens.first(tokens.size() - 1)).length;
+  return prefixes_->find(tokens.first(tokens.size() - 1), client).length;
 }
 
-Status Engine::keep_prefix(const Sequence& sequence) {
+Status Engine::keep_prefix(const Sequence& sequence, std::string_view client) {
   MF_RETURN_IF_ERROR(check_whole(sequence, sequence.broken_));
   const uint64_t bytes = snapshot_header(sequence.length(), 0).total_bytes();
-  if (prefixes_ == nullptr || !prefixes_->wants(sequence.tokens(), bytes)) return {};
+  if (prefixes_ == nullptr || !prefixes_->wants(sequence.tokens(), bytes, client)) return {};
   MF_ASSIGN_OR_RETURN(std::vector<std::byte> snapshot, save(sequence));
-  return prefixes_->keep(sequence.tokens(), std::move(snapshot));
+  return prefixes_->keep(sequence.tokens(), std::move(snapshot), client);
 }
 
 }  // namespace moeflux

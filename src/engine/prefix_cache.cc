@@ -24,6 +24,10 @@ bool is_state_name(std::string_view name) {
 
 std::string prefix_of(uint64_t owner) { return checksum_text(owner) + "-"; }
 
+std::string name_of(uint64_t owner, std::span<const TokenId> tokens) {
+  return prefix_of(owner) + checksum_text(checksum64(std::as_bytes(tokens)));
+}
+
 // Another owner's file counts as a state if it begins as one of this version; nothing else in it is
 // trusted.
 bool is_state(const std::string& path) {
@@ -53,41 +57,57 @@ Result<std::vector<TokenId>> read_tokens(const std::string& path) {
 
 Result<std::unique_ptr<PrefixCache>> PrefixCache::open(PrefixCacheOptions options) {
   std::unique_ptr<PrefixCache> cache(new PrefixCache(std::move(options)));
-  const std::string own = prefix_of(cache->options_.owner);
-  MF_ASSIGN_OR_RETURN(
-      cache->shelf_,
-      Shelf::open({.limits = {.bytes_max = cache->options_.capacity_bytes},
-                   .directory = cache->options_.directory,
-                   .suffix = ".snapshot",
-                   .seal = Seal::kOwn,
-                   .is_name = is_state_name,
-                   .is_kept = [own](const std::string& name, const std::string& path) {
-                     return name.starts_with(own) || is_state(path);
-                   }}));
-  MF_RETURN_IF_ERROR(cache->scan());
+  const uint64_t owner = cache->options_.owner;
+  cache->owners_.insert(owner);
+  MF_ASSIGN_OR_RETURN(cache->shelf_,
+                      Shelf::open({.limits = {.bytes_max = cache->options_.capacity_bytes},
+                                   .directory = cache->options_.directory,
+                                   .suffix = ".snapshot",
+                                   .seal = Seal::kOwn,
+                                   .is_name = is_state_name,
+                                   .is_kept = [own = cache.get()](const std::string& name,
+                                                                  const std::string& path) {
+                                     return own->is_own(name) || is_state(path);
+                                   }}));
+  MF_RETURN_IF_ERROR(cache->scan(owner));
   return cache;
 }
 
+uint64_t PrefixCache::owner_of(std::string_view client) const {
+  if (client.empty()) return options_.owner;
+  const std::string both = formatted("{} {}", checksum_text(options_.owner), client);
+  return checksum64(std::as_bytes(std::span(both)));
+}
+
+// A client's states are looked for when it comes: nobody knows before who will. What cannot be
+// listed then is evaluated again.
+uint64_t PrefixCache::known_owner(std::string_view client) {
+  const uint64_t owner = owner_of(client);
+  if (owners_.insert(owner).second) (void)scan(owner);
+  return owner;
+}
+
+bool PrefixCache::is_own(std::string_view name) const {
+  const auto owner = parse_checksum(name.substr(0, kDigits));
+  return owner && owners_.contains(*owner);
+}
+
 // A file that cannot be read, or is of another version, may be whole and another program's.
-Status PrefixCache::scan() {
-  const std::string own = prefix_of(options_.owner);
+Status PrefixCache::scan(uint64_t owner) {
+  const std::string own = prefix_of(owner);
   MF_ASSIGN_OR_RETURN(const std::vector<ShelfItem> kept, shelf_->list());
   for (const ShelfItem& item : kept) {
     if (!item.name.starts_with(own)) continue;
     Result<std::vector<TokenId>> tokens = read_tokens(shelf_->place_of(item.name));
     if (!tokens.ok() && tokens.error().code() != ErrorCode::kCorruption) continue;
-    if (tokens.ok() && name_of(*tokens) == item.name) {
-      entries_.push_back({std::move(tokens).value(), item.size_bytes, item.name});
+    if (tokens.ok() && name_of(owner, *tokens) == item.name) {
+      entries_.push_back({std::move(tokens).value(), item.size_bytes, item.name, owner});
     } else if (const Status gone = shelf_->erase(item.name);
                !gone.ok() && gone.error().code() != ErrorCode::kNotFound) {
       return gone;
     }
   }
   return {};
-}
-
-std::string PrefixCache::name_of(std::span<const TokenId> tokens) const {
-  return prefix_of(options_.owner) + checksum_text(checksum64(std::as_bytes(tokens)));
 }
 
 // How many of `tokens` a sequence has that starts from the entry.
@@ -102,20 +122,23 @@ Status PrefixCache::load_entry(const Entry& entry, int64_t length, const Load& l
   return load(length, *bytes);
 }
 
-PrefixCache::Match PrefixCache::find(std::span<const TokenId> text) const {
+PrefixCache::Match PrefixCache::find(std::span<const TokenId> text, std::string_view client) {
+  const uint64_t owner = known_owner(client);
   const auto max = static_cast<size_t>(std::max<int64_t>(0, options_.tokens_max));
   const std::span<const TokenId> tokens = text.first(std::min(text.size(), max));
   Match best;
   for (size_t i = 0; i < entries_.size(); ++i) {
+    if (entries_[i].owner != owner) continue;
     const int64_t length = usable(entries_[i], tokens);
     if (length > best.length) best = {length, i};
   }
   return best;
 }
 
-Result<int64_t> PrefixCache::reuse(std::span<const TokenId> text, const Load& load) {
+Result<int64_t> PrefixCache::reuse(std::span<const TokenId> text, const Load& load,
+                                   std::string_view client) {
   while (true) {
-    const auto [longest, best] = find(text);
+    const auto [longest, best] = find(text, client);
     if (longest == 0) return int64_t{0};
     const Status loaded = load_entry(entries_[best], longest, load);
     if (loaded.ok()) return longest;
@@ -130,9 +153,11 @@ Result<int64_t> PrefixCache::reuse(std::span<const TokenId> text, const Load& lo
   }
 }
 
-bool PrefixCache::wants(std::span<const TokenId> tokens, uint64_t bytes) {
+bool PrefixCache::wants(std::span<const TokenId> tokens, uint64_t bytes, std::string_view client) {
   if (tokens.empty() || bytes > options_.capacity_bytes) return false;
+  const uint64_t owner = known_owner(client);
   for (const Entry& entry : entries_) {
+    if (entry.owner != owner) continue;
     if (usable(entry, tokens) != static_cast<int64_t>(tokens.size())) continue;
     shelf_->use(entry.name);
     return false;
@@ -140,10 +165,13 @@ bool PrefixCache::wants(std::span<const TokenId> tokens, uint64_t bytes) {
   return true;
 }
 
-Status PrefixCache::keep(std::span<const TokenId> tokens, std::vector<std::byte> snapshot) {
-  Entry added{{tokens.begin(), tokens.end()}, snapshot.size(), name_of(tokens)};
+Status PrefixCache::keep(std::span<const TokenId> tokens, std::vector<std::byte> snapshot,
+                         std::string_view client) {
+  const uint64_t owner = known_owner(client);
+  Entry added{{tokens.begin(), tokens.end()}, snapshot.size(), name_of(owner, tokens), owner};
   std::vector<std::string> replaced;
   for (const Entry& entry : entries_) {
+    if (entry.owner != owner) continue;
     const auto length = static_cast<int64_t>(entry.tokens.size());
     if (usable(added, entry.tokens) == length) replaced.push_back(entry.name);
   }

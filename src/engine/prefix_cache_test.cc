@@ -43,24 +43,25 @@ class PrefixCacheTest : public ::testing::TestWithParam<bool> {
     EXPECT_TRUE(cache.ok()) << (cache.ok() ? "" : cache.error().to_string());
     return std::move(cache).value();
   }
-  static void keep(PrefixCache& cache, const Tokens& tokens) {
+  static void keep(PrefixCache& cache, const Tokens& tokens, std::string_view client = {}) {
     Bytes bytes = snapshot_of(tokens);
-    ASSERT_TRUE(cache.wants(tokens, bytes.size()));
-    ASSERT_TRUE(cache.keep(tokens, std::move(bytes)).ok());
+    ASSERT_TRUE(cache.wants(tokens, bytes.size(), client));
+    ASSERT_TRUE(cache.keep(tokens, std::move(bytes), client).ok());
   }
   /// The state that a text starts from, and the number of its tokens.
   struct Hit {
     int64_t length = 0;
     Tokens state;
   };
-  static Hit reuse(PrefixCache& cache, const Tokens& tokens) {
+  static Hit reuse(PrefixCache& cache, const Tokens& tokens, std::string_view client = {}) {
     Hit hit;
-    const auto length = cache.reuse(tokens, [&](int64_t, std::span<const std::byte> bytes) {
+    const auto load = [&](int64_t, std::span<const std::byte> bytes) {
       const auto view = parse_snapshot(bytes);
       if (!view.ok()) return Status(view.error());
       hit.state = view->tokens;
       return Status();
-    });
+    };
+    const auto length = cache.reuse(tokens, load, client);
     EXPECT_TRUE(length.ok());
     hit.length = length.ok() ? *length : -1;
     return hit;
@@ -115,6 +116,20 @@ TEST_P(PrefixCacheTest, LeastRecentlyUsedGoesFirst) {
   if (GetParam()) {
     EXPECT_EQ(files().size(), 3u);
   }
+}
+
+TEST_P(PrefixCacheTest, AClientsStatesAreNothingToOthers) {
+  const auto cache = open(kRoomy, States::kCut);
+  keep(*cache, {1, 2, 3}, "ann");
+  EXPECT_EQ(reuse(*cache, {1, 2, 3}, "ann").length, 3);
+  EXPECT_EQ(reuse(*cache, {1, 2, 3}, "bob").length, 0);
+  EXPECT_EQ(reuse(*cache, {1, 2, 3}).length, 0);
+  keep(*cache, {1, 2, 3, 4}, "bob");  // wanted though ann's serves, and in place of none of hers
+  keep(*cache, {1, 2});
+  EXPECT_EQ(cache->size(), 3u);
+  EXPECT_EQ(reuse(*cache, {1, 2, 3, 4}, "ann").length, 3);
+  EXPECT_EQ(reuse(*cache, {1, 2, 3, 4}, "bob").length, 4);
+  EXPECT_EQ(reuse(*cache, {1, 2, 3, 4}).length, 2);
 }
 
 TEST_P(PrefixCacheTest, WhatExceedsTheCapacityIsNotWanted) {
@@ -196,6 +211,30 @@ TEST_P(PrefixCacheFolder, DamagedFilesAreIgnoredAndRemoved) {
   other_name[20] = other_name[20] == '0' ? '1' : '0';
   testing::write_bytes(directory() + "/" + other_name, good);
   EXPECT_EQ(open(kRoomy)->size(), 0u);
+  EXPECT_TRUE(files().empty());
+}
+
+TEST_P(PrefixCacheFolder, AClientFindsItsStatesAfterARestart) {
+  {
+    const auto cache = open(kRoomy);
+    keep(*cache, {1, 2, 3}, "ann");
+    keep(*cache, {1, 2});
+  }
+  const auto cache = open(kRoomy);
+  EXPECT_EQ(cache->size(), 1u);
+  EXPECT_EQ(reuse(*cache, {1, 2, 3}, "bob").length, 0);
+  EXPECT_EQ(reuse(*cache, {1, 2, 3}).length, 2);
+  EXPECT_EQ(reuse(*cache, {1, 2, 3}, "ann").length, 3);
+  EXPECT_EQ(files().size(), 2u);
+}
+
+TEST_P(PrefixCacheFolder, AClientsDamagedFilesAreRemovedWhenItComes) {
+  keep(*open(kRoomy), {1, 2, 3}, "ann");
+  const std::string path = directory() + "/" + files().at(0);
+  testing::write_bytes(path, "moeflux");
+  const auto cache = open(kRoomy);
+  EXPECT_EQ(files().size(), 1u);
+  EXPECT_EQ(reuse(*cache, {1, 2, 3}, "ann").length, 0);
   EXPECT_TRUE(files().empty());
 }
 

@@ -201,6 +201,7 @@ std::optional<TextRequest> Context::prompted_text(const Call& call,
   }
   TextRequest text = text_request(generation, choice, tokenizer());
   text.prompt = prompt;
+  text.client = call.request.shares_with;
   // Negative, as the client has it, for no limit.
   const int64_t rest = context_length() - static_cast<int64_t>(prompt.size());
   text.tokens_max = std::min(generation.tokens_max, rest);

@@ -24,6 +24,8 @@ struct Request {
   std::string body;
   /// Whose it is: what one has kept is unknown to others. Empty where there are no keys.
   std::string owner = {};
+  /// Whose KV states its texts share: the owner's, where there are several.
+  std::string shares_with = {};
 };
 
 /// The value of the first header of that lower-case name; empty without one.
@@ -62,6 +64,8 @@ class Response {
   /// the answer has ended.
   virtual void when_closed(std::function<void()> closed) = 0;
   virtual bool is_closed() const = 0;
+  /// Why the answer was ended from outside, for those who still read it; empty: nobody said.
+  virtual std::string close_reason() const { return {}; }
 };
 
 /// Answers a request, now or later, from any thread. Must not block for long: the transport waits.

@@ -115,7 +115,8 @@ void Service::put_off(Call& call, const Route& route) {
                                                      .query = request.query,
                                                      .headers = request.headers,
                                                      .body = {},
-                                                     .owner = request.owner},
+                                                     .owner = request.owner,
+                                                     .shares_with = request.shares_with},
                                              put_off_bytes_);
   if (kept->share.add(std::max(request.body.size(), kPutOffBytesMin)) > kPutOffBytesMax) {
     return call.fail({.status = 429,

@@ -137,7 +137,10 @@ void Connection::dispatch() {
   for (const auto& [name, value] : frame_.headers) {
     if (name == "x-request-id") request.headers.emplace_back(name, value);
   }
-  request.owner = owner_of(request, server_.options().access);
+  const AccessRules& access = server_.options().access;
+  request.owner = owner_of(request, access);
+  // One key is everybody's: what was kept without keys is of use to those who have it.
+  if (access.api_keys.size() > 1) request.shares_with = request.owner;
   keep_alive_ = reader_->meta().keep_alive;
   auto share = body_->take_share();
   make_channel();
