@@ -21,6 +21,7 @@
 #include "cli/terminal.h"
 #include "cli/text_input.h"
 #include "io/interrupt.h"
+#include "serve/http/access.h"
 #include "serve/http/http_server.h"
 #include "serve/service.h"
 
@@ -205,6 +206,14 @@ Status run(const Options& options) {
   return {};
 }
 
+// What can match nothing would be taken, and allow nothing.
+CLI::Validator matching(bool (*matches)(std::string_view), const char* expected) {
+  return {[matches, expected](const std::string& text) {
+            return matches(text) ? std::string() : formatted("{}, expected {}", text, expected);
+          },
+          ""};
+}
+
 void add_network_options(CLI::App& app, Options& options) {
   app.add_option("--host", options.host, "The address to listen at")->capture_default_str();
   app.add_option("--port", options.port, "The port; 0 takes a free one")
@@ -216,9 +225,12 @@ void add_network_options(CLI::App& app, Options& options) {
   app.add_option("--api-key-file", options.api_key_file, "A file with a key in each line")
       ->check(not_empty());
   app.add_option("--allow-host", options.allowed_hosts,
-                 "A further name of this server in the Host header; may be repeated");
+                 "A further name of this server in the Host header; may be repeated")
+      ->check(matching(serve::is_host_rule, "a name or an address, without a scheme or *"));
   app.add_option("--allow-origin", options.allowed_origins,
-                 "A web page's origin that may ask, or SCHEME://*; may be repeated");
+                 "A web page's origin that may ask, or SCHEME://*; may be repeated")
+      ->check(matching(serve::is_origin_rule,
+                       "SCHEME://HOST[:PORT] as browsers send it, SCHEME://*, or *"));
   app.add_flag("--allow-public", options.allow_public,
                "Listen at an address that others reach, without a key");
 }

@@ -43,6 +43,21 @@ std::string_view without_port(std::string_view host) {
   return digits && port.size() <= 5 ? name : std::string_view();
 }
 
+/// Whether a name, without a port, is of the machine itself: no web site has one of these. Names
+/// below localhost are, with a dot at the end or not (RFC 6761); 0.0.0.0 and [::] are where many
+/// programs listen, so where people go. Ollama takes them all.
+bool is_own_name(std::string_view name) {
+  if (name == "[::1]" || name == "[::]" || name == "0.0.0.0") return true;
+  if (name.find_first_of("[]") != std::string_view::npos) return false;
+  if (is_loopback(name)) return true;
+  if (name.ends_with('.')) name.remove_suffix(1);
+  constexpr std::string_view kTop = "localhost";
+  if (name.size() < kTop.size()) return false;
+  const std::string_view below = name.substr(0, name.size() - kTop.size());
+  return equal_without_case(name.substr(below.size()), kTop) &&
+         (below.empty() || (below.size() > 1 && below.ends_with('.')));
+}
+
 bool any_equal(const std::vector<std::string>& names, std::string_view name) {
   return std::any_of(names.begin(), names.end(),
                      [&](const std::string& known) { return equal_without_case(known, name); });
@@ -121,8 +136,31 @@ bool host_allowed(std::string_view host, const AccessRules& rules, Reach reach) 
   const std::string_view name = without_port(host);
   if (name.empty()) return false;
   if (any_equal(rules.allowed_hosts, name) || any_equal(rules.allowed_hosts, host)) return true;
-  if (name == "[::1]") return true;
-  return name.find_first_of("[]") == std::string_view::npos && is_loopback(name);
+  return is_own_name(name);
+}
+
+bool is_host_rule(std::string_view text) {
+  constexpr std::string_view kNotInNames = "/*@?#\\,'\" \t";
+  return !without_port(text).empty() && text.find_first_of(kNotInNames) == std::string_view::npos &&
+         !text.ends_with(':');
+}
+
+bool is_origin_rule(std::string_view text) {
+  if (text == "*" || text == "null") return true;
+  constexpr std::string_view kBehind = "://";
+  const size_t end = text.find(kBehind);
+  if (end == 0 || end == std::string_view::npos) return false;
+  const std::string_view scheme = text.substr(0, end);
+  const std::string_view host = text.substr(end + kBehind.size());
+  constexpr std::string_view kInSchemes =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-.";
+  if (scheme.find_first_not_of(kInSchemes) != std::string_view::npos) return false;
+  if (host == "*") return true;
+  const bool is_http = equal_without_case(scheme, "http");
+  const bool is_web = is_http || equal_without_case(scheme, "https");
+  if (!is_web && host.empty()) return true;
+  // Browsers leave out the port that a scheme has anyway.
+  return is_host_rule(host) && !(is_web && host.ends_with(is_http ? ":80" : ":443"));
 }
 
 bool is_local_origin(std::string_view origin) {
@@ -131,14 +169,7 @@ bool is_local_origin(std::string_view origin) {
   }
   for (const std::string_view scheme : {"http://", "https://"}) {
     if (!begins_without_case(origin, scheme)) continue;
-    const std::string_view name = without_port(origin.substr(scheme.size()));
-    // Systems and browsers take names below "localhost" for this machine (RFC 6761); Tauri's pages
-    // are at tauri.localhost on Windows.
-    constexpr std::string_view kBelow = ".localhost";
-    const bool is_below = name.size() > kBelow.size() &&
-                          equal_without_case(name.substr(name.size() - kBelow.size()), kBelow);
-    return name == "0.0.0.0" || name == "[::1]" || is_below ||
-           (name.find_first_of("[]") == std::string_view::npos && is_loopback(name));
+    return is_own_name(without_port(origin.substr(scheme.size())));
   }
   return false;
 }

@@ -45,6 +45,11 @@ bool same_key(std::string_view given, std::string_view key);
 /// Whether a Host header, port or not, is one that `rules` and `reach` let in.
 bool host_allowed(std::string_view host, const AccessRules& rules, Reach reach);
 
+/// Whether some request's Host, or Origin, can match such an entry of allowed_hosts, or
+/// allowed_origins.
+bool is_host_rule(std::string_view text);
+bool is_origin_rule(std::string_view text);
+
 /// Whether only a program of this machine has such an Origin: desktop programs, editors, and pages
 /// that a server of this machine gives out, whatever its port. "null" is not one: a web page puts
 /// what it likes into a frame of that origin.

@@ -37,13 +37,31 @@ TEST(Access, KeysAreEqualOrNot) {
 TEST(Access, HostOnLoopbackIsALoopbackNameOrAllowed) {
   const AccessRules rules{.allowed_hosts = {"Box.lan"}};
   for (const char* host : {"localhost", "LOCALHOST:1", "127.0.0.1:65535", "[::1]", "[::1]:8080",
-                           "box.lan", "box.LAN:8080", "localhost:"}) {
+                           "box.lan", "box.LAN:8080", "localhost:", "0.0.0.0:8080", "[::]",
+                           "a.localhost", "A.b.LocalHost:80", "localhost.", "a.localhost.:1"}) {
     EXPECT_TRUE(host_allowed(host, rules, Reach::kLoopback)) << host;
   }
-  for (const char* host :
-       {"", ":8080", "evil.example", "evil.example:8080", "localhost.evil.example", "localhost:x",
-        "localhost:1:2", "localhost:123456", "[::1", "[::1]x", "[::1]x:80", "[::2]", "[localhost]",
-        "::1", "127.0.0.1@evil.example", "box.lan.evil.example"}) {
+  for (const char* host : {"",
+                           ":8080",
+                           "evil.example",
+                           "evil.example:8080",
+                           "localhost.evil.example",
+                           "localhost:x",
+                           "localhost:1:2",
+                           "localhost:123456",
+                           "[::1",
+                           "[::1]x",
+                           "[::1]x:80",
+                           "[::2]",
+                           "[localhost]",
+                           "::1",
+                           "127.0.0.1@evil.example",
+                           "box.lan.evil.example",
+                           "evillocalhost",
+                           ".localhost",
+                           "localhost..",
+                           "0.0.0.0.evil.example",
+                           "localhost.evil."}) {
     EXPECT_FALSE(host_allowed(host, rules, Reach::kLoopback)) << host;
   }
 }
@@ -134,6 +152,28 @@ TEST(Access, AStarStandsForAllOriginsOfAScheme) {
   EXPECT_EQ(kind("chrome-extension://abc"), OriginKind::kListed);
   EXPECT_EQ(kind("moz-extension://abc"), OriginKind::kForeign);
   EXPECT_EQ(kind("http://chrome-extension://abc"), OriginKind::kForeign);
+}
+
+TEST(Access, RulesThatCanMatchNothingAreKnown) {
+  for (const char* rule :
+       {"*", "null", "https://chat.example", "http://a:8080", "http://[::1]:3000",
+        "chrome-extension://*", "http://*", "app://-", "file://"}) {
+    EXPECT_TRUE(is_origin_rule(rule)) << rule;
+  }
+  for (const char* rule :
+       {"", "foo", "chat.example", "http://*.site", "https://chat.example/", "https://a/b",
+        "http://", "http://a:80", "https://a:443", "https://a:x", "://a", "https://a b",
+        "https://a,https://b", "https://user@a", "ht tp://a", "chrome-extension:*"}) {
+    EXPECT_FALSE(is_origin_rule(rule)) << rule;
+  }
+  for (const char* rule : {"box", "box.lan", "box.lan:8080", "192.168.0.2", "[fd00::1]"}) {
+    EXPECT_TRUE(is_host_rule(rule)) << rule;
+    EXPECT_TRUE(host_allowed(rule, {.allowed_hosts = {rule}}, Reach::kLoopback)) << rule;
+  }
+  for (const char* rule :
+       {"", "*", "*.lan", "http://box", "box/", "fd00::1", "a b", "box:x", "a,b", "box:"}) {
+    EXPECT_FALSE(is_host_rule(rule)) << rule;
+  }
 }
 
 TEST(Access, RefusalsNameTheOptionsThatThereAre) {

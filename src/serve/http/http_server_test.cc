@@ -123,6 +123,8 @@ TEST(HttpServer, OptionsSayWhatIsAllowed) {
       "Access-Control-Request-Headers: authorization\r\n\r\n");
   EXPECT_EQ(got.header("access-control-allow-origin"), "https://chat.example");
   EXPECT_EQ(got.header("access-control-allow-headers"), "authorization");
+  EXPECT_EQ(std::ranges::count_if(got.headers, [](const auto& one) { return one.first == "vary"; }),
+            1);
 }
 
 TEST(HttpServer, ContinueIsSaidBeforeABodyThatIsWanted) {

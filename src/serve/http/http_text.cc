@@ -35,11 +35,6 @@ bool is_transports_own(std::string_view name) {
                      [&](std::string_view own) { return equal_without_case(own, name); });
 }
 
-bool has_name(const Headers& headers, std::string_view name) {
-  return std::any_of(headers.begin(), headers.end(),
-                     [&](const auto& header) { return equal_without_case(header.first, name); });
-}
-
 void append_header(std::string_view name, std::string_view value, std::string* out) {
   const size_t begin = out->size();
   out->append(name).append(": ").append(value);
@@ -197,8 +192,11 @@ std::string head_text(const AnswerHead& head, const Headers& own, const Headers&
   append_header("Date", http_date(std::time(nullptr)), &text);
   for (const auto& [name, value] : own) append_header(name, value, &text);
   for (const auto& [name, value] : headers) {
-    // What an answer depends on, both may say.
-    const bool said = has_name(own, name) && !equal_without_case(name, "vary");
+    // What an answer depends on, both may say, but for the same.
+    const bool said = std::any_of(own.begin(), own.end(), [&](const auto& one) {
+      return equal_without_case(one.first, name) &&
+             (one.second == value || !equal_without_case(name, "vary"));
+    });
     if (!is_transports_own(name) && !said) append_header(name, value, &text);
   }
   switch (head.framing) {
