@@ -9,6 +9,13 @@ namespace {
 constexpr size_t kUnsentMax = size_t{1} << 20;
 constexpr size_t kUnsentResume = size_t{1} << 18;
 
+ApiError cancelled(const std::string& reason) {
+  if (!reason.empty()) return {.status = 409, .code = "cancelled", .message = reason};
+  return {.status = 503,
+          .type = "unavailable_error",
+          .message = "the answer was cancelled: the server is stopping"};
+}
+
 }  // namespace
 
 Choices::Choices(Scheduler& scheduler, AnswerTarget target, std::unique_ptr<AnswerEncoder> encoder,
@@ -89,9 +96,7 @@ std::function<void()> Choices::later(void (Scheduler::*what)(TextRequestId), Ids
 
 void Choices::end_choice(size_t choice, AnswerPart answer) {
   if (answer.statistics.reason == FinishReason::kCancelled) {
-    ApiError why = {.status = 503,
-                    .type = "unavailable_error",
-                    .message = "the answer was cancelled: the server is stopping"};
+    ApiError why = cancelled(target_.response->close_reason());
     {
       const std::lock_guard lock(mutex_);
       if (stopped_) why = *stopped_;

@@ -2,6 +2,8 @@
 // that may be come back to.
 #include <charconv>
 #include <chrono>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "base/format.h"
@@ -28,10 +30,11 @@ Json capabilities_json(const TemplateCapabilities& can) {
           {"content_parts", can.content_parts}, {"switches", can.switches}};
 }
 
-uint64_t number_of(std::string_view text) {
+std::optional<uint64_t> number_of(std::string_view text) {
   uint64_t number = 0;
-  std::from_chars(text.data(), text.data() + text.size(), number);
-  return number;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool is_number = error == std::errc() && end == text.data() + text.size();
+  return is_number ? std::optional(number) : std::nullopt;
 }
 
 void tokenize(Call& call) {
@@ -141,21 +144,40 @@ void openapi(Call& call) {
                              std::string(openapi_text()));
 }
 
-void resume_stream(Call& call) {
+// The stream's id, or nothing once the request has failed.
+std::optional<std::string> stream_id(const Call& call) {
   const std::string id = query_value(call.request.query, "conv_id").value_or("");
+  if (!id.empty()) return id;
+  call.fail(bad_field("conv_id", "conv_id is absent, expected the stream's X-Conversation-Id"));
+  return std::nullopt;
+}
+
+void resume_stream(Call& call) {
+  const auto id = stream_id(call);
+  if (!id) return;
   // A browser's EventSource says by itself what it has seen.
-  const std::string_view seen = header(call.request, "last-event-id");
+  const std::string seen(header(call.request, "last-event-id"));
   const auto from = query_value(call.request.query, "from");
-  uint64_t first = seen.empty() ? 0 : number_of(seen) + 1;
-  if (from) first = number_of(*from);
-  const auto problem = call.service.streams().resume(owned_text(call.request.owner, id), first,
-                                                     call.target.response);
-  if (problem) call.fail(*problem);
+  const std::string name = from ? "from" : "Last-Event-ID";
+  const std::string& said = from ? *from : seen;
+  const auto number = number_of(said);
+  const bool is_number = number && *number < UINT64_MAX;
+  if ((from || !seen.empty()) && !is_number) {
+    return call.fail(bad_field(name, formatted("{} is {}, expected the number of an event", name,
+                                               json_excerpt(Json(said)))));
+  }
+  const uint64_t first = from ? *number : number ? *number + 1 : 0;
+  auto problem = call.service.streams().resume(owned_text(call.request.owner, *id), first,
+                                               call.target.response);
+  if (!problem) return;
+  if (!problem->param.empty()) problem->param = name;
+  call.fail(*problem);
 }
 
 void delete_stream(Call& call) {
-  const std::string id = query_value(call.request.query, "conv_id").value_or("");
-  if (!call.service.streams().erase(owned_text(call.request.owner, id))) {
+  const auto id = stream_id(call);
+  if (!id) return;
+  if (!call.service.streams().erase(owned_text(call.request.owner, *id))) {
     return call.fail(no_stream_is_kept());
   }
   call.target.response->send(204, {}, {});

@@ -121,11 +121,11 @@ std::optional<ApiError> ResumableStream::attach(uint64_t from, std::shared_ptr<R
     }
     const uint64_t next = first_ + kept_.size();
     if (from < first_ || from > next) {
-      return ApiError{
-          .status = 400,
-          .code = "invalid_value",
-          .message = formatted("from is {}, the events kept are {} to {}", from, first_, next),
-          .param = "from"};
+      return ApiError{.status = 400,
+                      .code = "invalid_value",
+                      .message = formatted("event {} is not kept, expected one from {} to {}", from,
+                                           first_, next),
+                      .param = "from"};
     }
     before.swap(reader_);
     if (before) before->end();
@@ -144,10 +144,16 @@ std::optional<ApiError> ResumableStream::attach(uint64_t from, std::shared_ptr<R
   return std::nullopt;
 }
 
-void ResumableStream::close() {
+std::string ResumableStream::close_reason() const {
+  const std::lock_guard lock(mutex_);
+  return close_reason_;
+}
+
+void ResumableStream::close(const std::string& reason) {
   std::function<void()> closed;
   {
     const std::lock_guard lock(mutex_);
+    close_reason_ = reason;
     closed.swap(when_closed_);
   }
   // It ends what it gives, with an error that a reader sees.

@@ -35,12 +35,13 @@ class ResumableStream : public Response, public std::enable_shared_from_this<Res
   void when_drained(size_t bytes, std::function<void()> drained) override;
   void when_closed(std::function<void()> closed) override;
   bool is_closed() const override;
+  std::string close_reason() const override;
 
   // --- The readers' side ---
 
   std::optional<ApiError> attach(uint64_t from, std::shared_ptr<Response> reader);
-  /// Tells the giver that nobody will come back.
-  void close();
+  /// Tells the giver that nobody will come back, and why.
+  void close(const std::string& reason);
 
   /// When it ended, if it has. An answer that came whole ended at once.
   std::optional<Time> ended_at() const;
@@ -65,6 +66,7 @@ class ResumableStream : public Response, public std::enable_shared_from_this<Res
   std::string keep_alive_;
   std::chrono::milliseconds keep_alive_interval_{0};
   std::function<void()> when_closed_;
+  std::string close_reason_;
 };
 
 }  // namespace moeflux::serve

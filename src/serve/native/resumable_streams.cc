@@ -28,18 +28,22 @@ void ResumableStreams::forget_old() {
   });
 }
 
-std::shared_ptr<ResumableStream> ResumableStreams::take(const std::string& id) {
-  const std::lock_guard lock(mutex_);
-  const auto found = streams_.find(id);
-  if (found == streams_.end()) return nullptr;
-  std::shared_ptr<ResumableStream> stream = std::move(found->second);
-  streams_.erase(found);
-  return stream;
+bool ResumableStreams::end(const std::string& id, const std::string& reason) {
+  std::shared_ptr<ResumableStream> stream;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = streams_.find(id);
+    if (found == streams_.end()) return false;
+    stream = std::move(found->second);
+    streams_.erase(found);
+  }
+  stream->close(reason);
+  return true;
 }
 
 std::shared_ptr<Response> ResumableStreams::keep(const std::string& id,
                                                  std::shared_ptr<Response> response) {
-  erase(id);
+  end(id, "another request took the stream's X-Conversation-Id before it ended");
   const std::lock_guard lock(mutex_);
   forget_old();
   if (streams_.size() >= limits_.streams) {
@@ -67,10 +71,7 @@ std::optional<ApiError> ResumableStreams::resume(const std::string& id, uint64_t
 }
 
 bool ResumableStreams::erase(const std::string& id) {
-  const std::shared_ptr<ResumableStream> stream = take(id);
-  if (!stream) return false;
-  stream->close();
-  return true;
+  return end(id, "the stream was deleted before it ended");
 }
 
 void ResumableStreams::erase_all() {
@@ -79,7 +80,7 @@ void ResumableStreams::erase_all() {
     const std::lock_guard lock(mutex_);
     streams.swap(streams_);
   }
-  for (const auto& [id, stream] : streams) stream->close();
+  for (const auto& [id, stream] : streams) stream->close({});  // the server is stopping
 }
 
 }  // namespace moeflux::serve

@@ -52,7 +52,7 @@ class ResumableStreams {
 
  private:
   void forget_old();
-  std::shared_ptr<ResumableStream> take(const std::string& id);
+  bool end(const std::string& id, const std::string& reason);
 
   const ResumableLimits limits_;
   const std::function<Time()> now_;
