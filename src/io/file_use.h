@@ -58,6 +58,8 @@ class FileLock {
   /// Never waits: fails with kFailedPrecondition while somebody has it, or kIo.
   static Result<std::unique_ptr<FileLock>> take(const std::string& path);
   virtual ~FileLock() = default;
+  /// False once somebody has removed the file, which gives the name to whoever comes.
+  virtual bool is_held() const = 0;
 };
 
 }  // namespace moeflux

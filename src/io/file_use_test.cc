@@ -126,6 +126,20 @@ TEST_F(FileUseTest, ALockKeepsOthersOutUntilItIsGivenBack) {
   EXPECT_EQ(FileLock::take(folder_ / "none/name").error().code(), ErrorCode::kNotFound);
 }
 
+TEST_F(FileUseTest, ALockWhoseFileIsRemovedIsSomebodyElses) {
+  const std::string path = folder_ / "name.lock";
+  auto lock = FileLock::take(path);
+  ASSERT_TRUE(lock.ok());
+  EXPECT_TRUE((*lock)->is_held());
+  ASSERT_TRUE(erase_file(path).ok());
+  EXPECT_FALSE((*lock)->is_held());
+  const auto next = FileLock::take(path);
+  ASSERT_TRUE(next.ok());
+  EXPECT_FALSE((*lock)->is_held());
+  lock->reset();
+  EXPECT_TRUE((*next)->is_held());
+}
+
 TEST_F(FileUseTest, ADeadProcessHoldsNoLock) {
   const std::string path = folder_ / "name.lock";
   const pid_t child = fork();

@@ -31,8 +31,8 @@ ApiError too_long(const Json& body, size_t prompt, int64_t context) {
 }
 
 Result<std::unique_ptr<Keeper>> open_keeper(const std::string& folder, std::string_view name,
-                                            const ShelfLimits& limits) {
-  return Keeper::open(folder.empty() ? "" : formatted("{}/{}", folder, name), limits);
+                                            const ShelfLimits& limits, Elsewhere elsewhere) {
+  return Keeper::open(folder.empty() ? "" : formatted("{}/{}", folder, name), limits, elsewhere);
 }
 
 // What the client calls the field, in a request or in Ollama's options.
@@ -95,10 +95,11 @@ Result<std::unique_ptr<Context>> Context::create(std::shared_ptr<OpenModel> mode
   context->format_ =
       ChatFormat::load(*source, *opened.text.tokenizer, context->options_.template_text);
   MF_ASSIGN_OR_RETURN(context->responses_, open_keeper(context->options_.folder, "responses",
-                                                       context->options_.responses));
-  MF_ASSIGN_OR_RETURN(
-      context->conversations_,
-      open_keeper(context->options_.folder, "conversations", context->options_.conversations));
+                                                       context->options_.responses,
+                                                       Elsewhere::kEnds));
+  MF_ASSIGN_OR_RETURN(context->conversations_,
+                      open_keeper(context->options_.folder, "conversations",
+                                  context->options_.conversations, Elsewhere::kIsBusy));
   MF_ASSIGN_OR_RETURN(context->scheduler_,
                       Scheduler::start(context->model_, context->options_.scheduler));
   return context;

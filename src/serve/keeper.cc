@@ -59,22 +59,31 @@ std::unique_ptr<ShelfClaim> KeptAnswer::take_claim() {
   return std::move(claim_);
 }
 
+// Who revokes the claim erases afterwards what is there: so either that is this text, or this sees
+// it after its own writing.
 Status KeptAnswer::keep(std::string_view text) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (is_deleted_) return make_error(ErrorCode::kCancelled, "{} was deleted", name_.name);
-  }
+  const auto deleted = [&] {
+    return make_error(ErrorCode::kCancelled, "{} was deleted", name_.name);
+  };
+  if (!is_held()) return deleted();
   const Status kept = keep_text(shelf_, name_.text(), text);
+  const bool is_late = kept.ok() && !is_held();
+  if (is_late) (void)shelf_.erase(name_.text());
   take_claim();  // the client may go on from it as soon as it has heard the end
-  return kept;
+  return is_late ? Status(deleted()) : kept;
+}
+
+bool KeptAnswer::is_held() {
+  const std::lock_guard lock(mutex_);
+  return !is_deleted_ && (!claim_ || claim_->is_held());
 }
 
 Result<std::unique_ptr<Keeper>> Keeper::open(const std::string& directory,
-                                             const ShelfLimits& limits) {
+                                             const ShelfLimits& limits, Elsewhere elsewhere) {
   MF_ASSIGN_OR_RETURN(
       std::unique_ptr<Shelf> shelf,
       Shelf::open({.limits = limits, .directory = directory, .is_name = is_shelf_name}));
-  return std::unique_ptr<Keeper>(new Keeper(std::move(shelf)));
+  return std::unique_ptr<Keeper>(new Keeper(std::move(shelf), elsewhere));
 }
 
 // A client's name has no dot, and so none that stands for another owner's.
@@ -96,7 +105,12 @@ Result<std::shared_ptr<KeptAnswer>> Keeper::go_on(const OwnedName& name) {
   return add(name, std::move(claim));
 }
 
-std::shared_ptr<KeptAnswer> Keeper::begin(const OwnedName& name) { return add(name, nullptr); }
+// A name that is nobody else's is claimed for other processes to see that it is to come. Where that
+// cannot be, neither can what is kept be written, which says why.
+std::shared_ptr<KeptAnswer> Keeper::begin(const OwnedName& name) {
+  auto claim = shelf_->claim(name.text());
+  return add(name, claim.ok() ? std::move(claim).value() : nullptr);
+}
 
 std::shared_ptr<KeptAnswer> Keeper::add(const OwnedName& name, std::unique_ptr<ShelfClaim> claim) {
   auto answer = std::make_shared<KeptAnswer>(*shelf_, name, std::move(claim));
@@ -122,17 +136,22 @@ void Keeper::erase(const OwnedName& name, JobThread& jobs,
     if (!is_kept_name(name.name)) {
       return told(make_error(ErrorCode::kNotFound, "nothing of the name {} is kept", name.name));
     }
-    std::unique_ptr<ShelfClaim> claim = answer ? answer->take_claim() : nullptr;
-    if (!claim) {
-      auto taken = shelf_->claim(name.text());
-      if (!taken.ok()) return told(taken.error());
-      claim = std::move(taken).value();
-    }
-    const Status erased = shelf_->erase(name.text());
-    claim.reset();
+    const Status erased = erase_from_shelf(name.text(), answer ? answer->take_claim() : nullptr);
     const bool had_none = !erased.ok() && erased.error().code() == ErrorCode::kNotFound;
     told(had_none && answer ? Status() : erased);
   });
+}
+
+Status Keeper::erase_from_shelf(const std::string& name, std::unique_ptr<ShelfClaim> claim) {
+  if (claim) return shelf_->erase(name);
+  auto taken = shelf_->claim(name);
+  if (taken.ok()) return shelf_->erase(name);
+  const bool is_busy = taken.error().code() == ErrorCode::kFailedPrecondition;
+  if (!is_busy || elsewhere_ == Elsewhere::kIsBusy) return taken.error();
+  const Status revoked = shelf_->revoke(name);
+  const Status erased = shelf_->erase(name);
+  const bool had_none = !erased.ok() && erased.error().code() == ErrorCode::kNotFound;
+  return revoked.ok() && had_none ? Status() : erased;
 }
 
 Result<std::vector<ShelfItem>> Keeper::list(const std::string& owner) {

@@ -47,6 +47,7 @@ class KeptAnswer {
   friend class Keeper;
   void be_deleted();
   std::unique_ptr<ShelfClaim> take_claim();
+  bool is_held();
 
   Shelf& shelf_;
   const OwnedName name_;
@@ -56,12 +57,18 @@ class KeptAnswer {
   std::function<void()> end_;
 };
 
+/// What deleting a name does while another process has an answer on its way there.
+enum class Elsewhere : uint8_t {
+  kIsBusy,  // fails
+  kEnds,    // the answer is not kept when it ends
+};
+
 /// Thread-safe.
 class Keeper {
  public:
   /// In `directory`, or in memory where that is empty. Fails as Shelf::open().
   static Result<std::unique_ptr<Keeper>> open(const std::string& directory,
-                                              const ShelfLimits& limits);
+                                              const ShelfLimits& limits, Elsewhere elsewhere);
 
   Result<std::string> find(const OwnedName& name);
   /// Fails as Shelf::keep(), with kFailedPrecondition while somebody else has the name.
@@ -72,8 +79,8 @@ class Keeper {
   /// An answer that is to be kept under a name that is nobody else's.
   std::shared_ptr<KeptAnswer> begin(const OwnedName& name);
   /// Ends the answer on its way there, removes what is kept, and tells of it on the thread of
-  /// `jobs`, where answers end: so none is kept later. kNotFound where there was neither,
-  /// kFailedPrecondition while another process has the name, or kIo.
+  /// `jobs`, where answers end: so none is kept later. kNotFound where there was neither, kIo, or
+  /// kFailedPrecondition while another process has the name and need not give it up.
   void erase(const OwnedName& name, JobThread& jobs, std::function<void(const Status&)> told);
   /// The owner's, by their names.
   Result<std::vector<ShelfItem>> list(const std::string& owner);
@@ -81,10 +88,13 @@ class Keeper {
   std::string place_of(const OwnedName& name) const { return shelf_->place_of(name.text()); }
 
  private:
-  explicit Keeper(std::unique_ptr<Shelf> shelf) : shelf_(std::move(shelf)) {}
+  Keeper(std::unique_ptr<Shelf> shelf, Elsewhere elsewhere)
+      : shelf_(std::move(shelf)), elsewhere_(elsewhere) {}
+  Status erase_from_shelf(const std::string& name, std::unique_ptr<ShelfClaim> claim);
   std::shared_ptr<KeptAnswer> add(const OwnedName& name, std::unique_ptr<ShelfClaim> claim);
 
   const std::unique_ptr<Shelf> shelf_;
+  const Elsewhere elsewhere_;
   std::mutex mutex_;  // guards what follows
   std::map<std::string, std::weak_ptr<KeptAnswer>> answers_;
 };

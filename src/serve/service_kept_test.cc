@@ -181,6 +181,24 @@ TEST_F(KeptTest, AResponseThatIsDeletedWhileItIsMadeIsNotKept) {
   EXPECT_EQ(erase(*service, path)->status(), 404);
 }
 
+TEST_F(KeptTest, AnotherServiceDeletesAResponseThatIsBeingMade) {
+  if (testing::without_engine()) return;
+  const auto one = start({.folder = folder_.path()});
+  const auto other = start({.folder = folder_.path()});
+  const auto answer = slow(*one, "/v1/responses", response(20));
+  const std::string begun = answer->begun();
+  const size_t at = begun.find("resp_");
+  const std::string path = "/v1/responses/" + begun.substr(at, begun.find('"', at) - at);
+  EXPECT_EQ(get(*other, path)->status(), 404);
+  EXPECT_EQ(erase(*other, path)->json()["deleted"], true);
+  EXPECT_EQ(erase(*other, path)->status(), 404);
+  answer->read_on();
+  EXPECT_NE(answer->wait().find("deleted"), std::string::npos) << answer->wait();
+  EXPECT_EQ(get(*one, path)->status(), 404);
+  EXPECT_EQ(get(*other, path)->status(), 404);
+  EXPECT_TRUE(std::filesystem::is_empty(folder_ / "responses"));
+}
+
 TEST_F(KeptTest, TwoServicesWithOneFolderLoseNoTurn) {
   if (testing::without_engine()) return;
   const auto one = start({.folder = folder_.path()});

@@ -14,6 +14,7 @@ namespace moeflux {
 namespace {
 
 constexpr std::string_view kTemporary = ".tmp-";  // behind a file's name: an AtomicFileWriter's
+constexpr std::string_view kLock = ".lock";       // the same: a claim's
 // Clocks of machines that share a folder differ by less. A time beyond it says nothing, and what
 // has it must not stay for ever.
 constexpr int64_t kClockSlackNs = int64_t{3600} * 1'000'000'000;
@@ -48,9 +49,13 @@ class UseClock {
 
 class FileClaim final : public ShelfClaim {
  public:
-  explicit FileClaim(std::unique_ptr<FileLock> lock) : lock_(std::move(lock)) {}
+  FileClaim(std::unique_ptr<FileLock> lock, std::string directory)
+      : directory_(std::move(directory)), lock_(std::move(lock)) {}
+  // A folder that is gone has revoked nothing: what is written to it says so.
+  bool is_held() const override { return lock_->is_held() || !path_exists(directory_); }
 
  private:
+  const std::string directory_;
   const std::unique_ptr<FileLock> lock_;
 };
 
@@ -131,16 +136,34 @@ class FolderShelf final : public Shelf {
 
   Result<std::unique_ptr<ShelfClaim>> claim(const std::string& name) override {
     if (!options_.is_name(name)) return unknown(name);
-    Result<std::unique_ptr<FileLock>> lock = FileLock::take(place_of(name) + ".lock");
+    Result<std::unique_ptr<FileLock>> lock = FileLock::take(lock_of(name));
     if (lock.ok()) {
-      return std::unique_ptr<ShelfClaim>(std::make_unique<FileClaim>(std::move(lock).value()));
+      return std::unique_ptr<ShelfClaim>(
+          std::make_unique<FileClaim>(std::move(lock).value(), options_.directory));
     }
     const bool is_claimed = lock.error().code() == ErrorCode::kFailedPrecondition;
     return is_claimed ? claimed_error(name) : folder_error(lock.error());
   }
 
+  Status revoke(const std::string& name) override {
+    return options_.is_name(name) ? erase_file(lock_of(name)) : Status(unknown(name));
+  }
+
   std::string place_of(const std::string& name) const override {
     return formatted("{}/{}", options_.directory, file_of(name));
+  }
+
+  /// Removes locks of the dead. Once, as who tries a lock has it for a moment.
+  Status remove_dead_locks() const {
+    const Result<std::vector<FileUse>> files = list_file_uses(options_.directory);
+    if (!files.ok()) return folder_error(files.error());
+    for (const FileUse& file : *files) {
+      const std::string_view name = file.name;
+      const bool is_lock = name.ends_with(kLock);
+      if (!is_lock || !is_file_name(name.substr(0, name.size() - kLock.size()))) continue;
+      (void)remove_abandoned_file(formatted("{}/{}", options_.directory, name));
+    }
+    return {};
   }
 
   /// Removes what was used longest ago until the rest has room.
@@ -152,6 +175,7 @@ class FolderShelf final : public Shelf {
 
  private:
   std::string file_of(const std::string& name) const { return name + options_.suffix; }
+  std::string lock_of(const std::string& name) const { return place_of(name) + std::string(kLock); }
   /// The file has the suffix.
   std::string_view name_of(std::string_view file) const {
     return file.substr(0, file.size() - options_.suffix.size());
@@ -227,6 +251,7 @@ Result<std::unique_ptr<Shelf>> open_folder_shelf(ShelfOptions options) {
   MF_RETURN_IF_ERROR(create_folder(options.directory, FileAccess::kPrivate));
   const bool makes_room = options.limits.makes_room;
   auto shelf = std::make_unique<FolderShelf>(std::move(options));
+  MF_RETURN_IF_ERROR(shelf->remove_dead_locks());
   if (makes_room) MF_RETURN_IF_ERROR(shelf->trim());
   return std::unique_ptr<Shelf>(std::move(shelf));
 }

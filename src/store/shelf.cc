@@ -71,6 +71,9 @@ class MemoryShelf final : public Shelf {
     return std::unique_ptr<ShelfClaim>(std::make_unique<Claim>(*this, name));
   }
 
+  // All claims are this process's.
+  Status revoke(const std::string& name) override { return claimed_error(name); }
+
   std::string place_of(const std::string& name) const override { return name; }
 
  private:

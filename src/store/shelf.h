@@ -55,6 +55,8 @@ struct ShelfItem {
 class ShelfClaim {
  public:
   virtual ~ShelfClaim() = default;
+  /// False once it was revoked.
+  virtual bool is_held() const { return true; }
 };
 
 /// Thread-safe; several processes may have one folder. Files there that are not ours are neither
@@ -83,6 +85,9 @@ class Shelf {
   /// Never waits: fails with kFailedPrecondition while there is another, or kIo. A process that
   /// dies has none any more. Must end before the shelf does.
   virtual Result<std::unique_ptr<ShelfClaim>> claim(const std::string& name) = 0;
+  /// Takes a name from the process that has claimed it, which sees that in its claim. Fails with
+  /// kFailedPrecondition where it is this one, kNotFound, or kIo.
+  virtual Status revoke(const std::string& name) = 0;
   /// The file of that name, or the name, for people.
   virtual std::string place_of(const std::string& name) const = 0;
 

@@ -210,6 +210,30 @@ TEST_F(ShelfTest, AFolderThatIsGoneIsAnErrorOfTheDrive) {
   EXPECT_EQ(shelf->find("a").error().code(), ErrorCode::kNotFound);
 }
 
+TEST_F(ShelfTest, LocksOfTheDeadGoAndHeldOnesStay) {
+  const auto shelf = open_folder();
+  const auto held = shelf->claim("a");
+  ASSERT_TRUE(held.ok());
+  testing::write_bytes(file("b") + ".lock", "");
+  testing::write_bytes(path_ + "/notes.lock", "mine");
+  const auto other = open_folder();
+  EXPECT_TRUE(path_exists(file("a") + ".lock"));
+  EXPECT_FALSE(path_exists(file("b") + ".lock"));
+  EXPECT_TRUE(path_exists(path_ + "/notes.lock"));
+  EXPECT_TRUE((*held)->is_held());
+}
+
+TEST_F(ShelfTest, AClaimThatIsRevokedIsSeenToBe) {
+  const auto shelf = open_folder();
+  const auto other = open_folder();
+  const auto claim = shelf->claim("a");
+  ASSERT_TRUE(claim.ok());
+  ASSERT_TRUE(other->revoke("a").ok());
+  EXPECT_FALSE((*claim)->is_held());
+  EXPECT_EQ(other->revoke("a").error().code(), ErrorCode::kNotFound);
+  EXPECT_TRUE(other->claim("a").ok());
+}
+
 TEST_F(ShelfTest, AClockThatGoesBackLosesNothingNew) {
   for (const int64_t back : {60 * kSecond, 3 * 86'400 * kSecond}) {
     clock_ahead_ns_ = back;

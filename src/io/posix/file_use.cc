@@ -42,6 +42,13 @@ int64_t modified_ns(const struct stat& info) {
 #endif
 }
 
+bool is_named(int fd, const std::string& path) {
+  struct stat ours = {};
+  struct stat named = {};
+  return ::fstat(fd, &ours) == 0 && ::lstat(path.c_str(), &named) == 0 &&
+         ours.st_dev == named.st_dev && ours.st_ino == named.st_ino;
+}
+
 class PosixFileLock final : public FileLock {
  public:
   PosixFileLock(std::string path, UniqueFd fd) : path_(std::move(path)), fd_(std::move(fd)) {}
@@ -49,19 +56,15 @@ class PosixFileLock final : public FileLock {
   PosixFileLock& operator=(const PosixFileLock&) = delete;
   // The name goes while the lock is ours: whoever opened the file before finds it gone, and takes
   // another.
-  ~PosixFileLock() override { ::unlink(path_.c_str()); }
+  ~PosixFileLock() override {
+    if (is_held()) ::unlink(path_.c_str());
+  }
+  bool is_held() const override { return is_named(fd_.get(), path_); }
 
  private:
   const std::string path_;
   const UniqueFd fd_;
 };
-
-bool is_named(int fd, const std::string& path) {
-  struct stat ours = {};
-  struct stat named = {};
-  return ::fstat(fd, &ours) == 0 && ::lstat(path.c_str(), &named) == 0 &&
-         ours.st_dev == named.st_dev && ours.st_ino == named.st_ino;
-}
 
 }  // namespace
 
