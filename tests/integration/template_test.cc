@@ -57,6 +57,8 @@ TEST(Template, ALastMessageIsContinued) {
       prompt(R"(, "add_generation_prompt": false, "continue_final_message": true)");
   expect_success(continued);
   EXPECT_EQ(continued.out, begin);
+  EXPECT_EQ(prompt("").out, begin);  // as the server has it
+  EXPECT_EQ(prompt(R"(, "continue_final_message": false)").out, begin + "<|im_end|>\n");
   EXPECT_EQ(prompt(R"(, "add_generation_prompt": true)").out,
             begin + "<|im_end|>\n<|im_start|>assistant\n");
   const ProgramOutput both =

@@ -28,6 +28,14 @@ Error wrong(const std::string& file, std::string_view key, const Json& found,
                     json_excerpt(found), expected);
 }
 
+// The server goes on with a text of the assistant's at the end; so its prompt is shown open.
+bool ends_open(const Json& messages) {
+  if (!messages.is_array() || messages.empty() || !messages.back().is_object()) return false;
+  const Json& last = messages.back();
+  const Json calls = last.value("tool_calls", Json());
+  return last.value("role", Json()) == "assistant" && (!calls.is_array() || calls.empty());
+}
+
 /// A file of messages, tools and the like, or of messages alone.
 Result<TemplateRequest> read_request(const std::string& file) {
   MF_ASSIGN_OR_RETURN(const std::string text, read_text_input(file));
@@ -38,6 +46,8 @@ Result<TemplateRequest> read_request(const std::string& file) {
     return make_error(ErrorCode::kInvalidArgument, "{} has no messages, expected an array of them",
                       file);
   }
+  const bool says_how_it_ends =
+      json.contains("add_generation_prompt") || json.contains("continue_final_message");
   for (auto& [key, value] : json.items()) {
     if (key == "messages") {
       request.messages = std::move(value);
@@ -61,6 +71,7 @@ Result<TemplateRequest> read_request(const std::string& file) {
                         file, key);
     }
   }
+  if (!says_how_it_ends) request.continue_final_message = ends_open(request.messages);
   return request;
 }
 
