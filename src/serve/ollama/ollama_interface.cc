@@ -137,6 +137,24 @@ std::optional<ApiError> put_before(Context& service, const std::vector<TokenId>&
   return std::nullopt;
 }
 
+// The request's own context ends the answer, and has room for the prompt or is the answer.
+std::optional<ApiError> limit_context(const std::optional<int64_t>& context_max, size_t prompt,
+                                      GenerationFields& generation) {
+  if (!context_max) return std::nullopt;
+  const int64_t rest = *context_max - static_cast<int64_t>(prompt);
+  int64_t& most = generation.tokens_max;
+  if (rest < (most == 0 ? 0 : 1)) {
+    return ApiError{.type = std::string(kTooLong),
+                    .code = "context_length_exceeded",
+                    .message = formatted("options.num_ctx is {}, the prompt has {} tokens",
+                                         *context_max, prompt),
+                    .param = "options.num_ctx",
+                    .details = {{"n_prompt_tokens", prompt}, {"n_ctx", *context_max}}};
+  }
+  most = most < 0 ? rest : std::min(most, rest);
+  return std::nullopt;
+}
+
 void generate_raw(Call& call, const OllamaRequest& request,
                   std::unique_ptr<OllamaEncoder> encoder) {
   Context& service = call.service;
@@ -145,8 +163,12 @@ void generate_raw(Call& call, const OllamaRequest& request,
   if (const auto* error = std::get_if<ApiError>(&read)) return call.fail(*error);
   auto& prompt = std::get<std::vector<TokenId>>(read);
   if (request.shows_prompt) return call.answer(encoder->shown(service.tokenizer().decode(prompt)));
+  GenerationFields generation = request.chat.generation;
+  if (const auto error = limit_context(request.context_max, prompt.size(), generation)) {
+    return call.fail(*error);
+  }
   service.complete(call,
-                   {.generation = request.chat.generation,
+                   {.generation = std::move(generation),
                     .prompts = {std::move(prompt)},
                     .logprobs = request.chat.top_logprobs,
                     .constraint = request.chat.constraint},
@@ -185,11 +207,15 @@ void answer(Call& call, DecodedOllama decoded, bool is_chat) {
         "server starts, by --chat-template-file"));
   }
   const bool shows_prompt = request.shows_prompt;
+  const std::optional<int64_t> context_max = request.context_max;
   const std::vector<TokenId> context = std::move(request.context);
   auto chat = service.read_chat(call, std::move(request.chat));
   if (!chat) return;
   if (const auto error = put_before(service, context, chat->prompt)) return call.fail(*error);
   if (shows_prompt) return call.answer(OllamaEncoder(std::move(options)).shown(chat->prompt.text));
+  const auto error =
+      limit_context(context_max, chat->prompt.tokens.size(), chat->request.generation);
+  if (error) return call.fail(*error);
   if (!is_chat) options.prompt = chat->prompt.tokens;
   service.answer(call, *chat, std::make_unique<OllamaEncoder>(std::move(options)));
 }

@@ -37,6 +37,7 @@ void read_options(Fields& fields, const RequestDefaults& defaults, int64_t conte
   generation.tokens_max = std::max<int64_t>(most.value_or(-1), -1);
   const auto context = options.integer("num_ctx", {-any, any});
   if (context && *context > context_length) request.context_asked = *context;
+  if (context && *context > 0 && *context < context_length) request.context_max = *context;
   if (options.problem()) fields.fail(*options.problem());
   generation.ignored = options.ignored();
 }

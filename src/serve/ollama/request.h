@@ -21,6 +21,8 @@ struct OllamaRequest {
   bool shows_prompt = false;
   /// More tokens of context than there are were asked for; the answer has what there is.
   std::optional<int64_t> context_asked;
+  /// Fewer were: prompt and answer have no more than these together.
+  std::optional<int64_t> context_max;
   // What follows are fields of generate.
   /// The prompt goes to the model as it is, without a template.
   bool is_raw = false;
