@@ -1,7 +1,9 @@
 #include "serve/chat_request.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "base/format.h"
@@ -43,6 +45,39 @@ void check_schemas(Fields& fields, const Json& tools, const std::vector<std::str
         i < sources.size() ? sources[i] : formatted("tools[{}].function.parameters", i);
     fields.fail(bad_field(param, formatted("{} is {}, expected a schema of type object", param,
                                            json_excerpt(*schema))));
+  }
+}
+
+// Results that follow each other stand in the order of their calls: templates that show no ids
+// leave it to that which result is whose.
+void put_results_in_order(Json& messages) {
+  if (!messages.is_array()) return;
+  auto& all = *messages.get_ptr<Json::array_t*>();
+  const auto text = [](const Json& object, const char* name) {
+    const auto found = object.is_object() ? object.find(name) : object.end();
+    const bool is_text = object.is_object() && found != object.end() && found->is_string();
+    return is_text ? found->get<std::string>() : std::string();
+  };
+  const auto is_result = [&](const Json& message) { return text(message, "role") == "tool"; };
+  std::map<std::string, size_t> places;  // of calls by their ids; an id's last call counts
+  size_t called = 0;
+  const auto place_of = [&](const Json& result) {
+    const auto found = places.find(text(result, "tool_call_id"));
+    return found == places.end() ? called : found->second;
+  };
+  for (auto at = all.begin(); at != all.end();) {
+    if (is_result(*at)) {
+      const auto end = std::find_if_not(at, all.end(), is_result);
+      std::stable_sort(at, end,
+                       [&](const Json& a, const Json& b) { return place_of(a) < place_of(b); });
+      at = end;
+      continue;
+    }
+    const Json calls = at->is_object() ? at->value("tool_calls", Json()) : Json();
+    for (const Json& call : calls.is_array() ? calls : Json::array()) {
+      places[text(call, "id")] = called++;
+    }
+    ++at;
   }
 }
 
@@ -143,6 +178,7 @@ OutputConstraint read_constraint(Fields& fields, OutputConstraint own) {
 // unless the request says otherwise in the words of vLLM. Not one with calls, whose results are
 // missing, nor one before a constraint, which describes the whole answer.
 void read_continuation(Fields& fields, ChatRequest& request) {
+  put_results_in_order(request.conversation.messages);
   TemplateRequest& conversation = request.conversation;
   const auto adds = fields.boolean("add_generation_prompt");
   const auto continues = fields.boolean("continue_final_message");

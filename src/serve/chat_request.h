@@ -87,7 +87,7 @@ OutputConstraint held_to_schema(const Json& schema, std::string source);
 OutputConstraint read_constraint(Fields& fields, OutputConstraint own);
 
 /// Whether the answer goes on with the last message, which all interfaces say in vLLM's words if at
-/// all. After messages and constraint.
+/// all. After messages and constraint, and puts results of calls in the order of the calls.
 void read_continuation(Fields& fields, ChatRequest& request);
 
 }  // namespace moeflux::serve

@@ -30,6 +30,23 @@ ApiError too_long(const Json& body, size_t prompt, int64_t context) {
           .details = {{"n_prompt_tokens", prompt}, {"n_ctx", context}}};
 }
 
+// Why the conversation is no prompt. That its end cannot be gone on with is said of that message,
+// unless the client asked for it by the field's name.
+ApiError no_prompt(const Json& body, const Error& error) {
+  ApiError told = api_error(error);
+  constexpr std::string_view kField = "continue_final_message";
+  const size_t found = told.message.find(kField);
+  if (found == std::string::npos || !body.is_object()) return told;
+  const std::string list = prompt_field(body);
+  const auto given = body.find(list);
+  const bool is_list = given != body.end() && given->is_array() && !given->empty();
+  told.param = body.contains(kField) ? std::string(kField)
+               : is_list             ? formatted("{}[{}]", list, given->size() - 1)
+                                     : list;
+  told.message.replace(found, kField.size(), told.param);
+  return told;
+}
+
 Result<std::unique_ptr<Keeper>> open_keeper(const std::string& folder, std::string_view name,
                                             const ShelfLimits& limits, Elsewhere elsewhere) {
   return Keeper::open(folder.empty() ? "" : formatted("{}/{}", folder, name), limits, elsewhere);
@@ -94,9 +111,9 @@ Result<std::unique_ptr<Context>> Context::create(std::shared_ptr<OpenModel> mode
   MF_ASSIGN_OR_RETURN(const auto source, open_model_source(opened.directory));
   context->format_ =
       ChatFormat::load(*source, *opened.text.tokenizer, context->options_.template_text);
-  MF_ASSIGN_OR_RETURN(context->responses_, open_keeper(context->options_.folder, "responses",
-                                                       context->options_.responses,
-                                                       Elsewhere::kEnds));
+  MF_ASSIGN_OR_RETURN(context->responses_,
+                      open_keeper(context->options_.folder, "responses",
+                                  context->options_.responses, Elsewhere::kEnds));
   MF_ASSIGN_OR_RETURN(context->conversations_,
                       open_keeper(context->options_.folder, "conversations",
                                   context->options_.conversations, Elsewhere::kIsBusy));
@@ -177,7 +194,7 @@ std::optional<Chat> Context::read_chat(Call& call, DecodedChat decoded) {
     return std::nullopt;
   }
   Result<ChatPrompt> prompt = (*format_)->prompt(request.conversation, local_time_now());
-  if (!prompt.ok()) return fail(api_error(prompt.error()));
+  if (!prompt.ok()) return fail(no_prompt(call.body, prompt.error()));
   AnswerConstraint constraint = compile_answer(*model_, **format_, prompt->tail, request,
                                                [&] { return call.target.response->is_closed(); });
   if (const auto* error = std::get_if<ApiError>(&constraint)) return fail(*error);

@@ -25,9 +25,14 @@ struct Names {
 void read_schema(Fields& fields, const char* name, std::vector<OutputConstraint>& read) {
   const Json* schema = fields.find(name);
   if (schema == nullptr) return;
+  const std::string param = fields.full_name(name);
+  if (schema->is_string() && !parse_json(schema->get_ref<const std::string&>(), param).ok()) {
+    return fields.fail(bad_field(param, formatted("{} is {}, expected a JSON schema or its text",
+                                                  param, json_excerpt(*schema))));
+  }
   read.push_back({.kind = ConstraintKind::kJsonSchema,
                   .text = schema->is_string() ? schema->get<std::string>() : dump_json(*schema),
-                  .source = fields.full_name(name)});
+                  .source = param});
 }
 
 void read_choices(Fields& fields, const char* name, std::vector<OutputConstraint>& read) {

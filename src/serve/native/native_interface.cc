@@ -37,17 +37,50 @@ std::optional<uint64_t> number_of(std::string_view text) {
   return is_number ? std::optional(number) : std::nullopt;
 }
 
+// A text, or a list of texts and ids, which stand as they are.
+std::optional<std::vector<TokenId>> read_content(Fields& fields, const Tokenizer& tokenizer,
+                                                 EncodeOptions options) {
+  const Json* content = fields.find("content");
+  const Json none = Json::array();
+  const bool is_list = content != nullptr && content->is_array();
+  const Json one = content == nullptr || is_list ? none : Json::array({*content});
+  std::vector<TokenId> tokens;
+  const Json& parts = is_list ? *content : one;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const std::string name = is_list ? formatted("content[{}]", i) : "content";
+    if (parts[i].is_string()) {
+      const auto ids = tokenizer.encode(parts[i].get_ref<const std::string&>(), options);
+      options.add_special_tokens = false;  // they stand before the first text
+      if (!ids.ok()) fields.fail(api_error(ids.error()));
+      if (ids.ok()) tokens.insert(tokens.end(), ids->begin(), ids->end());
+      continue;
+    }
+    const Result<int64_t> id = json_int(parts[i], name);
+    if (is_list && id.ok() && *id >= 0 && *id < tokenizer.vocab_size()) {
+      tokens.push_back(static_cast<TokenId>(*id));
+      continue;
+    }
+    fields.fail(bad_field(
+        name, formatted("{} is {}, expected {}", name, json_excerpt(parts[i]),
+                        is_list ? formatted("a string or an id below {}", tokenizer.vocab_size())
+                                : "a string or a list of strings and ids")));
+  }
+  if (content == nullptr) {
+    fields.fail(bad_field("content", "content is absent, expected a string or a list of them"));
+  }
+  if (fields.problem()) return std::nullopt;
+  return tokens;
+}
+
 void tokenize(Call& call) {
   Fields fields(call.body);
-  const auto text = fields.text("content");
   const bool add_special = fields.boolean("add_special").value_or(false);
   const bool parse_special = fields.boolean("parse_special").value_or(true);
   const bool with_pieces = fields.boolean("with_pieces").value_or(false);
-  if (!text) fields.fail(bad_field("content", "content is absent, expected a string"));
-  if (fields.problem()) return call.fail(*fields.problem());
-  const auto ids = call.service.tokenizer().encode(
-      *text, {.add_special_tokens = add_special, .match_added_tokens = parse_special});
-  if (!ids.ok()) return call.fail(api_error(ids.error()));
+  const auto ids =
+      read_content(fields, call.service.tokenizer(),
+                   {.add_special_tokens = add_special, .match_added_tokens = parse_special});
+  if (!ids) return call.fail(*fields.problem());
   Json tokens = Json::array();
   const TokenSpelling spelling(call.service.tokenizer());
   for (const TokenId id : *ids) {

@@ -33,12 +33,6 @@ class Calls {
     return id;
   }
 
-  /// Where the call of that id stands among all; behind them where there is none.
-  size_t place_of(const std::string& id) const {
-    const auto found = ids_.find(id);
-    return found == ids_.end() ? calls_.size() : static_cast<size_t>(found->second);
-  }
-
   /// What was called before is over: results without an id are of what is called from here on.
   void begin() {
     by_name_.clear();
@@ -122,26 +116,10 @@ class Messages {
       }
       if (message.problem()) fields_.fail(*message.problem());
     }
-    if (!fields_.problem()) put_in_order(messages);
     return messages;
   }
 
  private:
-  // Results that follow each other stand in the order of their calls: templates that show no ids
-  // leave it to that which result is whose.
-  void put_in_order(Json& messages) const {
-    auto& all = *messages.get_ptr<Json::array_t*>();
-    const auto is_result = [](const Json& message) { return message["role"] == "tool"; };
-    for (auto begin = all.begin(); begin != all.end();) {
-      begin = std::find_if(begin, all.end(), is_result);
-      const auto end = std::find_if_not(begin, all.end(), is_result);
-      std::stable_sort(begin, end, [&](const Json& a, const Json& b) {
-        return calls_.place_of(a["tool_call_id"]) < calls_.place_of(b["tool_call_id"]);
-      });
-      begin = end;
-    }
-  }
-
   // Ollama takes them in any case.
   static std::string role_of(const Json& message) {
     if (!message.is_object()) return {};

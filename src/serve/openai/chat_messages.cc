@@ -20,6 +20,8 @@ std::string text_at(const Json& object, const char* name) {
   return found == object.end() || !found->is_string() ? std::string() : found->get<std::string>();
 }
 
+constexpr std::string_view kArguments = "a JSON object's text";
+
 class Messages {
  public:
   explicit Messages(Fields& fields) : fields_(fields) {}
@@ -58,6 +60,7 @@ class Messages {
     }
     Json read = given;
     if (role == "assistant") take_call(read, path);
+    if (role == "assistant") check_calls(read, path);
     if (role == "function") take_result(read);
     if (role == "assistant" && read.contains("content")) take_thoughts(read);
     if (read.contains("content")) take_content(read["content"], path + ".content", m);
@@ -121,10 +124,37 @@ class Messages {
     message.erase("function_call");
     if (call.is_null()) return;
     if (text_at(call, "name").empty()) return wrong(path + ".function_call", call, "a named call");
+    if (!has_arguments(call)) return wrong(path + ".function_call.arguments", {}, kArguments);
     call_id_ = formatted("call_{}", calls_++);
     Json& calls = message["tool_calls"];
     if (!calls.is_array()) calls = Json::array();
     calls.push_back({{"id", call_id_}, {"type", "function"}, {"function", call}});
+  }
+
+  static bool has_arguments(const Json& function) {
+    const auto arguments = function.find("arguments");
+    return arguments != function.end() && (arguments->is_string() || arguments->is_object());
+  }
+
+  // Templates say nothing of what they miss that a client could know.
+  void check_calls(Json& message, const std::string& path) {
+    const auto calls = message.find("tool_calls");
+    if (calls == message.end() || calls->is_null()) return;
+    if (!calls->is_array()) return wrong(path + ".tool_calls", *calls, "an array of calls");
+    for (size_t i = 0; i < calls->size() && !fields_.problem(); ++i) {
+      const Json& call = (*calls)[i];
+      const std::string at = formatted("{}.tool_calls[{}]", path, i);
+      const std::string type = text_at(call, "type");
+      const bool is_function = call.is_object() && (type.empty() || type == "function");
+      const auto function = is_function ? call.find("function") : call.end();
+      if (!is_function || function == call.end()) {
+        wrong(at, call, "{\"type\": \"function\", \"function\"}");
+      } else if (text_at(*function, "name").empty()) {
+        wrong(at + ".function", *function, "a named function");
+      } else if (!has_arguments(*function)) {
+        wrong(at + ".function.arguments", function->value("arguments", Json()), kArguments);
+      }
+    }
   }
 
   void take_result(Json& message) {
@@ -167,6 +197,10 @@ class Messages {
       const std::string at = formatted("{}[{}]", path, p);
       const std::string type = text_at(part, "type");
       const std::string_view kind = media_kind_of(part);
+      const bool is_text = type == "text" || type == "input_text" || type == "output_text";
+      if (is_text && (!part.contains("text") || !part["text"].is_string())) {
+        return wrong(at + ".text", part.value("text", Json()), "a string");
+      }
       if (!kind.empty() && m == question_) return fields_.fail(media_in_question(at, kind));
       if (!kind.empty()) {
         part = {{"type", "text"}, {"text", left_out_line(kind)}};
