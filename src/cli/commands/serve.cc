@@ -17,6 +17,7 @@
 #include "chat/open_model.h"
 #include "cli/commands/command.h"
 #include "cli/model_options.h"
+#include "cli/quick_notes.h"
 #include "cli/sampling_options.h"
 #include "cli/terminal.h"
 #include "cli/text_input.h"
@@ -139,7 +140,8 @@ Result<std::shared_ptr<serve::Service>> load(const Options& options) {
                     .active_max = options.active_max,
                     .sharing = sharing_of(options.share)},
       .steady_prompts = !options.prompts_as_sent,
-      .on_note = [](const std::string& line) { print_note(line); }};
+      .on_note = [notes = std::make_shared<QuickNotes>(STDERR_FILENO)](
+                     const std::string& line) { notes->add(line); }};
   // There is one model: whatever a client calls it, it is meant.
   if (!options.strict_model) service.aliases.emplace_back("*");
   if (!options.template_file.empty()) {
