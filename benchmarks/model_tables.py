@@ -4,8 +4,8 @@
     benchmarks/model_tables.py build/release/bin/moeflux             writes them into docs/models.md
     benchmarks/model_tables.py build/release/bin/moeflux --check     fails where they differ
 
-Figures are what `moeflux plan` predicts for the machines below. Every speed of theirs is given, so
-all processors give the same figures.
+Figures are what `moeflux plan` predicts for the machines below. Every speed of theirs is given and
+weights take what they take for portable kernels, so all processors give the same figures.
 """
 
 import json
@@ -96,7 +96,8 @@ def names_of(program):
 
 def plan(program, name, options):
     """What plan predicts, as JSON."""
-    command = [program, "plan", "--json", "--device", "cpu", "--like", name]
+    command = [program, "plan", "--json", "--device", "cpu", "--cpu-isa", "portable",
+               "--like", name]
     for option, value in options.items():
         command += [f"--{option}", str(value)]
     return json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
