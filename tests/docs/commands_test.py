@@ -5,7 +5,7 @@
 
 The blocks of a document run in order, in a folder with the source tree's models and examples. Files
 of models to download are small ones there. A block that serves goes on while later ones run. Python
-is read but not run where there is no package.
+is read but not run where there is no package. A line "..." of an output stands for any lines.
 """
 
 import json
@@ -195,16 +195,16 @@ class Runner:
 
     def compare(self, path, block, found):
         """Outputs are equal; where they depend on the machine, the first words of lines are."""
-        expected, found = block.output.strip(), found.strip()
+        expected, lines = block.output.strip().splitlines(), found.strip().splitlines()
         kernels = KERNELS.search(block.said)
         if kernels and kernels.group(1) != self.kernels:
-            same = bool(found)
+            same = bool(lines)
         elif DEPENDS.search(block.said) and not kernels:
-            same = first_words(expected) == first_words(found)
+            same = matches(first_words(expected), first_words(lines))
         else:
-            same = expected == found
+            same = matches(expected, lines)
         if not same:
-            self.report(path, block, f"its output is\n{found}\nexpected\n{expected}")
+            self.report(path, block, f"its output is\n{found}\nexpected\n{block.output}")
 
     def serve(self, path, block):
         self.ran += 1
@@ -224,8 +224,17 @@ class Runner:
         return None
 
 
-def first_words(text):
-    return [line.split()[:1] for line in text.splitlines()]
+def first_words(lines):
+    return [" ".join(line.split()[:1]) for line in lines]
+
+
+def matches(expected, lines):
+    """Whether lines are what is expected, of which "..." is any number of them."""
+    if not expected:
+        return not lines
+    if expected[0] == "...":
+        return any(matches(expected[1:], lines[skipped:]) for skipped in range(len(lines) + 1))
+    return bool(lines) and expected[0] == lines[0] and matches(expected[1:], lines[1:])
 
 
 def end(server):
