@@ -18,13 +18,13 @@ Json schema() {
           {"additionalProperties", false}};
 }
 
-// What each interface calls the same: an answer of this schema, by a model that likes '<' best.
+// What each interface calls the same: an answer of this schema, by a model that likes to reason.
 std::vector<std::pair<std::string, Json>> requests() {
   const Json base = {
       {"messages", Json::array({{{"role", "user"}, {"content", "The capital of France?"}}})},
       {"temperature", 0},
       {"max_tokens", 40},
-      {"logit_bias", Json::array({Json::array({"<", 100})})}};
+      {"logit_bias", Json::array({Json::array({"<think>", 100})})}};
   const Json tool = {{"name", "f"}, {"parameters", schema()}};
   Json chat = base;
   chat["response_format"] = {{"type", "json_schema"}, {"json_schema", {{"schema", schema()}}}};
@@ -72,7 +72,9 @@ TEST_F(ServiceTest, HeldAnswersReasonOnlyWhereTheTemplateShowsReasoning) {
 // The client's own opener is gone on with, whatever the template knows.
 TEST_F(ServiceTest, ReasoningThatThePromptOpensIsClosedFirst) {
   if (testing::without_engine() || !has_constraints()) return;
-  const auto service = start({.template_text = "{{ messages[0].content }}\n<think>\n"});
+  const auto service =
+      start({.template_text =
+                 "{{ messages[0].content }}\n{% if add_generation_prompt %}<think>\n{% endif %}"});
   Json body = question("Why?", 60);
   body["reasoning_budget"] = 8;
   body["response_format"] = {{"type", "json_schema"}, {"json_schema", {{"schema", schema()}}}};

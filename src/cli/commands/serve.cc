@@ -140,8 +140,9 @@ Result<std::shared_ptr<serve::Service>> load(const Options& options) {
                     .active_max = options.active_max,
                     .sharing = sharing_of(options.share)},
       .steady_prompts = !options.prompts_as_sent,
-      .on_note = [notes = std::make_shared<QuickNotes>(STDERR_FILENO)](
-                     const std::string& line) { notes->add(line); }};
+      .on_note = [notes = std::make_shared<QuickNotes>(STDERR_FILENO)](const std::string& line) {
+        notes->add(line);
+      }};
   // There is one model: whatever a client calls it, it is meant.
   if (!options.strict_model) service.aliases.emplace_back("*");
   if (!options.template_file.empty()) {

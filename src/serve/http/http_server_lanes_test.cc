@@ -62,7 +62,8 @@ TEST(HttpServerLanes, HealthWaitsForNobody) {
   BlockedServer server;
   const auto short_ones = server.block(10, 2);
   const auto long_ones = server.block(kLong, 2);
-  EXPECT_EQ(server.client().ask(get("/health")).body, "/health");
+  const Received told = server.client().ask(get("/health"));
+  EXPECT_EQ(told.body, "/health") << told.status;
   EXPECT_TRUE(server->is_handling());
 }
 

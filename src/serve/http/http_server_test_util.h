@@ -87,7 +87,7 @@ class RawClient {
   /// False once the server has closed.
   bool send(std::string_view bytes) {
     while (!bytes.empty()) {
-      const ssize_t n = ::send(fd_, bytes.data(), bytes.size(), 0);
+      const ssize_t n = again([&] { return ::send(fd_, bytes.data(), bytes.size(), 0); });
       if (n <= 0) return false;
       bytes.remove_prefix(static_cast<size_t>(n));
     }
@@ -97,7 +97,7 @@ class RawClient {
   /// Some more bytes; false at the end of what the server sends.
   bool receive() {
     char bytes[16384];
-    const ssize_t n = ::recv(fd_, bytes, sizeof(bytes), 0);
+    const ssize_t n = again([&] { return ::recv(fd_, bytes, sizeof(bytes), 0); });
     if (n <= 0) {
       timed_out_ = n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
       return false;
@@ -161,6 +161,15 @@ class RawClient {
     ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
     ::setsockopt(fd_, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
     connected_ = ::connect(fd_, address, bytes) == 0;
+  }
+  // A socket with a timeout is interrupted by SIGCONT too, which no handler restarts.
+  template <typename Call>
+  static ssize_t again(Call call) {
+    ssize_t n = -1;
+    do {
+      n = call();
+    } while (n < 0 && errno == EINTR);
+    return n;
   }
   std::string take(size_t bytes) {
     std::string taken = read_.substr(0, bytes);

@@ -173,7 +173,8 @@ TEST(DecodeChat, ALastMessageOfTheAssistantIsContinuedUnlessSaidOtherwise) {
   EXPECT_EQ(rule(decode(body("assistant", {{"add_generation_prompt", false}}))),
             std::pair(false, false));
   Json calls = body("assistant", Json::object());
-  calls["messages"].back()["tool_calls"] = Json::array({{{"function", {{"name", "f"}}}}});
+  calls["messages"].back()["tool_calls"] =
+      Json::array({{{"function", {{"name", "f"}, {"arguments", "{}"}}}}});
   EXPECT_EQ(rule(decode(calls)), begins_a_turn);
   calls["continue_final_message"] = true;
   for (const Json& bad :
