@@ -1,5 +1,5 @@
-//! Which tokens may follow a text that is held to a JSON schema, a regular expression or a grammar:
-//! llguidance with the limits and the strictness that a server needs.
+//! The tokens that may follow in output constrained by a JSON schema, a regular expression or a
+//! grammar: llguidance with the limits and the strictness that a server needs.
 
 use std::ffi::{c_int, c_long};
 use std::panic::AssertUnwindSafe;
@@ -277,8 +277,8 @@ impl Compile<'_> {
     }
 }
 
-/// What all masks of a text may add to its lexer, whose states stay: up to ten bytes
-/// each.
+/// Limit of the cost that all masks of a text add to its lexer, whose states stay: up to ten
+/// bytes each.
 const LEXER_COST_MAX: u64 = 30_000_000;
 
 /// How far one text has come.

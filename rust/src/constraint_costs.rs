@@ -1,5 +1,5 @@
-//! What one grammar may come to, all of its parts together. Compiling cannot be interrupted, so what
-//! it costs is counted first: with all of these used up it takes about two seconds and half a GiB.
+//! Limits of one grammar, all of its parts together. Compiling cannot be interrupted, so its cost
+//! is counted first: with all of these used up it takes about two seconds and half a GiB.
 
 use crate::constraint_failure::{Failure, Kind};
 
@@ -10,7 +10,7 @@ const TABLES: Allowance = Allowance::of(1000, "classes of Unicode in regular exp
 const ALL_REGEX_BYTES: Allowance = Allowance::of(256 << 10, "bytes of regular expressions");
 /// Each is compared with all before it.
 const LEXEMES: Allowance = Allowance::of(16_384, "literals, expressions and names of properties");
-/// Which rules can be empty is found by walks over all that rules name, one for each level.
+/// Rules that can be empty are found by walks over all that rules name, one for each level.
 const RULES: Allowance = Allowance::of(6000, "rules and terminals");
 const NAMES: Allowance = Allowance::of(50_000, "names in rules");
 /// llguidance numbers what each grammar ignores with a byte.

@@ -1,10 +1,10 @@
-//! Why a grammar is refused, or a text that is held to one ends.
+//! The reason why a grammar is refused, or why constrained output ends.
 
 /// Numbered as in src/constraint/rust_interface.h.
 #[derive(Clone, Copy, PartialEq, Debug)]
 #[repr(i32)]
 pub enum Kind {
-    /// What was asked for cannot be.
+    /// The request cannot be right.
     Invalid = 1,
     /// It could be, and there is no means for it here.
     Unsupported = 2,
@@ -19,7 +19,7 @@ pub enum Kind {
 pub struct Failure {
     pub kind: Kind,
     pub message: String,
-    /// Of several grammars, which.
+    /// The grammar, of several.
     pub grammar: String,
     /// A JSON pointer into its schema, if the place is known.
     pub pointer: String,
@@ -35,7 +35,7 @@ impl Failure {
         Failure { pointer: pointer.to_string(), ..self }
     }
 
-    /// Of llguidance's words, in which a state dump or a backtrace follows what is wrong.
+    /// A failure in llguidance's words, in which a state dump or a backtrace follows the reason.
     pub fn of_words(words: &str) -> Failure {
         let said = words.split("\n<").next().unwrap_or_default().trim();
         let has = |signs: &[&str]| signs.iter().any(|sign| said.contains(sign));

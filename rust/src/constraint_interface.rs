@@ -10,7 +10,7 @@ use crate::constraint::{Constraint, Language, Limits, Progress, Tokens};
 use crate::constraint_failure::{Failure, Kind};
 use crate::{text_of, Text};
 
-/// What went wrong, in texts that the caller frees.
+/// A failure, in texts that the caller frees.
 #[repr(C)]
 pub struct Problem {
     message: Text,
@@ -143,7 +143,7 @@ pub unsafe extern "C" fn moeflux_progress_free(progress: *mut Progress) {
     free(progress);
 }
 
-/// Which tokens can follow, a bit each, and whether the text may end (1), has to (2) or not (0).
+/// The tokens that can follow, a bit each, and whether the text may end (1), has to (2) or not (0).
 ///
 /// # Safety
 /// `words` has `count` entries; no pointer is null.
@@ -184,7 +184,7 @@ pub unsafe extern "C" fn moeflux_progress_rollback(
     guarded(problem, || (*progress).rollback(count))
 }
 
-/// What stops a progress from another thread, and lives as long as it likes.
+/// A handle that stops a progress from another thread, and may outlive it.
 ///
 /// # Safety
 /// `progress` is from `moeflux_progress_start` and in use by nobody.

@@ -8,7 +8,7 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State, Undefi
 
 use crate::{filters, json, methods, python_text, source, watch};
 
-/// What a template said to `raise_exception`.
+/// A template's argument of `raise_exception`.
 #[derive(Debug)]
 pub struct Raised(pub String);
 

@@ -84,7 +84,7 @@ pub fn float(value: &Value, other: Option<Value>) -> Value {
     as_float(value).map_or_else(|| other.unwrap_or_else(|| Value::from(0.0)), Value::from)
 }
 
-/// What pprint makes of a value that fits one line.
+/// A value that fits one line, as pprint prints it.
 pub fn pprint(value: &Value) -> Result<String, Error> {
     python_text::repr(value)
 }

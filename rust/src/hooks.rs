@@ -45,11 +45,11 @@ enum Task {
     Multiply,
     /// A value and the namespace that takes it.
     Assign,
-    /// What a filter, test or method is given.
+    /// Arguments of a filter, test or method.
     Arguments { deep: bool, tears: bool },
-    /// Of `map`, `select` and their like, which look into elements if they are told to.
+    /// Elements for `map`, `select` and their like, which look into them if they are told to.
     EachElement { calls_filter: bool },
-    /// What was made.
+    /// The value that was made.
     Settle { nests: bool },
     Built,
 }

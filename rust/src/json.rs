@@ -60,7 +60,7 @@ pub fn tojson(state: &State, value: &Value, args: Rest<ValueOrKwargs>) -> Result
 }
 
 fn refuse(value: &Value) -> Error {
-    let message = format!("tojson: a value of type {} is no JSON", value.kind());
+    let message = format!("tojson: a value of type {} is not JSON", value.kind());
     Error::new(ErrorKind::InvalidOperation, message)
 }
 

@@ -1,4 +1,4 @@
-//! What a grammar in llguidance's variant of Lark costs, counted before it is compiled: llguidance
+//! The cost of a grammar in llguidance's variant of Lark, counted before it is compiled: llguidance
 //! follows names and parentheses on the stack, and some of its steps go over all rules for each.
 
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ const TERMINAL_MAX: u64 = 1_000_000;
 /// Characters of a text whose parts are allowed.
 const SUBSTRING_MAX: usize = 32 << 10;
 
-/// What the scanner finds; all else is of no matter here.
+/// The findings of the scanner; all else does not matter here.
 enum Piece<'a> {
     Name(&'a str),
     Literal(usize),
@@ -33,7 +33,7 @@ enum Piece<'a> {
     Lark,
 }
 
-/// Refuses what is too deep or too much. What is not well-formed passes: llguidance says where.
+/// Refuses grammars that are too deep or too large. Malformed ones pass: llguidance says where.
 pub fn check_lark(text: &str, costs: &mut Costs) -> Result<(), Failure> {
     let mut check = Check::default();
     let mut scanner = Scanner { text, at: 0 };

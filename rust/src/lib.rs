@@ -45,7 +45,7 @@ pub struct Text {
     size: usize,
 }
 
-/// What `moeflux_template_render` may use up, and what `strftime_now` says.
+/// Limits of `moeflux_template_render`, and the time that `strftime_now` says.
 #[repr(C)]
 pub struct RenderOptions {
     fuel: u64,

@@ -1,5 +1,5 @@
-//! Methods of Python's strings, lists and dictionaries beyond those of minijinja-contrib. Those that
-//! change a list or dictionary are refused, as the immutable sandbox refuses them.
+//! Methods of Python's strings, lists and dictionaries beyond those of minijinja-contrib. Methods
+//! that change a list or dictionary are refused, as the immutable sandbox refuses them.
 
 use minijinja::value::{from_args, Value, ValueKind};
 use minijinja::{Error, ErrorKind, State};
@@ -7,7 +7,7 @@ use minijinja_contrib::pycompat::unknown_method_callback;
 
 use crate::watch;
 
-/// Of a text that one call makes.
+/// Limit of a text that one call makes.
 const TEXT_BYTES_MAX: usize = 64 << 20;
 
 fn is_space(c: char) -> bool {

@@ -1,4 +1,4 @@
-//! What Python's str() and repr() make of values.
+//! Values as Python's str() and repr() print them.
 
 use std::fmt::Write;
 

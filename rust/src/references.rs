@@ -1,5 +1,5 @@
-//! Which parts of a text name which: how deep a reader that follows names can get, and how much there
-//! is when each name stands for what it names.
+//! Parts of a text that name other parts: how deep a reader that follows names can get, and how much
+//! there is when each name stands for what it names.
 
 /// Parts that name others, themselves too.
 #[derive(Default)]
@@ -10,7 +10,7 @@ pub struct References {
 
 const UNSEEN: usize = usize::MAX;
 
-/// What Tarjan's walk knows of a part.
+/// The knowledge of Tarjan's walk about a part.
 #[derive(Clone, Copy)]
 struct Visit {
     index: usize,
@@ -56,7 +56,7 @@ impl References {
         all
     }
 
-    /// What each part comes to when names are replaced by what they name; a circle counts once.
+    /// The size of each part when names are replaced by what they name; a circle counts once.
     pub fn sizes(&self) -> Vec<u64> {
         let mut sizes = vec![0u64; self.own.len()];
         for circle in self.circles() {

@@ -1,4 +1,4 @@
-//! What regular expressions cost, counted before they are compiled: compiling and matching cannot be
+//! The cost of regular expressions, counted before they are compiled: compiling and matching cannot be
 //! interrupted. Knows derivre's expressions, nothing of schemas or grammars.
 
 use std::collections::{HashMap, HashSet};
@@ -17,7 +17,7 @@ const WAYS_MAX: u64 = 20_000;
 const VISITS_MAX: usize = 2_000_000;
 /// Ways of a complement below others, whose own differ from state to state.
 const COMPLEMENT_WAYS: u64 = 8;
-/// What is walked as often as there are paths to it.
+/// Limit of parts that are walked as often as there are paths to them.
 const PATHS_MAX: u64 = 1_000_000;
 
 /// Characters that an expression has when each repetition is written out. None for one that does not
@@ -101,7 +101,7 @@ pub fn check_intersections(set: &ExprSet) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What an intersection with this expression multiplies a step by.
+/// The factor by which an intersection with this expression multiplies a step.
 pub fn ways_of(set: &ExprSet, expression: ExprRef) -> u64 {
     Ways { set, first: HashMap::new(), ways: HashMap::new(), visits: 0 }.of(expression)
 }
@@ -173,7 +173,7 @@ impl Ways<'_> {
             }
         }
         let most = (0..256).filter(|byte| !goes_on(*byte)).map(|byte| count[byte]).max();
-        // Of bytes by themselves, which make one set each, and of digits.
+        // One for bytes by themselves, which make one set each, and one for digits.
         let ways = most.unwrap_or(0).saturating_add(everywhere).saturating_add(1);
         self.ways.insert(part, ways);
         ways

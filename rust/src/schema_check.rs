@@ -1,5 +1,5 @@
-//! Whether all of a JSON schema can be held to. llguidance refuses most of what it cannot; here the
-//! place is found, as a JSON pointer, and what it would read otherwise than the standard is refused.
+//! Checks that all of a JSON schema can be enforced. llguidance refuses most of what it cannot; here
+//! the place is found, as a JSON pointer, and schemas that it would misread are refused.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use crate::constraint_failure::{Failure, Kind};
 use crate::references::References;
 use crate::schema_merge::{Merges, CHAIN_MAX};
 
-/// Keywords that say what is valid and that no text can be held to here.
+/// Keywords that say what is valid and that cannot be enforced here.
 const UNSUPPORTED: [&str; 18] = [
     "$dynamicRef",
     "$recursiveRef",
@@ -125,8 +125,8 @@ fn scalars(value: &Value) -> usize {
 }
 
 impl<'a> Check<'a> {
-    /// What a reference leads to, which is looked at once, and not on the way there: chains are long.
-    /// None where nothing is.
+    /// The target of a reference, which is looked at once, and not on the way there: chains are long.
+    /// None without a target.
     fn part(&mut self, pointer: &str) -> Option<usize> {
         if let Some(part) = self.parts.get(pointer) {
             return Some(*part);
@@ -157,7 +157,7 @@ impl<'a> Check<'a> {
         };
         for (key, value) in object {
             let at = child(pointer, key);
-            // What forbids nothing is no matter.
+            // A keyword that forbids nothing does not matter.
             let is_empty = key == "uniqueItems" && *value == Value::Bool(false);
             if UNSUPPORTED.contains(&key.as_str()) && !is_empty {
                 let message = format!("the keyword {key} is not supported");
@@ -199,7 +199,7 @@ impl<'a> Check<'a> {
             "type" => Self::types(value, at),
             "format" => Self::format(value, schema, at),
             "const" | "enum" => {
-                // Those of one type make one expression; what is in objects and lists does not.
+                // Values of one type make one expression; contents of objects and lists do not.
                 let nested = if key == "enum" {
                     value.as_array().map_or(&[][..], Vec::as_slice)
                 } else {
@@ -271,7 +271,7 @@ impl<'a> Check<'a> {
         if DRAFTS.contains(&name) {
             return Ok(());
         }
-        let message = format!("{} is none of the drafts 4, 6, 7, 2019-09, 2020-12", excerpt(value));
+        let message = format!("{} is not one of the drafts 4, 6, 7, 2019-09, 2020-12", excerpt(value));
         Err(failure(Kind::Unsupported, at, message))
     }
 
@@ -279,7 +279,7 @@ impl<'a> Check<'a> {
         let list = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
         for name in list {
             if !name.as_str().is_some_and(|name| TYPES.contains(&name)) {
-                let message = format!("{} is no type", excerpt(name));
+                let message = format!("{} is not a type", excerpt(name));
                 return Err(failure(Kind::Invalid, at, message));
             }
         }

@@ -1,4 +1,4 @@
-//! What a JSON schema costs where several of its parts hold for one value: llguidance copies and
+//! The cost of a JSON schema where several of its parts hold for one value: llguidance copies and
 //! intersects them, alternative by alternative. This walks the same pairs and counts, within an
 //! allowance of its own.
 
@@ -22,13 +22,13 @@ const OPTIONAL_MAX: usize = 500;
 const COUNTED_MAX: usize = 100;
 /// Each is compared with each: copies, at most.
 const PATTERNS_MAX: usize = 32;
-/// Of a format's expression and of a length.
+/// Ways of a format's expression and of a length.
 const FORMAT_WAYS: u64 = 32;
 const LENGTH_WAYS: u64 = 3;
 
 const APPLICATORS: [&str; 6] = ["allOf", "anyOf", "oneOf", "enum", "const", "$ref"];
 
-/// What a look at a value costs, in copies.
+/// The cost of a look at a value, in copies.
 const STEP: u64 = 20;
 
 pub struct Merges<'a> {
@@ -44,8 +44,8 @@ impl<'a> Merges<'a> {
         Merges { root, sizes: HashMap::new(), ways: HashMap::new() }
     }
 
-    /// What is too much at this place, if anything is; references that do not resolve are left to
-    /// others.
+    /// Fails with the excess at this place, if there is one; references that do not resolve are left
+    /// to others.
     pub fn check(&mut self, costs: &mut Costs, schema: &'a Value) -> Checked {
         let Some(object) = schema.as_object() else { return Ok(()) };
         self.check_patterns(costs, object)?;
@@ -79,7 +79,7 @@ impl<'a> Merges<'a> {
         size
     }
 
-    /// All of `open` and `plain` hold, and one of each of `choices`. What is in `plain` has been
+    /// All of `open` and `plain` hold, and one of each of `choices`. Parts in `plain` have been
     /// taken apart.
     fn merge(
         &mut self,
@@ -302,7 +302,7 @@ impl<'a> Merges<'a> {
         }
         let mut builder = RegexBuilder::new();
         let made = builder.mk(&RegexAst::SearchRegex(regex_to_lark(pattern, "dw")));
-        // What does not parse is refused by whoever compiles it.
+        // A part that does not parse is refused when it is compiled.
         let ways = made.map_or(1, |expression| ways_of(builder.exprset(), expression));
         self.ways.insert(pattern, ways);
         ways

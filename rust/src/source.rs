@@ -39,7 +39,7 @@ pub fn prepare(source: &str, syntax: &SyntaxConfig) -> Result<String, TooDeep> {
     let mut tag = Tag::default();
     let mut conditions: Vec<usize> = Vec::new();
     for token in tokenize(source, false, syntax.clone()) {
-        // What is no token is the parser's to report.
+        // The parser reports bytes that are not a token.
         let Ok((token, span)) = token else { break };
         match token {
             Token::VariableStart | Token::BlockStart => {
@@ -98,7 +98,7 @@ impl Tag<'_> {
         let mut sum = 0;
         for (token, span) in &self.tokens {
             if opens(token) {
-                // What stands before the bracket may be called or indexed.
+                // The part before the bracket may be called or indexed.
                 *steps.last_mut().expect("one") += 1;
                 steps.push(0);
                 sum += 1;

@@ -88,7 +88,7 @@ pub struct Template {
     instructions: Instructions<'static>,
     _source: Box<str>,
     environment: Environment<'static>,
-    /// What renderings have left behind: values that hold themselves are never freed.
+    /// Bytes that renderings have left behind: values that hold themselves are never freed.
     lost_bytes: AtomicI64,
 }
 

@@ -1,4 +1,4 @@
-//! What one rendering may use up beside the engine's fuel: time, bytes that are alive, and how large
+//! Limits of one rendering beside the engine's fuel: time, bytes that are alive, and how large
 //! and deep a value is. The engine compares, hashes, prints, sorts and drops values with one call a
 //! level and without a look at anything, so a value is looked through before it does.
 
@@ -11,7 +11,7 @@ use minijinja::{Error, ErrorKind, State};
 use crate::filters::{Cycler, Joiner};
 use crate::memory::live_bytes;
 
-/// Of values that are alive, beside the variables that the rendering begins with.
+/// Limit of values that are alive, beside the variables that the rendering begins with.
 const LIVE_BYTES_MAX: i64 = 256 << 20;
 /// Elements within each other of a value that is compared, put into another or sorted.
 const ELEMENTS_MAX: usize = 1_000_000;
