@@ -41,6 +41,7 @@ NO_MESSAGES = ("_test.cc", "_test_util.h")
 # Texts in which beginnings of sentences, cells of tables and words are not checked.
 UNCHECKED_PROSE = ("docs/experiments.md", "src/chat/", "src/cli/", "src/serve/")
 HASH_COMMENTS = (".py", ".sh", ".cmake", "CMakeLists.txt", "Makefile")
+RUST = ".rs"
 
 # Spelled in halves, so that this file passes its own check. Unfinished work is finished, or left
 # out and written down where a reader looks for it; a marker in the code is neither.
@@ -69,6 +70,8 @@ SKIP_FOR_HARDWARE = re.compile(r'GTEST_SKIP\(\)\s*<<\s*"hardware: ')
 MACHINE_PATH = re.compile(r"(?<![\w.$}~-])/(?:home|Users|root|work|mnt|media)/[\w.-]+")
 
 HASH_LINE = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
+SLASH_LINE = re.compile(r"^[ \t]*//.*$", re.MULTILINE)
+RUST_STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 INCLUDE_GUARD = re.compile(r"^\s*#\s*ifndef\s+\w+_H_*\s*$", re.MULTILINE)
 # Braces that do not count as a function's: their contents are looked at one by one.
 TRANSPARENT = re.compile(r"\b(?:namespace|class|struct|union)\b|\bextern\s*$")
@@ -155,7 +158,9 @@ class Tidy:
 
     def run(self):
         for path in tracked_files(self.root):
-            if (path.startswith(DATA) and not path.endswith(CPP)) or not is_text(path):
+            if path.startswith(DATA) and not path.endswith(CPP):
+                continue
+            if not is_text(path) and not path.endswith(RUST):
                 continue
             with open(os.path.join(self.root, path), "rb") as file:
                 data = file.read()
@@ -164,7 +169,8 @@ class Tidy:
             except UnicodeDecodeError as error:
                 self.report(path, data.count(b"\n", 0, error.start) + 1, "bytes that are not UTF-8")
                 continue
-            self.check_lines(path, text)
+            if not path.endswith(RUST):
+                self.check_lines(path, text)
             if path.endswith(CPP):
                 self.check_cpp(path, text)
             self.check_prose(path, text)
@@ -229,6 +235,8 @@ class Tidy:
         is_document = path.endswith(".md") and path.startswith(DOCUMENTS)
         if path.endswith(CPP + (".c",)):
             blocks = prose.comment_blocks(text, blank(text, keep_strings=True))
+        elif path.endswith(RUST):
+            blocks = prose.comment_blocks(text, SLASH_LINE.sub("", text))
         elif path.endswith(HASH_COMMENTS):
             blocks = prose.comment_blocks(text, HASH_LINE.sub("", text), hashes=True)
         elif is_document:
@@ -251,6 +259,11 @@ class Tidy:
             found += prose.private_words_of_blocks(blocks)
         if path.startswith(MESSAGES) and path.endswith(CPP) and not path.endswith(NO_MESSAGES):
             found += prose.private_words_of_messages(string_literals(text))
+        if path.endswith(RUST):
+            code = SLASH_LINE.sub("", text)
+            found += prose.private_words_of_messages(
+                (code.count("\n", 0, match.start()) + 1, match.group(1))
+                for match in RUST_STRING.finditer(code))
         return found
 
     def check_first_line(self, path, text):

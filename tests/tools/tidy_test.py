@@ -177,6 +177,7 @@ class TidyTest(unittest.TestCase):
                               f"| a | b |\n|---|---|\n| c | {word} is there |\n", path="docs/x.md")
             self.assert_clean(JOB + f"// {word} is there?\n")
         self.assert_fires(2, "'Whoever is there", JOB + "// Whoever is there.\n")
+        self.assert_fires(1, "'What is there", "//! What is there.\n", path="rust/src/x.rs")
         self.assert_clean("| What | b |\n|---|---|\n| c | Whatever |\n", path="docs/x.md")
         self.assert_clean("```\n| a | What is there |\n```\n", path="docs/x.md")
 
@@ -213,6 +214,8 @@ class TidyTest(unittest.TestCase):
             message = f'auto m = "{sentence[:6]}"\n  "{sentence[6:]}";\n'
             self.assert_fires(2, word, JOB + message)
             self.assert_clean(JOB + message, path="src/base/x_test.cc")
+            self.assert_fires(2, word, f'fn f() {{\n    g("{sentence}");\n}}\n',
+                              path="rust/src/x.rs")
             self.assert_clean(JOB + f"// {sentence}\n")
             self.assert_fires(3, word, JOB + f"#pragma once\n/// {sentence}\n",
                               path="include/moeflux/x.h")
