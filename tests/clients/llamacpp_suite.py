@@ -29,7 +29,7 @@ CONTEXT = 32768
 PACKAGES = ("aiohttp", "filelock", "numpy", "openai~=2.14.0", "prometheus-client", "pytest~=8.3.3",
             "pytest-timeout", "requests", "wget")
 
-# --- What is left out ---
+# --- Tests that are left out ---
 
 FILES = {
     "test_embedding.py": "embeddings are not offered",
@@ -68,8 +68,8 @@ CASES = {
         "wants an empty line between the parts of a message; here it is one line end",
     "test_completion_stream_with_openai_library_stops": "needs a model that is downloaded",
 }
-# Their tests know their program's build alone, by its sources: ours has another name. A response that
-# max_output_tokens cuts is completed there; OpenAI's are incomplete, as ours are.
+# Their tests know their program's build alone, by its sources: ours has another name. A response
+# that max_output_tokens cuts is completed there; OpenAI's are incomplete, as ours are.
 REWRITTEN = {'system_fingerprint.startswith("b")': "system_fingerprint",
              '"<s> " + prompt': "prompt",
              '== "<s> <|start_header_id|>': '== "<|start_header_id|>',
@@ -84,8 +84,8 @@ REWRITTEN = {'system_fingerprint.startswith("b")': "system_fingerprint",
              'assert res.status_code == 200\n    assert "Access-Control-Allow-Origin" not in':
              'assert res.status_code == 403\n    assert "Access-Control-Allow-Origin" not in',
              # An option that hides what is always there.
-             'assert res.status_code == 501 # ERROR_TYPE_NOT_SUPPORTED\n    assert "error" in res.body'
-             '\n    server.stop()': "server.stop()",
+             'assert res.status_code == 501 # ERROR_TYPE_NOT_SUPPORTED\n    assert "error" in '
+             'res.body\n    server.stop()': "server.stop()",
              'system_fingerprint"].startswith("b")': 'system_fingerprint"]',
              'data["type"] == "response.completed"':
              'data["type"] in ("response.completed", "response.incomplete")'}
