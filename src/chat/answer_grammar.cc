@@ -32,7 +32,7 @@ class Answer {
  private:
   std::string gap() { return text_.rule("GAP", std::string(kAnswerGap)); }
 
-  // What may or has to come before the answer proper.
+  // Reasoning that may or has to come before the answer proper.
   std::string reasoning() {
     if (format_.reasoning_close.empty()) return "";
     const std::string& close = format_.reasoning_close.front();
@@ -95,7 +95,7 @@ class Answer {
       if (!last.empty()) last += " | ";
       last += text_.rule("final", formatted("{} \"final\" {} {} {}", channel, is_free ? "" : json,
                                             message, is_free ? any : content()));
-      // What comes before calls is content too.
+      // Text before calls is content too.
       if (is_free) {
         before += " | ";
         before += text_.rule("preamble",

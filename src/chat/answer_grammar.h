@@ -1,5 +1,5 @@
-// What a whole answer of a conversation is held to: its reasoning is free, its content and its
-// calls are what a request asks for.
+// The grammar of a whole answer in a conversation: its reasoning is free, its content and its calls
+// are what a request asks for.
 #pragma once
 
 #include <optional>

@@ -104,7 +104,7 @@ class AnswerGrammar : public ::testing::Test {
     return matcher->next()->may_end ? std::string::npos : bytes;
   }
 
-  /// What ends a text within arguments; empty where JSON's quotes do.
+  /// The text that ends a value within arguments; empty where JSON's quotes do.
   std::string value_closer() const {
     if (format_->arguments == ArgumentSyntax::kCompact) return std::string(kCompactDelimiter);
     return format_->value_close.empty() ? "" : format_->value_close.front();
@@ -143,7 +143,7 @@ class AnswerGrammar : public ::testing::Test {
     return text;
   }
 
-  /// What a client is told of a text.
+  /// The client's view of a completion.
   struct Told {
     std::string content;
     std::vector<std::pair<std::string, std::string>> calls;  // names and arguments

@@ -52,8 +52,8 @@ void AnswerReader::finish(std::vector<OutputEvent>& events) {
   if (!stop_.stopped()) release(events);
 }
 
-// Content passes the stop strings. What they hold back goes before whatever comes next, which shows
-// that no stop string began there.
+// Content passes the stop strings. Text that they hold back goes before whatever comes next, which
+// shows that no stop string began there.
 void AnswerReader::filter(std::vector<OutputEvent>& parsed, std::vector<OutputEvent>& events) {
   for (OutputEvent& event : parsed) {
     if (stop_.stopped()) return;

@@ -31,7 +31,7 @@ class AnswerReader {
  public:
   AnswerReader(const ChatFormat& format, AnswerOptions options);
 
-  /// What to do after a token.
+  /// The reader's verdict after a token.
   struct Next {
     bool stop = false;
     std::vector<TokenId> forced = {};  // tokens that have to follow

@@ -1,4 +1,4 @@
-// What of an answer is told, and where it ends.
+// Checks which parts of an answer are reported, and where it ends.
 #include "chat/answer_reader.h"
 
 #include <gtest/gtest.h>
@@ -83,7 +83,7 @@ TEST_F(AnswerReaderTest, AStopStringEndsContentBeforeIt) {
   const Told told = tell(options, "one EN two END three");
   EXPECT_EQ(told.content, "one EN two ");
   EXPECT_LT(told.tokens, told.all_tokens);
-  // What could have begun one is told where the answer ends first.
+  // A possible beginning of one is reported where the answer ends first.
   EXPECT_EQ(tell(options, "one EN").content, "one EN");
 }
 

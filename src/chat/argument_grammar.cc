@@ -36,7 +36,7 @@ class TaggedArguments {
   }
 
  private:
-  // What an object is valid by besides its properties has no place in tags.
+  // Rules of an object besides its properties have no place in tags.
   Status check_object() const {
     for (const auto& [key, value] : tool_.parameters.items()) {
       const bool is_known = says_nothing(key) || key == "properties" || key == "required" ||
@@ -81,7 +81,7 @@ class TaggedArguments {
     return text_.rule("parameter", formatted("{} ({})", gap, either));
   }
 
-  // What a value may be, up to its closer: text as it is, or JSON. Either may be empty.
+  // The grammar of a value, up to its closer: text as it is, or JSON. Either may be empty.
   struct Values {
     std::string raw;
     std::string json;

@@ -77,7 +77,7 @@ class Calls {
 
   // {"name": NAME, "arguments": {}}
   std::string object(const std::string& name, const std::string& arguments) {
-    // Who writes objects without a marker, too, has the other key.
+    // Formats that also allow calls without a marker (`bare_json`) use the last argument key.
     const std::string& key =
         format_.bare_json ? format_.argument_keys.back() : format_.argument_keys.front();
     const std::string space = "[ \\n\\r\\t]{0,8}";

@@ -20,7 +20,7 @@ struct CallableTool {
   std::string source;                // what messages call the schema
 };
 
-/// What begins calls in a text, as far as it is spelled: free text must not have it.
+/// The texts that begin calls, as far as they are spelled: free text must not contain them.
 std::vector<std::string> call_openers(const OutputFormat& format);
 
 struct CallRule {

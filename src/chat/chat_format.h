@@ -1,5 +1,5 @@
-// What a conversation needs beside the model: the chat template, which text became which token, and
-// how the model writes reasoning and tool calls.
+// The format of a conversation, beside the model: the chat template, which text became which token,
+// and how the model writes reasoning and tool calls.
 #pragma once
 
 #include <memory>
@@ -21,8 +21,8 @@ namespace moeflux {
 struct ChatPrompt {
   std::string text;
   std::vector<TokenId> tokens;
-  /// What the template put behind the last message, or where that is continued behind the one
-  /// before: tells a parser where the answer begins.
+  /// The template's text behind the last message, or where that is continued behind the one before:
+  /// tells a parser where the answer begins.
   std::string tail;
 };
 

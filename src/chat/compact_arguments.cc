@@ -266,7 +266,8 @@ class CompactArguments {
     return text_.rule("either", either);
   }
 
-  // What stands beside alternatives is not held to, and those of oneOf must exclude each other.
+  // Keywords beside alternatives are not enforced, and alternatives of oneOf must exclude each
+  // other.
   Status check_alternatives(const Json& schema, const char* key, const std::string& pointer) const {
     if (!tool_.strict) return {};
     for (const auto& [other, value] : schema.items()) {

@@ -15,7 +15,7 @@
 
 namespace moeflux {
 
-/// Not thread-safe, but for stop(). What fails fails as Constraint::start() does, too.
+/// Not thread-safe, but for stop(). All functions that fail also fail as Constraint::start() does.
 class ConstrainedText {
  public:
   /// Without a token. Its matcher, which can be large, begins with what is asked first.
@@ -36,7 +36,7 @@ class ConstrainedText {
     TokenMask mask;        // until the text changes
     bool is_over = false;  // there is none
   };
-  /// What can follow: stop tokens where the text may end, and nowhere else. Fails as
+  /// The tokens that can follow: stop tokens where the text may end, and nowhere else. Fails as
   /// Matcher::next() does.
   Result<Allowed> allowed(std::span<const TokenId> stop_tokens);
 

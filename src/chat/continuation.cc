@@ -103,8 +103,8 @@ bool Continuation::has_rule() const {
   return !limits_.allowed_tokens.empty() || generated_tokens_ < limits_.tokens_min;
 }
 
-// A token of `allowed`, or any without, that the limits allow too. What they leave nothing of stays
-// as it is: the constraint, or the list, which says what may be drawn and not when.
+// A token of `allowed`, or any without, that the limits allow too. A rule that would leave no token
+// is dropped: the constraint, or the list, which says what may be sampled and not when.
 TokenMask Continuation::ruled(size_t vocab_size, const TokenMask* allowed) {
   const size_t count = (vocab_size + 31) / 32;
   const bool is_listed = !limits_.allowed_tokens.empty();

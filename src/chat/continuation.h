@@ -75,7 +75,7 @@ class Continuation {
   Status tell_followed();
   /// Why the text has ended, if it has.
   std::optional<FinishReason> end() const { return end_; }
-  /// What was held back of a character. Once, from the end on.
+  /// The held-back bytes of a character. Once, from the end on.
   std::string rest() { return detokenizer_ ? detokenizer_->finish() : std::string(); }
 
   /// How many of the best of a row of `vocab_size` logits next() needs; none: all logits.

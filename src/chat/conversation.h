@@ -20,7 +20,7 @@ bool is_conversation_message(const Json& message);
 
 class Conversation {
  public:
-  /// The system's message, first of all; empty: none. What was said stays.
+  /// The system's message, first of all; empty: none. Earlier messages stay.
   void set_system(std::string text);
   void add_user(std::string text);
   /// `calls`: of tools, as OpenAI's clients have them.

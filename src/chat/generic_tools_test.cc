@@ -34,7 +34,7 @@ TEST(GenericTools, StandInTheSystemMessage) {
   EXPECT_EQ(with_generic_tools(request).messages, request.messages);
 }
 
-// What the model reads of a call is what it would have written.
+// The model reads a call as it would have written it.
 TEST(GenericTools, ACallIsReadAsItIsWritten) {
   Json message = said("assistant", "I look.");
   message["tool_calls"] = Json::array();

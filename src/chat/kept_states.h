@@ -14,8 +14,8 @@
 
 namespace moeflux {
 
-/// Who used longest ago goes first. One thread; begin() and write_next() for the call whose turn it
-/// is.
+/// The least recently used state goes first. One thread; begin() and write_next() for the call
+/// whose turn it is.
 class KeptStates {
  public:
   explicit KeptStates(int64_t tokens_max) : tokens_max_(tokens_max) {}

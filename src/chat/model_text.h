@@ -20,10 +20,10 @@ Result<Tokenizer> load_tokenizer(const std::string& path);
 
 struct GenerationDefaults {
   SamplerOptions sampler;  // as generation_config.json has it
-  /// What ends a text, from every place that names something: generation_config.json, config.json
-  /// (also within text_config), the eos_token of tokenizer_config.json and special_tokens_map.json,
-  /// the vocabulary's own ids, and the names of its tokens. Converted folders keep stale ids in one
-  /// or the other.
+  /// The tokens that end a text, from every place that names some: generation_config.json,
+  /// config.json (also within text_config), the eos_token of tokenizer_config.json and
+  /// special_tokens_map.json, the vocabulary's own ids, and the names of its tokens. Converted
+  /// folders keep stale ids in one or the other.
   std::vector<TokenId> stop_tokens;
 };
 

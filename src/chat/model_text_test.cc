@@ -1,4 +1,4 @@
-// Which files of a model folder become its tokenizer.
+// Chooses the files of a model folder that become its tokenizer.
 #include "chat/model_text.h"
 
 #include <gtest/gtest.h>

@@ -19,7 +19,7 @@
 
 namespace moeflux {
 
-/// What a text has cost so far.
+/// The work for one request so far.
 struct TextWork {
   int64_t prompt_tokens = 0;  // evaluated in pieces
   int64_t generated_tokens = 0;
@@ -111,9 +111,9 @@ class RunningText {
   /// Its part of a step: so many of tokens() at most, or the token that was drawn. Lives until
   /// take().
   SessionStep part(int64_t tokens);
-  /// What the step brought, which took so long: draws the next token if those were the last, and
-  /// tells the receiver. For the call whose turn it is, before anything else is evaluated. Fails as
-  /// the step and Sampler do.
+  /// Takes the result of a step that took `seconds`: samples the next token if those were the last,
+  /// and tells the receiver. For the call whose turn it is, before anything else is evaluated.
+  /// Fails as the step and Sampler do.
   Status take(const SessionStep& done, double seconds);
 
  private:

@@ -21,7 +21,7 @@ struct SchedulerOptions {
   Sharing sharing = Sharing::kAuto;
   /// How long one text has the engine where experts come from a drive: a token at least.
   std::chrono::milliseconds slice_time{1000};
-  /// Who has waited so long takes the place of one who has run as long, and goes on later.
+  /// A request that has waited for this long preempts one that has run for as long.
   std::chrono::milliseconds patience{30000};
   /// Tokens of ended texts whose states stay in memory; negative: a context.
   int64_t kept_tokens_max = -1;

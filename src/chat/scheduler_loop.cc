@@ -11,8 +11,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What a text without a limit is taken to need beyond its prompt. One that goes on longer takes
-// memory that ended texts lose, and then the expert cache.
+// The tokens that a request without a limit is planned to need beyond its prompt. One that goes on
+// longer takes memory that ended texts lose, and then the expert cache.
 constexpr int64_t kUnlimitedTokens = 1024;
 // How often somebody who waits for room looks for it while nobody computes.
 constexpr std::chrono::milliseconds kRecheckMin{10};
@@ -236,7 +236,7 @@ bool Scheduler::Loop::wait() {
     became_idle_.notify_all();
     if (is_stopping_) return false;
   }
-  // Who waits for room gets it some time.
+  // A request that waits for room gets it some time.
   const bool waits_for_room =
       !queue_.empty() || std::ranges::any_of(active_, [](const TextPtr& text) {
         return text->is_preempted() && !text->is_parked();
@@ -291,7 +291,7 @@ bool Scheduler::Loop::waits_for_memory() const {
   });
 }
 
-// Who waits for memory does not wait for those whose receivers may never come back.
+// Requests that wait for memory do not wait for paused ones, whose receivers may never read on.
 void Scheduler::Loop::free_parked() {
   if (!waits_for_memory()) return;
   for (const TextPtr& text : active_) {
@@ -336,7 +336,7 @@ Status Scheduler::Loop::begin(RunningText& text) {
   }
   text.note_begin();
   text.begin_masks(masks_);
-  // What cannot be restored can be evaluated.
+  // A state that cannot be restored can be evaluated again.
   if (text.has_snapshot() && text.restore(model_).ok()) return {};
   int64_t branch = 0;
   MF_ASSIGN_OR_RETURN(TextState state, find_state(text, branch));
@@ -438,8 +438,8 @@ bool Scheduler::Loop::is_to_write() const {
   return !is_stopping_;
 }
 
-// When nobody waits, as a write to the drive holds everybody up. What could not be written is
-// evaluated again some day.
+// When nobody waits, as a write to the drive holds everybody up. A state that could not be written
+// is evaluated again some day.
 void Scheduler::Loop::write_kept() {
   const Turn turn(model_, {caller_}, -1);
   if (turn.state() != Turn::State::kRunning || kept_.write_next().ok()) return;
@@ -481,7 +481,7 @@ void Scheduler::Loop::publish_kept() {
   counters_.kept_tokens = kept_.tokens();
 }
 
-// What the text's state may become.
+// Bytes that the request's state may grow to.
 uint64_t Scheduler::Loop::state_bytes(const RunningText& text) const {
   const int64_t more = text.request().tokens_max < 0 ? kUnlimitedTokens : text.request().tokens_max;
   const int64_t planned = std::min(engine_.context_length(), text.prompt_length() + more);

@@ -1,4 +1,4 @@
-// What the scheduler's thread does, and the doors through which others reach it.
+// The work of the scheduler's thread, and the functions through which other threads reach it.
 #pragma once
 
 #include <chrono>
@@ -55,7 +55,7 @@ class Scheduler::Loop {
     Status done = {};
   };
 
-  /// Who evaluates the beginning of a text that waits for it.
+  /// The request that evaluates the beginning of one that waits for it.
   struct Beginning {
     TextRequestId of = 0;
     int64_t tokens = 0;

@@ -86,7 +86,7 @@ void SchedulerMasks::run(bool is_for_quick) {
       running_.push_back(job);
       (is_for_quick ? is_quick_busy_ : is_other_busy_) = true;
     }
-    // What waits may be for the other thread now.
+    // A waiting job may be for the other thread now.
     has_job_.notify_all();
     compute(*job);
     {

@@ -1,4 +1,4 @@
-// What is kept of texts that ended: that it saves work, that it changes no bit, that it has bounds.
+// States of ended requests: they save work, change no bit and have bounds.
 #include <algorithm>
 #include <atomic>
 #include <random>
@@ -79,7 +79,7 @@ TEST_P(SchedulerStateTest, WhereTextsBranchOffTheNextOneBegins) {
   for (unsigned i = 0; i < 3; ++i) {
     const TextRequest request{.prompt = joined(common, tokens(20, 10 + i)), .tokens_max = 3};
     const auto found = run(*scheduler, request);
-    // Who cannot forget leaves a checkpoint there the second time.
+    // A model that cannot forget leaves a checkpoint there the second time.
     EXPECT_EQ(found->statistics.cached_tokens, i == 0 || (i == 1 && !forgets()) ? 0 : 90) << i;
     EXPECT_EQ(found->tokens, alone(request));
   }

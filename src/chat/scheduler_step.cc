@@ -33,7 +33,7 @@ Scheduler::Loop::TextPtr Scheduler::Loop::find(TextRequestId id) const {
   return text == active_.end() ? nullptr : *text;
 }
 
-// --- Who begins ---
+// --- Admission ---
 
 // Snapshots take room where states do.
 AdmissionView Scheduler::Loop::admission_view() const {
@@ -119,7 +119,8 @@ bool Scheduler::Loop::preempt(const std::vector<TextRequestId>& ids) {
   return true;
 }
 
-// Who evaluates most of what this one begins with, if it could then begin from there.
+// Finds the request that evaluates most of this one's beginning, if this one could then begin from
+// there.
 void Scheduler::Loop::note_beginning(const RunningText& text) {
   const std::span<const TokenId> wanted = reusable(text);
   Beginning best;
@@ -149,7 +150,7 @@ std::optional<TextRequestId> Scheduler::Loop::evaluates_beginning(const RunningT
 
 // --- Masks ---
 
-// What has taken too long ends, and its text with it.
+// A mask that has taken too long ends, and its request with it.
 void Scheduler::Loop::settle_masks() {
   wait_for_quick_masks();
   std::vector<TextPtr> masked;  // a copy: texts that end leave
@@ -171,8 +172,8 @@ void Scheduler::Loop::settle_masks() {
   }
 }
 
-// Those of quick texts are worth a wait that is short beside a step: their texts take part in the
-// next one, then.
+// Masks of quick requests are worth a wait that is short beside a step: these requests take part in
+// the next one, then.
 void Scheduler::Loop::wait_for_quick_masks() {
   std::vector<std::shared_ptr<const MaskJob>> quick;
   bool others_are_ready = false;

@@ -195,7 +195,7 @@ TEST_F(SchedulerTest, APromptIsCancelledBetweenItsPieces) {
   ASSERT_TRUE(scheduler->submit({.prompt = some_tokens(100)}, receiver).ok());
   EXPECT_EQ(receiver->done.get_future().get(), FinishReason::kCancelled);
   EXPECT_EQ(receiver->processed, 32);
-  // What was evaluated is of use.
+  // The evaluated state is of use.
   EXPECT_GT(
       run(*scheduler, {.prompt = some_tokens(100), .tokens_max = 1})->statistics.cached_tokens, 0);
 }
@@ -220,7 +220,7 @@ TEST_F(SchedulerTest, AParkedTextWaitsAndOthersGoOn) {
   });
   EXPECT_EQ(submit(*scheduler, request, second), id + 2);
   second->wait();
-  // Who is parked can be cancelled, and so ends a scheduler.
+  // A paused request can be cancelled, and so ends a scheduler.
   const auto third =
       std::make_shared<Collector>([&](const DrawnToken&, size_t) { return Verdict{.park = true}; });
   scheduler->cancel(submit(*scheduler, request, third));

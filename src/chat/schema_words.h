@@ -1,4 +1,4 @@
-// What the grammars of arguments share about schemas' keywords.
+// Helpers that the grammars of arguments share for schemas' keywords.
 #pragma once
 
 #include <algorithm>

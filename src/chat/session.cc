@@ -219,7 +219,7 @@ Status Session::decode(const GenerateOptions& options, const TextSink& sink,
 Status Session::run_steps(Decoding& decoding, bool keep_last_token) {
   Status done;
   while (done.ok() && !decoding.end()) done = decoding.step();
-  // What failed leaves its logits, if they are known, and evaluates nothing more.
+  // A failed text keeps its logits, if they are known, and evaluates nothing more.
   const Status finished = decoding.finish(done.ok() && keep_last_token);
   return done.ok() ? finished : done;
 }

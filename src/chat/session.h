@@ -161,7 +161,7 @@ class Session {
   Status decode(const GenerateOptions& options, const TextSink& sink, GenerateResult& result);
   static Status run_steps(Decoding& decoding, bool keep_last_token);
   Status replace_both(const std::function<Result<std::vector<std::byte>>()>& load);
-  /// What a snapshot held, with its constraint.
+  /// The contents of a snapshot, with its constraint compiled.
   Result<SessionExtra> compiled(SessionExtra extra) const;
   void publish_position() { position_ = sequence_->length(); }
 

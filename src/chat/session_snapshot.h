@@ -33,7 +33,7 @@ struct SamplerState {
   SamplerProgress progress = {};
 };
 
-/// What is drawn is held to this from a place of the sequence on.
+/// The constraint on tokens sampled from a place of the sequence on.
 struct SessionConstraint {
   OutputConstraint stated = {};
   int64_t begin = 0;

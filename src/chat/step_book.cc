@@ -25,7 +25,7 @@ constexpr int64_t kDrivePieceMin = 64;
 StepBook::StepBook(const StepBookOptions& options) : options_(options) {
   is_drive_bound_ = options_.sharing == Sharing::kSlices ||
                     (options_.sharing == Sharing::kAuto && !options_.experts_fit);
-  // What a cache that is still empty will do, nobody knows: as if it was waited for half the time.
+  // The behaviour of an empty cache is not known: as if it was waited for half the time.
   recent_us_ = kStallMemoryUs;
   recent_stall_us_ = kStallMemoryUs / 2;
 }

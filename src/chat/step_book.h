@@ -1,5 +1,5 @@
-// What is remembered of steps for the next ones: who had how much of the engine, how long steps
-// take, whether they wait for a drive. Is told times and never looks at a clock.
+// Remembers steps for the next ones: who had how much of the engine, how long steps take, whether
+// they wait for a drive. Is told times and never looks at a clock.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct StepBookOptions {
   int64_t drive_step_us = 1'500'000;   // where experts come from a drive
 };
 
-/// What a step took.
+/// The time of a step.
 struct StepMeasure {
   int64_t elapsed_us = 0;
   int64_t stall_us = 0;  // of these, waiting for a drive
@@ -34,8 +34,8 @@ class StepBook {
   void add(uint64_t id);
   void remove(uint64_t id);
 
-  /// Completes a view of the texts that can go on. Who comes, or comes back, has no claim on what
-  /// others had before: it begins where the least served of them is.
+  /// Completes a view of the texts that can go on. A request that comes, or is resumed, has no
+  /// claim on what others had before: it begins where the least served of them is.
   void complete(StepView& view);
   /// A step of the plan is over.
   void note(const StepPlan& plan, const StepMeasure& measure);

@@ -104,7 +104,7 @@ TEST(StepPlan, ASliceEndsBeforeAStepThatWouldLeaveIt) {
   view.token_us = 100'000;
   for (const auto& [elapsed_us, owner] : {std::pair{900'000, 1u}, {900'001, 2u}}) {
     view.slice = {.id = 1, .elapsed_us = elapsed_us};
-    // What both had before is the same.
+    // Both had the same before.
     view.texts[0].served_us = view.texts[1].served_us + elapsed_us;
     const StepPlan plan = plan_step({}, view);
     EXPECT_EQ(plan.owner, owner) << elapsed_us;
@@ -124,7 +124,7 @@ TEST(StepPlan, WhoBeganItsSliceAheadHasLessOfItDownToHalf) {
   EXPECT_EQ(owner(300'000, 600'001), 2u);
   EXPECT_EQ(owner(5 * kSecond, 400'000), 1u);
   EXPECT_EQ(owner(5 * kSecond, 400'001), 2u);
-  // Who began behind the others has no more than a slice.
+  // A request that began behind the others has no more than a slice.
   EXPECT_EQ(owner(-500'000, 900'000), 1u);
   EXPECT_EQ(owner(-500'000, 900'001), 2u);
 }
@@ -150,7 +150,7 @@ TEST(StepPlan, APromptOnADriveIsOnePieceAndTakesAnswersAlong) {
   EXPECT_TRUE(plan.begins_slice);
 }
 
-// --- Who begins, and who gives way ---
+// --- Admission and preemption ---
 
 ActiveView active(uint64_t id, uint64_t state_bytes, uint64_t saved_bytes, int64_t since_us = 0) {
   return {.id = id, .state_bytes = state_bytes, .saved_bytes = saved_bytes, .since_us = since_us};
@@ -218,7 +218,7 @@ TEST(Admission, OfThoseThatRanForLongTheFirstGoes) {
   EXPECT_EQ(plan_admission(limits, view).preempt, Ids{2});
 }
 
-// --- What is remembered of steps ---
+// --- Records of steps ---
 
 StepPlan of(const Ids& ids, std::optional<uint64_t> owner = {}, bool begins = false) {
   StepPlan plan{.owner = owner, .begins_slice = begins};
@@ -272,7 +272,7 @@ TEST(StepBook, WhoComesOrComesBackBeginsWhereTheLeastServedIs) {
   book.note(of({2}, 2, true), {.elapsed_us = 90});
   seen(book, {1, 2});
   EXPECT_EQ(seen(book, {1, 2, 3}).texts[2].served_us, 150);
-  // Who was served more before keeps that.
+  // A request that was served more before keeps that.
   EXPECT_EQ(seen(book, {1}).texts[0].served_us, 200);
 }
 

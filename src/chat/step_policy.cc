@@ -21,7 +21,7 @@ class AdmissionChoice {
 
   AdmissionPlan plan() {
     while (active_.size() > 1 && bytes_ > limits_.state_bytes_max) preempt(active_.end() - 1);
-    // Who has just been displaced would only be displaced again.
+    // A request that has just been preempted would only be preempted again.
     if (!plan_.preempt.empty()) return plan_;
     for (const WaitingView& text : view_.waiting) {
       if (!has_room(text) && !(plan_.admit.empty() && make_room(text))) break;
@@ -180,7 +180,7 @@ class StepChoice {
     }
   }
 
-  // What whoever had least of the engine has had, `but` left out.
+  // The service that the least served request has had, `but` left out.
   static int64_t least_served_us(const std::vector<const TextView*>& texts, const TextView* but) {
     int64_t least = INT64_MAX;
     for (const TextView* text : texts) {
@@ -189,8 +189,8 @@ class StepChoice {
     return least;
   }
 
-  // Who began its slice ahead of another has less of it, down to half: so shares stay even although
-  // slices end with whole steps.
+  // A request that began its slice ahead of another has less of it, down to half: so shares stay
+  // even although slices end with whole steps.
   int64_t allowed_us(const TextView& owner, int64_t least_of_others_us) const {
     const int64_t before_us = owner.served_us - view_.slice->elapsed_us;
     const int64_t lead_us = std::max<int64_t>(0, before_us - least_of_others_us);
@@ -213,7 +213,8 @@ class StepChoice {
     plan_.begins_slice = true;
     const int64_t least_us = least_served_us(candidates, nullptr);
     // Turns keep their order, which bounds a wait: slices that are a little longer or shorter would
-    // else put the first of one round last in the next. Who is ahead by a slice is passed over.
+    // else put the first of one round last in the next. A request that is ahead by a slice is
+    // passed over.
     return **std::ranges::min_element(candidates, {}, [&](const TextView* text) {
       const bool is_ahead = text->served_us - least_us > limits_.slice_us;
       return std::tuple(is_ahead, text->last_step, text->served_us);

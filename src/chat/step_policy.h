@@ -1,5 +1,5 @@
-// Who begins, who gives way, and who takes part in the engine's next step: functions of what they
-// are shown. They know numbers, neither texts nor clocks.
+// Decides which requests begin, are preempted, and take part in the engine's next step: pure
+// functions of a snapshot. They know numbers, neither texts nor clocks.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace moeflux {
 
 // Times are microseconds of one clock.
 
-/// What an engine allows, and what was asked for.
+/// Limits of an engine, and of its options.
 struct StepLimits {
   int64_t active_max = 8;        // texts that run
   uint64_t state_bytes_max = 0;  // of their states
@@ -21,7 +21,7 @@ struct StepLimits {
   int64_t patience_us = 30'000'000;  // who has waited so long displaces who has run as long
 };
 
-// --- Who begins ---
+// --- Admission ---
 
 /// A text that waits: for the first time, or since it was displaced.
 struct WaitingView {
@@ -56,7 +56,7 @@ struct AdmissionPlan {
 /// text alone always has room.
 AdmissionPlan plan_admission(const StepLimits& limits, const AdmissionView& view);
 
-// --- Who takes part in the next step ---
+// --- The next step ---
 
 struct TextView {
   uint64_t id = 0;
@@ -70,7 +70,7 @@ struct TextView {
   uint64_t last_step = 0;      // the number of the last one that it took part in, 0: none
 };
 
-/// Who has the engine where experts come from a drive.
+/// The request that has the engine where experts come from a drive.
 struct SliceView {
   uint64_t id = 0;
   int64_t elapsed_us = 0;

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kSecond = 1'000'000;
 
-/// What a step takes and how long of that it waits for a drive.
+/// The time of a step and how long of that it waits for a drive.
 using Cost = std::function<StepMeasure(const StepPlan& plan)>;
 
 int64_t tokens_of(const StepPlan& plan) {
@@ -379,7 +379,8 @@ TEST(StepPolicy, ParkedTextsGiveWayFirstAndNobodyForNothing) {
   view.waiting[0].state_bytes = 60;
   EXPECT_TRUE(plan_admission(limits, view).preempt.empty());
   EXPECT_TRUE(plan_admission(limits, view).admit.empty());
-  // Who has outgrown the room: the last to begin goes, and comes back when there is some.
+  // The states have outgrown the room: the last request to begin goes, and is resumed when there is
+  // some.
   view.active[0].state_bytes = 80;
   EXPECT_EQ(plan_admission(limits, view).preempt, std::vector<uint64_t>{2});
   view.active.pop_back();

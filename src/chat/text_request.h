@@ -1,4 +1,4 @@
-// What a client asks of the scheduler, and how it is told what becomes of it.
+// A client's request to the scheduler, and the calls by which it hears of its results.
 #pragma once
 
 #include <cstdint>
@@ -70,7 +70,7 @@ struct TextStatistics {
   ExpertStats experts;           // of both
 };
 
-/// What is to follow a token.
+/// The receiver's answer to a token.
 struct Verdict {
   bool stop = false;  // end the text here, as kStopString
   bool park = false;  // compute nothing more until Scheduler::resume()
@@ -88,8 +88,8 @@ class TextReceiver {
   virtual void on_progress(const PromptProgress& /*progress*/) {}
   /// Once, after the last piece of the prompt, if they were asked for.
   virtual void on_prompt_logprobs(std::span<const TokenLogprobs> /*logprobs*/) {}
-  /// A token that follows. Special tokens have their spelling as text. What was held back of a
-  /// character comes with the last token, as U+FFFD. The verdict on a last token changes nothing.
+  /// A token that follows. Special tokens have their spelling as text. The held-back bytes of a
+  /// character come with the last token, as U+FFFD. The verdict on a last token changes nothing.
   virtual Verdict on_token(const DrawnToken& token) = 0;
   /// The last call, or
   virtual void on_done(const TextStatistics& statistics) = 0;

@@ -16,7 +16,7 @@ namespace moeflux {
 /// How many first tokens two texts share.
 int64_t common_tokens(std::span<const TokenId> a, std::span<const TokenId> b);
 
-/// A session with its checkpoints. What may fail is for the call whose turn it is.
+/// A session with its checkpoints. Functions that may fail are for the call whose turn it is.
 class TextState {
  public:
   explicit TextState(std::shared_ptr<Session> session) : session_(std::move(session)) {}
@@ -47,7 +47,7 @@ class TextState {
     CheckpointId id = {};
   };
 
-  /// What `use` gives while the session is at the checkpoint of this length.
+  /// The result of `use` while the session is at the checkpoint of this length.
   template <typename Use>
   auto at_checkpoint(int64_t length, const Use& use) -> decltype(use());
 
