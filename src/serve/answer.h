@@ -1,4 +1,4 @@
-// What an answer says, as interfaces are told it: piece by piece, and all of it at the end.
+// An answer as interfaces are told it: piece by piece, and all of it at the end.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ struct ToolCall {
   bool complete = false;
 };
 
-/// What is new in a choice: one kind of text, and the scores of content's tokens.
+/// The news of a choice: one kind of text, and the scores of content's tokens.
 struct AnswerDelta {
   size_t choice = 0;
   OutputKind kind = OutputKind::kContent;

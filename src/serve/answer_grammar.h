@@ -1,4 +1,4 @@
-// What a request's answers are held to, compiled.
+// The constraint of a request's answers, compiled.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@
 
 namespace moeflux::serve {
 
-/// Null: to nothing. What cannot be is answered with 400: nothing is let go of in silence.
+/// Null: none. A constraint that cannot be enforced is refused with 400, never dropped in silence.
 using AnswerConstraint = std::variant<std::shared_ptr<const Constraint>, ApiError>;
 
 /// Its answers are held to something: compile_answer() takes longer than all else.

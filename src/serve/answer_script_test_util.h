@@ -38,7 +38,7 @@ inline std::vector<AnswerDelta> thinking_and_calling() {
           call_end(0)};
 }
 
-/// What has been said in all of `deltas`, as ChatText would collect it.
+/// The text of all of `deltas`, as ChatText would collect it.
 inline AnswerPart answer_of(const std::vector<AnswerDelta>& deltas,
                             FinishReason reason = FinishReason::kStopToken) {
   AnswerPart answer;

@@ -1,4 +1,4 @@
-// What a client is told when a request fails, in the words of OpenAI's interface.
+// The error that a client gets when a request fails, in the words of OpenAI's interface.
 #pragma once
 
 #include <string>

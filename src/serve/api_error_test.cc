@@ -14,7 +14,7 @@ TEST(ApiError, NamesNoFolderOfTheServer) {
   EXPECT_EQ(told("models/x/a.json: cannot write: No space"), "a.json: cannot write: No space");
   EXPECT_EQ(told("no template in /srv/models/x, expected one"), "no template in x, expected one");
   EXPECT_EQ(told("cannot move '/a/b/c' to \"/d/e\""), "cannot move 'c' to \"e\"");
-  // What is no path.
+  // Texts that are not paths.
   for (const char* plain : {"roles must alternate user/assistant", "say /think: or not",
                             "text is text/plain", "read 3/4 of it: ended", "", "/"}) {
     EXPECT_EQ(told(plain), std::string(plain) == "/" ? "" : plain);

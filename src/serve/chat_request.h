@@ -17,21 +17,21 @@
 
 namespace moeflux::serve {
 
-/// What a server says where a request says nothing.
+/// A server's defaults for fields that a request does not have.
 struct RequestDefaults {
   SamplerOptions sampler;
   int64_t reasoning_tokens_max = -1;
   Json template_variables = Json::object();
 };
 
-/// Which calls an answer must or may hold. Strict tools say so themselves.
+/// The calls that an answer must or may hold. Strict tools say so themselves.
 struct ToolRule {
   bool required = false;           // at least one
   std::vector<std::string> names;  // of these tools alone; empty: of any
   bool one = false;                // and no second: a tool that is named is called once
 };
 
-/// What a request says about its tools beside them.
+/// The choice among tools, which a request states beside them.
 struct ToolChoice {
   ToolRule rule = {};
   bool shown = true;  // the model is told of the tools
@@ -56,10 +56,10 @@ struct ChatRequest {
   bool calls_once() const { return one_call || tool_rule.one; }
 };
 
-/// What an interface's decoder makes of a body.
+/// The result of an interface's decoder of a body.
 using DecodedChat = std::variant<ChatRequest, ApiError>;
 
-// What follows leaves problems in `fields`, under the client's own names.
+// The functions below leave problems in `fields`, under the client's own names.
 
 /// The name of a tool, or of one that a choice names: {"function": {"name": NAME}}, with or without
 /// a type, or {"name": NAME}. Empty for anything else.
@@ -82,7 +82,7 @@ void read_template_variables(Fields& fields, ChatRequest& request);
 
 /// A document of that schema, which the client calls `source`.
 OutputConstraint held_to_schema(const Json& schema, std::string source);
-/// What the answer is held to: `own`, which the interface's own fields say, or one of
+/// The constraint of the answer: `own`, which the interface's own fields say, or one of
 /// constraint_rows(), which all interfaces have. Two are a problem.
 OutputConstraint read_constraint(Fields& fields, OutputConstraint own);
 

@@ -5,7 +5,8 @@
 namespace moeflux::serve {
 namespace {
 
-/// What a client may have unread before its texts are parked, and what they go on at.
+/// Bytes that a client may have unread before its requests are paused, and at which they are
+/// resumed.
 constexpr size_t kUnsentMax = size_t{1} << 20;
 constexpr size_t kUnsentResume = size_t{1} << 18;
 

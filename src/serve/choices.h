@@ -80,7 +80,7 @@ class Choices : public std::enable_shared_from_this<Choices> {
   std::optional<ApiError> stopped_;
 };
 
-/// Who deletes what the answer is to be kept in stops it.
+/// Stops the answer when its stored object is deleted.
 void stop_when_deleted(KeptAnswer& kept, const std::shared_ptr<Choices>& answer);
 
 /// Hears of one choice from the scheduler, and tells it.
@@ -94,7 +94,7 @@ class ChoiceReceiver : public TextReceiver {
 
  protected:
   bool tell(AnswerDelta delta);
-  /// What was said, complete but for the statistics.
+  /// The whole answer, complete but for the statistics.
   void end(AnswerPart answer, const TextStatistics& statistics);
 
  private:

@@ -89,7 +89,7 @@ class ChoicesTest : public ServiceTest {
     texts->start(std::move(jobs));
     return texts;
   }
-  /// What tell() says, on a thread that may hang.
+  /// The result of tell(), on a thread that may hang.
   static bool write(const std::shared_ptr<Choices>& texts) {
     auto parked = std::make_shared<std::promise<bool>>();
     auto told = parked->get_future();

@@ -12,7 +12,7 @@
 namespace moeflux::serve {
 namespace {
 
-// What the client calls it.
+// The client's name of the prompt.
 const char* prompt_field(const Json& body) {
   for (const char* name : {"messages", "input", "prompt"}) {
     if (body.is_object() && body.contains(name)) return name;
@@ -52,7 +52,7 @@ Result<std::unique_ptr<Keeper>> open_keeper(const std::string& folder, std::stri
   return Keeper::open(folder.empty() ? "" : formatted("{}/{}", folder, name), limits, elsewhere);
 }
 
-// What the client calls the field, in a request or in Ollama's options.
+// Names the field as the client does, in a request or in Ollama's options.
 std::optional<ApiError> unknown_token(const Json& body, const GenerationFields& generation,
                                       int32_t vocab_size) {
   for (size_t i = 0; i < generation.allowed_tokens.size(); ++i) {
@@ -78,7 +78,7 @@ TextRequest text_request(const GenerationFields& generation, int64_t choice,
           .reuse = generation.reuse_states};
 }
 
-/// What is the same in all names of a model: without a folder, Ollama's tag, a file's ending and
+/// The common part of all names of a model: without a folder, Ollama's tag, a file's ending and
 /// case.
 std::string plain_name(std::string name) {
   std::transform(name.begin(), name.end(), name.begin(),

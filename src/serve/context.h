@@ -1,5 +1,5 @@
-// What the interfaces of a service share: the model, what is kept, and the verbs by which a request
-// becomes an answer. Knows no path and no interface's words.
+// Shared by the interfaces of a service: the model, stored objects, and the verbs by which a
+// request becomes an answer. Knows no path and no interface's words.
 #pragma once
 
 #include <atomic>
@@ -33,7 +33,7 @@ struct Call;
 
 struct ServiceOptions {
   std::string model_name;  // what clients call it; empty: the folder's name
-  /// Further names; "*" is any. Those that differ by case, folder, ".gguf" or ":latest" are one.
+  /// Further names; "*" is any. Names that differ by case, folder, ".gguf" or ":latest" are one.
   std::vector<std::string> aliases = {};
   std::optional<std::string> template_text;  // in place of the model's own
   RequestDefaults defaults;                  // what requests say nothing of
@@ -67,7 +67,7 @@ class Context {
   static Result<std::unique_ptr<Context>> create(std::shared_ptr<OpenModel> model,
                                                  ServiceOptions options);
 
-  // --- What there is ---
+  // --- The service's parts ---
 
   OpenModel& model() { return *model_; }
   const ServiceOptions& options() const { return options_; }
@@ -89,7 +89,7 @@ class Context {
   /// Names of a request that nobody reads, once for each.
   void note_ignored(const GenerationFields& generation);
 
-  // --- From a request to its answer. What cannot be is answered, with what is wrong ---
+  // --- From a request to its answer. Impossible requests are answered, with the reason ---
 
   bool knows_model(const std::string& name) const;
   ApiError unknown_model(const std::string& name) const;
@@ -104,7 +104,7 @@ class Context {
   void complete(Call& call, const RawRequest& request, std::unique_ptr<AnswerEncoder> encoder);
   AnswerIdentity identity(std::string_view prefix, const GenerationFields& generation) const;
 
-  // --- Who does what ---
+  // --- Threads and ends ---
 
   /// A stream without an end; see end_watching().
   void watch(const std::shared_ptr<Response>& watcher);

@@ -22,7 +22,7 @@ struct Request {
   std::string query;   // behind '?', as it came
   Headers headers;
   std::string body;
-  /// Whose it is: what one has kept is unknown to others. Empty where there are no keys.
+  /// The owner of the request, who sees only own stored objects. Empty where there are no keys.
   std::string owner = {};
   /// Whose KV states its texts share: the owner's, where there are several.
   std::string shares_with = {};

@@ -59,9 +59,9 @@ class FieldList {
 
 /// Samplers, limits, ends and scores that all interfaces read under the same names.
 std::span<const ListedField> generation_rows();
-/// What an answer is held to, in the words of llama.cpp and vLLM.
+/// Constraints of an answer, in the words of llama.cpp and vLLM.
 std::span<const ListedField> constraint_rows();
-/// What the template is told, and whether a last message is continued.
+/// Values for the template, and whether a last message is continued.
 std::span<const ListedField> template_rows();
 /// Names of llama.cpp and vLLM that are refused, or change no byte.
 std::span<const ListedField> other_rows();

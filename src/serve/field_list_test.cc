@@ -79,7 +79,7 @@ TEST(Fields, WhatIsNotListedIsAbsentAndIgnored) {
   EXPECT_EQ(refusing.problem()->code, "unsupported_parameter");
 }
 
-// What the decoder says of a body: the field that is wrong, or those that are ignored.
+// The decoder's verdict on a body: the field that is wrong, or those that are ignored.
 using Verdict = std::variant<std::string, std::vector<std::string>>;
 
 void expect_asked(const FieldList& list, const Json& base,
@@ -96,7 +96,7 @@ void expect_asked(const FieldList& list, const Json& base,
       ASSERT_NE(param, nullptr) << name;
       EXPECT_EQ(*param, name);
     }
-    // Who asks finds that an object is no such value, or takes it.
+    // The decoder finds that an object is no such value, or takes it.
     if (param == nullptr) {
       const auto& ignored = std::get<std::vector<std::string>>(verdict);
       EXPECT_EQ(std::count(ignored.begin(), ignored.end(), name), 0)
@@ -211,7 +211,7 @@ std::vector<Asked> all_asked() {
 void add_harmless(const FieldList& list, Json& body) {
   for (const auto& [name, field] : list.fields()) {
     if (field.use == FieldUse::kHarmless) body[std::string(name)] = 1;
-    // What asks for nothing changes nothing either.
+    // A field that asks for nothing changes nothing either.
     if (field.use != FieldUse::kRefused || field.unless.empty()) continue;
     body[std::string(name)] = Json::parse(field.unless).front();
   }

@@ -28,8 +28,8 @@ class Fields {
   /// `object` must outlive this; anything but an object has no fields, and is a problem. `path` is
   /// where it lies in the request ("stream_options"), empty for the request itself.
   explicit Fields(const Json& object, std::string path = {});
-  /// What `list` does not say to be served is absent here, and what it says to be refused is a
-  /// problem. The list must outlive this.
+  /// Fields that `list` does not say to be served are absent here, and fields that it says to be
+  /// refused are a problem. The list must outlive this.
   Fields(const Json& object, const FieldList& list, std::string path = {});
 
   /// Null where it is absent.

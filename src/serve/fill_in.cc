@@ -31,7 +31,7 @@ std::optional<FillInTokens> find_fill_in_tokens(const Tokenizer& tokenizer) {
 
 Result<std::vector<TokenId>> fill_in_prompt(const Tokenizer& tokenizer, const FillInTokens& tokens,
                                             std::string_view before, std::string_view behind) {
-  // What stands around the gap is text, whatever it spells.
+  // The texts around the gap are text, whatever they spell.
   const EncodeOptions text{.match_added_tokens = false};
   MF_ASSIGN_OR_RETURN(const std::vector<TokenId> front, tokenizer.encode(before, text));
   MF_ASSIGN_OR_RETURN(const std::vector<TokenId> back, tokenizer.encode(behind, text));

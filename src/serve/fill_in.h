@@ -11,7 +11,7 @@
 
 namespace moeflux::serve {
 
-/// What stands before the text that comes before the gap, before the text behind it, and where the
+/// The tokens before the text that comes before the gap, before the text behind it, and where the
 /// model begins.
 struct FillInTokens {
   TokenId before = 0;

@@ -99,7 +99,7 @@ void read_penalties(Fields& fields, SamplerOptions& sampler) {
   read_number(fields, "presence_penalty", {-2.0, 2.0}, sampler.presence_penalty);
   read_number(fields, "frequency_penalty", {-2.0, 2.0}, sampler.frequency_penalty);
   const bool penalised = fields.has("presence_penalty") || fields.has("frequency_penalty");
-  // Those of OpenAI look at the whole text.
+  // OpenAI's penalties look at the whole text.
   if (penalised && !fields.has("repeat_last_n")) sampler.repeat_last_n = -1;
 }
 

@@ -44,13 +44,13 @@ struct GenerationFields {
 /// not say is drawn. Problems are left in `fields`, as with all that follow.
 SamplerOptions read_sampler(Fields& fields, const SamplerOptions& defaults);
 
-/// What all interfaces have under the same names: generation_rows().
+/// The fields that all interfaces have under the same names: generation_rows().
 GenerationFields read_shared_generation(Fields& fields, const SamplerOptions& defaults);
 
 /// The same and what OpenAI's completions have beside: stop, n, stream and stream_options.
 GenerationFields read_generation_fields(Fields& fields, const SamplerOptions& defaults);
 
-/// Of tokens, with those of words' tokens.
+/// Biases of tokens, with those of words' tokens.
 std::vector<LogitBias> logit_biases(const GenerationFields& generation, const Tokenizer& tokenizer);
 
 /// The sampler of a choice: choice 0 is what a request of one choice gets.

@@ -1,4 +1,4 @@
-// What vLLM's requests say an answer has to be like.
+// The constraint of an answer in the fields of vLLM's requests.
 #pragma once
 
 #include <vector>

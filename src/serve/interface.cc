@@ -12,7 +12,7 @@ namespace {
 constexpr std::chrono::milliseconds kKeepAliveInterval{5000};
 constexpr std::string_view kVersion = "/v1";
 
-/// What `path` has in place of the braces of `pattern`; nothing where it does not stand for it.
+/// The part of `path` in place of the braces of `pattern`; nothing where they do not match.
 std::optional<std::string> match_path(std::string_view pattern, std::string_view path) {
   const size_t at = pattern.find('{');
   if (at == std::string_view::npos) return pattern == path ? std::optional("") : std::nullopt;

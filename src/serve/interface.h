@@ -40,7 +40,7 @@ struct StreamForm {
 };
 
 struct Interface {
-  /// What lies below it is this interface's, whether a route knows it or not: "/api". One
+  /// All paths below it are this interface's, whether a route knows them or not: "/api". One
   /// interface, of all, has "": all that is nobody else's.
   std::string_view home;
   std::span<const Route> routes;
@@ -62,7 +62,7 @@ std::string route_path(std::string_view path);
 /// Whether it begins with /v1.
 bool has_version(std::string_view path);
 
-/// What answers a request.
+/// The route and interface that answer a request.
 struct Routed {
   const Interface* interface = nullptr;  // whose words are spoken there
   const Route* route = nullptr;          // null: none does

@@ -56,7 +56,7 @@ TEST(Interface, ErrorsAreInItsWords) {
             R"({"type":"error","error":{"type":"rate_limit_error","message":"full"},)"
             R"("request_id":"req_1"})");
   EXPECT_EQ(error_at("/api/chat", error), R"({"error":"full"})");
-  // What the transport refuses by itself, too.
+  // Errors of the transport itself, too.
   EXPECT_EQ(refusal_body({401, "authentication_error", "", "no key"}, "/api/chat"),
             R"({"error":"no key"})");
 }

@@ -27,8 +27,8 @@ class ItemEncoder : public AnswerEncoder {
   std::string delta(const AnswerDelta& delta) final;
 
  protected:
-  /// What is said when the item at `index` begins, goes on and ends. `item` has all that is known
-  /// by then.
+  /// Events when the item at `index` begins, goes on and ends. `item` has all that is known by
+  /// then.
   virtual std::string opened(size_t index, const AnswerItem& item) = 0;
   virtual std::string grown(size_t index, const AnswerItem& item, const AnswerDelta& delta) = 0;
   virtual std::string closed(size_t index, const AnswerItem& item) = 0;

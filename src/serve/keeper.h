@@ -16,8 +16,8 @@
 
 namespace moeflux::serve {
 
-/// What a client may call what it keeps: up to 64 letters, digits, '_' and '-', the first of them a
-/// letter or digit.
+/// A client's name for an object that it stores: up to 64 letters, digits, '_' and '-', the first
+/// of them a letter or digit.
 bool is_kept_name(std::string_view name);
 
 /// A name among those of all owners. Nobody's is that of servers without keys.
@@ -37,7 +37,7 @@ class KeptAnswer {
   KeptAnswer(Shelf& shelf, OwnedName name, std::unique_ptr<ShelfClaim> claim)
       : shelf_(shelf), name_(std::move(name)), claim_(std::move(claim)) {}
 
-  /// What ends the answer when its name is deleted; called at once if it was.
+  /// The function that ends the answer when its name is deleted; called at once if it was.
   void when_deleted(std::function<void()> end);
   /// Keeps the text, once, and gives the name free. On the thread of Keeper::erase(). Fails with
   /// kCancelled where the name was deleted meanwhile, and as Shelf::keep().

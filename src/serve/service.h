@@ -1,5 +1,5 @@
-// What a server of one model does with each request, whoever brings it: an HTTP server, a C program
-// or a Python server.
+// Answers requests to a server of one model, brought by an HTTP server, a C program or a Python
+// server.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// Which tokens an answer is drawn from and what ends it, through every interface.
+// The tokens that an answer is sampled from and its ends, through every interface.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -1,4 +1,4 @@
-// What clients are told of what is kept for them: it is there, or the answer says that it is not.
+// Stored objects for clients: they are there, or the answer says that they are not.
 #include <gtest/gtest.h>
 
 #include <filesystem>

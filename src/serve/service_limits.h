@@ -1,4 +1,4 @@
-// What a service refuses before it computes, so that nobody's request costs others their time.
+// Refuses requests before a service computes, so that nobody's request costs others their time.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ size_t text_bytes_max(const OpenModel& model);
 /// Bytes of all texts in it.
 size_t text_bytes(const Json& json);
 
-/// What is wrong with a body that has more messages than the context tokens, before they are read.
+/// The error for a body that has more messages than the context tokens, before they are read.
 std::optional<ApiError> too_many_messages(const Json& body, int64_t context);
 
 ApiError draining();

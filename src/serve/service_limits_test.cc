@@ -1,4 +1,4 @@
-// What is refused before it costs anything, and what a service says while it ends.
+// Refusals before anything is computed, and the answers of a service while it ends.
 #include "serve/service_limits.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ TEST_F(ServiceTest, APromptIsRefusedByItsLengthBeforeItIsRead) {
   EXPECT_EQ(error_of(*answer)["code"], "context_length_exceeded");
   body = {{"prompt", std::string(longest + 1, 'a')}, {"raw", true}, {"model", "fable-20m"}};
   EXPECT_EQ(post(*service, "/api/generate", body)->status(), 400);
-  // What might fit is tokenized first.
+  // A prompt that might fit is tokenized first.
   answer = post(*service, "/v1/chat/completions", question(std::string(10'000, 'a'), 1));
   EXPECT_NE(error_of(*answer)["message"].get<std::string>().find("tokens"), std::string::npos);
 }

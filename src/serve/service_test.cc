@@ -71,7 +71,7 @@ TEST_F(ServiceTest, ASecondTurnEvaluatesWhatIsNew) {
   body["messages"].push_back(first["choices"][0]["message"]);
   body["messages"].push_back({{"role", "user"}, {"content", "And then?"}});
   const Json usage = post(*service, "/v1/chat/completions", body)->json()["usage"];
-  // What was generated is encoded again as text, perhaps into other tokens: its first stay.
+  // Generated text is encoded again, perhaps into other tokens: its first stay.
   EXPECT_GE(usage["prompt_tokens_details"]["cached_tokens"].get<int>(),
             first["usage"]["prompt_tokens"].get<int>() - 1);
 }

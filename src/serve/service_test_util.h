@@ -83,7 +83,7 @@ class MemoryResponse : public Response {
     return status_;
   }
   Json json() { return Json::parse(wait()); }
-  /// What there is of a stream, once there is some.
+  /// The received part of a stream, once there is some.
   std::string begun() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return !text_.empty() || ended_; });
@@ -107,7 +107,7 @@ class MemoryResponse : public Response {
     ADD_FAILURE() << "no [DONE] in " << text;
     return frames;
   }
-  /// What it sends in silence.
+  /// The bytes that it sends in silence.
   std::string speech() {
     std::function<std::string()> speech;
     {

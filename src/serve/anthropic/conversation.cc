@@ -24,13 +24,13 @@ Json content_of(Json parts) {
   return parts;
 }
 
-// What only Anthropic's own servers can read again: redacted thinking, their tools.
+// Blocks that only Anthropic's own servers can read again: redacted thinking, their tools.
 bool is_foreign(std::string_view type) {
   return type == "redacted_thinking" || type == "server_tool_use" || type == "mcp_tool_use" ||
          type.ends_with("_tool_result");
 }
 
-/// What a document, a search result or a summary of earlier messages holds of text: a string, or
+/// The text within a document, a search result or a summary of earlier messages: a string, or
 /// blocks; null where it is a file.
 Json text_within(const Json& block, const std::string& type) {
   if (type == "search_result" || type == "compaction") return block.value("content", Json());

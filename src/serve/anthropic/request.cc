@@ -96,7 +96,8 @@ void read_tools(Fields& fields, ChatRequest& request) {
   set_tools(fields, request, std::move(tools), std::move(choice), "tool_choice");
 }
 
-// Who does not ask for thinking gets none, as from Anthropic, where the model can do without.
+// Without `thinking` in the request there is none, as from Anthropic, where the model can do
+// without.
 void read_thinking(Fields& fields, ChatRequest& request) {
   std::string type = "disabled";
   if (const Json* given = fields.object("thinking")) {

@@ -1,4 +1,4 @@
-// What Anthropic's requests ask for, and what is refused with the name of its field.
+// Anthropic's requests, and refusals with the name of the field.
 #include "serve/anthropic/request.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Who may ask the server: keys, the Host a request names and the Origin of the page that sent it.
-// Plain functions over strings; knows nothing of sockets.
+// Decides who may ask the server: keys, the Host a request names and the Origin of the page that
+// sent it. Plain functions over strings; knows nothing of sockets.
 #pragma once
 
 #include <optional>
@@ -77,8 +77,8 @@ bool is_json(std::string_view content_type);
 std::optional<Refusal> check_access(const Request& request, bool has_body, const AccessRules& rules,
                                     Reach reach);
 
-/// What answers to a page of a listed origin say besides, so that it may read them; empty for
-/// others. With `preflight` also what it may send.
+/// Headers of answers to a page of a listed origin, so that it may read them; empty for others.
+/// With `preflight` also what it may send.
 Headers cors_headers(const Request& request, const AccessRules& rules, bool preflight);
 
 }  // namespace moeflux::serve

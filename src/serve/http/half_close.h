@@ -1,8 +1,8 @@
 // A peer that has ended what it sends: RFC 9112 lets it wait for its answer, and one that has
 // closed its socket looks the same.
 //
-// What tells them apart is how bytes are answered: a closed socket resets the connection. A stream
-// has such bytes. Before an answer that comes whole or begins late an interim one goes out, "100
+// The answer to further bytes tells them apart: a closed socket resets the connection. A stream has
+// such bytes. Before an answer that comes whole or begins late an interim one goes out, "100
 // Continue", which clients of HTTP/1.1 have to skip (RFC 9110, 15.2). To HTTP/1.0 nothing may be
 // sent: TCP's keep-alive is what is left, which systems answer for a closed socket too, in their
 // first minute (Linux keeps FIN_WAIT2 for tcp_fin_timeout, 60 s).

@@ -1,5 +1,5 @@
-// Who calls the handler: threads in three lanes, so that nobody's short request waits for a long
-// one and what is answered at once waits for none.
+// The threads that call the handler, in three lanes, so that nobody's short request waits for a
+// long one and requests answered at once wait for none.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@ namespace moeflux::serve {
 /// Longer bodies have a lane of their own.
 inline constexpr size_t kShortBodyBytes = size_t{64} << 10;
 
-/// What one request holds of the room that bodies share.
+/// One request's share of the room for bodies.
 class BodyShare {
  public:
   explicit BodyShare(std::atomic<size_t>& all) : all_(all) {}

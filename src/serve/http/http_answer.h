@@ -22,14 +22,14 @@ class Loop {
   virtual bool post(std::function<void()> task) = 0;
 };
 
-/// What the request says about its answer.
+/// The request's part in the form of its answer.
 struct AnswerFrame {
   int minor_version = 1;
   bool head_only = false;  // HEAD: the head alone, which says the same as for GET
   Headers headers;         // go out with every answer to it
 };
 
-/// What one write of the connection sends.
+/// The bytes of one write of the connection.
 struct AnswerPiece {
   std::string bytes;
   int status = 0;
@@ -66,7 +66,7 @@ class AnswerChannel {
   void sent(size_t bytes);
   /// Something of the answer is there.
   bool is_answered() const;
-  /// What to send after so much silence, while the answer is being given.
+  /// The bytes to send after a silence of `interval`, while the answer is being given.
   struct KeepAlive {
     std::chrono::milliseconds interval{0};  // 0: none
     bool is_due = false;                    // nothing else is waiting

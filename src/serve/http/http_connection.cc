@@ -342,7 +342,7 @@ void Connection::on_deadline() {
         half_close_->count_probe(now);
         if (!channel_->is_answered()) return write(std::string(kContinue), std::nullopt);
       }
-      // What has been written meanwhile is on its way here and breaks the silence itself.
+      // Bytes that were written meanwhile are on their way here and break the silence themselves.
       last_sent_ = now;
       if (channel_->silence().is_due) channel_->speak();
       return pump();

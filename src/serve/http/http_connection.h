@@ -38,14 +38,14 @@ inline constexpr size_t kReadBytes = 64 * 1024;
 
 class Connection;
 
-/// What connections use of their server, on the loop's thread.
+/// The parts of a server that connections use, on the loop's thread.
 class ConnectionHost {
  public:
   virtual const HttpServerOptions& options() const = 0;
   virtual Reach reach() const = 0;
   virtual const std::shared_ptr<Loop>& loop() const = 0;
   virtual bool is_draining() const = 0;
-  /// What a connection has just read.
+  /// The bytes that a connection has just read.
   virtual std::array<char, kReadBytes>& scratch() = 0;
   virtual std::string new_request_id() = 0;
   virtual std::atomic<size_t>& bodies_bytes() = 0;

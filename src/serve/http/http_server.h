@@ -1,5 +1,5 @@
-// Carries requests of HTTP/1.1 clients to a Handler and its answers back. What a request means is
-// the handler's to know.
+// Carries requests of HTTP/1.1 clients to a Handler and its answers back. The meaning of a request
+// is the handler's business.
 //
 // One thread serves all sockets. Others call the handler, in three lanes: what is answered at once,
 // short bodies, and long ones; so a long request stops nobody else's, and none stops /health. The
@@ -52,8 +52,8 @@ struct HttpServerOptions {
   std::string unix_socket;
   AccessRules access;
   HttpLimits limits;
-  /// Which requests the handler answers from memory, without computing; null: none. They wait for
-  /// none of the others.
+  /// Tells which requests the handler answers from memory, without computing; null: none. They wait
+  /// for none of the others.
   std::function<bool(const Request& request)> is_at_once = {};
   /// Listens beyond the loopback interface although nobody needs a key (--allow-public).
   bool allow_public_without_key = false;

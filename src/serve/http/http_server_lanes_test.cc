@@ -1,4 +1,4 @@
-// Who waits for whom: long requests for each other, nobody's short one for them, and what is
+// Waits between requests: long ones wait for each other, short ones never for them, and those
 // answered at once for none; and how a server ends while some of them are at work.
 #include <atomic>
 #include <thread>
@@ -82,7 +82,7 @@ TEST(HttpServerLanes, BodiesTogetherHaveALimit) {
   constexpr size_t kBytes = 80'000;
   BlockedServer server({.bodies_bytes = kBytes + kBytes / 2});
   auto blocked = server.block(kBytes, 1);
-  // Those behind the first found no room, whichever was the first.
+  // The requests behind the first found no room, whichever was the first.
   const Received told = server.client().ask(post("/echo", std::string(kBytes, ' ')));
   EXPECT_EQ(told.status, 503);
   EXPECT_EQ(told.header("retry-after"), "1");

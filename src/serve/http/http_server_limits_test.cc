@@ -1,4 +1,5 @@
-// What a client may leave with the server, and how a connection ends that has no further use.
+// Limits of what a client may leave with the server, and the end of a connection that has no
+// further use.
 #include <poll.h>
 
 #include <algorithm>
@@ -14,7 +15,7 @@ using std::chrono::milliseconds;
 size_t send_while_taken(int fd, std::string_view bytes) {
   size_t sent = 0;
   pollfd writable{.fd = fd, .events = POLLOUT, .revents = 0};
-  // Who is slow to take is mistaken for somebody who has stopped: that counts too little.
+  // A client that is slow to take is mistaken for one that has stopped: that counts too little.
   while (sent < bytes.size() && ::poll(&writable, 1, 500) == 1) {
     const ssize_t n = ::send(fd, bytes.data() + sent,
                              std::min(bytes.size() - sent, size_t{1} << 20), MSG_DONTWAIT);

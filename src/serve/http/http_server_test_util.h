@@ -41,7 +41,7 @@ struct Received {
   }
 };
 
-/// A blocking socket. What is never answered fails after kPatience.
+/// A blocking socket. A request that is never answered fails after kPatience.
 class RawClient {
  public:
   explicit RawClient(uint16_t port, int receive_bytes = 0)

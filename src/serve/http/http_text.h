@@ -34,7 +34,7 @@ struct Target {
   std::string query;      // behind '?', as it came
   std::string authority;  // of "http://host:port/path"; empty for "/path"
 };
-/// What stands behind the method in a request's first line; nothing where it is neither of the two
+/// The part behind the method in a request's first line; nothing where it is neither of the two
 /// forms or its path is no text.
 std::optional<Target> parse_target(std::string_view text);
 

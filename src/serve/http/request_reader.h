@@ -16,7 +16,7 @@ struct RequestLimits {
   size_t body_bytes = 32 * 1024 * 1024;
 };
 
-/// What the head of a request says about its connection.
+/// Properties of the connection in the head of a request.
 struct RequestMeta {
   int minor_version = 1;  // of HTTP/1.x
   bool keep_alive = true;

@@ -1,4 +1,4 @@
-// What llama.cpp's own server tests ask of POST /completion and /infill, and more.
+// The requests of llama.cpp's own server tests to POST /completion and /infill, and more.
 #include "serve/native/completion.h"
 
 #include "serve/service_test_util.h"

@@ -34,7 +34,7 @@ ApiError being_answered(const std::string& name) {
           .param = "conversation"};
 }
 
-// Who has saved them has to delete some.
+// A client without room has to delete some.
 ApiError not_kept(const std::string& name, const Error& error) {
   if (error.code() == ErrorCode::kResourceExhausted) {
     return {.status = 409, .code = "conversations_full", .message = error.message()};

@@ -18,12 +18,12 @@ class SavedConversation {
       : service_(service), name_(std::move(name)), answer_(std::move(answer)) {}
 
   const std::shared_ptr<KeptAnswer>& answer() const { return answer_; }
-  /// What it is with the request's messages.
+  /// Replaces it by one with the request's messages.
   void set(Conversation talk) { talk_ = std::move(talk); }
   const Json& messages() const { return talk_.messages(); }
   /// Whether the answer goes on with its last message.
   void set_continues(bool continues) { continues_ = continues; }
-  /// Saves it with the answer and gives it free; once. What the client has to hear if it is not.
+  /// Saves it with the answer and gives it free; once. Returns an error for the client.
   std::optional<ApiError> add(const AnswerPart& answer);
 
  private:
@@ -34,9 +34,9 @@ class SavedConversation {
   bool continues_ = false;
 };
 
-/// What a chat goes on from and is added to, the saved messages before the request's; null where
-/// the request names none. Nothing where there is none such, or it is being answered, which has
-/// been answered.
+/// The conversation that a chat goes on from and is added to, the saved messages before the
+/// request's; null where the request names none. Nothing where there is none such, or it is being
+/// answered, which has been answered.
 std::optional<std::shared_ptr<SavedConversation>> go_on(Call& call);
 
 // The handlers of its routes.

@@ -19,7 +19,7 @@ ResumableStreams::ResumableStreams(ResumableLimits limits, std::function<Time()>
 
 ResumableStreams::~ResumableStreams() = default;
 
-// Those that ended long ago.
+// Forgets streams that ended long ago.
 void ResumableStreams::forget_old() {
   const Time now = now_();
   std::erase_if(streams_, [&](const auto& one) {

@@ -36,9 +36,9 @@ class ResumableStreams {
   explicit ResumableStreams(ResumableLimits limits = {}, std::function<Time()> now = {});
   ~ResumableStreams();
 
-  /// What answers in place of `response`: what it gives in pieces is kept under `id`, and the
-  /// client's going does not end it. A stream of that id which is there already is erased. Answers
-  /// that come whole go to `response` alone.
+  /// Stands in for `response`: pieces of its answer are stored under `id`, and the client's going
+  /// does not end it. A stream of that id which is there already is erased. Answers that come whole
+  /// go to `response` alone.
   std::shared_ptr<Response> keep(const std::string& id, std::shared_ptr<Response> response);
 
   /// Sends events from number `from` on, those that are still to come included; who was reading is

@@ -1,4 +1,4 @@
-// What the engine did between two moments, for those who watch it: rates from counters.
+// The engine's work between two moments, for those who watch it: rates from counters.
 #pragma once
 
 #include <chrono>

@@ -87,7 +87,7 @@ std::string OllamaEncoder::end(const AnswerPart& answer) {
   const TextStatistics& statistics = answer.statistics;
   const bool is_cut = statistics.reason == FinishReason::kTokensMax ||
                       statistics.reason == FinishReason::kContextFull;
-  // The model is there. What Ollama calls loading is the time until it can begin: here, until this
+  // The model is there. Ollama's loading time is the time until it can begin: here, until this
   // answer's turn came.
   const int64_t load = nanoseconds(statistics.queued_seconds);
   const int64_t prompt = nanoseconds(statistics.prefill_seconds);

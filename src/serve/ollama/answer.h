@@ -38,14 +38,14 @@ class OllamaEncoder : public AnswerEncoder {
   std::string fail(const ApiError& error) override;
   Json whole() override { return whole_; }
 
-  /// What is said to who asks for nothing.
+  /// The answer to a request that asks for nothing.
   Json loaded() const;
-  /// What is said to who asks for a prompt alone.
+  /// The answer to a request for a prompt alone.
   Json shown(const std::string& prompt) const;
 
  private:
   Json line(Json said, bool done) const;
-  /// What was said, where this interface has it.
+  /// The message, where this interface has it.
   Json said(const std::string& content, const std::string& thinking, Json calls) const;
 
   Json scored(Json line, const std::vector<ScoredToken>& scores) const;

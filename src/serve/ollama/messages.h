@@ -9,7 +9,7 @@ namespace moeflux::serve {
 /// `messages` of the request as chat templates have them. Problems are left in `fields`.
 Json read_ollama_messages(Fields& fields);
 
-/// What stands for images of a message that are left out, behind its text.
+/// Adds a note for images of a message that are left out, behind its text.
 void add_left_out_images(std::string& content, size_t images);
 
 }  // namespace moeflux::serve

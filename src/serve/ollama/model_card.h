@@ -1,4 +1,4 @@
-// What Ollama's clients are shown of a model.
+// The description of a model for Ollama's clients.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace moeflux::serve {
 /// As Ollama writes a number of parameters: "20.90M", "30.5B".
 std::string short_number(uint64_t number);
 
-/// What is the same in every list and at /api/show.
+/// The details that are the same in every list and at /api/show.
 Json model_details(const Engine& engine);
 
 /// The keys of GGUF that clients read: how large it is, how long a text may be, what it is called.

@@ -113,7 +113,8 @@ RawPrompt raw_prompt(const Tokenizer& tokenizer, const OllamaRequest& request) {
   return std::move(prompt).value();
 }
 
-// The tokens of an answer before, which a prompt goes on from. What cannot be is the answer.
+// The tokens of an answer before, which a prompt goes on from. A context that cannot be is the
+// answer.
 std::optional<ApiError> put_before(Context& service, const std::vector<TokenId>& context,
                                    ChatPrompt& prompt) {
   if (context.empty()) return std::nullopt;
@@ -124,7 +125,7 @@ std::optional<ApiError> put_before(Context& service, const std::vector<TokenId>&
     return bad_field(name, formatted("{} is {}, the model's vocabulary has {} tokens", name,
                                      context[i], vocab_size));
   }
-  // What stands before any text stands before the context already.
+  // Tokens that begin any text stand before the context already.
   const std::vector<TokenId>& first = service.tokenizer().prefix();
   std::vector<TokenId>& tokens = prompt.tokens;
   const bool begins_anew = !first.empty() && tokens.size() >= first.size() &&

@@ -1,4 +1,4 @@
-// What Ollama's requests ask for, and what its clients are told.
+// Ollama's requests, and the answers to its clients.
 #include <gtest/gtest.h>
 
 #include "base/format.h"

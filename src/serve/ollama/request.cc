@@ -42,7 +42,7 @@ void read_options(Fields& fields, const RequestDefaults& defaults, int64_t conte
   generation.ignored = options.ignored();
 }
 
-// What nobody has read, of the request and its options. After all else.
+// Names that nobody has read, of the request and its options. After all else.
 void note_ignored(const Fields& fields, OllamaRequest& request) {
   (void)fields.has("model");  // read by who asks for the answer
   const std::vector<std::string> more = fields.ignored();
@@ -135,8 +135,8 @@ void read_keep_alive(Fields& fields) {
                                                 json_excerpt(*time))));
 }
 
-// What both requests have. A prompt beyond the context is refused, and an answer ends with it:
-// nothing is cut off in front, whatever `truncate` and `shift` say.
+// The fields that both requests have. A prompt beyond the context is refused, and an answer ends
+// with it: nothing is cut off in front, whatever `truncate` and `shift` say.
 void read_shared(Fields& fields, const RequestDefaults& defaults, int64_t context_length,
                  OllamaRequest& request) {
   ChatRequest& chat = request.chat;

@@ -31,7 +31,7 @@ void read_logprobs(Fields& fields, ChatRequest& request) {
   if (wanted) request.top_logprobs = static_cast<int32_t>(top.value_or(0));
 }
 
-// What is continued is one text.
+// The continued message is one text.
 void check_last_two(Fields& fields, const TemplateRequest& conversation) {
   const Json& messages = conversation.messages;
   if (messages.size() < 2) return;

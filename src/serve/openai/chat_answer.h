@@ -50,7 +50,7 @@ class ChatEncoder : public AnswerEncoder {
   std::string frame(Json json) const;
   Json chunk(size_t choice, Json delta, const Json& reason = nullptr) const;
   Json logprobs(const std::vector<ScoredToken>& scores) const;
-  /// What the last frame has beside the choice, and the whole answer.
+  /// Members of the last frame beside the choice, and of the whole answer.
   void add_end(Json& json) const;
 
   const ChatAnswerOptions options_;

@@ -1,4 +1,4 @@
-// What OpenAI's clients are told at the end of an answer.
+// The end of an answer for OpenAI's clients.
 #include "serve/openai/chat_answer.h"
 
 #include <gtest/gtest.h>

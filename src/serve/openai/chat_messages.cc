@@ -82,7 +82,7 @@ class Messages {
     }
   }
 
-  // What OpenAI's answers have in place of a content.
+  // OpenAI's answers have a refusal in place of a content.
   static void take_refusal(Json& message) {
     std::string refusal = text_at(message, "refusal");
     message.erase("refusal");

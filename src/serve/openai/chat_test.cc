@@ -1,4 +1,4 @@
-// What requests ask for, and what is refused with the name of its field.
+// OpenAI's requests, and refusals with the name of the field.
 #include "serve/openai/chat.h"
 
 #include <gtest/gtest.h>

@@ -13,7 +13,7 @@
 
 namespace moeflux::serve {
 
-/// What all frames of an answer share.
+/// The common part of all frames of an answer.
 struct AnswerIdentity {
   std::string id;
   int64_t created = 0;  // seconds since 1970
@@ -44,8 +44,8 @@ Json scores_json(const std::vector<ScoredToken>& scores, const TokenSpelling& sp
 Json usage_json(const std::vector<AnswerPart>& answers, size_t prompts = 1);
 /// llama.cpp's.
 Json timings_json(const TextStatistics& statistics);
-/// What no other server has: the seed, what experts took from the drive, and which names of the
-/// request were ignored, if any were.
+/// Members that no other server has: the seed, what experts took from the drive, and which names of
+/// the request were ignored, if any were.
 Json moeflux_json(const AnswerIdentity& identity, const std::vector<AnswerPart>& answers);
 /// llama.cpp's prompt_progress, with our place in the queue.
 Json progress_json(const PromptProgress& progress);
@@ -54,7 +54,7 @@ Json progress_json(const PromptProgress& progress);
 std::string make_id(std::string_view prefix);
 int64_t unix_seconds();
 
-/// What ends a stream of OpenAI's completions.
+/// The end of a stream of OpenAI's completions.
 inline constexpr std::string_view kStreamDone = "data: [DONE]\n\n";
 
 }  // namespace moeflux::serve

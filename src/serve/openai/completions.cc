@@ -16,7 +16,7 @@ constexpr int64_t kCompletionTokensMax = int64_t{1} << 40;
 constexpr int64_t kTokensDefault = 16;
 constexpr size_t kPromptsMax = 256;
 
-// What stands before a text stands before its first string alone.
+// Tokens that begin a text stand before its first string alone.
 class PromptReader {
  public:
   PromptReader(Fields& fields, const Tokenizer& tokenizer)

@@ -5,7 +5,7 @@
 namespace moeflux::serve {
 namespace {
 
-// What both interfaces have.
+// The fields that both interfaces have.
 constexpr std::array kBoth = {
     served("model"),
     served("n"),

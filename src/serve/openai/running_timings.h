@@ -11,7 +11,7 @@ namespace moeflux::serve {
 class RunningTimings {
  public:
   void on_progress(const PromptProgress& progress);
-  /// What timings_json() says, as far as it is known with one more delta.
+  /// The members of timings_json(), as far as they are known with one more delta.
   Json on_delta();
   /// The same, without one.
   Json so_far() const;

@@ -179,7 +179,7 @@ void expect_open_responses(const Json& response) {
   }
 }
 
-/// What the encoder says of an answer to `body`.
+/// The encoder's response for an answer to `body`.
 Json response_to(const Json& body, FinishReason reason = FinishReason::kStopToken) {
   auto decoded = decode_responses_request(body, {.sampler = {.temperature = 0.8f, .top_p = 0.95f}},
                                           Json::array());
@@ -273,7 +273,7 @@ TEST(ResponseEncoder, TellsProgressAndTimingsAsLlamaCppDoes) {
   }
   EXPECT_EQ(told, 2);
   EXPECT_EQ(events.back()["timings"]["predicted_n"], 12);
-  // Who does not ask is told at the end alone.
+  // A client that does not ask is told at the end alone.
   ResponseEncoder other(options());
   events = events_of(stream_of(other, deltas, answer_of(deltas)));
   for (size_t i = 0; i + 1 < events.size(); ++i) EXPECT_FALSE(events[i].contains("timings"));

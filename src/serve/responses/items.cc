@@ -41,8 +41,8 @@ constexpr std::array<std::string_view, 4> kBuiltinOutputs = {
     "local_shell_call_output", "shell_call_output", "apply_patch_call_output",
     "computer_call_output"};
 
-// What OpenAI's servers write down of what they did. Results lie within, are encrypted, or are told
-// in the message behind them.
+// Items in which OpenAI's servers record what they did. Results lie within, are encrypted, or are
+// told in the message behind them.
 constexpr std::array<std::string_view, 12> kForeign = {
     "web_search_call",       "file_search_call", "code_interpreter_call",
     "image_generation_call", "mcp_list_tools",   "mcp_approval_request",

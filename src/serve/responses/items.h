@@ -8,8 +8,8 @@
 
 namespace moeflux::serve {
 
-/// Reads items into messages. What the assistant said in several items is one message: templates
-/// know turns. Problems are left in `fields`.
+/// Reads items into messages. Several items of the assistant are one message: templates know turns.
+/// Problems are left in `fields`.
 class ItemReader {
  public:
   explicit ItemReader(Fields& fields) : fields_(fields) {}

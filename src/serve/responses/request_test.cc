@@ -1,4 +1,4 @@
-// What requests for responses ask for, and what is refused with the name of its field.
+// Requests for responses, and refusals with the name of the field.
 #include "serve/responses/request.h"
 
 #include <gtest/gtest.h>
@@ -281,7 +281,7 @@ TEST(DecodeResponses, ImagesOfEarlierItemsBecomeALine) {
   EXPECT_EQ(messages[0]["content"][1]["text"], image);
   EXPECT_EQ(messages[2]["content"][0]["text"], image);
   EXPECT_EQ(messages[2]["content"][1]["text"], "[file left out: this model reads text alone]");
-  // What was kept is earlier, whatever it was.
+  // Stored items are earlier, whatever they were.
   EXPECT_EQ(decode(with("store", true), input).chat.conversation.messages[0], messages[0]);
   input[4]["content"].push_back({{"type", "input_image"}, {"image_url", "data:x"}});
   const ApiError error = refusal({{"input", input}});

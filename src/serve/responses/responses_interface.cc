@@ -21,7 +21,7 @@ ApiError unknown_response(const std::string& id, std::string param = {}) {
           .param = std::move(param)};
 }
 
-// What lists show needs a name.
+// Items in lists need a name.
 Json with_ids(const Json& items, const std::string& id) {
   Json named = Json::array();
   for (size_t i = 0; i < items.size(); ++i) {
@@ -65,7 +65,7 @@ std::optional<Json> earlier_items(const Call& call) {
   return std::nullopt;
 }
 
-/// What the client is told where the response is not kept; nothing where it is.
+/// The message for the client where the response could not be stored; nothing where it was.
 std::optional<std::string> keep_response(Context& service, KeptAnswer& answer,
                                          const StoredResponse& response) {
   const Status kept = answer.keep(response.text());
