@@ -68,7 +68,7 @@ ApiError unsupported_field(std::string param, std::string message) {
 ApiError deleted_meanwhile() {
   return {.status = 409,
           .code = "deleted",
-          .message = "what the answer was to be kept in was deleted before it ended"};
+          .message = "the place where the answer was to be stored was deleted before it ended"};
 }
 
 Json error_body(const ApiError& error) {

@@ -18,7 +18,7 @@ bool names_object(const Json& type) {
          (type.is_array() && std::find(type.begin(), type.end(), "object") != type.end());
 }
 
-// Arguments are an object. What is absent, null or says no type may be one.
+// Arguments are an object. A value that is absent, null or says no type may be one.
 bool may_be_object(const Json& schema) {
   if (schema.is_null()) return true;
   if (!schema.is_object()) return false;
@@ -110,7 +110,7 @@ void set_tools(Fields& fields, ChatRequest& request, Json tools, ToolChoice choi
   for (const Json& tool : tools) names.insert(tool_name(tool));
   for (const std::string& name : choice.rule.names) {
     if (names.count(name) > 0) continue;
-    wrong(formatted("{} names \"{}\", which is none of the tools", field, name));
+    wrong(formatted("{} names \"{}\", which is not one of the tools", field, name));
   }
   check_schemas(fields, tools, request.tool_sources);
   request.tool_rule = std::move(choice.rule);

@@ -89,7 +89,7 @@ Result<std::unique_ptr<Keeper>> Keeper::open(const std::string& directory,
 // A client's name has no dot, and so none that stands for another owner's.
 Result<std::string> Keeper::find(const OwnedName& name) {
   if (is_kept_name(name.name)) return find_text(*shelf_, name.text());
-  return make_error(ErrorCode::kNotFound, "nothing of the name {} is kept", name.name);
+  return make_error(ErrorCode::kNotFound, "nothing is stored under the name {}", name.name);
 }
 
 Status Keeper::keep(const OwnedName& name, std::string_view text) {
@@ -99,7 +99,7 @@ Status Keeper::keep(const OwnedName& name, std::string_view text) {
 
 Result<std::shared_ptr<KeptAnswer>> Keeper::go_on(const OwnedName& name) {
   if (!is_kept_name(name.name)) {
-    return make_error(ErrorCode::kNotFound, "nothing of the name {} is kept", name.name);
+    return make_error(ErrorCode::kNotFound, "nothing is stored under the name {}", name.name);
   }
   MF_ASSIGN_OR_RETURN(std::unique_ptr<ShelfClaim> claim, shelf_->claim(name.text()));
   return add(name, std::move(claim));
@@ -134,7 +134,8 @@ void Keeper::erase(const OwnedName& name, JobThread& jobs,
   if (answer) answer->be_deleted();
   jobs.add([this, name, answer, told = std::move(told)] {
     if (!is_kept_name(name.name)) {
-      return told(make_error(ErrorCode::kNotFound, "nothing of the name {} is kept", name.name));
+      return told(
+          make_error(ErrorCode::kNotFound, "nothing is stored under the name {}", name.name));
     }
     const Status erased = erase_from_shelf(name.text(), answer ? answer->take_claim() : nullptr);
     const bool had_none = !erased.ok() && erased.error().code() == ErrorCode::kNotFound;

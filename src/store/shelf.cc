@@ -125,7 +125,7 @@ Result<std::unique_ptr<Shelf>> Shelf::open(ShelfOptions options) {
 }
 
 Error Shelf::unknown(const std::string& name) {
-  return make_error(ErrorCode::kNotFound, "nothing of the name {} is kept", name);
+  return make_error(ErrorCode::kNotFound, "nothing is stored under the name {}", name);
 }
 
 Error Shelf::claimed_error(const std::string& name) {

@@ -1,5 +1,5 @@
-// The HTTP server: who is accepted, its thread, and its end. What one connection does is
-// http_connection.h's.
+// The HTTP server: who is accepted, its thread, and its end. The work of one connection is in
+// http_connection.h.
 //
 // Everything of Server but what is marked runs on the loop's thread, so none of it locks.
 #include "serve/http/http_server.h"
@@ -68,7 +68,7 @@ class Server : public HttpServer, public ConnectionHost {
   HttpStatistics statistics() const override;
   bool is_handling() const override { return lanes_->is_handling(); }
 
-  // What connections use.
+  // Functions for connections.
   const HttpServerOptions& options() const override { return options_; }
   Reach reach() const override { return reach_; }
   const std::shared_ptr<Loop>& loop() const override { return loop_; }
@@ -150,7 +150,7 @@ Result<asio::ip::tcp::endpoint> Server::endpoint() const {
   const auto found = resolver.resolve(std::string(host), "", error);
   if (error || found.empty()) {
     return make_error(ErrorCode::kInvalidArgument,
-                      "host '{}' is no address and no name that is known: {}", options_.host,
+                      "host '{}' is not an address or a known name: {}", options_.host,
                       error.message());
   }
   return asio::ip::tcp::endpoint(found.begin()->endpoint().address(), options_.port);

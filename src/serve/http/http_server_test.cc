@@ -195,9 +195,10 @@ TEST(HttpServer, TransportErrorsHaveTheBodyOfOpenAi) {
   const Received got = client.ask("GET x HTTP/1.1\r\nHost: localhost\r\n\r\n");
   EXPECT_EQ(got.header("content-type"), "application/json");
   EXPECT_EQ(got.header("connection"), "close");
-  EXPECT_EQ(got.body,
-            "{\"error\":{\"message\":\"the target is no path, or no text in UTF-8 behind its "
-            "percent signs\",\"type\":\"invalid_request_error\",\"param\":null,\"code\":null}}");
+  EXPECT_EQ(
+      got.body,
+      "{\"error\":{\"message\":\"the target is not a path, or not UTF-8 once its percent "
+      "signs are decoded\",\"type\":\"invalid_request_error\",\"param\":null,\"code\":null}}");
   EXPECT_TRUE(client.ends());
 }
 
@@ -215,7 +216,7 @@ TEST(HttpServer, TakesChunkedBodies) {
       "Transfer-Encoding: Chunked\r\n\r\n";
   EXPECT_EQ(client.ask(head + "1\r\n{\r\n00A;x=\"y\"\r\n0123456789\r\n1\r\n}\r\n0\r\n\r\n").body,
             "POST /echo?||{0123456789}");
-  // What a trailer says comes after everybody has looked at the headers.
+  // A trailer comes after everybody has looked at the headers.
   EXPECT_EQ(client.ask(head + "0\r\nHost: evil\r\nX-Test: late\r\n\r\n").body, "POST /echo?||");
 }
 
@@ -242,7 +243,7 @@ TEST(HttpServer, ABodyThatIsTooLargeIsRefusedByItsLength) {
       "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
   // Not one byte of the body is needed for that.
   EXPECT_EQ(client.ask(head + "Content-Length: 34603008\r\n\r\n").status, 413);
-  // Who sends it all first hears the same.
+  // A client that sends it all first hears the same.
   RawClient eager = server.client();
   eager.send(head + "Content-Length: 34603008\r\n\r\n");
   const std::string part(1 << 20, ' ');

@@ -1,5 +1,5 @@
-// Beast's parser with limits of ours. What it leaves open and a proxy before us may read
-// differently is refused: transfer codings other than chunked, several lengths, no Host.
+// Beast's parser with limits of ours. Requests that it leaves open and a proxy before us may read
+// differently are refused: transfer codings other than chunked, several lengths, no Host.
 #include "serve/http/request_reader.h"
 
 #include <algorithm>
@@ -69,7 +69,7 @@ Refusal RequestReader::Parser::problem_of(const boost::beast::error_code& error)
     return {413, "invalid_request_error", "request_too_large",
             formatted("the body has more than {} bytes", limits.body_bytes)};
   }
-  return malformed(formatted("no well-formed HTTP request: {}", error.message()));
+  return malformed(formatted("not a well-formed HTTP request: {}", error.message()));
 }
 
 size_t RequestReader::Parser::put(std::string_view bytes) {
@@ -110,7 +110,7 @@ bool RequestReader::Parser::host_and_target() {
   } else if (request.method == "OPTIONS" && view(parser.get().target()) == "*") {
     request.path.assign(1, '*');
   } else {
-    refuse(malformed("the target is no path, or no text in UTF-8 behind its percent signs"));
+    refuse(malformed("the target is not a path, or not UTF-8 once its percent signs are decoded"));
     return false;
   }
   const auto hosts = std::count_if(request.headers.begin(), request.headers.end(),

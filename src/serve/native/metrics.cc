@@ -26,7 +26,7 @@ class Page {
         name, help, sum, count);
   }
 
-  /// Those that were asked for at all.
+  /// Lists the paths that were asked for at all.
   void requests(const std::vector<AskedCount>& asked) {
     constexpr std::string_view kName = "moeflux_http_requests_total";
     text += formatted("# HELP {0} Requests by method and path\n# TYPE {0} counter\n", kName);
@@ -63,8 +63,8 @@ void add_llamacpp(Page& page, const SchedulerCounters& texts) {
              rate(texts.prompt_tokens, texts.prefill_seconds));
   page.gauge("llamacpp:predicted_tokens_seconds", "Tokens generated in a second, on average",
              rate(texts.decode_steps, texts.decode_seconds));
-  page.counter("llamacpp:n_tokens_max", "Tokens of the longest text", texts.text_tokens_max);
-  page.gauge("llamacpp:n_busy_slots_per_decode", "Texts of an evaluation, on average",
+  page.counter("llamacpp:n_tokens_max", "Tokens of the longest completion", texts.text_tokens_max);
+  page.gauge("llamacpp:n_busy_slots_per_decode", "Completions of an evaluation, on average",
              texts.steps == 0
                  ? 0.0
                  : static_cast<double>(texts.step_texts) / static_cast<double>(texts.steps));
@@ -72,14 +72,14 @@ void add_llamacpp(Page& page, const SchedulerCounters& texts) {
   page.counter("llamacpp:spec_decode_num_drafts_total", "Drafts", 0);
   page.counter("llamacpp:spec_decode_num_draft_tokens_total", "Tokens of drafts", 0);
   page.counter("llamacpp:spec_decode_num_accepted_tokens_total", "Of these, accepted", 0);
-  page.gauge("llamacpp:requests_processing", "Texts that have begun", texts.running);
+  page.gauge("llamacpp:requests_processing", "Completions that have begun", texts.running);
   page.gauge("llamacpp:requests_deferred", "Requests that wait", texts.waiting);
 }
 
 void add_vllm(Page& page, const SchedulerCounters& texts) {
-  page.gauge("vllm:num_requests_running", "Texts that have begun", texts.running);
+  page.gauge("vllm:num_requests_running", "Completions that have begun", texts.running);
   page.gauge("vllm:num_requests_waiting", "Requests that wait", texts.waiting);
-  page.counter("vllm:num_preemptions_total", "Texts that gave way to others", texts.preemptions);
+  page.counter("vllm:num_preemptions_total", "Completions that were preempted", texts.preemptions);
   page.counter("vllm:prefix_cache_queries_total", "Tokens of prompts looked for",
                texts.prefix_query_tokens);
   page.counter("vllm:prefix_cache_hits_total", "Of these, found", texts.prefix_hit_tokens);
@@ -94,11 +94,12 @@ void add_ours(Page& page, const SchedulerCounters& texts, const ModelCounters& m
                texts.finished);
   page.counter("moeflux_requests_cancelled_total", "Requests that were cancelled", texts.cancelled);
   page.counter("moeflux_requests_failed_total", "Requests that failed", texts.failed);
-  page.gauge("moeflux_texts_parked", "Texts that wait for their client", texts.parked);
-  page.gauge("moeflux_texts_preempted", "Texts that gave way and wait to go on", texts.preempted);
+  page.gauge("moeflux_texts_parked", "Completions that wait for their client", texts.parked);
+  page.gauge("moeflux_texts_preempted", "Completions that were preempted and wait to be resumed",
+             texts.preempted);
   page.counter("moeflux_steps_total", "Steps of the engine", texts.steps);
   page.counter("moeflux_step_tokens_total", "Tokens in these", texts.step_tokens);
-  page.gauge("moeflux_kept_texts", "Ended texts whose states are in memory", texts.kept_texts);
+  page.gauge("moeflux_kept_texts", "Ended completions whose states are cached", texts.kept_texts);
   page.gauge("moeflux_kept_tokens", "Tokens of these", texts.kept_tokens);
   page.counter("moeflux_state_write_failures_total", "States that could not be written",
                texts.prefix_write_failures);

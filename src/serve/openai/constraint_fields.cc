@@ -68,7 +68,7 @@ OutputConstraint read_response_format(Fields& fields) {
   if (!has_schema && beside == format->end()) read.source = "response_format.json_schema";
   const auto schema = holder.find("schema");
   if (schema == holder.end() || !(schema->is_object() || schema->is_boolean())) {
-    fields.fail(bad_field(read.source, read.source + " is absent or no JSON schema"));
+    fields.fail(bad_field(read.source, read.source + " is absent or not a JSON schema"));
     return read;
   }
   return held_to_schema(*schema, std::move(read.source));

@@ -71,7 +71,7 @@ Result<StoredResponse> StoredResponse::parse(std::string_view text, std::string_
   MF_ASSIGN_OR_RETURN(Json json, parse_json(text, what));
   if (!is_whole(json)) {
     return make_error(ErrorCode::kCorruption,
-                      "{} holds {}, expected a kept response of version {}: lists of items "
+                      "{} holds {}, expected a stored response of version {}: lists of items "
                       "\"earlier\" and \"input\", and \"response\" with id and output",
                       what, json_excerpt(json), kVersion);
   }
