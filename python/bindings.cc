@@ -18,14 +18,16 @@ using moeflux_python::run;
 using moeflux_python::unlocked;
 using Tokens = std::vector<int32_t>;
 
+// None goes on, as every true value does.
+bool goes_on(const py::object& answer) { return answer.is_none() || py::bool_(answer); }
+
 // Between chunks Ctrl-C is looked at, callback or not.
 moeflux::Progress progress_of(const py::object& callback) {
   return [&callback](uint64_t done, uint64_t total) {
     const py::gil_scoped_acquire lock;
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
     if (callback.is_none()) return true;
-    const py::object answer = callback(done, total);
-    return answer.is_none() || answer.cast<bool>();
+    return goes_on(callback(done, total));
   };
 }
 
@@ -124,8 +126,7 @@ py::tuple generate(moeflux::Sequence& sequence, const Tokens& prompt,
   const moeflux::TextSink sink = [&](std::string_view text) {
     const py::gil_scoped_acquire lock;
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-    const py::object answer = on_text(py::str(text.data(), text.size()));
-    return answer.is_none() || answer.cast<bool>();
+    return goes_on(on_text(py::str(text.data(), text.size())));
   };
   const auto result = unlocked([&] { return sequence.generate(prompt, options, sink); });
   return py::make_tuple(result.finish_reason, result.prompt_tokens, result.generated_tokens,

@@ -11,6 +11,10 @@ class InvalidArgumentError(Error, ValueError):
     """An argument, option or token that cannot be right."""
 
 
+class WrongTypeError(InvalidArgumentError, TypeError):
+    """An argument of a type that cannot be right."""
+
+
 class NotFoundError(Error, LookupError):
     """A file, tensor, device or checkpoint that is not there."""
 

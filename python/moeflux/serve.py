@@ -19,10 +19,16 @@ import weakref
 from typing import (Any, AsyncGenerator, List, Mapping, NamedTuple, Optional, Sequence as Seq,
                     Tuple, Union)
 
-from . import Model, _core, _sampler_options
-from ._errors import FailedPreconditionError
+from . import _arguments as take, _core
+from ._errors import FailedPreconditionError, WrongTypeError
+from ._model import Model
 
 __all__ = ["Piece", "Service"]
+
+
+def __dir__() -> List[str]:
+    return __all__
+
 
 #: Text, bytes, or what json.dumps() takes.
 Body = Union[None, str, bytes, Mapping[str, Any]]
@@ -36,6 +42,17 @@ class Piece(NamedTuple):
     content_type: str
     headers: List[Tuple[str, str]]
     body: bytes
+
+
+def _bytes_of(body: Body) -> bytes:
+    if body is None or isinstance(body, bytes):
+        return body or b""
+    if isinstance(body, str):
+        return take.text("body", body, whole=False).encode()
+    try:
+        return json.dumps(body).encode()
+    except (TypeError, ValueError) as error:
+        raise WrongTypeError(f"body cannot become JSON: {error}") from None
 
 
 class Service:
@@ -57,22 +74,26 @@ class Service:
         if not isinstance(model, Model):
             model = Model(model, **model_options)
         elif model_options:
-            raise TypeError(f"an open model takes no options: {', '.join(model_options)}")
+            raise WrongTypeError(f"an open model takes no options: {', '.join(model_options)}")
+        model._check_turn()
         options = _core.ServiceOptions()
-        options.model_name = model_name
-        options.model_aliases = list(aliases)
-        options.chat_template = chat_template
-        options.sampler = _sampler_options(sampler or {})
-        options.reasoning_tokens_max = reasoning_budget
-        options.active_max = parallel
-        options.queue_max = queue
+        options.model_name = take.text("model_name", model_name)
+        options.model_aliases = take.texts("aliases", aliases)
+        if chat_template is not None:
+            options.chat_template = take.text("chat_template", chat_template)
+        if not isinstance(sampler, (Mapping, type(None))):
+            raise take.wrong_type("sampler", sampler, "a dictionary")
+        options.sampler = take.sampler(sampler or {})
+        options.reasoning_tokens_max = take.integer("reasoning_budget", reasoning_budget)
+        options.active_max = take.int32("parallel", parallel)
+        options.queue_max = take.int32("queue", queue)
         #: The model, which others may use too: calls take turns with the service's texts.
         self.model = model
-        self._open: Optional[_core.Service] = _core.Service(model._core, options)
+        self._open: Optional[_core.Service] = _core.Service(model._handle, options)
         self._answers: "weakref.WeakSet[_core.Answer]" = weakref.WeakSet()
 
     @property
-    def _core(self) -> _core.Service:
+    def _handle(self) -> _core.Service:
         if self._open is None:
             raise FailedPreconditionError("the service is closed")
         return self._open
@@ -82,12 +103,11 @@ class Service:
         """The answer to a request, as it is made. `path` may have a query behind '?'. What is wrong
         with a request is an answer with a status of 4xx, no exception. Pieces of keep-alives come
         where a stream is silent for seconds. close() ends it with CancelledError of moeflux."""
-        if body is None or isinstance(body, (str, bytes)):
-            text = body or b""
-        else:
-            text = json.dumps(body)
+        text = _bytes_of(body)
         # Templates and tokens take a while for long texts.
-        answer = await asyncio.to_thread(self._submit, method, path, text, headers or {})
+        answer = await asyncio.to_thread(self._submit, take.text("method", method),
+                                         take.text("path", path), text,
+                                         take.headers("headers", headers))
         loop = asyncio.get_running_loop()
         ready = asyncio.Event()
 
@@ -115,9 +135,9 @@ class Service:
             loop.remove_reader(answer.fileno())
             answer.free()
 
-    def _submit(self, method: str, path: str, body: Union[str, bytes],
-                headers: Mapping[str, str]) -> _core.Answer:
-        answer = self._core.submit(method, path, body, list(headers.items()))
+    def _submit(self, method: str, path: str, body: bytes,
+                headers: List[Tuple[str, str]]) -> _core.Answer:
+        answer = self._handle.submit(method, path, body, headers)
         self._answers.add(answer)
         return answer
 
@@ -130,22 +150,29 @@ class Service:
     def health(self) -> Mapping[str, Union[int, str]]:
         """`state`, "ready" or "draining", `model`, its name, texts `waiting`, `running` and
         `parked` at this moment, and how many `finished`, were `cancelled` and `failed`."""
-        return self._core.health()
+        return self._handle.health()
 
     def metrics(self) -> str:
         """The text of GET /metrics, for Prometheus."""
-        return self._core.metrics()
+        return self._handle.metrics()
 
     async def drain(self) -> None:
         """Answers further texts with 503, and returns when all others have ended and states that
         are to outlive the process are written."""
-        await asyncio.to_thread(self._core.drain)
+        await asyncio.to_thread(self._handle.drain)
 
     def close(self) -> None:
         """Ends answers that have not ended. The model stays open."""
         self._open = None
         for answer in list(self._answers):
             answer.abort()
+
+    def __repr__(self) -> str:
+        if self._open is None:
+            return "<moeflux.serve.Service, closed>"
+        health = self._open.health()
+        return (f"<moeflux.serve.Service {health['model']!r}, {health['state']}, "
+                f"{health['running']} running>")
 
     def __enter__(self) -> Service:
         return self

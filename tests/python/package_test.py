@@ -10,10 +10,12 @@ import unittest
 import numpy as np
 
 import moeflux
+import moeflux.serve
 from moeflux import _core
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FABLE = ROOT / "models" / "fable-20m"
+TEMPLATE = "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
 PROMPT = "Once upon a time there was a"
 
 
@@ -125,8 +127,8 @@ class PackageTest(unittest.TestCase):
         whole = self.model.sequence().generate(PROMPT, max_tokens=20, ignore_stop_tokens=True)
         self.assertTrue(whole.text.startswith("".join(begin)))
 
-    def test_calls_of_several_threads_wait_for_their_turns(self):
-        model = moeflux.Model(FABLE, context_length=256, threads=1, turn_timeout=-1)
+    def test_calls_of_several_threads_wait_for_their_turns_unless_told_otherwise(self):
+        model = moeflux.Model(FABLE, context_length=256, threads=1)
         expected = self.model.sequence().generate(PROMPT, max_tokens=12).text
         texts = []
 
@@ -140,9 +142,36 @@ class PackageTest(unittest.TestCase):
         while any(writer.is_alive() for writer in writers):
             self.assertLessEqual(model.metrics["waiting_calls"], 4)
         self.assertEqual(texts, [expected] * 4)
+        with self.assertRaises(moeflux.BusyError):  # no number of seconds: another call does wait
+            self.ask_while_busy(model, 0)
+        with self.assertRaises(moeflux.BusyError):
+            self.ask_while_busy(model, 0.001)
+
+    def ask_while_busy(self, model, timeout):
+        """What a call says that may wait so long for one that does not end before it."""
+        holder, waiter = model.sequence(), model.sequence()
+        waiter.set_turn_timeout(timeout)
+        outcome = []
+
+        def ask():
+            try:
+                waiter.eval(self.tokens)
+            except moeflux.Error as error:
+                outcome.append(error)
+
+        def on_text(_):
+            if not outcome:
+                asker = threading.Thread(target=ask)
+                asker.start()
+                asker.join()
+            return False
+
+        holder.generate(PROMPT, on_text=on_text)
+        if outcome:
+            raise outcome[0]
 
     def test_a_loop_over_a_stream_does_not_wait_for_itself(self):
-        model = moeflux.Model(FABLE, context_length=256, threads=1, turn_timeout=-1)
+        model = moeflux.Model(FABLE, context_length=256, threads=1, turn_timeout=None)
         sequence, other = model.sequence(), model.sequence()
         for _ in sequence.stream(PROMPT, max_tokens=2):
             for call in (lambda: other.eval(self.tokens), lambda: next(other.stream(PROMPT)),
@@ -152,7 +181,7 @@ class PackageTest(unittest.TestCase):
         other.eval(self.tokens)
 
     def test_a_stream_that_waits_can_be_left_and_cancelled(self):
-        model = moeflux.Model(FABLE, context_length=256, threads=1, turn_timeout=-1)
+        model = moeflux.Model(FABLE, context_length=256, threads=1, turn_timeout=None)
         holder, waiter = model.sequence(), model.sequence()
         held = holder.stream(PROMPT)
         next(held)
@@ -253,6 +282,150 @@ class PackageTest(unittest.TestCase):
         for name in moeflux.__all__:
             if name.endswith("Error"):
                 self.assertTrue(issubclass(getattr(moeflux, name), moeflux.Error), name)
+
+    def test_arguments_of_a_wrong_type_are_named_in_our_own_words(self):
+        model, sequence = self.model, self.model.sequence()
+        for name, expected, call in (
+                ("path", "a path", lambda: moeflux.Model(7)),
+                ("threads", "int", lambda: moeflux.Model(FABLE, threads="two")),
+                ("threads", "2147483647", lambda: moeflux.Model(FABLE, threads=1 << 40)),
+                ("device", "str", lambda: moeflux.Model(FABLE, device=None)),
+                ("device", "zero", lambda: moeflux.Model(FABLE, device="cpu\0")),
+                ("context_length", "int", lambda: moeflux.Model(FABLE, context_length=1.5)),
+                ("prefix_cache_bytes", "0 to", lambda: moeflux.Model(FABLE, prefix_cache_bytes=-1)),
+                ("turn_timeout", "number", lambda: moeflux.Model(FABLE, turn_timeout="1")),
+                ("turn_timeout", "seconds",
+                 lambda: moeflux.Model(FABLE, turn_timeout=float("nan"))),
+                ("on_progress", "function", lambda: moeflux.Model(FABLE, on_progress=1)),
+                ("on_log", "function", lambda: moeflux.Model(FABLE, on_log="print")),
+                ("text", "str", lambda: model.tokenize(b"bytes")),
+                ("text", "surrogate", lambda: model.tokenize("a\ud800")),
+                ("inert", "True or False", lambda: model.tokenize("a", inert="yes")),
+                ("tokens", "tokenize", lambda: model.detokenize("text")),
+                ("tokens", "list of int", lambda: model.detokenize(3)),
+                ("items", "pairs", lambda: model.eval_batch(3)),
+                ("items[0]", "a pair", lambda: model.eval_batch([3])),
+                ("items[0]", "a pair", lambda: model.eval_batch([(3, [1])])),
+                ("items[0]", "tokenize", lambda: model.eval_batch([(sequence, "text")])),
+                ("decode", "True or False", lambda: model.eval_batch([], decode="yes")),
+                ("tokens[1]", "int", lambda: sequence.eval([1, "2"])),
+                ("tokens[0]", "2147483647", lambda: sequence.eval([1 << 31])),
+                ("tokens[0]", "int", lambda: sequence.eval_all(np.zeros(2))),
+                ("out", "array", lambda: sequence.eval([1], out=[0.0])),
+                ("temperature", "a number", lambda: sequence.set_sampler(temperature="hot")),
+                ("top_k", "int", lambda: sequence.set_sampler(top_k=0.5)),
+                ("seed", "0 to", lambda: sequence.set_sampler(seed=-1)),
+                ("logit_bias", "a dictionary", lambda: sequence.set_sampler(logit_bias=[1])),
+                ("logit_bias[1]", "number", lambda: sequence.set_sampler(logit_bias={1: "a"})),
+                ("samplers[0]", "str", lambda: sequence.set_sampler(samplers=[1])),
+                ("dry_sequence_breakers", "list of str",
+                 lambda: sequence.set_sampler(dry_sequence_breakers="\n")),
+                ("json_schema", "dictionary", lambda: sequence.set_constraint(json_schema=[1])),
+                ("json_schema", "JSON", lambda: sequence.set_constraint(json_schema={"a": {1}})),
+                ("regex", "str", lambda: sequence.set_constraint(regex=1)),
+                ("max_tokens", "int", lambda: sequence.generate("a", max_tokens="all")),
+                ("stop", "list of str", lambda: sequence.generate("a", stop="end")),
+                ("prompt", "list of int", lambda: sequence.generate(5)),
+                ("on_text", "function", lambda: sequence.generate("a", on_text=1)),
+                ("checkpoint", "int", lambda: sequence.restore("first")),
+                ("checkpoint", "0 to", lambda: sequence.drop(-1)),
+                ("position", "int", lambda: sequence.truncate(None)),
+                ("seconds", "number", lambda: sequence.set_turn_timeout([])),
+                ("snapshot", "bytes", lambda: sequence.load("text")),
+                ("path", "a path", lambda: sequence.save_file(1)),
+                ("tokens", "list of int", lambda: sequence.reuse_prefix(1)),
+                ("messages", "dictionaries", lambda: model.chat(5)),
+                ("chat", "JSON", lambda: model.chat([{"role": {1}}])),
+                ("chat_template", "str", lambda: model.chat("a", chat_template=1))):
+            with self.subTest(name, expected=expected):
+                with self.assertRaises(moeflux.InvalidArgumentError) as caught:
+                    call()
+                self.assertIn(name, str(caught.exception))
+                self.assertIn(expected, str(caught.exception))
+                self.assertNotIn("incompatible", str(caught.exception))
+        with self.assertRaises(TypeError):
+            sequence.eval("text")
+        self.assertEqual(len(sequence), 0)
+        row = sequence.eval(np.array(self.tokens, np.int64))
+        np.testing.assert_array_equal(row, self.model.sequence().eval(tuple(self.tokens)))
+
+    def test_answers_of_callbacks_are_true_or_false_as_python_sees_them(self):
+        for answer, reason in ((1, "length"), ("on", "length"), (None, "length"),
+                               (np.bool_(False), "cancelled"), ("", "cancelled")):
+            done = self.model.sequence().generate(PROMPT, max_tokens=3,
+                                                  on_text=lambda _, says=answer: says)
+            self.assertEqual(done.finish_reason, reason)
+
+    def test_a_chat_is_an_iterator_of_text(self):
+        fields = {"chat_template": TEMPLATE, "max_tokens": 12, "seed": 3}
+        reply = self.model.chat("Tell me", **fields)
+        pieces = list(reply)
+        self.assertGreater(len(pieces), 1)
+        self.assertEqual("".join(pieces), reply.text)
+        self.assertEqual(reply.finish_reason, "length")
+        self.assertEqual(reply.usage["completion_tokens"], 12)
+        self.assertEqual(reply.message, {"role": "assistant", "content": reply.text})
+        messages = [{"role": "user", "content": "Tell me"}]
+        self.assertEqual(self.model.chat(messages, **fields).read(), reply.text)
+        messages += [reply.message, {"role": "user", "content": "And then?"}]
+        longer = self.model.chat(messages, **fields)
+        self.assertTrue(longer.read())
+        self.assertGreater(longer.usage["prompt_tokens"], reply.usage["prompt_tokens"])
+
+    def test_a_chat_writes_documents_of_a_schema(self):
+        schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"],
+                  "additionalProperties": False}
+        reply = self.model.chat("Tell me", chat_template=TEMPLATE, json_schema=schema, max_tokens=60,
+                                temperature=0)
+        self.assertIn("ok", json.loads(reply.read()))
+
+    def test_a_chat_that_cannot_be_answered_says_why(self):
+        with self.assertRaisesRegex(moeflux.InvalidArgumentError, "template"):
+            self.model.chat("Tell me", chat_template="{% unclosed").read()
+        with self.assertRaisesRegex(moeflux.InvalidArgumentError, "temperature"):
+            self.model.chat("Tell me", chat_template=TEMPLATE, temperature="hot").read()
+        with self.assertRaisesRegex(moeflux.InvalidArgumentError, "role"):
+            self.model.chat([{"content": "?"}], chat_template=TEMPLATE).read()
+
+    def test_a_chat_is_cancelled_and_takes_turns_with_other_calls(self):
+        with moeflux.Model(FABLE, context_length=256, threads=1) as model:
+            with model.chat("Tell me", chat_template=TEMPLATE, max_tokens=200,
+                            ignore_eos=True) as reply:
+                next(reply)
+                model.sequence().eval(self.tokens)
+            with self.assertRaises(moeflux.CancelledError):
+                reply.read()
+            for _ in model.sequence().stream(PROMPT, max_tokens=2):
+                with self.assertRaisesRegex(moeflux.BusyError, "stream"):
+                    model.chat("Tell me", chat_template=TEMPLATE)
+            left = model.chat("Tell me", chat_template=TEMPLATE, max_tokens=200, ignore_eos=True)
+        with self.assertRaises(moeflux.CancelledError):
+            left.read()
+        with self.assertRaises(moeflux.FailedPreconditionError):
+            model.chat("Tell me", chat_template=TEMPLATE)
+
+    def test_objects_say_what_they_are(self):
+        with moeflux.Model(FABLE, context_length=64, threads=1) as model, \
+                model.sequence() as sequence, moeflux.serve.Service(model) as service:
+            self.assertRegex(repr(model), r"^<moeflux.Model '.*fable-20m', cpu .*>$")
+            sequence.eval(self.tokens)
+            self.assertEqual(repr(sequence), f"<moeflux.Sequence, {len(self.tokens)} tokens>")
+            self.assertEqual(repr(service), "<moeflux.serve.Service 'fable-20m', ready, 0 running>")
+            reply = model.chat("a", chat_template=TEMPLATE, max_tokens=1)
+            self.assertEqual(repr(reply), "<moeflux.Reply '', not ended>")
+            reply.read()
+            self.assertRegex(repr(reply), "^<moeflux.Reply '.+', length>$")
+            self.assertRegex(repr(sequence.generate(max_tokens=1)), "^Generated\\(text='")
+        for one in (model, sequence, service):
+            self.assertIn("closed>", repr(one))
+        self.assertEqual(repr(moeflux.BusyError("x")), "BusyError('x')")
+        self.assertEqual(moeflux.BusyError.__module__, "moeflux")
+
+    def test_names_of_the_package_are_its_own(self):
+        self.assertEqual(set(dir(moeflux)), set(moeflux.__all__))
+        self.assertEqual(set(dir(moeflux.serve)), set(moeflux.serve.__all__))
+        public = {name for name in vars(moeflux) if not name.startswith("_")}
+        self.assertEqual(public - set(moeflux.__all__), {"serve"})
 
     def test_the_device_is_the_callers(self):
         with moeflux.Model(FABLE, device="reference", context_length=64) as model:

@@ -41,7 +41,7 @@ def without_identity(body):
 class ServeTest(unittest.IsolatedAsyncioTestCase):
     @classmethod
     def setUpClass(cls):
-        cls.model = moeflux.Model(FABLE, context_length=4096, threads=1, turn_timeout=-1)
+        cls.model = moeflux.Model(FABLE, context_length=4096, threads=1, turn_timeout=None)
 
     def setUp(self):
         self.service = moeflux.serve.Service(self.model)
