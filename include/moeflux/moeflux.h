@@ -12,10 +12,9 @@
 // small are errors, never crashes. A failed call changes nothing unless its comment says so.
 //
 // Threads. Functions of different models may run at the same time. One call of a model and its
-// sequences may compute at a time. A call that comes while another computes waits for its turn as
-// long as mf_model_options.turn_timeout_ms says, in the order in which calls came, and then
-// fails with MF_ERROR_BUSY, having changed nothing. Without that option it does not wait. A call
-// from a callback of the running call never waits: it would wait for itself. So would a callback
+// sequences may compute at a time. A call that comes while another computes waits for its turn, in
+// the order in which calls came. With mf_model_options.turn_timeout_ms it waits that long and then
+// fails with MF_ERROR_BUSY, having changed nothing. A call from a callback of the running call never waits: it would wait for itself. So would a callback
 // that waits for another thread's call of the same model; do not. Functions marked "any thread"
 // compute nothing and take no turn: they may be called at any time, from callbacks too.
 //
@@ -101,7 +100,7 @@ typedef void (*mf_log_fn)(void* user_data, int32_t level, const char* message);
 enum { MF_LOG_WARNING = 1 };
 enum { MF_EXPERT_CACHE_MINIMUM = -1 };
 enum { MF_NEAR_CACHE_NONE = -1 };
-enum { MF_WAIT_FOREVER = -1 };
+enum { MF_WAIT_FOREVER = -1, MF_WAIT_NONE = -2 };
 
 typedef struct mf_model_options {
   size_t struct_size;
@@ -123,8 +122,8 @@ typedef struct mf_model_options {
   mf_log_fn on_log;          // of mf_model_open() alone: keys of config.json that are not known
                              // and are ignored, in one line, and memory that could not be
                              // allocated; or null
-  int64_t turn_timeout_ms;   // how long calls wait for their turn: 0: not at all;
-                             // MF_WAIT_FOREVER; else milliseconds
+  int64_t turn_timeout_ms;   // how long calls wait for their turn, in milliseconds;
+                             // 0: MF_WAIT_FOREVER; MF_WAIT_NONE: not at all
   const char* cache_type_k;  // of keys in memory: "f32", "f16", "q8_0"; null: as the device prefers
   const char* cache_type_v;  // of values
   int64_t near_cache_bytes;  // GPU memory for experts, where it does not hold them all:
@@ -134,9 +133,10 @@ typedef struct mf_model_options {
                      // "shared": both at once; "auto" (null): the fastest of these
 } mf_model_options;
 
-/// Opens a folder with config.json, *.safetensors and, for functions of text, tokenizer.json or
-/// tiktoken.model. `options` may be null. *model is the caller's, to mf_model_close(). Any thread.
-MF_API mf_code mf_model_open(const char* directory, const mf_model_options* options,
+/// Opens a GGUF file, any part of a split one, or a folder: with config.json, *.safetensors and, for
+/// functions of text, tokenizer.json or tiktoken.model; or with one GGUF model. `options` may be
+/// null. *model is the caller's, to mf_model_close(). Any thread.
+MF_API mf_code mf_model_open(const char* path, const mf_model_options* options,
                              mf_model** model, mf_error* error) MF_NOEXCEPT;
 
 /// Null is ignored. Memory is freed with the last sequence. Any thread.
@@ -272,7 +272,7 @@ MF_API void mf_sequence_free(mf_sequence* sequence) MF_NOEXCEPT;
 /// so without a call it does nothing. Null is ignored. Any thread, but no signal handler.
 MF_API void mf_sequence_cancel(mf_sequence* sequence) MF_NOEXCEPT;
 /// How long later calls of this sequence wait for their turn, in place of the model's
-/// turn_timeout_ms. A fork begins with that of its origin. Any thread.
+/// turn_timeout_ms, whose values it takes. A fork begins with that of its origin. Any thread.
 MF_API mf_code mf_sequence_set_turn_timeout(mf_sequence* sequence, int64_t timeout_ms,
                                             mf_error* error) MF_NOEXCEPT;
 

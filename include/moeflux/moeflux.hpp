@@ -347,7 +347,7 @@ class Sequence {
 
   /// Stops the calls of this sequence that run or wait, on whatever thread: mf_sequence_cancel().
   void cancel() const noexcept { mf_sequence_cancel(get()); }
-  /// Milliseconds that later calls wait for their turn, or MF_WAIT_FOREVER.
+  /// How long later calls wait for their turn; takes the values of turn_timeout_ms.
   Status set_turn_timeout(int64_t timeout_ms) {
     return detail::run(
         [&](mf_error* error) { return mf_sequence_set_turn_timeout(get(), timeout_ms, error); });
@@ -475,7 +475,7 @@ struct BatchItem {
 /// Weights, device and cache.
 class Model {
  public:
-  static Result<Model> open(const std::string& directory, const ModelOptions& options = {},
+  static Result<Model> open(const std::string& path, const ModelOptions& options = {},
                             const Progress& progress = {}, const LogSink& log = {});
 
   mf_model* get() const { return model_.get(); }
@@ -616,7 +616,7 @@ class Service {
   detail::Owner<mf_service> service_;
 };
 
-inline Result<Model> Model::open(const std::string& directory, const ModelOptions& options,
+inline Result<Model> Model::open(const std::string& path, const ModelOptions& options,
                                  const Progress& progress, const LogSink& log) {
   auto c = detail::sized<mf_model_options>();
   c.device = detail::or_null(options.device);
@@ -642,7 +642,7 @@ inline Result<Model> Model::open(const std::string& directory, const ModelOption
   c.user_data = &callbacks;
   mf_model* opened = nullptr;
   Status done = detail::run(
-      [&](mf_error* error) { return mf_model_open(directory.c_str(), &c, &opened, error); });
+      [&](mf_error* error) { return mf_model_open(path.c_str(), &c, &opened, error); });
   Model model(opened);
   callbacks.catcher.rethrow();
   if (done) {

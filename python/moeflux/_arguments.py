@@ -14,7 +14,7 @@ from . import _core
 from ._errors import InvalidArgumentError, WrongTypeError
 
 _SHOWN_BELOW = 1 << 80
-_WAIT_FOREVER, _WAIT_NONE = -1, 0
+_WAIT_FOREVER, _WAIT_NONE = -1, -2
 
 
 def wrong_type(name: str, value: object, expected: str) -> WrongTypeError:

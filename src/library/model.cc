@@ -49,18 +49,18 @@ using moeflux::make_error;
 using moeflux::null_argument;
 using moeflux::Outcome;
 
-mf_code mf_model_open(const char* directory, const mf_model_options* options, mf_model** model,
+mf_code mf_model_open(const char* path, const mf_model_options* options, mf_model** model,
                       mf_error* error) noexcept {
   return guarded(error, [&]() -> Outcome {
     if (model == nullptr) return null_argument("model");
     *model = nullptr;
-    if (directory == nullptr) return null_argument("directory");
+    if (path == nullptr) return null_argument("path");
     MF_ASSIGN_OR_RETURN(const mf_model_options read,
                         moeflux::read_struct("mf_model_options", options));
-    MF_RETURN_IF_ERROR(moeflux::check_model_folder(directory));
+    MF_RETURN_IF_ERROR(moeflux::check_model_folder(path));
     MF_ASSIGN_OR_RETURN(const moeflux::OpenModelOptions open_options, moeflux::open_options(read));
-    MF_ASSIGN_OR_RETURN(moeflux::ModelText text, moeflux::load_model_text(directory));
-    MF_ASSIGN_OR_RETURN(auto open, moeflux::open_model(directory, open_options, std::move(text)));
+    MF_ASSIGN_OR_RETURN(moeflux::ModelText text, moeflux::load_model_text(path));
+    MF_ASSIGN_OR_RETURN(auto open, moeflux::open_model(path, open_options, std::move(text)));
     *model = new mf_model{std::move(open)};
     return {};
   });

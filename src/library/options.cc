@@ -9,6 +9,8 @@ namespace {
 
 // No version of any struct is near this: what is above was never set.
 constexpr size_t kStructBytesMax = 4096;
+// Of a Turn.
+constexpr int64_t kWaitForever = -1;
 
 std::string text_or(const char* text, const char* otherwise) {
   return text == nullptr ? otherwise : text;
@@ -108,18 +110,21 @@ Status check_struct(const char* name, const void* data, size_t size, size_t firs
   return {};
 }
 
-Status check_turn_timeout(int64_t timeout_ms) {
-  if (timeout_ms >= 0 || timeout_ms == MF_WAIT_FOREVER) return {};
+Result<int64_t> turn_timeout(int64_t timeout_ms) {
+  if (timeout_ms > 0) return timeout_ms;
+  if (timeout_ms == 0 || timeout_ms == MF_WAIT_FOREVER) return kWaitForever;
+  if (timeout_ms == MF_WAIT_NONE) return 0;
   return make_error(ErrorCode::kInvalidArgument,
-                    "turn_timeout_ms is {}, expected 0 or more, or MF_WAIT_FOREVER", timeout_ms);
+                    "turn_timeout_ms is {}, expected 0 or more, MF_WAIT_FOREVER or MF_WAIT_NONE",
+                    timeout_ms);
 }
 
 Result<OpenModelOptions> open_options(const mf_model_options& options) {
-  MF_RETURN_IF_ERROR(check_turn_timeout(options.turn_timeout_ms));
+  MF_ASSIGN_OR_RETURN(const int64_t timeout_ms, turn_timeout(options.turn_timeout_ms));
   MF_ASSIGN_OR_RETURN(EngineOptions engine, engine_options(options));
   OpenModelOptions open{.device = {.threads = options.threads, .isa = text_or(options.cpu_isa, "")},
                         .engine = std::move(engine),
-                        .turn_timeout_ms = options.turn_timeout_ms};
+                        .turn_timeout_ms = timeout_ms};
   open.device.name = text_or(options.device, "auto");
   if (options.precision != nullptr) open.device.precision = options.precision;
   if (options.on_progress != nullptr) {

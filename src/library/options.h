@@ -53,8 +53,8 @@ Status write_struct(const char* name, T values, T* to) {
   return {};
 }
 
-/// How long calls wait: milliseconds, 0 or MF_WAIT_FOREVER.
-Status check_turn_timeout(int64_t timeout_ms);
+/// How long a Turn waits, of turn_timeout_ms.
+Result<int64_t> turn_timeout(int64_t timeout_ms);
 /// Callbacks included, which must live while the model is opened.
 Result<OpenModelOptions> open_options(const mf_model_options& options);
 

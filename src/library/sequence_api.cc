@@ -93,8 +93,8 @@ mf_code mf_sequence_set_turn_timeout(mf_sequence* sequence, int64_t timeout_ms,
                                      mf_error* error) noexcept {
   return guarded(error, [&]() -> Outcome {
     if (sequence == nullptr) return null_argument("sequence");
-    MF_RETURN_IF_ERROR(moeflux::check_turn_timeout(timeout_ms));
-    sequence->session->set_turn_timeout_ms(timeout_ms);
+    MF_ASSIGN_OR_RETURN(const int64_t turn_ms, moeflux::turn_timeout(timeout_ms));
+    sequence->session->set_turn_timeout_ms(turn_ms);
     return {};
   });
 }

@@ -239,11 +239,11 @@ TEST_F(BadArguments, OptionsThatMakeNoSense) {
   open("expert_cache_bytes", kInvalid, [](auto& o) { o.expert_cache_bytes = -7; });
   open("reader_threads", kInvalid, [](auto& o) { o.reader_threads = -1; });
   open("prefill_chunk", kInvalid, [](auto& o) { o.prefill_chunk = -1; });
-  open("turn_timeout_ms", kInvalid, [](auto& o) { o.turn_timeout_ms = -2; });
+  open("turn_timeout_ms", kInvalid, [](auto& o) { o.turn_timeout_ms = -3; });
   mf_model* model = nullptr;
   expect_code(MF_ERROR_NOT_FOUND, "no such folder",
               [&](mf_error* e) { return mf_model_open("/nonexistent", nullptr, &model, e); });
-  expect_invalid("directory",
+  expect_invalid("path",
                  [&](mf_error* e) { return mf_model_open(nullptr, nullptr, &model, e); });
   expect_invalid("model",
                  [&](mf_error* e) { return mf_model_open(fable().c_str(), nullptr, nullptr, e); });

@@ -174,7 +174,7 @@ TEST_F(ServiceApi, ClosingEndsAnswersAndLeavesTheModel) {
 }
 
 TEST_F(ServiceApi, OutlivesItsModelAndTakesTurnsWithOtherCalls) {
-  Model model = open({.turn_timeout_ms = MF_WAIT_FOREVER});
+  Model model = open();
   Sequence sequence = take(model.create_sequence());
   Service service = take(Service::open(model));
   { const Model closed = std::move(model); }

@@ -47,7 +47,7 @@ class Gate {
 class Threads : public LibraryTest {
  protected:
   static Model waiting_model() {
-    return open({.prefill_chunk = 2, .turn_timeout_ms = MF_WAIT_FOREVER});
+    return open({.prefill_chunk = 2});
   }
   /// Until so many calls wait for their turn.
   void wait_for_waiting(uint64_t calls) {
@@ -143,13 +143,13 @@ TEST_F(Threads, ACallThatDoesNotWaitLongEnoughIsBusy) {
   Sequence sequence = take(model_.create_sequence());
   Gate gate;
   const std::jthread holder = hold_turn(gate);
-  expect_ok(sequence.set_turn_timeout(0));
+  expect_ok(sequence.set_turn_timeout(MF_WAIT_NONE));
   expect_error(sequence.eval(story()), Code::kBusy, {"one at a time"});
   expect_ok(sequence.set_turn_timeout(1));
   expect_error(sequence.eval(story()), Code::kBusy, {"1 ms"});
   EXPECT_EQ(take(sequence.position()), 0);
   EXPECT_EQ(take(model_.metrics()).waiting_calls, 0u);
-  expect_error(sequence.set_turn_timeout(-2), Code::kInvalidArgument, {"turn_timeout_ms is -2"});
+  expect_error(sequence.set_turn_timeout(-3), Code::kInvalidArgument, {"turn_timeout_ms is -3"});
   expect_error(Model::open(fable(), {.turn_timeout_ms = -5}), Code::kInvalidArgument, {"-5"});
   gate.open();
 }
