@@ -14,9 +14,10 @@
 // Threads. Functions of different models may run at the same time. One call of a model and its
 // sequences may compute at a time. A call that comes while another computes waits for its turn, in
 // the order in which calls came. With mf_model_options.turn_timeout_ms it waits that long and then
-// fails with MF_ERROR_BUSY, having changed nothing. A call from a callback of the running call never waits: it would wait for itself. So would a callback
-// that waits for another thread's call of the same model; do not. Functions marked "any thread"
-// compute nothing and take no turn: they may be called at any time, from callbacks too.
+// fails with MF_ERROR_BUSY, having changed nothing. A call from a callback of the running call
+// never waits: it would wait for itself. So would a callback that waits for another thread's call
+// of the same model; do not. Functions marked "any thread" compute nothing and take no turn: they
+// may be called at any time, from callbacks too.
 //
 // Freeing. A model may be closed at any time: its sequences and the calls that run or wait go on.
 // mf_sequence_free() cancels the calls of the sequence that run or wait, on whatever thread, and
@@ -125,7 +126,7 @@ typedef struct mf_model_options {
   int64_t turn_timeout_ms;   // how long calls wait for their turn, in milliseconds;
                              // 0: MF_WAIT_FOREVER; MF_WAIT_NONE: not at all
   const char* cache_type_k;  // of keys in memory: "f32", "f16", "q8_0"; null: as the device prefers
-  const char* cache_type_v;  // of values
+  const char* cache_type_v;  // of values; on a GPU the same
   int64_t near_cache_bytes;  // GPU memory for experts, where it does not hold them all:
                              // 0: what is free; MF_NEAR_CACHE_NONE; else bytes
   const char* plan;  // for experts on a GPU: "resident": GPU memory holds them all; "near": the
@@ -133,11 +134,11 @@ typedef struct mf_model_options {
                      // "shared": both at once; "auto" (null): the fastest of these
 } mf_model_options;
 
-/// Opens a GGUF file, any part of a split one, or a folder: with config.json, *.safetensors and, for
-/// functions of text, tokenizer.json or tiktoken.model; or with one GGUF model. `options` may be
-/// null. *model is the caller's, to mf_model_close(). Any thread.
-MF_API mf_code mf_model_open(const char* path, const mf_model_options* options,
-                             mf_model** model, mf_error* error) MF_NOEXCEPT;
+/// Opens a GGUF file, any part of a split one, or a folder: with config.json, *.safetensors and,
+/// for functions of text, tokenizer.json or tiktoken.model; or with one GGUF model. `options` may
+/// be null. *model is the caller's, to mf_model_close(). Any thread.
+MF_API mf_code mf_model_open(const char* path, const mf_model_options* options, mf_model** model,
+                             mf_error* error) MF_NOEXCEPT;
 
 /// Null is ignored. Memory is freed with the last sequence. Any thread.
 MF_API void mf_model_close(mf_model* model) MF_NOEXCEPT;

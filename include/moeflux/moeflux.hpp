@@ -641,8 +641,8 @@ inline Result<Model> Model::open(const std::string& path, const ModelOptions& op
   if (progress) c.on_progress = detail::Callbacks::on_progress;
   c.user_data = &callbacks;
   mf_model* opened = nullptr;
-  Status done = detail::run(
-      [&](mf_error* error) { return mf_model_open(path.c_str(), &c, &opened, error); });
+  Status done =
+      detail::run([&](mf_error* error) { return mf_model_open(path.c_str(), &c, &opened, error); });
   Model model(opened);
   callbacks.catcher.rethrow();
   if (done) {

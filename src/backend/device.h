@@ -72,6 +72,8 @@ class Device {
   virtual bool copies_beside() const { return false; }
   /// True when attention() takes pages of f16 and of 8 bits (quant/q8_rows.h) beside those of f32.
   virtual bool takes_narrow_cache() const { return false; }
+  /// True when attention() takes keys and values of different types.
+  virtual bool takes_mixed_cache() const { return true; }
   /// The type of keys and values, if nobody says otherwise: f16 only where takes_narrow_cache().
   virtual DType preferred_cache_type() const { return DType::kF32; }
   /// The order in which a [rows, cols] matrix stored as `stored` is best handed to linear(),

@@ -53,8 +53,9 @@ struct RopeOptions {
 /// lies in page (t / page_tokens) % k_pages.size(): a layer with a window keeps a ring of pages
 /// that covers the window and the step. Pages are f32, or, where Device::takes_narrow_cache(), f16
 /// or I8: whole rows of quant/q8_rows.h, for heads whose keys and values are multiples of 32. Then
-/// attention sees its own tokens' keys and values rounded too. Pages may be strided views, and
-/// values the first elements of the keys: latent attention has the same pages for both.
+/// attention sees its own tokens' keys and values rounded too. Pages of keys and of values have one
+/// type, unless Device::takes_mixed_cache(). Pages may be strided views, and values the first
+/// elements of the keys: latent attention has the same pages for both.
 struct KvView {
   std::span<const Tensor> k_pages;  // each [page_tokens, kv_heads, head_dim, or bytes of a row]
   std::span<const Tensor> v_pages;  // each [page_tokens, kv_heads, v_head_dim or more]

@@ -33,9 +33,9 @@ void check_attention(const AttentionProblem& p, const Chunks& chunks, bool on_sl
       "{} heads of {}/{} on {}, {} tokens in {} calls, pages of {}, {} {}{}{}", p.heads, p.head_dim,
       p.v_head_dim, p.kv_heads, p.n, chunks.size(), p.page_tokens, p.chunked ? "chunks" : "window",
       p.window, p.sinks.empty() ? "" : ", sinks", p.values_are_keys ? ", values are keys" : "");
-  compare_with_reference(
-      {"attention", label, p.v_head_dim, tolerance, on_slow_devices, p.has_narrow_cache()},
-      [&](Session& s) { return p.run(s, chunks); });
+  compare_with_reference({"attention", label, p.v_head_dim, tolerance, on_slow_devices,
+                          p.has_narrow_cache(), p.has_mixed_cache()},
+                         [&](Session& s) { return p.run(s, chunks); });
 }
 
 TEST(Attention, MatchesTheReferenceAtEveryHeadSize) {

@@ -38,7 +38,7 @@ TEST(Halves, ValuesInACacheOfF16AreRoundedToTheEvenNeighbour) {
     const int64_t tokens = static_cast<int64_t>(numbers.size()) / width;
     AttentionProblem p = AttentionProblem::make(random, 1, 1, 32, width, 16, tokens);
     p.v.assign(numbers.begin(), numbers.begin() + tokens * width);
-    p.v_type = DType::kF16;
+    p.k_type = p.v_type = DType::kF16;
     p.window = 1;
     const conformance::Run run = [&](Session& s) { return p.run(s, {tokens}); };
     Session s(reference());

@@ -101,7 +101,8 @@ bool is_for(const Device&, const Problem&) {
   return true;
 }
 bool is_for(const Device& device, const AttentionProblem& problem) {
-  return !problem.has_narrow_cache() || device.takes_narrow_cache();
+  return (!problem.has_narrow_cache() || device.takes_narrow_cache()) &&
+         (!problem.has_mixed_cache() || device.takes_mixed_cache());
 }
 
 template <typename Problem>

@@ -29,6 +29,7 @@ struct AttentionProblem {
   bool values_are_keys = false;   // values are the first v_head_dim elements of keys, v is null
   DType k_type = DType::kF32;     // of pages
   DType v_type = DType::kF32;
+  bool has_mixed_cache() const { return k_type != v_type && !values_are_keys; }
   bool has_narrow_cache() const { return k_type != DType::kF32 || v_type != DType::kF32; }
 
   static AttentionProblem make(Random& random, int64_t heads, int64_t kv_heads, int64_t head_dim,

@@ -347,6 +347,7 @@ void compare_with_reference(const Comparison& comparison, const Run& run) {
   for (const NamedDevice& device : devices()) {
     if (device.is_slow && !comparison.on_slow_devices) continue;
     if (comparison.has_narrow_cache && !device.device->takes_narrow_cache()) continue;
+    if (comparison.has_mixed_cache && !device.device->takes_mixed_cache()) continue;
     const auto [got, allowed] = run_on(device, run);
     ASSERT_EQ(got.size(), expected.size());
     matrix().add(comparison.op, device.name,

@@ -132,6 +132,7 @@ struct Comparison {
   std::vector<float> tolerance;
   bool on_slow_devices = true;
   bool has_narrow_cache = false;  // leaves out devices that do not take one
+  bool has_mixed_cache = false;   // the same
 };
 
 /// Runs on the reference and on every device; errors beyond tolerance and differences between

@@ -114,6 +114,17 @@ TEST(CacheTypes, AFamilyWhoseHeadsAreNoMultiplesOf32IsRefusedByTheLayer) {
   }
 }
 
+TEST(CacheTypes, AGpuRefusesKeysAndValuesOfTwoTypes) {
+  const auto emulator = make_test_device({.device = "emulator", .threads = 1});
+  const auto cpu = make_test_device({.threads = 1});
+  const EngineOptions mixed{.cache_type_k = DType::kF32, .cache_type_v = DType::kF16};
+  expect_error(Engine::open(golden_folder("qwen3_moe"), *emulator, mixed), ErrorCode::kUnsupported,
+               {"--cache-type-k", "layer 0", "keys in f32 and values in f16: emulator"});
+  EXPECT_TRUE(Engine::open(golden_folder("qwen3_moe"), *cpu, mixed).ok());
+  // Latents have no values of their own.
+  EXPECT_TRUE(Engine::open(golden_folder("deepseek_v3"), *emulator, mixed).ok());
+}
+
 TEST(ListedExperts, AnIdThatIsNoExpertsIsRefusedByTheTensorsName) {
   const std::string folder = golden_folder("deepseek_v4");
   const std::string name = "layers.1.ffn.gate.tid2eid";

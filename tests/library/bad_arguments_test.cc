@@ -243,8 +243,7 @@ TEST_F(BadArguments, OptionsThatMakeNoSense) {
   mf_model* model = nullptr;
   expect_code(MF_ERROR_NOT_FOUND, "no such folder",
               [&](mf_error* e) { return mf_model_open("/nonexistent", nullptr, &model, e); });
-  expect_invalid("path",
-                 [&](mf_error* e) { return mf_model_open(nullptr, nullptr, &model, e); });
+  expect_invalid("path", [&](mf_error* e) { return mf_model_open(nullptr, nullptr, &model, e); });
   expect_invalid("model",
                  [&](mf_error* e) { return mf_model_open(fable().c_str(), nullptr, nullptr, e); });
 }

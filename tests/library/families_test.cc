@@ -47,9 +47,9 @@ std::string continued(Sequence& sequence) {
 
 TEST(ModelPath, IsAFolderOrAnyGgufFile) {
   const std::string formats = std::string(MOEFLUX_SOURCE_DIR) + "/tests/golden/formats/";
-  for (const char* path : {"gguf-qwen3_moe", "gguf-qwen3_moe/model.gguf", "gguf-split",
-                           "gguf-split/model-00001-of-00003.gguf",
-                           "gguf-split/model-00003-of-00003.gguf"}) {
+  for (const char* path :
+       {"gguf-qwen3_moe", "gguf-qwen3_moe/model.gguf", "gguf-split",
+        "gguf-split/model-00001-of-00003.gguf", "gguf-split/model-00003-of-00003.gguf"}) {
     Model model = open_family(formats + path);
     Sequence sequence = take(model.create_sequence());
     expect_ok(sequence.eval(tokens_between(0, 3)));

@@ -46,9 +46,7 @@ class Gate {
 
 class Threads : public LibraryTest {
  protected:
-  static Model waiting_model() {
-    return open({.prefill_chunk = 2});
-  }
+  static Model waiting_model() { return open({.prefill_chunk = 2}); }
   /// Until so many calls wait for their turn.
   void wait_for_waiting(uint64_t calls) {
     while (take(model_.metrics()).waiting_calls != calls) std::this_thread::yield();

@@ -62,7 +62,7 @@ uint64_t rows_of_kv_head(const AttentionParams& p) {
 }
 uint32_t kv_heads_of(const AttentionParams& p) { return p.heads / p.heads_per_kv_head; }
 
-/// A kernel over pages of each type. Matrix units have none for keys and values of different types.
+/// A kernel over pages of each type; keys and values have the same.
 struct ByType {
   KernelId f32;
   KernelId f16;
@@ -71,25 +71,15 @@ struct ByType {
     return type == DType::kF16 ? f16 : type == DType::kI8 ? q8 : f32;
   }
 };
-DType key_type(const KvView& kv) { return kv.k_pages.front().dtype; }
-DType value_type(const KvView& kv) { return kv.v_pages.front().dtype; }
+DType row_type(const KvView& kv) { return kv.k_pages.front().dtype; }
 
 KernelId heads_kernel(const KvView& kv) {
-  // By the type of values, for each type of keys.
-  constexpr ByType kF32{KernelId::attention_heads, KernelId::attention_heads_values_f16,
-                        KernelId::attention_heads_values_q8};
-  constexpr ByType kF16{KernelId::attention_heads_keys_f16, KernelId::attention_heads_f16,
-                        KernelId::attention_heads_f16_q8};
-  constexpr ByType kQ8{KernelId::attention_heads_keys_q8, KernelId::attention_heads_q8_f16,
-                       KernelId::attention_heads_q8};
-  const ByType& kernels = key_type(kv) == DType::kF16  ? kF16
-                          : key_type(kv) == DType::kI8 ? kQ8
-                                                       : kF32;
-  return kernels.of(value_type(kv));
+  constexpr ByType kKernels{KernelId::attention_heads, KernelId::attention_heads_f16,
+                            KernelId::attention_heads_q8};
+  return kKernels.of(row_type(kv));
 }
 
 bool are_wide(const Tensor& out, const Tensor& q, const KvView& kv) {
-  if (key_type(kv) != value_type(kv)) return false;
   const auto wide = [](const Tensor& page) {
     return is_wide(page) && page.dim(2) % wide_elements(page.dtype) == 0;
   };
@@ -311,7 +301,7 @@ bool record_many(Recorder& recorder, const AttentionHeads& heads, const ManyKern
     p.finishes = begin + p.num_parts == end ? 1 : 0;
     constexpr ByType kHalves{KernelId::mma_attention_halves, KernelId::mma_attention_halves_f16,
                              KernelId::mma_attention_halves_q8};
-    Plan split = make_plan(kHalves.of(key_type(heads.kv)), {p.num_parts, kv_heads_of(p), 2},
+    Plan split = make_plan(kHalves.of(row_type(heads.kv)), {p.num_parts, kv_heads_of(p), 2},
                            kAttentionThreads);
     split.set_params(p);
     split.bind(heads.k_table);
@@ -354,7 +344,7 @@ bool record_many(Recorder& recorder, const AttentionHeads& heads, const ManyKern
 bool record_wide_tiles(Recorder& recorder, const AttentionHeads& heads, AttentionResult& result) {
   if (!take_partials(recorder, result)) return false;
   const AttentionParams& p = result.params;
-  const KernelId few = key_type(heads.kv) == DType::kF16 ? KernelId::mma_attention_wide_few_f16
+  const KernelId few = row_type(heads.kv) == DType::kF16 ? KernelId::mma_attention_wide_few_f16
                                                          : KernelId::mma_attention_wide_few;
   Plan plan =
       make_plan(few, {groups_for(rows_of_kv_head(p), kWideFewRows), kv_heads_of(p), p.num_parts},
@@ -378,8 +368,7 @@ bool record_attention(Recorder& recorder, const AttentionHeads& heads, Attention
   const uint64_t rows = rows_of_kv_head(p);
   const uint32_t kv_heads = kv_heads_of(p);
   Plan plan;
-  if (lay_out_tiles(p, value_type(heads.kv));
-      fits_tiles(p, heads.out, heads.q, heads.kv, platform)) {
+  if (lay_out_tiles(p, row_type(heads.kv)); fits_tiles(p, heads.out, heads.q, heads.kv, platform)) {
     p.column_factor = 0x1p-28f;  // weights and values are times 2^14
     if (const ManyKernel* many = choose_many(p, platform); many != nullptr) {
       return record_many(recorder, heads, *many, result);
@@ -389,7 +378,7 @@ bool record_attention(Recorder& recorder, const AttentionHeads& heads, Attention
                       partial_bytes(p) > kPartialBytesMax
                   ? 1
                   : 0;
-    plan = make_plan(few_kernel(p, key_type(heads.kv)),
+    plan = make_plan(few_kernel(p, row_type(heads.kv)),
                      {row_groups, kv_heads, p.walks != 0 ? 1 : p.num_parts}, kFewThreads);
     plan.shared_bytes = few_bytes(p);
   } else if (lay_out_wide(p, share_rows(heads.kv));
@@ -398,7 +387,7 @@ bool record_attention(Recorder& recorder, const AttentionHeads& heads, Attention
       return record_wide_tiles(recorder, heads, result);
     }
     const WideKernel kernel = choose_wide(p, platform);
-    plan = make_plan(kernel.ids.of(key_type(heads.kv)),
+    plan = make_plan(kernel.ids.of(row_type(heads.kv)),
                      {groups_for(rows, kernel.rows), kv_heads, p.walks != 0 ? 1 : p.num_parts},
                      kWideThreads);
     plan.shared_bytes = wide_bytes(p, kernel.rows);

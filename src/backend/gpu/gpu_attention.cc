@@ -64,7 +64,8 @@ void GpuEncoder::attend_rows(const AttendedRows& rows) {
 bool GpuEncoder::begin_attention(AttentionHeads& heads, const Tensor& k, const Tensor& v) {
   const KvView& kv = heads.kv;
   if (!recorder_.ok() || heads.q.dim(0) == 0) return false;
-  MF_CHECK(have_equal_layouts(kv.k_pages) && have_equal_layouts(kv.v_pages));
+  MF_CHECK(have_equal_layouts(kv.k_pages) && have_equal_layouts(kv.v_pages) &&
+           kv.k_pages.front().dtype == kv.v_pages.front().dtype);
   if (heads.out.dim(2) > kValueColumnsMax) {
     return recorder_.fail(make_error(ErrorCode::kUnsupported,
                                      "attention: values of {} per head, at most {}",

@@ -27,6 +27,7 @@ class GpuDevice : public Device {
     return gpu::uses_mma(*platform_, matrix);
   }
   bool takes_narrow_cache() const override { return true; }
+  bool takes_mixed_cache() const override { return false; }
   DType preferred_cache_type() const override { return DType::kF16; }
   int64_t preferred_prefill_chunk() const override {
     // Experts get enough tokens to fill tiles of matrix units: 64 each of 2048, if 8 of 256 serve

@@ -40,6 +40,7 @@ TEST(GpuDevice, WantsLongChunksOnMatrixUnitsAndLongerOnesInMuchMemory) {
 TEST(GpuDevice, PrefersKeysAndValuesInF16) {
   const std::unique_ptr<Device> device = make_emulator_device({});
   EXPECT_TRUE(device->takes_narrow_cache());
+  EXPECT_FALSE(device->takes_mixed_cache());
   EXPECT_EQ(device->preferred_cache_type(), DType::kF16);
 }
 

@@ -162,14 +162,14 @@ MF_FN HeadSum add_values(MF_T t, MF_PARAMS(AttentionParams) p, HeadSum sum,
 }
 
 /// Adds keys [low, high) of one tile, which begins at `tile`, to the sum of its split.
-template <typename Key, typename Value>
+template <typename Row>
 MF_FN HeadSum attend_tile(MF_T t, MF_PARAMS(AttentionParams) p, HeadSum sum,
                           MF_GLOBAL(const u64) k_pages, MF_GLOBAL(const u64) v_pages, u32 kv_head,
                           u32 tile, u32 low, u32 high) {
   MF_SHARED(f32) query = MF_SHARED_AT(t, f32, 0u);
   MF_SHARED(f32) scores = query + p.head_dim;
   MF_SHARED(f32) weights = scores + kAttentionTile;
-  score_keys<Key>(t, p, k_pages, kv_head, tile, low, high);
+  score_keys<Row>(t, p, k_pages, kv_head, tile, low, high);
   barrier(t);
   f32 largest = sum.largest;
   for (u32 i = t.lane; i < kAttentionTile; i += 32u) {
@@ -188,12 +188,12 @@ MF_FN HeadSum attend_tile(MF_T t, MF_PARAMS(AttentionParams) p, HeadSum sum,
   sum.total = mf_fma(sum.total, keep, total);
   MF_UNROLL
   for (u32 i = 0u; i < kAttentionColumnsMax; ++i) sum.columns[i] = sum.columns[i] * keep;
-  return add_values<Value>(t, p, sum, v_pages, kv_head, tile, low, high);
+  return add_values<Row>(t, p, sum, v_pages, kv_head, tile, low, high);
 }
 
 /// Group x: a head; y: a query; z: a split, if there is more than one. 128 threads. Shared: the
 /// query, and scores and weights of a tile.
-template <typename Key, typename Value>
+template <typename Row>
 MF_FN void attend_head(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) q,
                        MF_GLOBAL(const u64) k_pages, MF_GLOBAL(const u64) v_pages,
                        MF_GLOBAL(const f32) sinks, MF_GLOBAL(f32) out, MF_GLOBAL(f32) partials,
@@ -218,8 +218,8 @@ MF_FN void attend_head(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32
     HeadSum sum = empty_sum<kAttentionColumnsMax>();
     for (u32 tile = low / kAttentionTile * kAttentionTile; tile < high; tile += kAttentionTile) {
       const u32 tile_end = tile + kAttentionTile;
-      sum = attend_tile<Key, Value>(t, p, sum, k_pages, v_pages, kv_head, tile,
-                                    low > tile ? low : tile, high < tile_end ? high : tile_end);
+      sum = attend_tile<Row>(t, p, sum, k_pages, v_pages, kv_head, tile, low > tile ? low : tile,
+                             high < tile_end ? high : tile_end);
     }
     all = alone ? merged(all, sum) : sum;
   }
@@ -242,22 +242,16 @@ MF_FN void attend_head(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32
   }
 }
 
-#define MF_ATTENTION_HEADS(name, KEY, VALUE)                                         \
+#define MF_ATTENTION_HEADS(name, ROW)                                                \
   MF_KERNEL(name, AttentionParams, MF_READ(0, f32, q), MF_READ(1, u64, k_pages),     \
             MF_READ(2, u64, v_pages), MF_READ(3, f32, sinks), MF_WRITE(4, f32, out), \
             MF_WRITE(5, f32, partials), MF_READ(6, f32, gate)) {                     \
     MF_THREAD;                                                                       \
-    attend_head<KEY, VALUE>(t, p, q, k_pages, v_pages, sinks, out, partials, gate);  \
+    attend_head<ROW>(t, p, q, k_pages, v_pages, sinks, out, partials, gate);         \
   }
-MF_ATTENTION_HEADS(attention_heads, f32, f32)
-MF_ATTENTION_HEADS(attention_heads_f16, u16, u16)
-MF_ATTENTION_HEADS(attention_heads_keys_f16, u16, f32)
-MF_ATTENTION_HEADS(attention_heads_values_f16, f32, u16)
-MF_ATTENTION_HEADS(attention_heads_q8, u8, u8)
-MF_ATTENTION_HEADS(attention_heads_keys_q8, u8, f32)
-MF_ATTENTION_HEADS(attention_heads_values_q8, f32, u8)
-MF_ATTENTION_HEADS(attention_heads_q8_f16, u8, u16)
-MF_ATTENTION_HEADS(attention_heads_f16_q8, u16, u8)
+MF_ATTENTION_HEADS(attention_heads, f32)
+MF_ATTENTION_HEADS(attention_heads_f16, u16)
+MF_ATTENTION_HEADS(attention_heads_q8, u8)
 #undef MF_ATTENTION_HEADS
 
 }  // namespace kernels

@@ -10,13 +10,7 @@
   X(write_heads, 10, WriteHeadsParams, kReadsEarly)                    \
   X(attention_heads, 7, AttentionParams, kWaits)                       \
   X(attention_heads_f16, 7, AttentionParams, kWaits)                   \
-  X(attention_heads_keys_f16, 7, AttentionParams, kWaits)              \
-  X(attention_heads_values_f16, 7, AttentionParams, kWaits)            \
   X(attention_heads_q8, 7, AttentionParams, kWaits)                    \
-  X(attention_heads_keys_q8, 7, AttentionParams, kWaits)               \
-  X(attention_heads_values_q8, 7, AttentionParams, kWaits)             \
-  X(attention_heads_q8_f16, 7, AttentionParams, kWaits)                \
-  X(attention_heads_f16_q8, 7, AttentionParams, kWaits)                \
   X(attention_merge, 4, AttentionParams, kWaits)                       \
   X(mma_attention_halves, 3, AttentionParams, kWaits)                  \
   X(mma_attention_halves_f16, 3, AttentionParams, kWaits)              \
