@@ -75,17 +75,21 @@ Status Decoding::draw() {
 // The best logits alone are read, where they are enough.
 Status Decoding::eval_pending() {
   if (!pending_) return {};
-  Engine& engine = session_->engine();
-  const BestLogits best = best_needed();
   const TokenId token = *pending_;
   last_ = {};
-  if (best.count > 0) {
-    MF_ASSIGN_OR_RETURN(last_.best, engine.eval_best(*session_->sequence_, {&token, 1}, best));
-    last_.best_of = best.of;
-  } else {
-    MF_ASSIGN_OR_RETURN(last_.all,
-                        engine.eval_last(*session_->sequence_, {&token, 1}, StepPhase::kDecode));
-  }
+  StepItem item{.sequence = session_->sequence_.get(),
+                .tokens = {&token, 1},
+                .options = {.best = best_needed(), .phase = StepPhase::kDecode},
+                .sink =
+                    [this](int64_t, std::span<const float> row) {
+                      last_.all = row;
+                      return Status();
+                    },
+                .best = std::move(best_)};
+  session_->engine().eval_step(std::span(&item, 1));
+  best_ = std::move(item.best);
+  MF_RETURN_IF_ERROR(item.outcome);
+  if (item.options.best.count > 0) last_ = {.best = best_, .best_of = item.options.best.of};
   pending_.reset();
   ++steps_;
   return {};

@@ -77,7 +77,8 @@ class Decoding {
   Sampler sampler_;
   Continuation text_;
   std::vector<float> first_;  // logits before any step
-  LastLogits last_;           // of the engine, until something else is evaluated, or of first_
+  LastLogits last_;  // of the engine, until something else is evaluated, of first_ or of best_
+  std::vector<TokenLogit> best_;
   std::optional<TokenId> pending_;
   int64_t steps_ = 0;
 };

@@ -7,6 +7,7 @@
 
 #include "backend/gpu/emulator/emulator.h"
 #include "backend/gpu/gpu_device.h"
+#include "tests/support/eval_last.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"
 
@@ -73,7 +74,7 @@ class SessionTest : public ::testing::Test {
     Tokens next = prompt_;
     Tokens tokens;
     while (tokens.size() < n) {
-      const auto logits = engine.eval_last(**sequence, next);
+      const auto logits = eval_last(engine, **sequence, next);
       EXPECT_TRUE(logits.ok());
       const auto token = sampler->sample(*logits);
       EXPECT_TRUE(token.ok());

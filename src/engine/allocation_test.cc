@@ -8,6 +8,7 @@
 
 #include "engine/allocation_test_util.h"
 #include "engine/tiny_engine_test_util.h"
+#include "tests/support/eval_last.h"
 
 namespace {
 
@@ -93,16 +94,16 @@ class AllocationTest : public TinyEngineTest {
     const auto engine = open({.expert_cache_bytes = expert_cache_bytes, .reader_threads = 1});
     const auto sequence = start(*engine);
     const Tokens tokens = some_tokens(64);
-    EXPECT_TRUE(engine->eval_last(*sequence, tokens).ok());
+    EXPECT_TRUE(eval_last(*engine, *sequence, tokens).ok());
     for (int i = 0; i < 8; ++i) {
       EXPECT_TRUE(
-          engine->eval_last(*sequence, std::span(tokens).subspan(i, 1), StepPhase::kDecode).ok());
+          eval_last(*engine, *sequence, std::span(tokens).subspan(i, 1), StepPhase::kDecode).ok());
     }
     const int64_t before = allocations_so_far();
     for (int i = 0; i < steps; ++i) {
       const size_t at = static_cast<size_t>(i) % tokens.size();
       const bool ok =
-          engine->eval_last(*sequence, std::span(tokens).subspan(at, 1), StepPhase::kDecode).ok();
+          eval_last(*engine, *sequence, std::span(tokens).subspan(at, 1), StepPhase::kDecode).ok();
       if (!ok) ADD_FAILURE() << "step " << i;
     }
     return allocations_so_far() - before;

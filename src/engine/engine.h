@@ -131,7 +131,8 @@ struct EvalOptions {
   std::stop_token stop = {};  // looked at between chunks; a stopped eval fails with kCancelled, the
                               // sequence stays usable
   HiddenObserver* observer = nullptr;
-  /// With kLast: the logits stay on the device, the sink is not called; see eval_best().
+  /// With kLast: the logits stay on the device and the sink is not called. StepItem::best has the
+  /// best of the last token's.
   BestLogits best = {};
   /// Told after each chunk how many tokens of this call have been evaluated; false stops as `stop`
   /// does.
@@ -151,7 +152,9 @@ struct StepItem {
   EvalOptions options = {};
   LogitsSink sink = {};
   Status outcome = {};
-  std::vector<TokenLogit> best = {};  // as options.best asks
+  /// As options.best asks: best first, equal ones in the order of ids, what is not a number before
+  /// all others. Less work than reading a whole row.
+  std::vector<TokenLogit> best = {};
 };
 
 class Engine {
@@ -215,19 +218,11 @@ class Engine {
   /// that fails, by kIo or "out of memory", fails and breaks every item with tokens in it. A sink
   /// is called between steps and may use no sequence of the call.
   void eval_step(std::span<StepItem> items);
-  /// The best of the last token's logits in decode, best first, equal ones in the order of ids,
-  /// what is no number before all others: a view that lives until the next call. Less work than
-  /// reading a whole row.
-  Result<std::span<const TokenLogit>> eval_best(Sequence& sequence, std::span<const TokenId> tokens,
-                                                const BestLogits& best);
-  bool device_has_memory() const { return device_has_memory_; }
-  /// All logits that eval_best() chose from last, while nothing else was evaluated: a view that
-  /// lives until the next call.
+  /// All logits of the row that StepItem::best was chosen from last, while nothing else was
+  /// evaluated: a view that lives until the next call.
   Result<std::span<const float>> last_logits();
-  /// As eval() for the last token's logits: a view that lives until the next call.
-  Result<std::span<const float>> eval_last(Sequence& sequence, std::span<const TokenId> tokens,
-                                           StepPhase phase = StepPhase::kPrompt,
-                                           std::stop_token stop = {});
+  /// The device has memory of its own, which states do not share with snapshots.
+  bool device_has_memory() const { return device_has_memory_; }
 
   // After each of the following, the next logits are byte for byte those of a fresh evaluation of
   // the sequence's tokens. A call that fails, if with std::bad_alloc, leaves the sequence as it
@@ -378,7 +373,6 @@ class Engine {
   StepBatch batch_;
   std::vector<RunningItem> running_;  // while eval_step() runs, decode first
   std::vector<float> host_logits_;
-  std::vector<TokenLogit> host_best_;
   std::vector<uint32_t> host_best_words_;  // of best_
   std::vector<int32_t> host_inputs_;
   std::unique_ptr<PrefixCache> prefixes_;  // null when nothing is kept

@@ -335,35 +335,10 @@ Status Engine::read_best(std::span<const RunningItem> items) {
   return {};
 }
 
-Result<std::span<const TokenLogit>> Engine::eval_best(Sequence& sequence,
-                                                      std::span<const TokenId> tokens,
-                                                      const BestLogits& best) {
-  StepItem item{.sequence = &sequence,
-                .tokens = tokens,
-                .options = {.best = best, .phase = StepPhase::kDecode},
-                .best = std::move(host_best_)};
-  eval_step(std::span(&item, 1));
-  host_best_ = std::move(item.best);
-  MF_RETURN_IF_ERROR(item.outcome);
-  return std::span<const TokenLogit>(host_best_);
-}
-
 Result<std::span<const float>> Engine::last_logits() {
   host_logits_.resize(static_cast<size_t>(spec().vocab_size));
   MF_RETURN_IF_ERROR(read_logits(0, 1));
   return std::span<const float>(host_logits_);
-}
-
-Result<std::span<const float>> Engine::eval_last(Sequence& sequence,
-                                                 std::span<const TokenId> tokens, StepPhase phase,
-                                                 std::stop_token stop) {
-  std::span<const float> last;
-  MF_RETURN_IF_ERROR(eval(sequence, tokens, {.stop = std::move(stop), .phase = phase},
-                          [&](int64_t, std::span<const float> rows) {
-                            last = rows;
-                            return Status();
-                          }));
-  return last;
 }
 
 }  // namespace moeflux

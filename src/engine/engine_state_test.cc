@@ -9,6 +9,7 @@
 #include "backend/cpu/cpu_device.h"
 #include "engine/snapshot.h"
 #include "engine/tiny_engine_test_util.h"
+#include "tests/support/eval_last.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/packed_copy.h"
 
@@ -27,13 +28,13 @@ class EngineStateTest : public TinyEngineTest {
     ASSERT_TRUE(std::equal(text.begin(), text.begin() + static_cast<ptrdiff_t>(done),
                            sequence.tokens().begin(), sequence.tokens().end()));
     const std::vector<float> expected = last_row(all_logits(engine, text));
-    const auto last = engine.eval_last(sequence, std::span(text).subspan(done));
+    const auto last = eval_last(engine, sequence, std::span(text).subspan(done));
     ASSERT_TRUE(last.ok()) << last.error().to_string();
     EXPECT_EQ(std::vector<float>(last->begin(), last->end()), expected);
   }
   static std::unique_ptr<Sequence> evaluated(Engine& engine, std::span<const TokenId> tokens) {
     auto sequence = start(engine);
-    EXPECT_TRUE(engine.eval_last(*sequence, tokens).ok());
+    EXPECT_TRUE(eval_last(engine, *sequence, tokens).ok());
     return sequence;
   }
   static Bytes saved(Engine& engine, const Sequence& sequence) {
@@ -127,11 +128,11 @@ TEST_F(EngineStateTest, BrokenSequenceIsMendedByGoingBack) {
   const Bytes snapshot = saved(*engine, *sequence);
   const auto checkpoint = engine->checkpoint(*sequence);
   ASSERT_TRUE(checkpoint.ok());
-  ASSERT_TRUE(engine->eval_last(*sequence, std::span(text_).subspan(5, 3)).ok());
+  ASSERT_TRUE(eval_last(*engine, *sequence, std::span(text_).subspan(5, 3)).ok());
   const std::string whole = testing::read_bytes(weights());
   const auto mends = [&](const std::function<bool()>& mend) {
     std::filesystem::resize_file(weights(), whole.size() / 2);
-    expect_error(engine->eval_last(*sequence, std::span(text_).subspan(8)), ErrorCode::kIo, {});
+    expect_error(eval_last(*engine, *sequence, std::span(text_).subspan(8)), ErrorCode::kIo, {});
     expect_error(engine->truncate(*sequence, 7), ErrorCode::kIo, {});  // cannot evaluate again
     testing::write_bytes(weights(), whole);
     expect_error(engine->checkpoint(*sequence), ErrorCode::kFailedPrecondition, {"token 8"});
@@ -382,7 +383,7 @@ TEST_F(EngineStateTest, PrefixLongerThanTheContextIsAShorterOne) {
   const auto all = narrow->reuse_prefix(*full, text_);
   ASSERT_TRUE(all.ok()) << all.error().to_string();
   EXPECT_EQ(*all, 10);
-  expect_error(narrow->eval_last(*full, std::span(text_).subspan(10)),
+  expect_error(eval_last(*narrow, *full, std::span(text_).subspan(10)),
                ErrorCode::kResourceExhausted, {"context of 10"});
   const auto again = start(*wide);
   EXPECT_EQ(*wide->reuse_prefix(*again, text_), 19);  // nobody removed it

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/tiny_engine_test_util.h"
+#include "tests/support/eval_last.h"
 #include "tests/support/expect_error.h"
 
 namespace moeflux {
@@ -27,7 +28,7 @@ TEST_F(EngineTest, NoLogitsReachTheSinkWhenNoneAreWanted) {
   const auto sequence = start(*engine);
   EXPECT_TRUE(eval(*engine, *sequence, some_tokens(5), LogitsMode::kNone).empty());
   EXPECT_EQ(sequence->length(), 5);
-  const auto last = engine->eval_last(*sequence, some_tokens(1));
+  const auto last = eval_last(*engine, *sequence, some_tokens(1));
   EXPECT_TRUE(last.ok());
 }
 
@@ -72,20 +73,21 @@ TEST_F(EngineTest, RefusedTokensLeaveTheSequenceAsItWas) {
   const auto sequence = start(*engine);
   const Tokens tokens = some_tokens(8);
   const std::vector<float> expected = all_logits(*engine, tokens);
-  ASSERT_TRUE(engine->eval_last(*sequence, std::span(tokens).first(5)).ok());
+  ASSERT_TRUE(eval_last(*engine, *sequence, std::span(tokens).first(5)).ok());
 
-  expect_error(engine->eval_last(*sequence, {}), ErrorCode::kInvalidArgument, {"no tokens"});
-  expect_error(engine->eval_last(*sequence, Tokens{1, kVocab}), ErrorCode::kInvalidArgument,
+  expect_error(eval_last(*engine, *sequence, {}), ErrorCode::kInvalidArgument, {"no tokens"});
+  expect_error(eval_last(*engine, *sequence, Tokens{1, kVocab}), ErrorCode::kInvalidArgument,
                {"token 64", "position 6", "vocabulary of 64"});
-  expect_error(engine->eval_last(*sequence, Tokens{-1}), ErrorCode::kInvalidArgument, {"token -1"});
-  expect_error(engine->eval_last(*sequence, some_tokens(4)), ErrorCode::kResourceExhausted,
+  expect_error(eval_last(*engine, *sequence, Tokens{-1}), ErrorCode::kInvalidArgument,
+               {"token -1"});
+  expect_error(eval_last(*engine, *sequence, some_tokens(4)), ErrorCode::kResourceExhausted,
                {"4 tokens after 5", "context of 8"});
 
   EXPECT_EQ(sequence->length(), 5);
-  const auto last = engine->eval_last(*sequence, std::span(tokens).last(3));
+  const auto last = eval_last(*engine, *sequence, std::span(tokens).last(3));
   ASSERT_TRUE(last.ok());
   EXPECT_EQ(std::vector<float>(last->begin(), last->end()), last_row(expected));
-  expect_error(engine->eval_last(*sequence, some_tokens(1)), ErrorCode::kResourceExhausted,
+  expect_error(eval_last(*engine, *sequence, some_tokens(1)), ErrorCode::kResourceExhausted,
                {"context of 8"});
 }
 
@@ -127,7 +129,7 @@ TEST_F(EngineTest, StopBetweenChunksKeepsTheSequenceUsable) {
                    });
   expect_error(stopped, ErrorCode::kCancelled, {});
   EXPECT_EQ(sequence->length(), 4);
-  const auto last = engine->eval_last(*sequence, std::span(tokens).subspan(4));
+  const auto last = eval_last(*engine, *sequence, std::span(tokens).subspan(4));
   ASSERT_TRUE(last.ok());
   EXPECT_EQ(std::vector<float>(last->begin(), last->end()), last_row(expected));
 }
@@ -137,7 +139,7 @@ TEST_F(EngineTest, StopBeforeTheFirstChunkEvaluatesNothing) {
   const auto sequence = start(*engine);
   std::stop_source stop;
   stop.request_stop();
-  expect_error(engine->eval_last(*sequence, some_tokens(3), StepPhase::kPrompt, stop.get_token()),
+  expect_error(eval_last(*engine, *sequence, some_tokens(3), StepPhase::kPrompt, stop.get_token()),
                ErrorCode::kCancelled, {});
   EXPECT_EQ(sequence->length(), 0);
 }
@@ -150,7 +152,7 @@ TEST_F(EngineTest, ErrorOfTheSinkComesBack) {
       [](int64_t, std::span<const float>) { return Status(Error(ErrorCode::kIo, "disk full")); });
   expect_error(failed, ErrorCode::kIo, {"disk full"});
   EXPECT_EQ(sequence->length(), 4);
-  EXPECT_TRUE(engine->eval_last(*sequence, some_tokens(1)).ok());
+  EXPECT_TRUE(eval_last(*engine, *sequence, some_tokens(1)).ok());
 }
 
 TEST_F(EngineTest, SequencesOfOneEngineDoNotMix) {
@@ -224,14 +226,14 @@ TEST_F(EngineTest, MemoryThatRunsOutLeavesTheSequenceUsable) {
   const Tokens tokens = some_tokens(SequenceState::kPageTokens + 4);
   const std::vector<float> expected = all_logits(**engine, tokens);
   const auto sequence = start(**engine);
-  ASSERT_TRUE((*engine)->eval_last(*sequence, std::span(tokens).first(250)).ok());
+  ASSERT_TRUE(eval_last(**engine, *sequence, std::span(tokens).first(250)).ok());
   device.full = true;
   expect_error((*engine)->create_sequence(), ErrorCode::kResourceExhausted, {"out of memory"});
-  expect_error((*engine)->eval_last(*sequence, std::span(tokens).subspan(250)),
+  expect_error(eval_last(**engine, *sequence, std::span(tokens).subspan(250)),
                ErrorCode::kResourceExhausted, {"out of memory"});
   EXPECT_EQ(sequence->length(), 250);
   device.full = false;
-  const auto last = (*engine)->eval_last(*sequence, std::span(tokens).subspan(250));
+  const auto last = eval_last(**engine, *sequence, std::span(tokens).subspan(250));
   ASSERT_TRUE(last.ok()) << last.error().to_string();
   EXPECT_EQ(std::vector<float>(last->begin(), last->end()), last_row(expected));
 }

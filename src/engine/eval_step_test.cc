@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "engine/tiny_engine_test_util.h"
+#include "tests/support/eval_last.h"
 #include "tests/support/expect_error.h"
 
 namespace moeflux {
@@ -114,7 +115,7 @@ TEST_F(EvalStepTest, WhatDoesNotFitFailsAlone) {
   const auto engine = open({.context_length = 8});
   Part good = part(*engine, tokens_from(3, 5));
   Part full = part(*engine, tokens_from(4, 8));
-  ASSERT_TRUE(engine->eval_last(*full.sequence, std::span(full.text).first(7)).ok());
+  ASSERT_TRUE(eval_last(*engine, *full.sequence, std::span(full.text).first(7)).ok());
   Part empty = part(*engine, tokens_from(5, 4));
   Part wrong = part(*engine, tokens_from(6, 4));
   const Tokens outside = {1, kVocab};
@@ -189,7 +190,7 @@ TEST_F(EvalStepTest, TheBestAreEachItemsOwn) {
   constexpr BestLogits kThree{.count = 3, .of = kVocab};
   constexpr BestLogits kTwo{.count = 2, .of = kVocab - 1};
   const auto best_of = [&](const Part& p, const BestLogits& best) {
-    const auto found = engine->eval_best(*start(*engine), p.text, best);
+    const auto found = eval_best(*engine, *start(*engine), p.text, best);
     EXPECT_TRUE(found.ok());
     return std::vector<TokenLogit>(found->begin(), found->end());
   };
@@ -247,11 +248,11 @@ TEST_F(EvalStepTest, AFailedReadBreaksEveryItemOfTheStep) {
     Tokens text = prompt;
     text.push_back(token);
     Part p = part(*engine, text);
-    ASSERT_TRUE(engine->eval_last(*p.sequence, prompt).ok());
+    ASSERT_TRUE(eval_last(*engine, *p.sequence, prompt).ok());
     const auto fork = engine->fork(*p.sequence);
     ASSERT_TRUE(fork.ok());
     std::filesystem::resize_file(weights, last_matrix);
-    (engine->eval_last(**fork, std::span(&token, 1)).ok() ? good : bad).push_back(std::move(p));
+    (eval_last(*engine, **fork, std::span(&token, 1)).ok() ? good : bad).push_back(std::move(p));
     testing::write_bytes(weights, whole);
   }
   ASSERT_GE(good.size(), 2u);
@@ -268,7 +269,7 @@ TEST_F(EvalStepTest, AFailedReadBreaksEveryItemOfTheStep) {
   for (size_t i = 0; i < parts.size(); ++i) {
     expect_error(items[i].outcome, ErrorCode::kIo, {"layer ", "expert ", weights});
     EXPECT_EQ(parts[i]->sequence->length(), 4);
-    expect_error(engine->eval_last(*parts[i]->sequence, std::span(parts[i]->text).last(1)),
+    expect_error(eval_last(*engine, *parts[i]->sequence, std::span(parts[i]->text).last(1)),
                  ErrorCode::kFailedPrecondition, {"broke at token 4"});
     ASSERT_TRUE(engine->restore(*parts[i]->sequence, checkpoints[i]).ok());
     EXPECT_TRUE(parts[i]->rows.empty());

@@ -3,6 +3,7 @@
 
 #include "engine/engine.h"
 #include "engine/tiny_engine_test_util.h"
+#include "tests/support/eval_last.h"
 #include "tests/support/expect_error.h"
 
 namespace moeflux {
@@ -16,7 +17,7 @@ class ExpertProfileTest : public TinyEngineTest {
   static void decode(Engine& engine, size_t tokens) {
     const auto sequence = start(engine);
     for (const TokenId& token : some_tokens(tokens)) {
-      EXPECT_TRUE(engine.eval_last(*sequence, std::span(&token, 1), StepPhase::kDecode).ok());
+      EXPECT_TRUE(eval_last(engine, *sequence, std::span(&token, 1), StepPhase::kDecode).ok());
     }
   }
 

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "engine/tiny_engine_test_util.h"
+#include "tests/support/eval_last.h"
 #include "tests/support/soak.h"
 
 namespace moeflux {
@@ -27,8 +28,8 @@ class LookaheadEngineTest : public TinyEngineTest {
     const Tokens tokens = some_tokens(count);
     for (size_t i = 0; i < tokens.size();) {
       const size_t n = i == 0 ? 5 : 1;
-      const auto last = (*engine)->eval_last(*sequence, std::span(tokens).subspan(i, n),
-                                             i == 0 ? StepPhase::kPrompt : StepPhase::kDecode);
+      const auto last = eval_last(**engine, *sequence, std::span(tokens).subspan(i, n),
+                                  i == 0 ? StepPhase::kPrompt : StepPhase::kDecode);
       EXPECT_TRUE(last.ok());
       decoded.logits.insert(decoded.logits.end(), last->begin(), last->end());
       i += n;
@@ -96,12 +97,12 @@ TEST_F(LookaheadEngineTest, SoakWithAFileThatComesAndGoes) {
               .prefill_chunk = 1 + soak.round() % 3,
               .lookahead = LookaheadMode::kOn});
     const auto sequence = start(*engine);
-    ASSERT_TRUE(engine->eval_last(*sequence, std::span(tokens).first(6)).ok());
+    ASSERT_TRUE(eval_last(*engine, *sequence, std::span(tokens).first(6)).ok());
     std::filesystem::resize_file(weights, whole.size() / 2);
     bool broke = false;
     for (size_t i = 6; i < tokens.size() && !broke; ++i) {
       broke =
-          !engine->eval_last(*sequence, std::span(tokens).subspan(i, 1), StepPhase::kDecode).ok();
+          !eval_last(*engine, *sequence, std::span(tokens).subspan(i, 1), StepPhase::kDecode).ok();
     }
     testing::write_bytes(weights, whole);
     EXPECT_EQ(all_logits(*engine, tokens), expected);

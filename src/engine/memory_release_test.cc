@@ -3,6 +3,7 @@
 
 #include "engine/engine.h"
 #include "engine/tiny_engine_test_util.h"
+#include "tests/support/eval_last.h"
 
 namespace moeflux {
 namespace {
@@ -26,7 +27,7 @@ class MemoryReleaseTest : public TinyEngineTest {
     std::vector<float> logits;
     for (const TokenId& token : some_tokens(40)) {
       if (--tight == 0) memory_.available_bytes = 0;
-      const auto row = engine.eval_last(*sequence, std::span(&token, 1), StepPhase::kDecode);
+      const auto row = eval_last(engine, *sequence, std::span(&token, 1), StepPhase::kDecode);
       EXPECT_TRUE(row.ok());
       logits.insert(logits.end(), row->begin(), row->end());
       if (memory_.available_bytes == 0) memory_.available_bytes = kGiB;  // it has given enough

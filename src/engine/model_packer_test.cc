@@ -10,6 +10,7 @@
 #include "engine/synthetic_model.h"
 #include "engine/tiny_engine_test_util.h"
 #include "io/output_folder.h"
+#include "tests/support/eval_last.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/packed_copy.h"
 
@@ -191,12 +192,12 @@ TEST_F(ModelPackerTest, AFlippedBitIsAnErrorOnFirstUseAndHealsWithTheFile) {
   const auto engine = open_packed();
   ASSERT_TRUE(engine.ok()) << engine.error().to_string();
   const auto sequence = start(**engine);
-  expect_error((*engine)->eval_last(*sequence, tokens), ErrorCode::kCorruption,
+  expect_error(eval_last(**engine, *sequence, tokens), ErrorCode::kCorruption,
                {"layer 1 expert ", path, "checksum", "damaged"});
-  expect_error((*engine)->eval_last(*start(**engine), tokens), ErrorCode::kCorruption, {"layer 1"});
+  expect_error(eval_last(**engine, *start(**engine), tokens), ErrorCode::kCorruption, {"layer 1"});
   for (uint64_t expert = 0; expert < 4; ++expert) flip_bit(path, expert * stride + 100);
   EXPECT_EQ(all_logits(**engine, tokens), expected);
-  expect_error((*engine)->eval_last(*sequence, some_tokens(1)), ErrorCode::kFailedPrecondition, {});
+  expect_error(eval_last(**engine, *sequence, some_tokens(1)), ErrorCode::kFailedPrecondition, {});
 }
 
 TEST_F(ModelPackerTest, ChecksCanBeDoneWithout) {
@@ -206,10 +207,10 @@ TEST_F(ModelPackerTest, ChecksCanBeDoneWithout) {
   const uint64_t stride = TensorIndex::open(packed_.path())->packed_layers().at(1).layout.stride;
   for (uint64_t expert = 1; expert <= 4; ++expert) flip_bit(packed_ / kLayer, expert * stride - 1);
   const auto careful = open_packed();
-  expect_error((*careful)->eval_last(*start(**careful), tokens), ErrorCode::kCorruption, {});
+  expect_error(eval_last(**careful, *start(**careful), tokens), ErrorCode::kCorruption, {});
   const auto trusting = Engine::open(packed_.path(), *device_, {.check_experts = false});
   ASSERT_TRUE(trusting.ok());
-  EXPECT_TRUE((*trusting)->eval_last(*start(**trusting), tokens).ok());
+  EXPECT_TRUE(eval_last(**trusting, *start(**trusting), tokens).ok());
 }
 
 TEST_F(ModelPackerTest, FilesOfWrongLengthAreRefusedAtOnce) {

@@ -9,6 +9,7 @@
 #include "backend/gpu/gpu_device.h"
 #include "engine/allocation_test_util.h"
 #include "engine/tiny_engine_test_util.h"
+#include "tests/support/eval_last.h"
 #include "tests/support/expect_error.h"
 
 namespace moeflux {
@@ -64,20 +65,20 @@ class OutOfMemoryTest : public TinyEngineTest, public ::testing::WithParamInterf
   std::unique_ptr<Sequence> begun(Engine& engine) {
     auto sequence = start(engine);
     const auto begun = std::span(text_).first(GetParam().begun);
-    EXPECT_TRUE(begun.empty() || engine.eval_last(*sequence, begun).ok());
+    EXPECT_TRUE(begun.empty() || eval_last(engine, *sequence, begun).ok());
     return sequence;
   }
   /// The rest of the text, from wherever the sequence is.
   std::vector<float> finish(Engine& engine, Sequence& sequence) {
     const auto done = static_cast<size_t>(sequence.length());
     EXPECT_TRUE(std::equal(sequence.tokens().begin(), sequence.tokens().end(), text_.begin()));
-    const auto last = engine.eval_last(sequence, std::span(text_).subspan(done));
+    const auto last = eval_last(engine, sequence, std::span(text_).subspan(done));
     if (last.ok()) return {last->begin(), last->end()};
     expect_error(last, ErrorCode::kFailedPrecondition, {"broke at token"});
     expect_error(engine.checkpoint(sequence), ErrorCode::kFailedPrecondition, {"broke at token"});
     const Status mended = engine.truncate(sequence, sequence.length());
     EXPECT_TRUE(mended.ok()) << mended.error().to_string();
-    const auto again = engine.eval_last(sequence, std::span(text_).subspan(done));
+    const auto again = eval_last(engine, sequence, std::span(text_).subspan(done));
     EXPECT_TRUE(again.ok());
     return again.ok() ? std::vector<float>(again->begin(), again->end()) : std::vector<float>();
   }
@@ -96,7 +97,7 @@ class OutOfMemoryTest : public TinyEngineTest, public ::testing::WithParamInterf
     const std::vector<std::byte> extra(100);
     const auto shorter = start(*call.engine);
     const auto half = std::span(text_).first(GetParam().begun / 2);
-    EXPECT_TRUE(half.empty() || call.engine->eval_last(*shorter, half).ok());
+    EXPECT_TRUE(half.empty() || eval_last(*call.engine, *shorter, half).ok());
     auto snapshot = call.engine->save(*shorter, extra);
     EXPECT_TRUE(checkpoint.ok() && snapshot.ok());
     call.checkpoint = *checkpoint;
@@ -136,7 +137,7 @@ class OutOfMemoryTest : public TinyEngineTest, public ::testing::WithParamInterf
     int failures = 0;
     at_every_allocation(
         [&](Call& call) -> Status {
-          MF_RETURN_IF_ERROR(call.engine->eval_last(*call.sequence, tokens));
+          MF_RETURN_IF_ERROR(eval_last(*call.engine, *call.sequence, tokens));
           return {};
         },
         [&](Call& call, const Status& done) {

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "engine/tiny_engine_test_util.h"
+#include "tests/support/eval_last.h"
 #include "tests/support/expect_error.h"
 
 namespace moeflux {
@@ -28,20 +29,20 @@ TEST_F(ReadErrorTest, BreaksTheSequenceAndNotTheEngine) {
   const Tokens tokens = some_tokens(12);
   const std::vector<float> expected = all_logits(*engine, tokens);
   const auto sequence = start(*engine);
-  ASSERT_TRUE(engine->eval_last(*sequence, std::span(tokens).first(3)).ok());
+  ASSERT_TRUE(eval_last(*engine, *sequence, std::span(tokens).first(3)).ok());
 
   cut_in_half();
-  expect_error(engine->eval_last(*sequence, std::span(tokens).subspan(3)), ErrorCode::kIo,
+  expect_error(eval_last(*engine, *sequence, std::span(tokens).subspan(3)), ErrorCode::kIo,
                {"layer ", "expert ", weights()});
   EXPECT_EQ(sequence->length(), 3);
   for (int i = 0; i < 2; ++i) {
-    expect_error(engine->eval_last(*sequence, some_tokens(1)), ErrorCode::kFailedPrecondition,
+    expect_error(eval_last(*engine, *sequence, some_tokens(1)), ErrorCode::kFailedPrecondition,
                  {"broke at token 3", "start a new one"});
   }
-  expect_error(engine->eval_last(*start(*engine), tokens), ErrorCode::kIo, {"expert "});
+  expect_error(eval_last(*engine, *start(*engine), tokens), ErrorCode::kIo, {"expert "});
 
   restore();
-  expect_error(engine->eval_last(*sequence, some_tokens(1)), ErrorCode::kFailedPrecondition, {});
+  expect_error(eval_last(*engine, *sequence, some_tokens(1)), ErrorCode::kFailedPrecondition, {});
   EXPECT_EQ(all_logits(*engine, tokens), expected);
 }
 

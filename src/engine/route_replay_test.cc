@@ -4,6 +4,7 @@
 #include "base/format.h"
 #include "engine/tiny_engine_test_util.h"
 #include "experts/replay.h"
+#include "tests/support/eval_last.h"
 
 namespace moeflux {
 namespace {
@@ -16,11 +17,10 @@ class RouteReplayTest : public TinyEngineTest {
     for (const size_t begin : {size_t{0}, size_t{13}}) {
       const auto sequence = start(engine);
       const auto prompt = std::span(tokens).subspan(begin, 23);
-      ASSERT_TRUE(engine.eval_last(*sequence, prompt).ok());
+      ASSERT_TRUE(eval_last(engine, *sequence, prompt).ok());
       for (size_t i = 0; i < 60; ++i) {
-        ASSERT_TRUE(engine
-                        .eval_last(*sequence, std::span(tokens).subspan(begin + 23 + i, 1),
-                                   StepPhase::kDecode)
+        ASSERT_TRUE(eval_last(engine, *sequence, std::span(tokens).subspan(begin + 23 + i, 1),
+                              StepPhase::kDecode)
                         .ok());
       }
     }
@@ -98,7 +98,7 @@ TEST_F(RouteReplayTest, PoliciesAndSizesDoNotChangeTheLogits) {
       const auto sequence = start(*engine);
       std::vector<float> logits;
       for (const TokenId& token : tokens) {
-        const auto last = engine->eval_last(*sequence, std::span(&token, 1), StepPhase::kDecode);
+        const auto last = eval_last(*engine, *sequence, std::span(&token, 1), StepPhase::kDecode);
         ASSERT_TRUE(last.ok());
         logits.insert(logits.end(), last->begin(), last->end());
       }
@@ -122,7 +122,7 @@ TEST_F(RouteReplayTest, ForcedRoutesAreWhatTheEngineUses) {
   engine->observe_routes(writer->get());
   const auto sequence = start(*engine);
   for (const TokenId& token : some_tokens(10)) {
-    ASSERT_TRUE(engine->eval_last(*sequence, std::span(&token, 1), StepPhase::kDecode).ok());
+    ASSERT_TRUE(eval_last(*engine, *sequence, std::span(&token, 1), StepPhase::kDecode).ok());
   }
   ASSERT_TRUE((*writer)->commit().ok());
   const auto trace = RouteTrace::read(path);

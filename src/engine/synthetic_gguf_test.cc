@@ -19,6 +19,7 @@
 #include "model/mixers/attention.h"
 #include "model/mixers/gated_delta.h"
 #include "model/mixers/latent_attention.h"
+#include "tests/support/eval_last.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/run_model.h"
 #include "tests/support/temp_folder.h"
@@ -239,7 +240,7 @@ TEST(SyntheticGguf, ItsModelsRun) {
       const auto sequence = (*engine)->create_sequence();
       ASSERT_TRUE(sequence.ok()) << sequence.error().to_string();
       const std::vector<TokenId> tokens = {TokenId{1}, TokenId{200}, TokenId{30}};
-      const auto logits = (*engine)->eval_last(**sequence, tokens);
+      const auto logits = eval_last(**engine, **sequence, tokens);
       ASSERT_TRUE(logits.ok()) << logits.error().to_string();
       ASSERT_EQ(logits->size(), 512u);
       const auto [least, most] = std::ranges::minmax(*logits);

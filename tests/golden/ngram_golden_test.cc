@@ -12,6 +12,7 @@
 #include "checkpoint/tensor_index.h"
 #include "engine/engine.h"
 #include "engine/model_sizes.h"
+#include "tests/support/eval_last.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/golden_families.h"
 #include "tests/support/golden_file.h"
@@ -38,7 +39,7 @@ class NgramGolden : public ::testing::Test {
   }
   std::unique_ptr<Sequence> start() { return std::move(engine_->create_sequence()).value(); }
   Result<std::vector<float>> last(Sequence& sequence, std::span<const TokenId> tokens) {
-    MF_ASSIGN_OR_RETURN(const std::span<const float> row, engine_->eval_last(sequence, tokens));
+    MF_ASSIGN_OR_RETURN(const std::span<const float> row, eval_last(*engine_, sequence, tokens));
     return std::vector<float>(row.begin(), row.end());
   }
 

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tests/support/eval_last.h"
 #include "tests/support/golden_families.h"
 #include "tests/support/golden_file.h"
 #include "tests/support/run_model.h"
@@ -50,7 +51,7 @@ class Subject {
   }
   /// The logits of the last token.
   Logits eval(Sequence& sequence, std::span<const TokenId> tokens) {
-    const auto last = engine_->eval_last(sequence, tokens);
+    const auto last = eval_last(*engine_, sequence, tokens);
     EXPECT_TRUE(last.ok()) << (last.ok() ? "" : last.error().to_string());
     return last.ok() ? Logits(last->begin(), last->end()) : Logits();
   }

@@ -10,6 +10,7 @@
 #include "backend/gpu/gpu_device.h"
 #include "backend/host_top.h"
 #include "engine/engine.h"
+#include "tests/support/eval_last.h"
 #include "tests/support/golden_families.h"
 #include "tests/support/golden_file.h"
 #include "tests/support/quantized_copy.h"
@@ -78,13 +79,13 @@ TEST(BestLogits, AreThoseOfTheWholeRow) {
   const auto of = static_cast<int32_t>((*engine)->spec().vocab_size) - 3;
   for (const TokenId token : {5, 9, 2}) {
     const auto found =
-        (*engine)->eval_best(**sequence, std::span(&token, 1), {.count = 7, .of = of});
+        eval_best(**engine, **sequence, std::span(&token, 1), {.count = 7, .of = of});
     ASSERT_TRUE(found.ok()) << found.error().to_string();
     const std::vector<TokenLogit> best(found->begin(), found->end());
     const auto last = (*engine)->last_logits();
     ASSERT_TRUE(last.ok());
     const std::vector<float> kept(last->begin(), last->end());
-    const auto row = (*engine)->eval_last(**whole, std::span(&token, 1), StepPhase::kDecode);
+    const auto row = eval_last(**engine, **whole, std::span(&token, 1), StepPhase::kDecode);
     ASSERT_TRUE(row.ok());
     EXPECT_EQ(kept, std::vector<float>(row->begin(), row->end()));
     std::vector<float> values(7);

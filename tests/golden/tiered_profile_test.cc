@@ -9,6 +9,7 @@
 #include "backend/gpu/emulator/emulator.h"
 #include "backend/gpu/gpu_device.h"
 #include "engine/engine.h"
+#include "tests/support/eval_last.h"
 #include "tests/support/golden_file.h"
 #include "tests/support/temp_folder.h"
 
@@ -37,7 +38,7 @@ class TieredProfileTest : public ::testing::Test {
     if (!engine.ok()) return outcome;
     const auto sequence = std::move((*engine)->create_sequence()).value();
     for (TokenId token = 1; token <= kTokens; ++token) {
-      const auto row = (*engine)->eval_last(*sequence, std::span(&token, 1), StepPhase::kDecode);
+      const auto row = eval_last(**engine, *sequence, std::span(&token, 1), StepPhase::kDecode);
       EXPECT_TRUE(row.ok());
       outcome.logits.insert(outcome.logits.end(), row->begin(), row->end());
     }

@@ -11,6 +11,7 @@
 #include "backend/gpu/gpu_device.h"
 #include "engine/engine.h"
 #include "experts/replay.h"
+#include "tests/support/eval_last.h"
 #include "tests/support/golden_file.h"
 #include "tests/support/temp_folder.h"
 
@@ -48,10 +49,10 @@ class TieredReplayTest : public ::testing::Test {
       for (size_t i = 0; i < kPrompt + kDecoded; ++i) {
         tokens.push_back(static_cast<TokenId>((7 * i + 5 * turn) % 31 + 1));
       }
-      EXPECT_TRUE(engine.eval_last(*sequence, std::span(tokens).first(kPrompt)).ok());
+      EXPECT_TRUE(eval_last(engine, *sequence, std::span(tokens).first(kPrompt)).ok());
       for (size_t i = kPrompt; i < tokens.size(); ++i) {
         const auto token = std::span(tokens).subspan(i, 1);
-        EXPECT_TRUE(engine.eval_last(*sequence, token, StepPhase::kDecode).ok());
+        EXPECT_TRUE(eval_last(engine, *sequence, token, StepPhase::kDecode).ok());
       }
     }
     engine.observe_routes(nullptr);
