@@ -253,7 +253,12 @@ void ExpertCache::seed(LayerId layer, std::span<const double> uses, double token
   rerank(layer);
 }
 
-uint64_t ExpertCache::tokens() const { return *std::max_element(visits_.begin(), visits_.end()); }
+ExpertCache::Stats ExpertCache::stats() const {
+  return {.evictions = evictions_,
+          .bypasses = bypasses_,
+          .uses = uses_,
+          .tokens = *std::max_element(visits_.begin(), visits_.end())};
+}
 
 // A prompt's shares are of all its tokens so far: every rank of the layer may have moved.
 void ExpertCache::rerank(LayerId layer) {

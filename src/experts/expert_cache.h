@@ -113,6 +113,14 @@ class ExpertCache {
     SlotState state = SlotState::kAbsent;
   };
 
+  /// Counts since the cache was made.
+  struct Stats {
+    uint64_t evictions = 0;
+    uint64_t bypasses = 0;                // experts that were loaded and not admitted
+    std::span<const uint64_t> uses = {};  // in decode, by shape().index_of(key); the cache's own
+    uint64_t tokens = 0;                  // of decode that reached the layer visited most
+  };
+
   /// `buffer` holds num_slots x slot_bytes, each slot aligned to 64 bytes; null without bytes.
   ExpertCache(std::unique_ptr<Buffer> buffer, const Options& options);
 
@@ -167,13 +175,7 @@ class ExpertCache {
   bool guards_admission() const { return options_.guard_admission; }
   /// Slots that are not free, LOADING ones included.
   size_t num_resident() const { return options_.num_slots - free_.size(); }
-  uint64_t evictions() const { return evictions_; }
-  /// Experts that were loaded and not admitted.
-  uint64_t bypasses() const { return bypasses_; }
-  /// Uses in decode since the cache was made, by shape().index_of(key).
-  std::span<const uint64_t> uses() const { return uses_; }
-  /// Tokens of decode that reached the layer visited most.
-  uint64_t tokens() const;
+  Stats stats() const;
 
  private:
   friend class ExpertPin;

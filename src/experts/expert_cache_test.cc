@@ -79,7 +79,7 @@ TEST(ExpertCache, PromptRoutesRankExpertsBelowAnyUse) {
   fill(cache, 5);
   EXPECT_TRUE(cache.find(key(1)).has_value());
   EXPECT_TRUE(cache.find(key(2)).has_value());
-  EXPECT_EQ(cache.uses()[cache.shape().index_of(key(1))], 0u);
+  EXPECT_EQ(cache.stats().uses[cache.shape().index_of(key(1))], 0u);
 }
 
 TEST(ExpertCache, GuardComputesFromStagingWhatIsWorthLess) {
@@ -94,8 +94,8 @@ TEST(ExpertCache, GuardComputesFromStagingWhatIsWorthLess) {
   EXPECT_EQ(cache.find(key(2)), transient.slot());
   transient.release();
   EXPECT_FALSE(cache.find(key(2)).has_value());
-  EXPECT_EQ(cache.evictions(), 0u);
-  EXPECT_EQ(cache.bypasses(), 1u);
+  EXPECT_EQ(cache.stats().evictions, 0u);
+  EXPECT_EQ(cache.stats().bypasses, 1u);
 
   use(cache, {3});
   const Slot admitted = fill(cache, 3);  // worth more than the others now
@@ -104,7 +104,7 @@ TEST(ExpertCache, GuardComputesFromStagingWhatIsWorthLess) {
   // With the staging slot taken there is no choice.
   const ExpertPin staged = cache.reserve(key(4), Purpose::kDecode);
   EXPECT_TRUE(cache.reserve(key(5), Purpose::kDecode));
-  EXPECT_EQ(cache.evictions(), 2u);
+  EXPECT_EQ(cache.stats().evictions, 2u);
 }
 
 TEST(ExpertCache, GuessesTakeFreeSlotsOnly) {
@@ -119,7 +119,7 @@ TEST(ExpertCache, GuessesTakeFreeSlotsOnly) {
   fill(cache, 3);  // a demand takes the guess's slot before it evicts
   EXPECT_TRUE(cache.find(key(0)).has_value());
   EXPECT_FALSE(cache.find(key(1)).has_value());
-  EXPECT_EQ(cache.evictions(), 0u);
+  EXPECT_EQ(cache.stats().evictions, 0u);
 }
 
 TEST(ExpertCache, GuessThatCameTrueStays) {
@@ -179,7 +179,7 @@ TEST(ExpertCache, ShrinksByItsGuessesFirst) {
   }
   EXPECT_EQ(cache.shrink_to(2), 2u);
   for (const int32_t expert : {0, 1}) EXPECT_TRUE(cache.find(key(expert)).has_value()) << expert;
-  EXPECT_EQ(cache.evictions(), 0u);
+  EXPECT_EQ(cache.stats().evictions, 0u);
 }
 
 TEST(ExpertCache, AnExpertOnItsWayIsSeenByLookupAlone) {
@@ -261,7 +261,7 @@ TEST(ExpertCache, WhatIsLetGoStaysUntilItsLastPin) {
   // Neither its room nor its count is lost.
   for (const int32_t expert : {1, 2}) fill(cache, expert);
   EXPECT_EQ(cache.num_resident(), 2u);
-  EXPECT_EQ(cache.evictions(), 0u);
+  EXPECT_EQ(cache.stats().evictions, 0u);
 }
 
 TEST(ExpertCache, FreeSlotsAreTakenBeforeAnythingIsEvicted) {
@@ -269,9 +269,9 @@ TEST(ExpertCache, FreeSlotsAreTakenBeforeAnythingIsEvicted) {
   std::set<Slot> slots;
   for (const int32_t expert : {0, 1, 2, 3}) slots.insert(fill(cache, expert));
   EXPECT_EQ(slots.size(), 4u);
-  EXPECT_EQ(cache.evictions(), 0u);
+  EXPECT_EQ(cache.stats().evictions, 0u);
   fill(cache, 4);
-  EXPECT_EQ(cache.evictions(), 1u);
+  EXPECT_EQ(cache.stats().evictions, 1u);
   EXPECT_EQ(cache.num_resident(), 4u);
 }
 
@@ -314,7 +314,7 @@ TEST(ExpertCache, TheLastPinOfALoadingSlotLeavesTheExpertAbsent) {
   EXPECT_FALSE(cache.lookup(key(1)).has_value());
   // The freed slot comes before any eviction, and the expert can be tried again.
   EXPECT_EQ(cache.reserve(key(1), Purpose::kDecode).slot(), failed);
-  EXPECT_EQ(cache.evictions(), 0u);
+  EXPECT_EQ(cache.stats().evictions, 0u);
   EXPECT_EQ(cache.find(key(0)), kept);
 }
 

@@ -65,7 +65,7 @@ TEST(LayerVisit, WhatLiesElsewhereNeedsNoSlotAndItsUseCounts) {
   EXPECT_EQ(ids_of(visit.misses()), (Ids{2, 4}));
   bring_in(visit);
   EXPECT_EQ(visit.num_waiting(), 0u);
-  EXPECT_EQ(cache.uses()[cache.shape().index_of({kLayer, ExpertId{7}})], 1u);
+  EXPECT_EQ(cache.stats().uses[cache.shape().index_of({kLayer, ExpertId{7}})], 1u);
 }
 
 TEST(LayerVisit, TellsDistinctHitsFromMissesInTheOrderOfTheFile) {
@@ -196,7 +196,7 @@ TEST(LayerVisit, APromptBesideDecodeDoesNotDisplaceWhatDecodeUses) {
   }
   visit.end();
   EXPECT_TRUE(is_cached(cache, 3) && is_cached(cache, 9));
-  EXPECT_EQ(cache.tokens(), 2u);  // of decode
+  EXPECT_EQ(cache.stats().tokens, 2u);  // of decode
 }
 
 TEST(LayerVisit, GuessesThatCameTrueAreToldApartAndStay) {

@@ -100,8 +100,8 @@ ReplayResult replay(const RouteTrace& trace, const ReplayOptions& options) {
     visit.end();
   }
   if (near) result.near = near->counts();
-  result.evictions = cache.evictions();
-  result.bypasses = cache.bypasses();
+  result.evictions = cache.stats().evictions;
+  result.bypasses = cache.stats().bypasses;
   return result;
 }
 

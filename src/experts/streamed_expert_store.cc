@@ -76,7 +76,7 @@ class StreamedExpertStore : public ExpertStore {
   ExpertStats stats() const override {
     ExpertStats stats = stats_;
     stats.bytes_read = fetch_.bytes_read();
-    stats.evictions = cache_.evictions();
+    stats.evictions = cache_.stats().evictions;
     stats.read_us = fetch_.busy_us();
     if (near_) near_->add_to(stats);
     stats.helped_steps = helped_.count();

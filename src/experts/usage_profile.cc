@@ -109,7 +109,7 @@ void UsageProfile::add(const ExpertShape& shape, std::span<const uint64_t> uses,
 }
 
 void UsageProfile::add(const ExpertCache& cache) {
-  add(cache.shape(), cache.uses(), cache.tokens());
+  add(cache.shape(), cache.stats().uses, cache.stats().tokens);
 }
 
 void UsageProfile::add(const NearPlacement& placement) {
