@@ -7,7 +7,7 @@
 #include "base/format.h"
 #include "checkpoint/checksum.h"
 #include "experts/expert_arrangement.h"
-#include "quant/quantize.h"
+#include "quant/weight.h"
 
 namespace moeflux {
 namespace {
@@ -23,28 +23,12 @@ Status check_source(const ExpertLayer& source, ExpertId expert, const std::byte*
 
 }  // namespace
 
-void load_floats(const std::byte* from, DType dtype, std::span<float> out) {
-  for (size_t i = 0; i < out.size(); ++i) {
-    out[i] = load_float(from, static_cast<int64_t>(i), dtype);
-  }
-}
-
-Status BlobMaker::put_matrix(ExpertId expert, size_t i, std::byte* slot, std::byte* blob) const {
+void BlobMaker::put_matrix(ExpertId expert, size_t i, std::byte* slot, std::byte* blob) const {
   const Weight from = source_.matrix_of(expert, i);
   const Weight& to = target_.matrices[i];
-  const Parts<std::span<std::byte>> source = from.bytes_in(slot);
-  const Parts<std::span<std::byte>> target = to.bytes_in(blob);
-  if (from.format.kind == to.format.kind) {
-    reorder_parts(to.format, to.rows, to.cols, target, from.format.order, source);
-    return {};
-  }
-  std::vector<float> values(static_cast<size_t>(from.rows * from.cols));
-  load_floats(source.codes.data(), from.format.dtype, values);
-  const QuantFormat row_major = to.format.with_order(WeightOrder::kRowMajor);
-  MF_ASSIGN_OR_RETURN(EncodedParts made,
-                      quantize_affine({values, from.rows, from.cols}, row_major));
-  reorder_parts(to.format, to.rows, to.cols, target, WeightOrder::kRowMajor, spans_of(made));
-  return {};
+  MF_CHECK(from.format.kind == to.format.kind);
+  reorder_parts(to.format, to.rows, to.cols, to.bytes_in(blob), from.format.order,
+                from.bytes_in(slot));
 }
 
 Status BlobMaker::make(ExpertId expert, std::span<std::byte> blob) const {
@@ -66,8 +50,7 @@ Status BlobMaker::make(ExpertId expert, std::span<std::byte> blob) const {
   }
   std::fill(blob.begin(), blob.end(), std::byte{0});
   for (size_t i = source_.first_matrix(); i < target_.matrices.size(); ++i) {
-    const Status put = put_matrix(expert, i, slot.data(), blob.data());
-    if (!put.ok()) return put.error().with_context(where());
+    put_matrix(expert, i, slot.data(), blob.data());
   }
   for (size_t i = 0; i < target_.biases.size(); ++i) {
     const PackedBias& to = target_.biases[i];

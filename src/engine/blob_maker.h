@@ -1,5 +1,5 @@
-// Makes the blobs of an expert pack from the experts of a checkpoint: reads, quantises where that
-// was asked for, and puts every part in its place.
+// Makes the blobs of an expert pack from the experts of a checkpoint: reads them and puts every
+// part in its place.
 #pragma once
 
 #include <span>
@@ -17,13 +17,12 @@ class BlobMaker {
   BlobMaker(const ExpertLayer& source, const TensorIndex& index, const PackedLayer& target)
       : source_(source), index_(index), target_(target) {}
 
-  /// `blob` is target.stride bytes. Fails when a read does, or when the numbers cannot be
-  /// quantised.
+  /// `blob` is target.stride bytes. Fails when a read does.
   Status make(ExpertId expert, std::span<std::byte> blob) const;
   const PackedLayer& target() const { return target_; }
 
  private:
-  Status put_matrix(ExpertId expert, size_t i, std::byte* slot, std::byte* blob) const;
+  void put_matrix(ExpertId expert, size_t i, std::byte* slot, std::byte* blob) const;
 
   const ExpertLayer& source_;
   const TensorIndex& index_;
@@ -33,8 +32,5 @@ class BlobMaker {
 /// Makes all blobs of a layer in order; returns their checksums.
 Result<std::vector<uint64_t>> make_blobs(const BlobMaker& maker, Pipeline& pipeline,
                                          const ByteSink& write);
-
-/// Decodes elements [begin, begin + out.size()) of an array of plain floats.
-void load_floats(const std::byte* from, DType dtype, std::span<float> out);
 
 }  // namespace moeflux

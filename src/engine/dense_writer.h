@@ -1,5 +1,4 @@
-// Writes the tensors beside the experts into shards of a packed folder: copied, or quantised row by
-// row.
+// Copies the tensors beside the experts into shards of a packed folder.
 #pragma once
 
 #include <string>

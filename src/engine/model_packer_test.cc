@@ -148,38 +148,10 @@ TEST_F(ModelPackerTest, SyntheticSourceNeedsNoCheckpoint) {
   EXPECT_EQ(from_files, from_nothing);
 }
 
-TEST_F(ModelPackerTest, RefusesWhatCannotBeMeant) {
-  const auto source = [&] { return std::move(open_pack_source(quantised_.path())).value(); };
-  expect_error(ModelPacker::create(source(), {.bits = 4}), ErrorCode::kInvalidArgument,
-               {"quantised already"});
-  auto floats = open_pack_source(folder_.path());
-  ASSERT_TRUE(floats.ok());
-  expect_error(ModelPacker::create(std::move(floats).value(), {.bits = 4, .group_size = 128}),
-               ErrorCode::kInvalidArgument, {"layer 0", "gate", "whole groups of 128"});
+TEST_F(ModelPackerTest, RefusesAFolderThatHoldsSomethingElse) {
   write_bytes(packed_ / "something", "else");
   expect_error(pack_folder(quantised_.path(), packed_.path(), {}), ErrorCode::kInvalidArgument,
                {packed_.path(), "not empty", "--force"});
-}
-
-TEST_F(ModelPackerTest, RoutersKeepEightBitsAndTheConfigSaysSo) {
-  testing::expect_packed(folder_.path(), packed_.path(), {.bits = 4, .group_size = 32});
-  const auto config = parse_json(read_bytes(packed_ / "config.json"), "config");
-  ASSERT_TRUE(config.ok());
-  const Json& section = (*config)["quantization"];
-  EXPECT_EQ(section["bits"], 4);
-  EXPECT_EQ(section["group_size"], 32);
-  EXPECT_EQ(section, (*config)["quantization_config"]);
-  const auto index = TensorIndex::open(packed_.path());
-  ASSERT_TRUE(index.ok());
-  int routers = 0;
-  for (const auto& [key, value] : section.items()) {
-    if (!key.ends_with("mlp.gate")) continue;
-    ++routers;
-    EXPECT_EQ(value["bits"], 8) << key;
-    EXPECT_EQ(index->find(key + ".weight")->shape.back(), 32 * 8 / 32) << key;
-  }
-  EXPECT_EQ(routers, 2);
-  EXPECT_TRUE(open_packed().ok());
 }
 
 TEST_F(ModelPackerTest, AFlippedBitIsAnErrorOnFirstUseAndHealsWithTheFile) {

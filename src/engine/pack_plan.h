@@ -1,8 +1,7 @@
-// The output of a packing, decided before the first byte: formats, layouts, files and their sizes.
+// The output of a packing, decided before the first byte: layouts, files and their sizes.
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,21 +14,14 @@ namespace moeflux {
 struct PackFormat {
   /// How experts' matrices are stored, if they can be stored in tiles.
   WeightOrder order = WeightOrder::kTiled;
-  /// Quantise linear modules and embeddings of plain floats to so many bits, routers and gates to
-  /// 8; without it everything keeps its format.
-  std::optional<int> bits;
-  int group_size = 64;
   /// The largest file of other tensors; a tensor that is larger gets one of its own.
   uint64_t shard_bytes_max = uint64_t{4} << 30;
 };
 
-/// A tensor beside the experts as it will be written: copied, or quantised into three.
+/// A tensor beside the experts, which is copied.
 struct DenseItem {
-  std::string name;  // of the source's tensor
+  std::string name;
   TensorEntry source;
-  std::optional<QuantFormat> format;  // quantise to it
-  int64_t rows = 0;                   // of the matrix to quantise, leading extents included
-  int64_t cols = 0;
 };
 
 struct DenseShard {
@@ -41,9 +33,9 @@ struct DenseShard {
 };
 
 struct PackPlan {
-  uint64_t source = 0;  // fingerprint
-  uint64_t recipe = 0;  // equal recipes give equal folders
-  std::string config_json;
+  uint64_t source = 0;      // fingerprint
+  uint64_t recipe = 0;      // equal recipes give equal folders
+  std::string config_json;  // the source's
   std::vector<DenseShard> shards;
   std::vector<PackedLayer> layers;  // without checksums
 
@@ -51,8 +43,8 @@ struct PackPlan {
   uint64_t total_bytes() const;
 };
 
-/// `loaded` is the source's model, checked only. Fails with kInvalidArgument when the format does
-/// not go with the source.
+/// `loaded` is the source's model, checked only. Fails with kInvalidArgument where no expert is
+/// routed.
 Result<PackPlan> plan_pack(const PackSource& source, const LoadedModel& loaded,
                            const PackFormat& format);
 

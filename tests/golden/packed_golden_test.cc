@@ -2,11 +2,12 @@
 // whatever the checkpoint called them.
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "base/json.h"
+#include "engine/model_quantizer.h"
+#include "quant/format.h"
 #include "tests/support/golden_families.h"
 #include "tests/support/golden_file.h"
 #include "tests/support/packed_copy.h"
@@ -54,49 +55,31 @@ TEST_P(PackedGolden, PlainLogitsAreTheSameBits) {
   expect_same_logits(packed.path(), golden_folder(GetParam()), tokens_of(GetParam()));
 }
 
-/// The copy takes groups of 32 for rows of 32 numbers, the packer one size for all.
-bool has_rows_of_32(const std::string& family) {
-  const auto config = parse_json(read_bytes(golden_folder(family) + "/config.json"), family);
-  EXPECT_TRUE(config.ok());
-  if (!config.ok()) return false;
-  const std::string text = config->dump();
-  return text.find("intermediate_size\":32,") != std::string::npos ||
-         text.find("moe_latent_size\":32,") != std::string::npos ||
-         text.find("hc_lowrank\":32,") != std::string::npos ||
-         text.find("linear_head_dim\":32,") != std::string::npos;  // through which decays go
-}
+class QuantizedThenPacked : public ::testing::TestWithParam<std::string> {};
 
-std::vector<std::string> families_to_quantise() {
-  std::vector<std::string> names = golden_families();
-  std::erase(names, "gemma4_text");  // its embedding is F32, as are its scales; the copy has BF16
-  std::erase_if(names, has_rows_of_32);
-  // The copy leaves their stacks of experts plain, gate and up in one tensor.
-  std::erase_if(names, [](const std::string& name) { return name.starts_with("granitemoe"); });
-  return names;
-}
-
-class QuantisingPack : public ::testing::TestWithParam<std::string> {};
-
-// The offline conversion renames, stacks and splits; the packer keeps the layout. The numbers must
-// come out the same.
-TEST_P(QuantisingPack, EqualsQuantisingBefore) {
+// What `pack --bits` is refused for: the two commands, one after the other.
+TEST_P(QuantizedThenPacked, LogitsAreTheSameBits) {
+  const auto host = make_test_device({.threads = 1});
   const TempFolder quantized;
-  const TempFolder twin;
-  write_quantized_copy(golden_folder(GetParam()), quantized.path(), twin.path(),
-                       {.split_kv_b = false});
   const TempFolder packed;
-  expect_packed(golden_folder(GetParam()), packed.path(), {.bits = 4, .group_size = 64});
+  auto source = open_pack_source(golden_folder(GetParam()));
+  ASSERT_TRUE(source.ok());
+  const auto quantizer =
+      ModelQuantizer::create(std::move(source).value(), *host, {.type = {&affine_format, 4, 32}});
+  ASSERT_TRUE(quantizer.ok()) << quantizer.error().to_string();
+  const Status written = (*quantizer)->write({.directory = quantized.path(), .threads = 1});
+  ASSERT_TRUE(written.ok()) << written.error().to_string();
+  expect_packed(quantized.path(), packed.path(), {});
   const std::vector<TokenId> tokens = tokens_of(GetParam());
   const RunOutput expected = run_model(quantized.path(), tokens, {.device = "reference"});
-  const RunOutput run = run_model(packed.path(), tokens, {.device = "reference"});
   ASSERT_FALSE(expected.logits.empty());
-  EXPECT_EQ(run.logits, expected.logits);
+  EXPECT_EQ(run_model(packed.path(), tokens, {.device = "reference"}).logits, expected.logits);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, PackedGolden, ::testing::ValuesIn(golden_families()),
                          [](const auto& test) { return test.param; });
 
-INSTANTIATE_TEST_SUITE_P(All, QuantisingPack, ::testing::ValuesIn(families_to_quantise()),
+INSTANTIATE_TEST_SUITE_P(All, QuantizedThenPacked, ::testing::ValuesIn(golden_families()),
                          [](const auto& test) { return test.param; });
 
 TEST(PackedFable, LogitsAreTheSameBits) {

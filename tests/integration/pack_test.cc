@@ -178,7 +178,7 @@ TEST(PackCommand, SaysWhatIsWrong) {
   const TempFolder folder;
   const ProgramOutput bits = moeflux({"pack", "-m", fable(), "-o", folder / "x", "--bits", "4"});
   EXPECT_EQ(bits.status, 1);
-  EXPECT_NE(bits.err.find("quantised already"), std::string::npos) << bits.err;
+  EXPECT_NE(bits.err.find("`moeflux quantize`"), std::string::npos) << bits.err;
   EXPECT_FALSE(std::filesystem::exists(folder / "x"));
   write_bytes(folder / "notes.txt", "mine");
   const ProgramOutput full = moeflux({"pack", "-m", fable(), "-o", folder.path()});

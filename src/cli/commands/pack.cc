@@ -18,8 +18,7 @@ struct Options {
   ModelOptions model;
   std::string output;
   std::string order = "tiled";
-  int bits = 0;  // 0: as they are
-  int group_size = 64;
+  std::string bits;  // of --bits or --group, which are refused
   int threads = 0;
   bool verify = false;
   bool force = false;
@@ -28,8 +27,6 @@ struct Options {
 PackFormat format_of(const Options& options) {
   PackFormat format;
   format.order = options.order == "tiled" ? WeightOrder::kTiled : WeightOrder::kRowMajor;
-  if (options.bits > 0) format.bits = options.bits;
-  format.group_size = options.group_size;
   return format;
 }
 
@@ -78,6 +75,12 @@ Status pack(const Options& options, const InterruptListener& interrupts) {
 }
 
 Status run(const Options& options) {
+  if (!options.bits.empty()) {
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        "--bits, --group: pack keeps the model's formats; run `moeflux quantize` with "
+        "--type and --group-size first, then pack its folder");
+  }
   const std::unique_ptr<InterruptListener> interrupts = listen_for_interrupts();
   if (!options.verify) return pack(options, *interrupts);
   const Status verified = verify(options, *interrupts);
@@ -101,12 +104,7 @@ RegisteredCommand add_pack_command(CLI::App& program) {
                   "Of experts of 4 or 8 bits: tiled, as processors want them, or row-major")
       ->check(CLI::IsMember({"tiled", "row-major"}))
       ->capture_default_str();
-  app->add_option("--bits", options->bits,
-                  "Quantise plain floats to so many bits, routers to 8 (default: keep formats)")
-      ->check(CLI::IsMember({2, 3, 4, 5, 6, 8}));
-  app->add_option("--group", options->group_size, "Weights that share a scale, with --bits")
-      ->check(CLI::IsMember({32, 64, 128}))
-      ->capture_default_str();
+  app->add_option("--bits,--group", options->bits)->group("");
   app->add_option("-t,--threads", options->threads, "Threads (0: one per usable core)")
       ->check(CLI::Range(0, 1024));
   app->add_flag("--force", options->force, "Replace the model in a folder, if moeflux wrote it");
