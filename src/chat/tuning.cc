@@ -1,0 +1,178 @@
+#include "chat/tuning.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/format.h"
+#include "base/nearest.h"
+#include "base/units.h"
+
+namespace moeflux {
+namespace {
+
+struct Target {
+  DeviceOptions& device;
+  EngineOptions& engine;
+};
+
+struct KnownKey {
+  TuningKey shown;
+  Status (*set)(std::string_view value, const Target& target);
+};
+
+Error unexpected(std::string_view value, std::string_view expected) {
+  return make_error(ErrorCode::kInvalidArgument, "is '{}', expected {}", value, expected);
+}
+
+Status set_switch(std::string_view value, bool& into) {
+  if (value != "on" && value != "off") return unexpected(value, "on or off");
+  into = value == "on";
+  return {};
+}
+
+Status set_count(std::string_view value, int64_t least, int64_t most, int64_t& into) {
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  if (error != std::errc() || end != value.data() + value.size() || number < least ||
+      number > most) {
+    return unexpected(value, formatted("{} to {}", least, most));
+  }
+  into = number;
+  return {};
+}
+
+Status set_cache_policy(std::string_view value, const Target& target) {
+  const std::optional<CachePolicy> policy = parse_cache_policy(value);
+  if (!policy) return unexpected(value, "lfu or lru");
+  target.engine.eviction.policy = *policy;
+  return {};
+}
+
+Status set_cpu_isa(std::string_view value, const Target& target) {
+  target.device.isa = value;  // which ones there are is the device's to say
+  return {};
+}
+
+Status set_expert_io(std::string_view value, const Target& target) {
+  MF_ASSIGN_OR_RETURN(target.engine.expert_io, parse_io_mode(value));
+  return {};
+}
+
+Status set_lookahead(std::string_view value, const Target& target) {
+  const std::optional<LookaheadMode> mode = parse_lookahead_mode(value);
+  if (!mode) return unexpected(value, "auto, on or off");
+  target.engine.lookahead = *mode;
+  return {};
+}
+
+Status set_near_cache(std::string_view value, const Target& target) {
+  target.engine.near_cache_bytes.reset();
+  if (value == "auto") return {};
+  MF_ASSIGN_OR_RETURN(target.engine.near_cache_bytes, parse_bytes(value));
+  return {};
+}
+
+Status set_pin(std::string_view value, const Target& target) {
+  return set_switch(value, target.device.pin_threads);
+}
+
+Status set_plan(std::string_view value, const Target& target) {
+  MF_ASSIGN_OR_RETURN(target.engine.plan, parse_plan_mode(value));
+  return {};
+}
+
+Status set_precision(std::string_view value, const Target& target) {
+  constexpr std::array<std::string_view, 4> kNames = {"auto", "f32", "int8", "q16"};
+  if (std::ranges::find(kNames, value) == kNames.end()) {
+    return unexpected(value, "auto, f32, int8 or q16");
+  }
+  target.device.precision = value;
+  return {};
+}
+
+Status set_prefill_chunk(std::string_view value, const Target& target) {
+  return set_count(value, 0, int64_t{1} << 20, target.engine.prefill_chunk);
+}
+
+Status set_reader_threads(std::string_view value, const Target& target) {
+  int64_t threads = 0;
+  MF_RETURN_IF_ERROR(set_count(value, 1, 1024, threads));
+  target.engine.reader_threads = static_cast<int>(threads);
+  return {};
+}
+
+Status set_trust_experts(std::string_view value, const Target& target) {
+  bool trusted = false;
+  MF_RETURN_IF_ERROR(set_switch(value, trusted));
+  target.engine.check_experts = !trusted;
+  return {};
+}
+
+constexpr std::array kKeys = std::to_array<KnownKey>({
+    {{"cache-policy", "lfu, lru", "Experts that stay cached: the most used or the last used"},
+     set_cache_policy},
+    {{"cpu-isa", "portable, generic, avx2, avx-vnni, avx512, avx512-vnni, avx512-amx, neon, ...",
+      "CPU kernels; portable gives the same bits on every CPU (default: the fastest)"},
+     set_cpu_isa},
+    {{"expert-io", "auto, uring, direct, pread", "How experts are read from the drive"},
+     set_expert_io},
+    {{"lookahead", "auto, on, off", "Reading experts before their router asks for them"},
+     set_lookahead},
+    {{"near-cache", "auto, SIZE", "GPU memory for experts"}, set_near_cache},
+    {{"pin", "on, off", "A core of its own for each compute thread of the CPU"}, set_pin},
+    {{"plan", "auto, resident, near, helper, shared", "Where experts are computed with a GPU"},
+     set_plan},
+    {{"precision", "auto, f32, int8, q16",
+      "CPU activations against quantised weights; q16 computes as GPUs do"},
+     set_precision},
+    {{"prefill-chunk", "N", "Tokens of a prompt evaluated together; 0: as suits the device"},
+     set_prefill_chunk},
+    {{"reader-threads", "N", "Threads that read experts, where expert-io has threads"},
+     set_reader_threads},
+    {{"trust-experts", "on, off", "Skip the checksums of a pack's experts"}, set_trust_experts},
+});
+
+constexpr auto kShown = [] {
+  std::array<TuningKey, kKeys.size()> keys;
+  std::ranges::transform(kKeys, keys.begin(), [](const KnownKey& key) { return key.shown; });
+  return keys;
+}();
+
+}  // namespace
+
+std::span<const TuningKey> tuning_keys() { return kShown; }
+
+Status set_tuning(std::string_view key, std::string_view value, DeviceOptions& device,
+                  EngineOptions& engine) {
+  std::string name(key);
+  std::ranges::replace(name, '_', '-');
+  for (const KnownKey& known : kKeys) {
+    if (known.shown.name == name) return known.set(value, {device, engine});
+  }
+  std::vector<std::string_view> names;
+  for (const TuningKey& known : kShown) names.push_back(known.name);
+  return make_error(ErrorCode::kInvalidArgument, "no such key of tuning{}",
+                    did_you_mean(name, names));
+}
+
+Status apply_tuning(std::string_view text, DeviceOptions& device, EngineOptions& engine) {
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(','), text.size());
+    const std::string_view entry = text.substr(0, end);
+    const size_t equals = entry.find('=');
+    if (equals == std::string_view::npos) {
+      return make_error(ErrorCode::kInvalidArgument, "'{}' is not key=value", entry);
+    }
+    const std::string_view key = entry.substr(0, equals);
+    const Status set = set_tuning(key, entry.substr(equals + 1), device, engine);
+    if (!set.ok()) return set.error().with_context(key);
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return {};
+}
+
+}  // namespace moeflux

@@ -1,0 +1,54 @@
+#include "chat/tuning.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/support/expect_error.h"
+
+namespace moeflux {
+namespace {
+
+TEST(Tuning, SetsEveryKeyAndTakesUnderscores) {
+  DeviceOptions device;
+  EngineOptions engine;
+  const Status set = apply_tuning(
+      "cpu-isa=avx2,pin=on,precision=q16,reader_threads=3,expert-io=pread,lookahead=off,"
+      "cache-policy=lru,trust-experts=on,near-cache=1G,plan=near,prefill-chunk=64",
+      device, engine);
+  ASSERT_TRUE(set.ok()) << set.error().message();
+  EXPECT_EQ(device.isa, "avx2");
+  EXPECT_TRUE(device.pin_threads);
+  EXPECT_EQ(device.precision, "q16");
+  EXPECT_EQ(engine.reader_threads, 3);
+  EXPECT_EQ(engine.expert_io, IoMode::kPread);
+  EXPECT_EQ(engine.lookahead, LookaheadMode::kOff);
+  EXPECT_EQ(engine.eviction.policy, CachePolicy::kLru);
+  EXPECT_FALSE(engine.check_experts);
+  EXPECT_EQ(engine.near_cache_bytes, uint64_t{1} << 30);
+  EXPECT_EQ(engine.plan, PlanMode::kNear);
+  EXPECT_EQ(engine.prefill_chunk, 64);
+}
+
+TEST(Tuning, NamesTheKeyTheValueAndWhatWasExpected) {
+  DeviceOptions device;
+  EngineOptions engine;
+  const auto fails = [&](std::string_view text, std::initializer_list<std::string_view> pieces) {
+    testing::expect_error(apply_tuning(text, device, engine), ErrorCode::kInvalidArgument, pieces);
+  };
+  fails("readerthreads=3", {"readerthreads", "did you mean reader-threads?"});
+  fails("pin", {"'pin' is not key=value"});
+  fails("pin=yes", {"pin: is 'yes', expected on or off"});
+  fails("reader-threads=0", {"reader-threads", "'0'", "1 to 1024"});
+  fails("lookahead=on,cache-policy=fifo", {"cache-policy", "'fifo'", "lfu or lru"});
+  fails("precision=f16", {"precision", "'f16'"});
+  EXPECT_TRUE(apply_tuning("", device, engine).ok());
+}
+
+TEST(Tuning, KeysAreSorted) {
+  const auto keys = tuning_keys();
+  EXPECT_TRUE(std::ranges::is_sorted(keys, {}, &TuningKey::name));
+}
+
+}  // namespace
+}  // namespace moeflux
