@@ -1,10 +1,12 @@
 # The library as others use it: shared, with the symbols of moeflux.h and no others, and static; headers, CMake package
 # and pkg-config files. Both hold every module but the program's.
 include(CMakePackageConfigHelpers)
+include(add_archive)
 
 # moeflux_public_library(TARGET EXPORT_NAME): what shared and static have in common.
 function(moeflux_public_library target export_name)
   set_target_properties(${target} PROPERTIES OUTPUT_NAME moeflux EXPORT_NAME ${export_name} LINKER_LANGUAGE CXX)
+  target_compile_features(${target} INTERFACE cxx_std_20)  # moeflux.hpp
   target_include_directories(${target} INTERFACE
     $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   install(TARGETS ${target} EXPORT moeflux-${export_name}
@@ -15,7 +17,9 @@ endfunction()
 
 add_library(moeflux_shared SHARED $<TARGET_OBJECTS:moeflux_library>)
 target_link_libraries(moeflux_shared PRIVATE moeflux_library)
-set_target_properties(moeflux_shared PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
+# Below 1.0 the interface changes with the minor version.
+set_target_properties(moeflux_shared PROPERTIES VERSION ${PROJECT_VERSION}
+  SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
 if(APPLE)
   target_link_options(moeflux_shared PRIVATE "LINKER:-exported_symbol,_mf_*")
 else()
@@ -46,20 +50,7 @@ endif()
 # Rust's library becomes a part of the archive, so that whoever links it needs nothing more.
 if(TARGET moeflux_rust)
   add_dependencies(moeflux_static moeflux_rust_build)
-  if(APPLE)
-    add_custom_command(TARGET moeflux_static POST_BUILD VERBATIM
-      COMMAND libtool -static -o $<TARGET_FILE:moeflux_static>.all $<TARGET_FILE:moeflux_static> ${rust_library}
-      COMMAND ${CMAKE_COMMAND} -E rename $<TARGET_FILE:moeflux_static>.all $<TARGET_FILE:moeflux_static>)
-  else()
-    # Objects of Rust's own libraries carry bitcode beside their code. Where LLVM has left a plugin to GNU ar, that reads
-    # the bitcode and lists none of their symbols: it goes first.
-    set(plain_rust ${CMAKE_CURRENT_BINARY_DIR}/plain_rust.a)
-    file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/add_rust.mri CONTENT
-      "open @CMAKE_CURRENT_BINARY_DIR@/libmoeflux.a\naddlib @plain_rust@\nsave\nend\n" @ONLY)
-    add_custom_command(TARGET moeflux_static POST_BUILD VERBATIM
-      COMMAND ${CMAKE_OBJCOPY} --remove-section=.llvmbc --remove-section=.llvmcmd ${rust_library} ${plain_rust}
-      COMMAND sh -c "\"$1\" -M < \"$2\"" add_rust ${CMAKE_AR} ${CMAKE_CURRENT_BINARY_DIR}/add_rust.mri)
-  endif()
+  moeflux_add_archive(moeflux_static ${rust_library})
 endif()
 set(requires fmt libpcre2-8 libutf8proc)
 target_link_libraries(moeflux_static

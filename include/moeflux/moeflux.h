@@ -49,13 +49,13 @@ extern "C" {
 #endif
 
 #define MF_VERSION_MAJOR 0
-#define MF_VERSION_MINOR 1
+#define MF_VERSION_MINOR 2
 #define MF_VERSION_PATCH 0
 #define MF_VERSION (MF_VERSION_MAJOR * 10000 + MF_VERSION_MINOR * 100 + MF_VERSION_PATCH)
 
 /// The library's MF_VERSION: compare it with the header's. Any thread.
 MF_API uint32_t mf_version(void) MF_NOEXCEPT;
-/// "0.1.0". Any thread.
+/// "0.2.0". Any thread.
 MF_API const char* mf_version_string(void) MF_NOEXCEPT;
 
 // --- Errors ---
@@ -100,7 +100,6 @@ typedef void (*mf_log_fn)(void* user_data, int32_t level, const char* message);
 
 enum { MF_LOG_WARNING = 1 };
 enum { MF_EXPERT_CACHE_MINIMUM = -1 };
-enum { MF_NEAR_CACHE_NONE = -1 };
 enum { MF_WAIT_FOREVER = -1, MF_WAIT_NONE = -2 };
 
 typedef struct mf_model_options {
@@ -109,29 +108,23 @@ typedef struct mf_model_options {
                           // "emulator"
   const char* cpu_isa;    // null: the best; "portable": every CPU's bits; or "avx2", "neon", ...
   const char* precision;  // of the CPU: "f32", "int8", "q16", or "auto" (null): the faster of two
-  const char* expert_io;  // null or "auto"; "uring", "direct", "pread"
   int64_t context_length;       // tokens of a sequence; 0: what memory allows
   int64_t expert_cache_bytes;   // 0: what is free; MF_EXPERT_CACHE_MINIMUM; else bytes
   int32_t threads;              // that compute; 0: one per usable core
-  int32_t reader_threads;       // that read experts, where expert_io has threads; 0: 8
-  int32_t prefill_chunk;        // tokens evaluated together; 0: as suits the device
-  int32_t trust_experts;        // not 0: packed experts are not compared with their checksums
   uint64_t prefix_cache_bytes;  // for mf_sequence_keep_prefix; 0: no prefix cache
   const char* prefix_cache_directory;  // keeps prefixes across processes; null: in memory alone
-  mf_progress_fn on_progress;          // bytes of the weights that stay in memory; or null
-  void* user_data;                     // for on_progress and on_log
-  mf_log_fn on_log;          // of mf_model_open() alone: keys of config.json that are not known
-                             // and are ignored, in one line, and memory that could not be
-                             // allocated; or null
-  int64_t turn_timeout_ms;   // how long calls wait for their turn, in milliseconds;
-                             // 0: MF_WAIT_FOREVER; MF_WAIT_NONE: not at all
   const char* cache_type_k;  // of keys in memory: "f32", "f16", "q8_0"; null: as the device prefers
   const char* cache_type_v;  // of values; on a GPU the same
-  int64_t near_cache_bytes;  // GPU memory for experts, where it does not hold them all:
-                             // 0: what is free; MF_NEAR_CACHE_NONE; else bytes
-  const char* plan;  // for experts on a GPU: "resident": GPU memory holds them all; "near": the
-                     // GPU reads the others over the bus; "helper": the CPU computes the others;
-                     // "shared": both at once; "auto" (null): the fastest of these
+  int64_t turn_timeout_ms;   // how long calls wait for their turn, in milliseconds;
+                             // 0: MF_WAIT_FOREVER; MF_WAIT_NONE: not at all
+  mf_progress_fn on_progress;  // bytes of the weights that stay in memory; or null
+  mf_log_fn on_log;            // of mf_model_open() alone: keys of config.json that are not known
+                               // and are ignored, in one line, and memory that could not be
+                               // allocated; or null
+  void* user_data;             // for both
+  const char* tuning;  // "prefill-chunk=512,expert-io=direct": what --tune takes, for those who
+                       // measure. Keys and values are not stable: those of one version may be
+                       // refused by another, with MF_ERROR_INVALID_ARGUMENT. Null: none
 } mf_model_options;
 
 /// Opens a GGUF file, any part of a split one, or a folder: with config.json, *.safetensors and,

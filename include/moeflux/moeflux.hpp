@@ -101,20 +101,15 @@ struct ModelOptions {
   std::string device = {};
   std::string cpu_isa = {};
   std::string precision = {};
-  std::string expert_io = {};
   int64_t context_length = 0;
   int64_t expert_cache_bytes = 0;
   int32_t threads = 0;
-  int32_t reader_threads = 0;
-  int32_t prefill_chunk = 0;
-  bool trust_experts = false;
   uint64_t prefix_cache_bytes = 0;
   std::string prefix_cache_directory = {};
-  int64_t turn_timeout_ms = 0;
   std::string cache_type_k = {};
   std::string cache_type_v = {};
-  int64_t near_cache_bytes = 0;
-  std::string plan = {};
+  int64_t turn_timeout_ms = 0;
+  std::string tuning = {};  // not stable
 };
 
 /// A field that is not set is the model's default; see mf_sampler_options.
@@ -622,20 +617,15 @@ inline Result<Model> Model::open(const std::string& path, const ModelOptions& op
   c.device = detail::or_null(options.device);
   c.cpu_isa = detail::or_null(options.cpu_isa);
   c.precision = detail::or_null(options.precision);
-  c.expert_io = detail::or_null(options.expert_io);
   c.context_length = options.context_length;
   c.expert_cache_bytes = options.expert_cache_bytes;
   c.threads = options.threads;
-  c.reader_threads = options.reader_threads;
-  c.prefill_chunk = options.prefill_chunk;
-  c.trust_experts = options.trust_experts ? 1 : 0;
   c.prefix_cache_bytes = options.prefix_cache_bytes;
   c.prefix_cache_directory = detail::or_null(options.prefix_cache_directory);
-  c.turn_timeout_ms = options.turn_timeout_ms;
   c.cache_type_k = detail::or_null(options.cache_type_k);
   c.cache_type_v = detail::or_null(options.cache_type_v);
-  c.near_cache_bytes = options.near_cache_bytes;
-  c.plan = detail::or_null(options.plan);
+  c.turn_timeout_ms = options.turn_timeout_ms;
+  c.tuning = detail::or_null(options.tuning);
   detail::Callbacks callbacks{.progress = &progress, .log = &log};
   if (log) c.on_log = detail::Callbacks::on_log;
   if (progress) c.on_progress = detail::Callbacks::on_progress;

@@ -15,20 +15,15 @@ class ModelOptions:
     device: str
     cpu_isa: str
     precision: str
-    expert_io: str
     context_length: int
     expert_cache_bytes: int
     threads: int
-    reader_threads: int
-    prefill_chunk: int
-    trust_experts: bool
     prefix_cache_bytes: int
     prefix_cache_directory: str
     turn_timeout_ms: int
     cache_type_k: str
     cache_type_v: str
-    near_cache_bytes: int
-    plan: str
+    tuning: str
 
 class GenerateOptions:
     tokens_max: int

@@ -27,46 +27,38 @@ class Model:
     """
 
     def __init__(self, path: Union[str, "os.PathLike[str]"], *, device: str = "",
-                 cpu_isa: str = "", precision: str = "", expert_io: str = "",
-                 context_length: int = 0, expert_cache_bytes: int = 0, threads: int = 0,
-                 reader_threads: int = 0, prefill_chunk: int = 0, trust_experts: bool = False,
-                 prefix_cache_bytes: int = 0,
+                 cpu_isa: str = "", precision: str = "", context_length: int = 0,
+                 expert_cache_bytes: int = 0, threads: int = 0, prefix_cache_bytes: int = 0,
                  prefix_cache_directory: Union[str, "os.PathLike[str]"] = "",
                  turn_timeout: Optional[float] = None, cache_type_k: str = "",
-                 cache_type_v: str = "", near_cache_bytes: int = 0, plan: str = "",
+                 cache_type_v: str = "", tuning: str = "",
                  on_progress: Optional[Progress] = None,
                  on_log: Optional[Callable[[str], object]] = None) -> None:
         """Opens a folder or a GGUF file. Zeros and empty strings mean the defaults of
         mf_model_options, which are the program's: device "auto", precision "auto". `device` may be
         "cpu", "cuda:0" or another number, "metal", "reference" or "emulator"; `precision`, of the
         CPU, "f32", "int8", "q16" or "auto". `cache_type_k` and `cache_type_v`, "f32", "f16" or
-        "q8_0", are the types of keys and values in memory; `near_cache_bytes`, of a GPU's own
-        memory, is for experts where it does not hold them all; below 0: none; `plan` says who
-        computes experts there: "resident", "near", "helper", "shared" or "auto".
+        "q8_0", are the types of keys and values in memory.
         `turn_timeout` is how many seconds calls wait for their turn: None: without end; 0: not at
         all. `on_progress` receives bytes of the resident weights read and in all; `on_log`, while
         the model is opened, lines such as one that names unknown keys of config.json: None gives
-        them to the logger "moeflux" as warnings."""
+        them to the logger "moeflux" as warnings. `tuning`, "prefill-chunk=512,expert-io=direct",
+        is what the program's --tune takes, for those who measure; its keys are not stable."""
         self._name = take.path("path", path)
         options = _core.ModelOptions()
         options.device = take.text("device", device)
         options.cpu_isa = take.text("cpu_isa", cpu_isa)
         options.precision = take.text("precision", precision)
-        options.expert_io = take.text("expert_io", expert_io)
         options.context_length = take.integer("context_length", context_length)
         options.expert_cache_bytes = take.integer("expert_cache_bytes", expert_cache_bytes)
         options.threads = take.int32("threads", threads)
-        options.reader_threads = take.int32("reader_threads", reader_threads)
-        options.prefill_chunk = take.int32("prefill_chunk", prefill_chunk)
-        options.trust_experts = take.flag("trust_experts", trust_experts)
         options.prefix_cache_bytes = take.unsigned("prefix_cache_bytes", prefix_cache_bytes)
         options.prefix_cache_directory = take.path("prefix_cache_directory",
                                                    prefix_cache_directory)
         options.turn_timeout_ms = take.milliseconds("turn_timeout", turn_timeout)
         options.cache_type_k = take.text("cache_type_k", cache_type_k)
         options.cache_type_v = take.text("cache_type_v", cache_type_v)
-        options.near_cache_bytes = take.integer("near_cache_bytes", near_cache_bytes)
-        options.plan = take.text("plan", plan)
+        options.tuning = take.text("tuning", tuning)
         log = take.callback("on_log", on_log) or logging.getLogger(__package__).warning
         self._open: Optional[_core.Model] = _core.Model(
             self._name, options, take.callback("on_progress", on_progress), log)

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "chat/tuning.h"
 #include "engine/cache_types.h"
 
 namespace moeflux {
@@ -26,35 +27,21 @@ Status check_list(const char* name, const void* list, size_t count) {
   return make_error(ErrorCode::kInvalidArgument, "{} is null, expected {} entries", name, count);
 }
 
-/// 0 is not said, and `least` says 0.
-Result<std::optional<uint64_t>> bytes_of(const char* name, int64_t value, int64_t least) {
-  if (value == 0) return std::optional<uint64_t>();
-  if (value == least) return std::optional<uint64_t>(0);
-  MF_RETURN_IF_ERROR(check_not_negative(name, value));
-  return std::optional<uint64_t>(static_cast<uint64_t>(value));
-}
-
 Result<EngineOptions> engine_options(const mf_model_options& options) {
-  MF_RETURN_IF_ERROR(check_not_negative("reader_threads", options.reader_threads));
-  MF_RETURN_IF_ERROR(check_not_negative("prefill_chunk", options.prefill_chunk));
   EngineOptions engine;
   engine.context_length = options.context_length;
-  MF_ASSIGN_OR_RETURN(engine.expert_io, parse_io_mode(text_or(options.expert_io, "auto")));
-  MF_ASSIGN_OR_RETURN(
-      engine.expert_cache_bytes,
-      bytes_of("expert_cache_bytes", options.expert_cache_bytes, MF_EXPERT_CACHE_MINIMUM));
-  MF_ASSIGN_OR_RETURN(engine.near_cache_bytes,
-                      bytes_of("near_cache_bytes", options.near_cache_bytes, MF_NEAR_CACHE_NONE));
-  MF_ASSIGN_OR_RETURN(engine.plan, parse_plan_mode(text_or(options.plan, "auto")));
-  if (options.reader_threads > 0) engine.reader_threads = options.reader_threads;
-  if (options.prefill_chunk > 0) engine.prefill_chunk = options.prefill_chunk;
+  if (options.expert_cache_bytes == MF_EXPERT_CACHE_MINIMUM) {
+    engine.expert_cache_bytes = 0;
+  } else if (options.expert_cache_bytes != 0) {
+    MF_RETURN_IF_ERROR(check_not_negative("expert_cache_bytes", options.expert_cache_bytes));
+    engine.expert_cache_bytes = static_cast<uint64_t>(options.expert_cache_bytes);
+  }
   if (options.cache_type_k != nullptr) {
     MF_ASSIGN_OR_RETURN(engine.cache_type_k, parse_cache_type(options.cache_type_k));
   }
   if (options.cache_type_v != nullptr) {
     MF_ASSIGN_OR_RETURN(engine.cache_type_v, parse_cache_type(options.cache_type_v));
   }
-  engine.check_experts = options.trust_experts == 0;
   engine.prefix_cache_bytes = options.prefix_cache_bytes;
   engine.prefix_cache_directory = text_or(options.prefix_cache_directory, "");
   return engine;
@@ -127,6 +114,8 @@ Result<OpenModelOptions> open_options(const mf_model_options& options) {
                         .turn_timeout_ms = timeout_ms};
   open.device.name = text_or(options.device, "auto");
   if (options.precision != nullptr) open.device.precision = options.precision;
+  const Status tuned = apply_tuning(text_or(options.tuning, ""), open.device, open.engine);
+  if (!tuned.ok()) return tuned.error().with_context("tuning");
   if (options.on_progress != nullptr) {
     open.engine.load_progress = [&options](uint64_t done, uint64_t total) {
       return options.on_progress(options.user_data, done, total) != 0;

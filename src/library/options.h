@@ -16,17 +16,10 @@
 
 namespace moeflux {
 
-/// Size of a struct in version 0.1: the least a caller can have.
+/// Size of a struct in version 0.2: the least a caller can have. A struct that grows later says here
+/// where it ended.
 template <typename T>
 constexpr size_t kFirstSize = sizeof(T);
-template <>
-inline constexpr size_t kFirstSize<mf_model_options> = offsetof(mf_model_options, on_log);
-template <>
-inline constexpr size_t kFirstSize<mf_eval_options> = offsetof(mf_eval_options, phase);
-template <>
-inline constexpr size_t kFirstSize<mf_sampler_options> = offsetof(mf_sampler_options, typical_p);
-template <>
-inline constexpr size_t kFirstSize<mf_metrics> = offsetof(mf_metrics, waiting_calls);
 
 /// Fails unless `size` can be that of some version of the struct, and what lies past the `known`
 /// bytes of `data` is zero.

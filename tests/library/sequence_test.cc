@@ -43,7 +43,7 @@ TEST_F(LibraryTest, LogitsOfAllPositionsAreThoseOfEachPrefix) {
 }
 
 TEST_F(LibraryTest, ProgressCountsThePromptAndCanStopIt) {
-  Model chunked = open({.prefill_chunk = 2});
+  Model chunked = open({.tuning = "prefill-chunk=2"});
   const Tokens tokens = story();
   std::vector<uint64_t> seen;
   Sequence sequence = take(chunked.create_sequence());
@@ -177,7 +177,7 @@ TEST_F(LibraryTest, AnExceptionComesOutOfTheCall) {
 }
 
 TEST_F(LibraryTest, LogitsAfterAnExceptionAreThoseOfTheLastToken) {
-  Model chunked = open({.prefill_chunk = 2});
+  Model chunked = open({.tuning = "prefill-chunk=2"});
   Sequence sequence = take(chunked.create_sequence());
   const Tokens tokens = story();
   expect_ok(sequence.eval(std::span(tokens).first(1)));

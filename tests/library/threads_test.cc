@@ -46,7 +46,7 @@ class Gate {
 
 class Threads : public LibraryTest {
  protected:
-  static Model waiting_model() { return open({.prefill_chunk = 2}); }
+  static Model waiting_model() { return open({.tuning = "prefill-chunk=2"}); }
   /// Until so many calls wait for their turn.
   void wait_for_waiting(uint64_t calls) {
     while (take(model_.metrics()).waiting_calls != calls) std::this_thread::yield();
@@ -245,7 +245,7 @@ TEST_F(Threads, CancelEndsATextThatGoesOnWhereItWas) {
 }
 
 TEST_F(Threads, CancelledTruncationLeavesTheSequenceAsItWas) {
-  Model slow = open({.prefill_chunk = 1});
+  Model slow = open({.tuning = "prefill-chunk=1"});
   Sequence sequence = take(slow.create_sequence());
   Tokens tokens;
   while (tokens.size() < 200) {

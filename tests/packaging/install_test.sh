@@ -1,5 +1,6 @@
 #!/bin/sh
-# The installed program runs from any folder and finds its embedded model.
+# The installed program runs from any folder, whose name may have a space, and finds its embedded
+# model.
 #
 #   install_test.sh CMAKE BUILD_FOLDER
 set -eu
@@ -14,15 +15,15 @@ fail() {
   exit 1
 }
 
-"$cmake" --install "$build" --prefix "$prefix/installed" >"$prefix/install.log" 2>&1 || {
+"$cmake" --install "$build" --prefix "$prefix/first place" >"$prefix/install.log" 2>&1 || {
   cat "$prefix/install.log" >&2
   fail "cmake --install failed"
 }
 # Moved after installation: a prefix compiled into the program would not be found.
-mv "$prefix/installed" "$prefix/moved"
-moeflux=$prefix/moved/bin/moeflux
+mv "$prefix/first place" "$prefix/second place"
+moeflux="$prefix/second place/bin/moeflux"
 [ -x "$moeflux" ] || fail "no bin/moeflux below the prefix"
-model=$prefix/moved/share/moeflux/models/fable-20m
+model="$prefix/second place"/share/moeflux/models/fable-20m
 [ -f "$model/model.safetensors" ] || fail "no share/moeflux/models/fable-20m below the prefix"
 
 mkdir "$prefix/elsewhere"
@@ -36,7 +37,7 @@ esac
 
 story=$("$moeflux" run -n 4 --temp 0 "Once upon a time") || fail "run exited with $?"
 [ -n "$story" ] || fail "run printed nothing"
-again=$(cd / && PATH="$prefix/moved/bin:$PATH" moeflux run -n 4 --temp 0 "Once upon a time") ||
+again=$(cd / && PATH="$prefix/second place/bin:$PATH" moeflux run -n 4 --temp 0 "Once upon a time") ||
   fail "run through PATH exited with $?"
 [ "$story" = "$again" ] || fail "run through PATH printed '$again', expected '$story'"
 [ -z "$(ls -A)" ] || fail "run left files in the working folder: $(ls -A)"

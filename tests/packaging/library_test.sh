@@ -1,6 +1,6 @@
 #!/bin/sh
 # The installed library serves programs in C and C++, through CMake and pkg-config, shared and
-# static, wherever the prefix has been moved.
+# static, wherever the prefix has been moved: here into a folder whose name has a space.
 #
 #   library_test.sh CMAKE BUILD_FOLDER SOURCE_FOLDER CXX
 set -eu
@@ -27,8 +27,8 @@ logged() {
 }
 
 logged install "$cmake" --install "$build" --prefix "$folder/installed"
-mv "$folder/installed" "$folder/prefix"
-prefix=$folder/prefix
+mv "$folder/installed" "$folder/a prefix"
+prefix="$folder/a prefix"
 model=$prefix/share/moeflux/models/fable-20m
 pc=$(find "$prefix" -name moeflux.pc)
 [ -n "$pc" ] || fail "no moeflux.pc below the prefix"
@@ -67,11 +67,35 @@ for linkage in shared static; do
     *) fail "serve ($linkage) printed '$answer', $(cat "$folder/log")" ;;
   esac
 
-  # shellcheck disable=SC2046,SC2086  # flags are words
-  logged "pkg-config-$linkage" $cxx -x c++ -std=c++20 "$source/examples/c/complete.c" -x none \
-    $(pkg-config --cflags --libs "$package") -Wl,-rpath,"$(dirname "$pc")/.." \
-    -o "$folder/$linkage/complete-pc"
+  # pkg-config quotes the space for a shell.
+  eval "set -- $(pkg-config --cflags --libs "$package")"
+  logged "pkg-config-$linkage" "$cxx" -x c++ -std=c++20 "$source/examples/c/complete.c" -x none \
+    "$@" -Wl,-rpath,"$(dirname "$pc")/.." -o "$folder/$linkage/complete-pc"
   says_story "pkg-config, $linkage" "$folder/$linkage/complete-pc"
+done
+
+# A C++ program that names no standard gets the one that moeflux.hpp needs.
+mkdir "$folder/plain"
+cat >"$folder/plain/CMakeLists.txt" <<'END'
+cmake_minimum_required(VERSION 3.22)
+project(plain LANGUAGES CXX)
+find_package(moeflux REQUIRED COMPONENTS static)
+foreach(linkage moeflux static)
+  add_executable(plain_${linkage} plain.cc)
+  target_link_libraries(plain_${linkage} PRIVATE moeflux::${linkage})
+endforeach()
+END
+cat >"$folder/plain/plain.cc" <<'END'
+#include <moeflux/moeflux.hpp>
+static_assert(__cplusplus >= 202002L);
+int main() { return moeflux::Model::open("/nonexistent").ok() ? 1 : 0; }
+END
+logged cmake-plain "$cmake" -S "$folder/plain" -B "$folder/plain/build" \
+  -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_CXX_FLAGS=-std=c++17 \
+  -DCMAKE_BUILD_TYPE=Debug
+logged build-plain "$cmake" --build "$folder/plain/build"
+for linkage in moeflux static; do
+  "$folder/plain/build/plain_$linkage" || fail "plain_$linkage opened a model that is not there"
 done
 
 # A failure of the library reaches the program's user.

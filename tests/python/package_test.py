@@ -273,6 +273,8 @@ class PackageTest(unittest.TestCase):
         with self.assertRaisesRegex(moeflux.NotFoundError, "no such folder") as caught:
             moeflux.Model("/nonexistent")
         self.assertIsInstance(caught.exception, moeflux.Error)
+        with self.assertRaisesRegex(ValueError, "did you mean prefill-chunk"):
+            moeflux.Model(FABLE, tuning="prefil-chunk=4")
         with self.assertRaisesRegex(ValueError, "quantum"):
             moeflux.Model(FABLE, device="quantum")
         with self.assertRaises(moeflux.CorruptionError):
