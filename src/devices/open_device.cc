@@ -169,6 +169,7 @@ Result<std::unique_ptr<Device>> open_device(const DeviceOptions& options) {
   if (options.name == "reference") return make_reference_device();
   if (options.name.substr(0, options.name.find(',')) == "emulator") {
     MF_ASSIGN_OR_RETURN(const gpu::EmulatorOptions emulator, parse_emulator(options.name));
+    MF_RETURN_IF_ERROR(gpu::check_emulator_runs());
     return make_emulator_device(emulator);
   }
   if (options.name == "metal") return make_metal_device();

@@ -277,6 +277,12 @@ class EmulatorPlatform : public Platform {
 
 }  // namespace
 
+Status check_emulator_runs() {
+  if (emulator::has_kernel_entries()) return {};
+  return make_error(ErrorCode::kUnsupported,
+                    "emulator: this build has no emulator (configure with -DMOEFLUX_EMULATOR=ON)");
+}
+
 std::unique_ptr<Platform> make_emulator_platform(const EmulatorOptions& options) {
   return std::make_unique<EmulatorPlatform>(options);
 }

@@ -37,6 +37,8 @@ struct EmulatorOptions {
   uint32_t cores = 4;
 };
 
+/// Without kernels a platform can be planned for, and nothing runs on it: kUnsupported then.
+Status check_emulator_runs();
 std::unique_ptr<Platform> make_emulator_platform(const EmulatorOptions& options);
 
 }  // namespace moeflux::gpu

@@ -32,7 +32,10 @@ struct Unpack<kernel> {
   }
 };
 
-/// The host version of a kernel.
+/// Whether this build has kernels of the host dialect.
+bool has_kernel_entries();
+
+/// The host version of a kernel, if there are any.
 KernelEntry kernel_entry(KernelId id);
 
 /// Defines what kernel_entries.cc puts together: the kernels of a folder, in the order of its list.

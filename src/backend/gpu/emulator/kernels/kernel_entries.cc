@@ -9,6 +9,8 @@ namespace moeflux::gpu::emulator {
 MF_KERNEL_FOLDERS(MF_DECLARE)
 #undef MF_DECLARE
 
+bool has_kernel_entries() { return true; }
+
 KernelEntry kernel_entry(KernelId id) {
   static const std::array<KernelEntry, kKernels.size()> kTable = [] {
     std::array<KernelEntry, kKernels.size()> table{};
