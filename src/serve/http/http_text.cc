@@ -191,11 +191,12 @@ std::string head_text(const AnswerHead& head, const Headers& own, const Headers&
   append_header("Server", "moeflux", &text);
   append_header("Date", http_date(std::time(nullptr)), &text);
   for (const auto& [name, value] : own) append_header(name, value, &text);
-  for (const auto& [name, value] : headers) {
-    // What an answer depends on, both may say, but for the same.
+  for (const auto& header : headers) {
+    const auto& [name, value] = header;
+    // Both may say what an answer depends on (Vary), but not the same twice.
     const bool said = std::any_of(own.begin(), own.end(), [&](const auto& one) {
-      return equal_without_case(one.first, name) &&
-             (one.second == value || !equal_without_case(name, "vary"));
+      return equal_without_case(one.first, header.first) &&
+             (one.second == header.second || !equal_without_case(header.first, "vary"));
     });
     if (!is_transports_own(name) && !said) append_header(name, value, &text);
   }

@@ -136,6 +136,7 @@ MF_INLINE void plan_ahead(TileRun& run, const TileExtents& e, const uint8_t* til
 /// Asks for a step of what comes next, of kPanels panels.
 template <int kPanels>
 MF_INLINE void ask_ahead(TileRun& run) {
+  if (run.ahead >= run.ahead_end) return;  // nothing, which is null
   const uint8_t* const end = run.ahead + run.ahead_step;
   for (; run.ahead < end && run.ahead < run.ahead_end; run.ahead += kLine) {
     for (int p = 0; p < kPanels; ++p) {
