@@ -58,7 +58,7 @@ class Reply:
         self._ended = False
         #: The text so far.
         self.text = ""
-        #: What a model that reasons wrote before it, so far.
+        #: Reasoning that came before it, so far.
         self.reasoning = ""
         #: Calls of tools: dictionaries as in messages.
         self.tool_calls: List[Dict[str, Any]] = []

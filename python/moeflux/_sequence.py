@@ -177,8 +177,8 @@ class Sequence:
     def set_constraint(self, *, json_schema: Union[None, str, bool, Dict[str, Any]] = None,
                        regex: Optional[str] = None, grammar: Optional[str] = None,
                        json_object: bool = False) -> None:
-        """Constrains what is sampled from here on, or after generate()'s prompt, by one of these; by
-        nothing if none is given. A schema is a dictionary or its JSON; a grammar is llguidance's
+        """Constrains what is sampled from here on, or after generate()'s prompt, by one of these,
+        by nothing if none is given. A schema is a dictionary or its JSON; a grammar is llguidance's
         Lark."""
         given = [(2, _schema_text(json_schema)) if json_schema is not None else None,
                  (3, take.text("regex", regex, whole=False)) if regex is not None else None,

@@ -10,7 +10,7 @@ namespace {
 
 // No version of any struct is near this: what is above was never set.
 constexpr size_t kStructBytesMax = 4096;
-// Of a Turn.
+// A Turn waits without end.
 constexpr int64_t kWaitForever = -1;
 
 std::string text_or(const char* text, const char* otherwise) {

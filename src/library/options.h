@@ -16,8 +16,8 @@
 
 namespace moeflux {
 
-/// Size of a struct in version 0.2: the least a caller can have. A struct that grows later says here
-/// where it ended.
+/// Size of a struct in version 0.2: the least a caller can have. A struct that grows later says
+/// here where it ended.
 template <typename T>
 constexpr size_t kFirstSize = sizeof(T);
 

@@ -57,7 +57,7 @@ TEST_P(PackedGolden, PlainLogitsAreTheSameBits) {
 
 class QuantizedThenPacked : public ::testing::TestWithParam<std::string> {};
 
-// What `pack --bits` is refused for: the two commands, one after the other.
+// The two commands that a refused `pack --bits` names, one after the other.
 TEST_P(QuantizedThenPacked, LogitsAreTheSameBits) {
   const auto host = make_test_device({.threads = 1});
   const TempFolder quantized;

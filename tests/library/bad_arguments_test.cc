@@ -191,9 +191,8 @@ TEST_F(BadArguments, AStructThatLacksFieldsOfTheFirstVersionIsRefused) {
   mf_model_options options = MF_OPTIONS(options);
   options.struct_size -= sizeof(void*);
   mf_model* model = nullptr;
-  expect_invalid("mf_model_options: struct_size", [&](mf_error* e) {
-    return mf_model_open(fable().c_str(), &options, &model, e);
-  });
+  expect_invalid("mf_model_options: struct_size",
+                 [&](mf_error* e) { return mf_model_open(fable().c_str(), &options, &model, e); });
   mf_metrics metrics = MF_OPTIONS(metrics);
   metrics.struct_size -= sizeof(uint64_t);
   expect_invalid("mf_metrics: struct_size",

@@ -37,7 +37,8 @@ esac
 
 story=$("$moeflux" run -n 4 --temp 0 "Once upon a time") || fail "run exited with $?"
 [ -n "$story" ] || fail "run printed nothing"
-again=$(cd / && PATH="$prefix/second place/bin:$PATH" moeflux run -n 4 --temp 0 "Once upon a time") ||
+PATH="$prefix/second place/bin:$PATH"
+again=$(cd / && moeflux run -n 4 --temp 0 "Once upon a time") ||
   fail "run through PATH exited with $?"
 [ "$story" = "$again" ] || fail "run through PATH printed '$again', expected '$story'"
 [ -z "$(ls -A)" ] || fail "run left files in the working folder: $(ls -A)"

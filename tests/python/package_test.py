@@ -377,8 +377,8 @@ class PackageTest(unittest.TestCase):
     def test_a_chat_writes_documents_of_a_schema(self):
         schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"],
                   "additionalProperties": False}
-        reply = self.model.chat("Tell me", chat_template=TEMPLATE, json_schema=schema, max_tokens=60,
-                                temperature=0)
+        reply = self.model.chat("Tell me", chat_template=TEMPLATE, json_schema=schema,
+                                max_tokens=60, temperature=0)
         self.assertIn("ok", json.loads(reply.read()))
 
     def test_a_chat_that_cannot_be_answered_says_why(self):

@@ -1,4 +1,4 @@
-// What a test asks of one sequence: the last token's logits, or the best of them.
+// One sequence evaluated: the last token's logits, or the best of them.
 #pragma once
 
 #include <span>
