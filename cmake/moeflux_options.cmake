@@ -53,11 +53,17 @@ function(moeflux_families prefix type ending list)
 endfunction()
 
 # moeflux_precompile(TARGET headers...)
-# With MOEFLUX_PCH. Targets with kernels of several instruction sets are left alone: they share no compiled header.
+# With MOEFLUX_PCH. Modules share what moeflux_base precompiles. What holds kernels of several instruction sets is left
+# alone: they share no compiled header.
 function(moeflux_precompile target)
-  if(MOEFLUX_PCH)
+  if(NOT MOEFLUX_PCH)
+    return()
+  endif()
+  if(target STREQUAL "moeflux_base" OR ARGN)
     target_precompile_headers(${target} PRIVATE <algorithm> <functional> <map> <memory> <optional> <span> <string> <vector>
       ${CMAKE_SOURCE_DIR}/src/base/format.h ${CMAKE_SOURCE_DIR}/src/base/json.h ${ARGN})
+  else()
+    target_precompile_headers(${target} REUSE_FROM moeflux_base)
   endif()
 endfunction()
 
@@ -108,7 +114,8 @@ function(moeflux_module name)
   list(TRANSFORM ARG_DEPENDS PREPEND moeflux_)
   target_link_libraries(moeflux_${name} PUBLIC moeflux_options ${ARG_DEPENDS} PRIVATE ${ARG_PRIVATE})
   moeflux_join(moeflux_${name})
-  if("moeflux_base" IN_LIST ARG_DEPENDS AND NOT name MATCHES "^(backend|quant)")
+  # The public headers' names are those of others in what uses them; symbols of the library are hidden.
+  if((name STREQUAL "base" OR "moeflux_base" IN_LIST ARG_DEPENDS) AND NOT name MATCHES "^(backend|quant|library)")
     moeflux_precompile(moeflux_${name})
   endif()
   file(GLOB_RECURSE tests CONFIGURE_DEPENDS *_test.cc)
