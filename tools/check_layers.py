@@ -66,7 +66,6 @@ THIRD_PARTY = {
     "nlohmann/json.hpp": "src/base/json.h",
     "nlohmann/json_fwd.hpp": "src/base/json_fwd.h",
     "fmt/": "src/base/format.h",
-    "CLI/": "src/cli/",  # CLI11 is templates over the command's own options: one folder
     "pcre2.h": "src/text/",
     "utf8proc.h": "src/text/",
     "histedit.h": "src/cli/chat/libedit_editor.cc",

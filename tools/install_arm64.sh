@@ -28,7 +28,7 @@ soname=$(apt-cache -o APT::Architecture=arm64 -o APT::Architectures=arm64 \
   -o Dir::State::Lists="$root/lists" depends libfmt-dev |
   sed -n 's/.*Depends: \(libfmt[0-9]*\).*/\1/p')
 (cd "$root/packages" && arm64 download "$soname" libfmt-dev libgtest-dev libpcre2-8-0 libpcre2-dev \
-  libutf8proc2 libutf8proc-dev libxxhash-dev libcli11-dev nlohmann-json3-dev)
+  libutf8proc2 libutf8proc-dev libxxhash-dev nlohmann-json3-dev)
 for package in "$root"/packages/*.deb; do
   dpkg -x "$package" "$root"
 done

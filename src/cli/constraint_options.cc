@@ -15,17 +15,22 @@ bool is_json(const std::string& text) {
 
 }  // namespace
 
-void add_constraint_options(CLI::App& app, ConstraintFlags& flags) {
-  CLI::Option* schema =
-      app.add_option("-j,--json-schema", flags.json_schema,
-                     "Generate a JSON document of this schema: JSON, or a file with it ({}: any)");
-  CLI::Option* grammar =
-      app.add_option("--grammar", flags.grammar,
-                     "Generate a text of the grammar in this file: Lark, as llguidance reads it");
-  CLI::Option* regex = app.add_option("--regex", flags.regex,
-                                      "Generate a text that this regular expression matches");
-  schema->excludes(grammar)->excludes(regex);
-  grammar->excludes(regex);
+void add_constraint_options(CommandOptions& command, ConstraintFlags& flags) {
+  command.group("Structured output");
+  Option& schema =
+      command
+          .add("-j,--json-schema,-jf,--json-schema-file", flags.json_schema,
+               "JSON document of this schema: JSON, or a file with it; {}: any document")
+          .value("SCHEMA");
+  Option& grammar = command
+                        .add("--grammar,--grammar-file", flags.grammar,
+                             "Text of the grammar in this file: Lark, as llguidance reads it")
+                        .value("FILE");
+  Option& regex =
+      command.add("--regex", flags.regex, "Text that this regular expression matches whole")
+          .value("REGEX");
+  schema.excludes(grammar).excludes(regex);
+  grammar.excludes(regex);
 }
 
 Result<OutputConstraint> output_constraint(const ConstraintFlags& flags) {

@@ -1,10 +1,10 @@
-// The flags that say what a text is held to, for every command that generates one.
+// The flags of constrained output, for every command that generates a text.
 #pragma once
 
 #include <string>
 
 #include "base/result.h"
-#include "cli/cli11.h"
+#include "cli/options.h"
 #include "constraint/output_constraint.h"
 
 namespace moeflux {
@@ -15,7 +15,7 @@ struct ConstraintFlags {
   std::string regex;
 };
 
-void add_constraint_options(CLI::App& app, ConstraintFlags& flags);
+void add_constraint_options(CommandOptions& command, ConstraintFlags& flags);
 
 /// kNone without a flag. Fails for a file that cannot be read and for GBNF.
 Result<OutputConstraint> output_constraint(const ConstraintFlags& flags);

@@ -7,6 +7,7 @@
 #include "backend/cpu/cpu_device.h"
 #include "base/format.h"
 #include "base/units.h"
+#include "chat/tuning.h"
 #include "cli/terminal.h"
 #include "devices/open_device.h"
 #include "engine/cache_types.h"
@@ -51,107 +52,137 @@ Result<std::optional<uint64_t>> bytes_of(std::string_view option, const std::str
 
 }  // namespace
 
-CLI::Validator not_empty() {
-  return {[](const std::string& text) { return std::string(text.empty() ? "is empty" : ""); }, ""};
-}
-
-void add_model_folder_option(CLI::App& command, ModelOptions& options) {
+void add_model_folder_option(CommandOptions& command, ModelOptions& options) {
+  command.group("Model");
   command
-      .add_option(
-          "-m,--model", options.model,
-          "Model folder (config.json, *.safetensors, tokenizer.json) or GGUF file, any part "
-          "of a split one (default: the embedded fable-20m)")
-      ->check(not_empty());
+      .add("-m,--model", options.model,
+           "Model folder, or GGUF file (default: the embedded fable-20m)")
+      .value("PATH")
+      .not_empty();
 }
 
 namespace {
 
-// How experts come from the drive, and which of them stay.
-void add_streaming_options(CLI::App& command, ModelOptions& options) {
+// An option of earlier versions that is a key of --tune now.
+void add_tuned(CommandOptions& command, ModelOptions& options, std::string_view key) {
+  const auto set = [&options, key](std::span<const std::string> values) {
+    return set_tuning(key, values.back(), options.device, options.engine);
+  };
+  command.add_call(formatted("--{}", key), "VALUE", set, formatted("See --tune {}=", key)).hidden();
+}
+void add_tuned_switch(CommandOptions& command, ModelOptions& options, std::string_view key) {
+  const auto set = [&options, key](bool on) {
+    return set_tuning(key, on ? "on" : "off", options.device, options.engine);
+  };
+  command.add_flag_call(formatted("--{}", key), set, formatted("See --tune {}=on", key)).hidden();
+}
+
+void add_tuning_options(CommandOptions& command, ModelOptions& options) {
   command
-      .add_option("--cache-policy", options.cache_policy,
-                  "Which experts stay in the cache: lfu (decayed use) or lru")
-      ->check(CLI::IsMember({"lfu", "lru"}))
-      ->capture_default_str();
+      .add("--cpu-isa", options.device.isa,
+           "CPU kernels: portable (the same bits on every CPU, a little slower), or those of an "
+           "instruction set: generic, avx2, avx-vnni, avx512, avx512-vnni, avx512-amx, neon, "
+           "neon-dotprod, neon-i8mm (default: the fastest)")
+      .value("NAME")
+      .in_help_all();
   command
-      .add_option("--expert-profile", options.expert_profile,
-                  "File of experts' use in earlier runs, a hint for the cold cache; run adds its "
-                  "own at the end and makes the file where there is none")
-      ->check(not_empty());
+      .add("--precision", options.device.precision,
+           "Activations against 4-bit and 8-bit weights on the CPU: f32, int8 (faster, less "
+           "exact), q16 (as on GPUs), or auto, int8 where it is faster")
+      .value("NAME")
+      .choices({"auto", "f32", "int8", "q16"})
+      .in_help_all();
+  const auto set = [&options](std::span<const std::string> values) -> Status {
+    for (const std::string& text : values) {
+      MF_RETURN_IF_ERROR(apply_tuning(text, options.device, options.engine));
+    }
+    return {};
+  };
+  command.group("Other");
+  command.add_call("--tune", "KEY=VALUE,...", set, "Settings for measurements (see --help-all)");
+  HelpList keys = {.title = "Keys of --tune (each also as an option, --KEY VALUE)", .rows = {}};
+  for (const TuningKey& key : tuning_keys()) {
+    keys.rows.emplace_back(formatted("{}=", key.name), formatted("{} ({})", key.help, key.values));
+    if (command.find(formatted("--{}", key.name)) != nullptr) continue;
+    if (key.values == "on, off") {
+      add_tuned_switch(command, options, key.name);
+    } else if (key.name != "near-cache" && key.name != "plan" && key.name != "prefill-chunk") {
+      add_tuned(command, options, key.name);
+    }
+  }
+  command.list(std::move(keys));
+}
+
+void add_memory_options(CommandOptions& command, ModelOptions& options) {
   command
-      .add_option("--lookahead", options.lookahead,
-                  "Read experts before their router asks for them: auto (while it pays), on or off")
-      ->check(CLI::IsMember({"auto", "on", "off"}))
-      ->capture_default_str();
+      .add("-c,--ctx-size", options.engine.context_length,
+           "Context in tokens (default: what memory allows)")
+      .default_text("");
+  command.add_size("--expert-cache", options.expert_cache,
+                   "Memory for streamed experts, like 4G; 0: the least (default: free memory)");
+  command.group("Memory");
   command
-      .add_option("--expert-io", options.expert_io,
-                  "How experts are read: auto, uring, direct or pread")
-      ->check(CLI::IsMember({"auto", "uring", "direct", "pread"}))
-      ->capture_default_str();
+      .add("-ctk,--cache-type-k", options.cache_type_k,
+           "Type of keys in the KV cache: f16, f32 or q8_0 (default: f16; f32 on the reference "
+           "device)")
+      .value("TYPE")
+      .choices({"f32", "f16", "q8_0"})
+      .in_help_all();
   command
-      .add_option("--reader-threads", options.reader_threads,
-                  "Threads that read experts, where --expert-io has threads")
-      ->check(CLI::Range(1, kThreadsMax))
-      ->capture_default_str();
-  command.add_flag("--trust-experts", options.trust_experts,
-                   "Do not compare the experts of a pack with their checksums on first use");
+      .add("-ctv,--cache-type-v", options.cache_type_v, "Type of values in the KV cache (as -ctk)")
+      .value("TYPE")
+      .choices({"f32", "f16", "q8_0"})
+      .in_help_all();
+  command
+      .add("--expert-profile", options.engine.expert_profile,
+           "File with the experts' use in earlier runs, which warms a cold cache; run updates it, "
+           "and makes it where there is none")
+      .value("FILE")
+      .not_empty()
+      .in_help_all();
 }
 
 }  // namespace
 
-void add_model_options(CLI::App& command, ModelOptions& options) {
+void add_engine_options(CommandOptions& command, ModelOptions& options) {
+  command.group("Model");
+  command
+      .add("--device", options.device.name,
+           "auto (a GPU if there is one), cpu, cuda:N; see moeflux devices")
+      .value("NAME")
+      .default_text("");
+  command.add("-t,--threads", options.device.threads, "Compute threads (default: one per core)")
+      .default_text("")
+      .range(0, kThreadsMax);
+  add_memory_options(command, options);
+  command.group("Tuning");
+  add_tuning_options(command, options);
+}
+
+void add_model_options(CommandOptions& command, ModelOptions& options) {
   add_model_folder_option(command, options);
+  add_engine_options(command, options);
+  command.group("Memory");
   command
-      .add_option(
-          "--device", options.device,
-          "Where to compute: auto (a GPU if CUDA has one), cpu, cuda:0 (or another number), metal, "
-          "reference, or emulator (GPU kernels on the CPU, slow)")
-      ->capture_default_str();
-  command.add_option("--cpu-isa", options.isa,
-                     "portable: the same bits on every CPU, a little slower; or the kernels of an "
-                     "instruction set: generic, avx2, avx-vnni, avx512, avx512-vnni, avx512-amx, "
-                     "neon, neon-dotprod, neon-i8mm (default: the best)");
+      .add("--near-cache", options.near_cache,
+           "GPU memory for experts, where it cannot hold them all; 0: none, the GPU reads them "
+           "from host memory (default: what is free)")
+      .value("SIZE")
+      .not_empty()
+      .check(near_cache_problem)
+      .in_help_all();
   command
-      .add_option("--precision", options.precision,
-                  "Activations against 4-bit and 8-bit weights on the CPU: f32, int8 (faster, less "
-                  "exact), q16 (as GPUs), or auto: int8 where it is faster")
-      ->check(CLI::IsMember({"auto", "f32", "int8", "q16"}))
-      ->capture_default_str();
-  command.add_option("-t,--threads", options.threads, "Compute threads (0: one per usable core)")
-      ->check(CLI::Range(0, kThreadsMax))
-      ->capture_default_str();
-  command.add_flag("--pin", options.pin_threads,
-                   "Keep each compute thread of the cpu device but the first on a core of its own");
-  command.add_option(
-      "-c,--ctx-size", options.context_size,
-      "Context in tokens (default: what memory allows, at most the model's maximum)");
-  command
-      .add_option("--cache-type-k", options.cache_type_k,
-                  "Keys of the context in memory: f16, f32, or q8_0, 8 bits and a scale for each "
-                  "32 (-ctk; default: f16, f32 on the reference device)")
-      ->check(CLI::IsMember({"f32", "f16", "q8_0"}));
-  command.add_option("--cache-type-v", options.cache_type_v, "The same of values (-ctv)")
-      ->check(CLI::IsMember({"f32", "f16", "q8_0"}));
-  command
-      .add_option("--expert-cache", options.expert_cache,
-                  "Memory for streamed experts, like 64MiB or 4G (0: the least that can work; "
-                  "default: what is free, less a reserve)")
-      ->check(not_empty());
-  command
-      .add_option(
-          "--near-cache", options.near_cache,
-          "Memory of the device's own for experts, where it does not hold them all (0: none, "
-          "they are read in the host's memory; default: auto, what is free)")
-      ->check(not_empty());
-  command
-      .add_option(
-          "--plan", options.plan,
-          "Who computes experts on a GPU: resident (it holds them all), near (it reads over "
-          "the bus those that it does not hold), helper (the CPU computes those), shared (both, "
-          "at once), or auto, whichever is the fastest")
-      ->check(CLI::IsMember({"auto", "resident", "near", "helper", "shared"}))
-      ->capture_default_str();
-  add_streaming_options(command, options);
+      .add("--plan", options.plan,
+           "Where experts are computed with a GPU: resident (it holds them all), near (it reads "
+           "the others over the bus), helper (the CPU computes the others), shared (both), or "
+           "auto, the fastest")
+      .value("NAME")
+      .choices({"auto", "resident", "near", "helper", "shared"})
+      .in_help_all();
+}
+
+std::string near_cache_problem(const std::string& text) {
+  return text == "auto" ? "" : size_problem(text);
 }
 
 Result<std::string> model_directory(const ModelOptions& options) {
@@ -160,39 +191,22 @@ Result<std::string> model_directory(const ModelOptions& options) {
   return options.model;
 }
 
-DeviceOptions device_options(const ModelOptions& options) {
-  return {.name = options.device,
-          .threads = options.threads,
-          .pin_threads = options.pin_threads,
-          .isa = options.isa,
-          .precision = options.precision};
-}
-
 Result<std::unique_ptr<Device>> open_device(const ModelOptions& options) {
-  return open_device(device_options(options));
+  return open_device(options.device);
 }
 
 Result<EngineOptions> engine_options(const ModelOptions& options) {
-  EngineOptions engine;
-  engine.context_length = options.context_size;
-  engine.reader_threads = options.reader_threads;
+  EngineOptions engine = options.engine;
   if (!options.cache_type_k.empty()) {
     MF_ASSIGN_OR_RETURN(engine.cache_type_k, parse_cache_type(options.cache_type_k));
   }
   if (!options.cache_type_v.empty()) {
     MF_ASSIGN_OR_RETURN(engine.cache_type_v, parse_cache_type(options.cache_type_v));
   }
-  MF_ASSIGN_OR_RETURN(engine.expert_io, parse_io_mode(options.expert_io));
-  const std::optional<CachePolicy> policy = parse_cache_policy(options.cache_policy);
-  MF_CHECK(policy.has_value());  // the command line took no other
-  engine.eviction.policy = *policy;
-  engine.expert_profile = options.expert_profile;
-  const std::optional<LookaheadMode> lookahead = parse_lookahead_mode(options.lookahead);
-  MF_CHECK(lookahead.has_value());  // the command line took no other
-  engine.lookahead = *lookahead;
-  MF_ASSIGN_OR_RETURN(engine.plan, parse_plan_mode(options.plan));
-  engine.check_experts = !options.trust_experts;
-  if (options.near_cache != "auto") {
+  if (options.plan != "auto") {
+    MF_ASSIGN_OR_RETURN(engine.plan, parse_plan_mode(options.plan));
+  }
+  if (!options.near_cache.empty() && options.near_cache != "auto") {
     MF_ASSIGN_OR_RETURN(engine.near_cache_bytes, bytes_of("--near-cache", options.near_cache));
   }
   MF_ASSIGN_OR_RETURN(engine.expert_cache_bytes, bytes_of("--expert-cache", options.expert_cache));
@@ -209,8 +223,8 @@ Result<CacheTypes> planned_cache_types(const Result<std::unique_ptr<Device>>& de
 Result<std::shared_ptr<OpenModel>> open_model(const ModelOptions& options,
                                               const std::string& directory, EngineOptions engine,
                                               ModelText text) {
-  if (const DeviceChoice choice = choose_device(device_options(options)); !choice.reason.empty()) {
-    print_note(formatted("device auto: {}, {}", choice.name, choice.reason));
+  if (const DeviceChoice choice = choose_device(options.device); !choice.reason.empty()) {
+    options.log->note(formatted("device auto: {}, {}", choice.name, choice.reason));
   }
   std::optional<ProgressBar> bar;
   // Without a terminal nobody looks, and the loader need not count the weights beforehand.
@@ -221,11 +235,12 @@ Result<std::shared_ptr<OpenModel>> open_model(const ModelOptions& options,
       return true;
     };
   }
-  return open_model(directory,
-                    {.device = device_options(options),
-                     .engine = std::move(engine),
-                     .on_warning = [](const std::string& line) { print_warning(line); }},
-                    std::move(text));
+  return open_model(
+      directory,
+      {.device = options.device,
+       .engine = std::move(engine),
+       .on_warning = [&options](const std::string& line) { options.log->warning(line); }},
+      std::move(text));
 }
 
 Result<std::shared_ptr<OpenModel>> open_model(const ModelOptions& options) {
@@ -234,29 +249,33 @@ Result<std::shared_ptr<OpenModel>> open_model(const ModelOptions& options) {
   return open_model(options, directory, std::move(engine));
 }
 
-void note_pack_gain(const OpenModel& model) {
+void note_pack_gain(const ModelOptions& options, const OpenModel& model) {
   const std::string hint =
       pack_hint(model.directory, model.engine->experts(), model.engine->memory_plan().streams());
-  if (!hint.empty()) print_note(hint);
+  if (!hint.empty()) options.log->note(hint);
 }
 
 void note_context(const ModelOptions& options, const OpenModel& model) {
   const int64_t context = model.engine->context_length();
   const int64_t longest = model.engine->spec().max_position_embeddings;
-  if (options.context_size > 0 || context >= longest) return;
-  print_note(formatted("context {} of {} tokens: what memory allows (-c)", context, longest));
+  if (options.engine.context_length > 0 || context >= longest) return;
+  options.log->note(
+      formatted("context {} of {} tokens: what memory allows (-c)", context, longest));
 }
 
-void note_host_share(const OpenModel& model) {
+void note_host_share(const ModelOptions& options, const OpenModel& model) {
   const std::string share = describe_host_share(model.engine->memory_plan());
-  if (!share.empty()) print_note(formatted("{}: {}", model.device->name(), share));
+  if (!share.empty()) options.log->note(formatted("{}: {}", model.device->name(), share));
 }
 
-void add_route_trace_option(CLI::App& command, ModelOptions& options) {
+void add_route_trace_option(CommandOptions& command, ModelOptions& options) {
+  command.group("Tuning");
   command
-      .add_option("--route-trace", options.route_trace,
-                  "Record which experts every token used, as CSV for moeflux replay")
-      ->check(not_empty());
+      .add("--route-trace", options.route_trace,
+           "CSV file to write with the experts of every token, for moeflux replay")
+      .value("FILE")
+      .not_empty()
+      .in_help_all();
 }
 
 Result<std::unique_ptr<RouteTraceWriter>> record_routes(const ModelOptions& options,

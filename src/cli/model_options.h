@@ -8,7 +8,8 @@
 #include "backend/device.h"
 #include "base/result.h"
 #include "chat/open_model.h"
-#include "cli/cli11.h"
+#include "cli/options.h"
+#include "cli/terminal.h"
 #include "devices/open_device.h"
 #include "engine/engine.h"
 
@@ -16,38 +17,30 @@ namespace moeflux {
 
 struct ModelOptions {
   std::string model;  // empty: the embedded fable-20m
-  std::string device = "auto";
-  std::string isa;                 // forces the CPU kernels' instruction set
-  std::string precision = "auto";  // "f32", "int8"; of the cpu device
-  int threads = 0;                 // 0: one per usable core
-  bool pin_threads = false;        // of the cpu device
-  int64_t context_size = 0;        // 0: what memory allows
-  std::string cache_type_k;        // "f32", "f16", "q8_0"; empty: as the device prefers
-  std::string cache_type_v;
-  std::string plan = "auto";
+  DeviceOptions device = {.name = "auto"};
+  EngineOptions engine;      // but what follows, which engine_options() adds
   std::string near_cache;    // empty: what is free of the device's memory
   std::string expert_cache;  // empty: what is free
-  std::string expert_io = "auto";
-  int reader_threads = 8;
-  std::string cache_policy = "lfu";
-  std::string expert_profile;  // file of earlier runs' uses; empty: none
-  std::string lookahead = "auto";
-  std::string route_trace;     // file to record routes to; empty: none
-  bool trust_experts = false;  // of a pack: no checksums
+  std::string cache_type_k;  // "f32", "f16", "q8_0"; empty: as the device prefers
+  std::string cache_type_v;
+  std::string plan = "auto";
+  std::string route_trace;  // file to record routes to; empty: none
+  const Log* log = &kDefaultLog;
 };
 
-/// A check that refuses "": an unset shell variable must not mean the default.
-CLI::Validator not_empty();
+/// What is wrong with a --near-cache; empty if nothing is.
+std::string near_cache_problem(const std::string& text);
 
 /// -m only.
-void add_model_folder_option(CLI::App& command, ModelOptions& options);
+void add_model_folder_option(CommandOptions& command, ModelOptions& options);
 /// -m, --device, -t, -c, --expert-cache and their like.
-void add_model_options(CLI::App& command, ModelOptions& options);
+void add_model_options(CommandOptions& command, ModelOptions& options);
+/// The same without -m, --near-cache and --plan, of which some commands take several.
+void add_engine_options(CommandOptions& command, ModelOptions& options);
 
 /// The folder to open: what was given, or the embedded model from the source tree or the install
 /// prefix.
 Result<std::string> model_directory(const ModelOptions& options);
-DeviceOptions device_options(const ModelOptions& options);
 Result<std::unique_ptr<Device>> open_device(const ModelOptions& options);
 /// For one sequence at a time, as most commands have it.
 Result<EngineOptions> engine_options(const ModelOptions& options);
@@ -69,12 +62,12 @@ Result<std::shared_ptr<OpenModel>> open_model(const ModelOptions& options);
 void note_context(const ModelOptions& options, const OpenModel& model);
 /// Notes on standard error what the host's memory keeps of weights and state, where a device with
 /// memory of its own has no room for all of them.
-void note_host_share(const OpenModel& model);
+void note_host_share(const ModelOptions& options, const OpenModel& model);
 /// Notes on standard error that the model would be faster packed, and how much, where that is so.
-void note_pack_gain(const OpenModel& model);
+void note_pack_gain(const ModelOptions& options, const OpenModel& model);
 
 /// --route-trace, for commands that run a model.
-void add_route_trace_option(CLI::App& command, ModelOptions& options);
+void add_route_trace_option(CommandOptions& command, ModelOptions& options);
 /// Records the engine's routes from now on, as --route-trace says; null when it does not. The
 /// writer must be taken away or committed before the engine runs again without it.
 Result<std::unique_ptr<RouteTraceWriter>> record_routes(const ModelOptions& options,

@@ -3,7 +3,7 @@
 
 namespace moeflux {
 
-/// 0 on success, 1 when a command failed, CLI11's status for a bad command line.
+/// 0 on success, 1 when a command failed, 2 for a bad command line, 3 for a document that was cut.
 int run_program(int argc, char** argv);
 
 }  // namespace moeflux

@@ -73,60 +73,90 @@ void set_breakers(const std::vector<std::string>& flags, std::vector<std::string
   }
 }
 
-// An option of a command, kept from taking the prompt: one value a flag.
-template <typename Option>
-Option* in_group(Option* option) {
-  return option->group("Sampling (defaults: generation_config.json)")->allow_extra_args(false);
-}
-
-/// A flag for a number of SamplerOptions.
+/// Adds flags for numbers of SamplerOptions.
 class NumberFlags {
  public:
-  NumberFlags(CLI::App& app, SamplingFlags& flags) : app_(app), flags_(flags) {}
+  NumberFlags(CommandOptions& command, SamplingFlags& flags) : command_(command), flags_(flags) {}
 
   template <typename T>
-  void add(const char* name, T SamplerOptions::*field, const char* help) {
-    const auto set = [&flags = flags_, field](const T& value) {
+  Option& add(const char* name, T SamplerOptions::*field, const char* help) {
+    const auto set = [&flags = flags_, field](std::span<const std::string> values) -> Status {
+      T value{};
+      MF_RETURN_IF_ERROR(parse_number(values.back(), value));
       flags.numbers.push_back([field, value](SamplerOptions& options) { options.*field = value; });
+      return {};
     };
-    in_group(app_.add_option_function<T>(name, set, help));
+    return command_.add_call(name, "N", set, help);
   }
 
  private:
-  CLI::App& app_;
+  CommandOptions& command_;
   SamplingFlags& flags_;
 };
 
-void add_number_options(NumberFlags flags) {
+void add_penalty_options(NumberFlags& flags) {
   using O = SamplerOptions;
-  flags.add("--temp", &O::temperature, "Temperature; 0 is greedy");
-  flags.add("--top-k", &O::top_k, "Keep the k likeliest tokens; 0 keeps all");
-  flags.add("--top-p", &O::top_p, "Keep the likeliest tokens up to this probability");
-  flags.add("--min-p", &O::min_p, "Drop tokens less likely than this share of the likeliest");
-  flags.add("--top-nsigma,--top-n-sigma", &O::top_n_sigma,
-            "Keep logits within so many deviations of the highest; 0 keeps all");
-  flags.add("--typical,--typical-p", &O::typical_p,
-            "Keep the tokens of most typical surprise up to this probability; 1 keeps all");
-  flags.add("--xtc-probability", &O::xtc_probability,
-            "How often top choices but the last are left out (XTC); 0 is never");
-  flags.add("--xtc-threshold", &O::xtc_threshold, "From which probability on XTC leaves out");
-  flags.add("--dynatemp-range", &O::dynatemp_range,
-            "How far entropy moves the temperature to either side; 0: not");
-  flags.add("--dynatemp-exp", &O::dynatemp_exponent, "Exponent of the entropy in that");
-  flags.add("--mirostat", &O::mirostat,
-            "1 or 2: Mirostat of that version after temperature, in place of all other samplers");
-  flags.add("--mirostat-lr", &O::mirostat_eta, "How fast Mirostat learns (eta)");
-  flags.add("--mirostat-ent", &O::mirostat_tau, "The surprise Mirostat aims at, in bits (tau)");
-  flags.add("--repeat-penalty", &O::repeat_penalty, "Penalty for recent tokens; 1 is none");
-  flags.add("--repeat-last-n", &O::repeat_last_n, "How many tokens count as recent; -1: all");
-  flags.add("--presence-penalty", &O::presence_penalty, "Subtracted once from recent tokens");
-  flags.add("--frequency-penalty", &O::frequency_penalty, "Subtracted per use from recent tokens");
-  flags.add("--dry-multiplier", &O::dry_multiplier,
-            "Penalty for tokens that would continue a repetition (DRY); 0 is none");
-  flags.add("--dry-base", &O::dry_base, "Its growth with every token repeated");
-  flags.add("--dry-allowed-length", &O::dry_allowed_length, "Shorter repetitions cost nothing");
-  flags.add("--dry-penalty-last-n", &O::dry_penalty_last_n,
-            "How many tokens are searched for repetitions; -1: all");
+  flags.add("--repeat-penalty", &O::repeat_penalty, "Penalty for recent tokens; 1: none")
+      .in_help_all();
+  flags.add("--repeat-last-n", &O::repeat_last_n, "Number of recent tokens; -1: all").in_help_all();
+  flags.add("--presence-penalty", &O::presence_penalty, "Penalty for a recent token, once")
+      .in_help_all();
+  flags.add("--frequency-penalty", &O::frequency_penalty, "Penalty for each use of a recent token")
+      .in_help_all();
+  flags
+      .add("--dry-multiplier", &O::dry_multiplier,
+           "Penalty for tokens that continue a repetition (DRY); 0: none")
+      .in_help_all();
+  flags.add("--dry-base", &O::dry_base, "Growth of DRY's penalty with each repeated token")
+      .in_help_all();
+  flags.add("--dry-allowed-length", &O::dry_allowed_length, "Longest repetition that DRY allows")
+      .in_help_all();
+  flags
+      .add("--dry-penalty-last-n", &O::dry_penalty_last_n,
+           "Number of tokens that DRY searches for repetitions; -1: all")
+      .in_help_all();
+}
+
+void add_number_options(NumberFlags& flags) {
+  using O = SamplerOptions;
+  flags.add("--temp,--temperature", &O::temperature, "Temperature; 0: greedy");
+  flags.add("--top-k", &O::top_k, "Number of likeliest tokens to choose from; 0: all");
+  flags.add("--top-p", &O::top_p, "Probability that the tokens to choose from add up to; 1: all");
+  flags.add("--min-p", &O::min_p, "Least probability, as a share of the likeliest token's");
+  flags
+      .add("--top-nsigma,--top-n-sigma", &O::top_n_sigma,
+           "Greatest distance from the highest logit, in standard deviations; 0: any")
+      .in_help_all();
+  flags
+      .add("--typical,--typical-p", &O::typical_p,
+           "Probability of the locally typical tokens to choose from; 1: all")
+      .in_help_all();
+  flags
+      .add("--xtc-probability", &O::xtc_probability,
+           "Chance that XTC removes the top candidates, all but the least likely of them; 0: off")
+      .in_help_all();
+  flags.add("--xtc-threshold", &O::xtc_threshold, "Least probability of XTC's top candidates")
+      .in_help_all();
+  flags
+      .add("--dynatemp-range", &O::dynatemp_range,
+           "Range of the dynamic temperature, to either side of --temp; 0: off")
+      .in_help_all();
+  flags
+      .add("--dynatemp-exp", &O::dynatemp_exponent, "Exponent of the dynamic temperature's entropy")
+      .in_help_all();
+  flags
+      .add("--mirostat", &O::mirostat,
+           "Mirostat 1 or 2 after temperature, in place of all other samplers; 0: off")
+      .in_help_all();
+  flags.add("--mirostat-lr", &O::mirostat_eta, "Learning rate of Mirostat (eta)").in_help_all();
+  flags.add("--mirostat-ent", &O::mirostat_tau, "Target entropy of Mirostat in bits (tau)")
+      .in_help_all();
+  add_penalty_options(flags);
+}
+
+std::string seed_problem(const std::string& text) {
+  const bool valid = text == "-1" || parse_seed(text).has_value();
+  return valid ? std::string() : "is " + text + ", expected -1, 0 or more";
 }
 
 }  // namespace
@@ -149,28 +179,34 @@ Result<SamplerOptions> sampler_options(const SamplingFlags& flags, SamplerOption
   return options;
 }
 
-void add_sampling_options(CLI::App& app, SamplingFlags& flags) {
-  add_number_options({app, flags});
-  const auto add = [&](const char* name, auto& value, const char* help) {
-    return in_group(app.add_option(name, value, help));
-  };
-  add("--dry-sequence-breaker", flags.dry_sequence_breakers,
-      "What DRY's repetitions do not reach across, in place of \\n : \" *; may be repeated, none "
-      "is none");
-  CLI::Option* names = add("--samplers", flags.samplers,
-                           "The steps in order, with semicolons between (default: penalties;dry;"
-                           "top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature)");
-  add("--sampler-seq,--sampling-seq", flags.sampler_seq, "The same in letters: edskypmxt")
-      ->excludes(names);
-  add("-l,--logit-bias", flags.logit_bias, "TOKEN_ID+BIAS or TOKEN_ID-BIAS; may be repeated");
-  add("-s,--seed", flags.seed, "Same seed, same text; -1 draws one and prints it")
-      ->check(CLI::Validator(
-          [](const std::string& text) {
-            const bool valid = text == "-1" || parse_seed(text).has_value();
-            return valid ? std::string() : "is " + text + ", expected -1, 0 or more";
-          },
-          ""))
-      ->capture_default_str();
+void add_sampling_options(CommandOptions& command, SamplingFlags& flags) {
+  command.group("Sampling (defaults: the model's generation_config.json)");
+  NumberFlags numbers(command, flags);
+  add_number_options(numbers);
+  command
+      .add("--dry-sequence-breaker", flags.dry_sequence_breakers,
+           "Text that ends DRY's repetitions, in place of \\n : \" *; may be repeated; none: none")
+      .in_help_all();
+  Option& names = command
+                      .add("--samplers", flags.samplers,
+                           "Order of the samplers, with semicolons between (default: "
+                           "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature)")
+                      .value("NAMES")
+                      .in_help_all();
+  command
+      .add("--sampler-seq,--sampling-seq", flags.sampler_seq,
+           "Order of the samplers in letters: edskypmxt")
+      .value("LETTERS")
+      .excludes(names)
+      .in_help_all();
+  command
+      .add("-l,--logit-bias", flags.logit_bias,
+           "Bias of a token's logit: TOKEN_ID+BIAS or TOKEN_ID-BIAS; may be repeated")
+      .value("BIAS")
+      .in_help_all();
+  command.add("-s,--seed", flags.seed, "Seed of the random numbers; -1: drawn, and printed")
+      .value("N")
+      .check(seed_problem);
 }
 
 }  // namespace moeflux

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "cli/cli11.h"
+#include "cli/options.h"
 #include "sampling/sampler_options.h"
 
 namespace moeflux {
@@ -24,7 +24,7 @@ struct SamplingFlags {
   bool draws_seed() const { return seed == "-1"; }
 };
 
-void add_sampling_options(CLI::App& app, SamplingFlags& flags);
+void add_sampling_options(CommandOptions& command, SamplingFlags& flags);
 
 /// The flags over `defaults`. Fails with kInvalidArgument, naming the flag or the field.
 Result<SamplerOptions> sampler_options(const SamplingFlags& flags, SamplerOptions defaults);

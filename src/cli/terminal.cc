@@ -1,10 +1,12 @@
 #include "cli/terminal.h"
 
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -28,10 +30,33 @@ std::string printable(std::string_view text) {
   return result;
 }
 
+// What a file or a pipe, and a terminal that does not tell its size, count as.
+constexpr size_t kColumnsMany = 1000;
+
+size_t columns_of(int file) {
+  winsize size{};
+  const bool known = isatty(file) == 1 && ioctl(file, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return known ? size.ws_col : kColumnsMany;
+}
+
+// One that neither goes back in a line nor clears it.
+bool is_dumb() {
+  const char* const terminal = std::getenv("TERM");
+  return terminal != nullptr && terminal == std::string_view("dumb");
+}
+
 }  // namespace
 
 bool stdout_is_terminal() { return isatty(STDOUT_FILENO) == 1; }
 bool stderr_is_terminal() { return isatty(STDERR_FILENO) == 1; }
+
+size_t stdout_columns() { return columns_of(STDOUT_FILENO); }
+size_t stderr_columns() { return columns_of(STDERR_FILENO); }
+
+bool stderr_has_colour() {
+  const char* const refused = std::getenv("NO_COLOR");
+  return stderr_is_terminal() && !is_dumb() && (refused == nullptr || *refused == '\0');
+}
 
 Status print_out(std::string_view text) {
   const bool written =
@@ -47,18 +72,28 @@ void print_err(std::string_view line) {
 
 void print_error(std::string_view message) {
   const std::string line = printable(message);
-  print_err(stderr_is_terminal() ? formatted("\x1b[31merror:\x1b[0m {}", line)
-                                 : formatted("error: {}", line));
+  print_err(stderr_has_colour() ? formatted("\x1b[31merror:\x1b[0m {}", line)
+                                : formatted("error: {}", line));
 }
 
 void print_warning(std::string_view message) {
   const std::string line = printable(message);
-  print_err(stderr_is_terminal() ? formatted("\x1b[33mwarning:\x1b[0m {}", line)
-                                 : formatted("warning: {}", line));
+  print_err(stderr_has_colour() ? formatted("\x1b[33mwarning:\x1b[0m {}", line)
+                                : formatted("warning: {}", line));
 }
 
 void print_note(std::string_view message) {
-  print_err(stderr_is_terminal() ? formatted("\x1b[2m{}\x1b[0m", message) : std::string(message));
+  print_err(stderr_has_colour() ? formatted("\x1b[2m{}\x1b[0m", message) : std::string(message));
+}
+
+void Log::warning(std::string_view message) const {
+  if (shows(LogLevel::kWarning)) print_warning(message);
+}
+void Log::note(std::string_view message) const {
+  if (shows(LogLevel::kInfo)) print_note(message);
+}
+void Log::debug(std::string_view message) const {
+  if (shows(LogLevel::kDebug)) print_note(message);
 }
 
 void end_interrupted() {

@@ -1,6 +1,7 @@
 // Output for people and programs: colour and progress only where a person is looking.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -11,6 +12,12 @@ namespace moeflux {
 
 bool stdout_is_terminal();
 bool stderr_is_terminal();
+/// Columns of the terminal, or many where there is none.
+size_t stdout_columns();
+size_t stderr_columns();
+/// Whether to colour what goes to standard error: on a terminal that can (TERM) and unless NO_COLOR
+/// is set.
+bool stderr_has_colour();
 
 /// Writes to standard output at once. Fails with kCancelled when its reader has left (`| head`),
 /// which ends a program without a complaint, and with kIo otherwise (a full disk).
@@ -23,6 +30,24 @@ void print_error(std::string_view message);
 void print_warning(std::string_view message);
 /// Faint text for statistics and notes, on a terminal; plain otherwise.
 void print_note(std::string_view message);
+
+/// The least grave of what is written to standard error.
+enum class LogLevel : uint8_t { kError, kWarning, kInfo, kDebug };
+
+/// What a command tells besides its output, as --log-level wants it. Any thread.
+class Log {
+ public:
+  constexpr Log() = default;
+  void set_level(LogLevel level) { level_ = level; }
+  bool shows(LogLevel level) const { return level <= level_; }
+  void warning(std::string_view message) const;
+  void note(std::string_view message) const;
+  void debug(std::string_view message) const;
+
+ private:
+  LogLevel level_ = LogLevel::kInfo;
+};
+inline constexpr Log kDefaultLog;
 
 /// Ends the program at once with the status of an interrupt, the bar of a terminal cleared if that
 /// takes no waiting. For any thread.

@@ -1,20 +1,23 @@
 #include "model/public_models.h"
 
 #include <string>
+#include <vector>
 
 #include "base/format.h"
+#include "base/nearest.h"
 
 namespace moeflux {
 
 Result<PublicModel> find_public_model(std::string_view name) {
-  std::string known;
+  std::vector<std::string_view> known;
   for (const auto models : {public_models(), tiny_models()}) {
     for (const PublicModel& model : models) {
-      if (model.name == name) return model;
-      known += (known.empty() ? "" : ", ") + std::string(model.name);
+      if (equals_ignoring_case(model.name, name)) return model;
+      known.push_back(model.name);
     }
   }
-  return make_error(ErrorCode::kNotFound, "no model is called '{}'; known are {}", name, known);
+  return make_error(ErrorCode::kNotFound, "no model is called '{}'{} (moeflux synth --list)", name,
+                    did_you_mean(name, known));
 }
 
 }  // namespace moeflux

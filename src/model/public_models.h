@@ -19,7 +19,7 @@ std::span<const PublicModel> public_models();
 /// Small ones that nobody published, for tests: families/synthetic.
 std::span<const PublicModel> tiny_models();
 
-/// Looks in both lists. Fails with kNotFound, listing the names.
+/// Looks in both lists, whatever the case of letters. Fails with kNotFound, naming the nearest.
 Result<PublicModel> find_public_model(std::string_view name);
 
 }  // namespace moeflux

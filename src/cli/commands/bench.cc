@@ -108,7 +108,7 @@ Result<EngineOptions> engine_options_for(const Options& options, const BenchCell
   model.near_cache = cell.near_cache;
   model.plan = plan_name(cell.opening_plan());
   MF_ASSIGN_OR_RETURN(EngineOptions engine, engine_options(model));
-  engine.prefill_chunk = options.batch;
+  if (options.batch > 0) engine.prefill_chunk = options.batch;
   engine.forced_routes = options.forced_routes.get();
   int64_t longest = 0;
   for (const BenchmarkTest& test : tests) {
@@ -120,7 +120,7 @@ Result<EngineOptions> engine_options_for(const Options& options, const BenchCell
 }
 
 // How the trace fits this model, for the reader of the results.
-void note_forced_routes(const RouteTrace& trace, const Engine& engine) {
+void note_forced_routes(const Log& log, const RouteTrace& trace, const Engine& engine) {
   int64_t layers = 0;
   int64_t experts = 0;
   int64_t top_k = 0;
@@ -129,7 +129,7 @@ void note_forced_routes(const RouteTrace& trace, const Engine& engine) {
     experts = std::max(experts, layer.moe.num_experts);
     top_k = std::max(top_k, layer.moe.experts_per_token);
   }
-  print_note(describe_forced_routes(trace, layers, experts, top_k));
+  log.note(describe_forced_routes(trace, layers, experts, top_k));
 }
 
 // The drive's rate in experts' sizes, with nothing else going on; 0 when the tests had no need of
@@ -175,16 +175,17 @@ Status place_experts(Bench& bench, const BenchCell& cell) {
   }
   MF_ASSIGN_OR_RETURN(bench.open,
                       open_model(bench.options.model, bench.directory, std::move(engine)));
-  note_host_share(*bench.open);
-  note_pack_gain(*bench.open);
+  note_host_share(bench.options.model, *bench.open);
+  note_pack_gain(bench.options.model, *bench.open);
   bench.model->cache_types = bench.open->engine->cache_types();
   const RouteTrace* routes = bench.options.forced_routes.get();
-  if (routes != nullptr) note_forced_routes(*routes, *bench.open->engine);
+  if (routes != nullptr) note_forced_routes(*bench.options.model.log, *routes, *bench.open->engine);
   return {};
 }
 
 // Plans that this machine and model can have; the only one has to be possible.
-Result<std::vector<PlanMode>> possible_plans(Engine& engine, const BenchCell& cell) {
+Result<std::vector<PlanMode>> possible_plans(Engine& engine, const BenchCell& cell,
+                                             const Log& log) {
   std::vector<PlanMode> plans;
   for (const PlanMode plan : cell.plans) {
     const Status possible = engine.set_plan(plan);
@@ -193,7 +194,7 @@ Result<std::vector<PlanMode>> possible_plans(Engine& engine, const BenchCell& ce
     } else if (cell.plans.size() == 1) {
       return possible.error();
     } else {
-      print_note(formatted("left out: {}", possible.error().message()));
+      log.note(formatted("left out: {}", possible.error().message()));
     }
   }
   return plans;
@@ -204,9 +205,10 @@ Result<BenchResult> result_of(const Bench& bench, const BenchmarkTest& test) {
   MF_ASSIGN_OR_RETURN(BenchResult result, describe(*bench.model, bench.directory));
   result.backend = std::string(bench.open->device->name());
   result.device = bench.open->device_description;
-  MF_ASSIGN_OR_RETURN(result.precision, activation_precision(device_options(bench.options.model)));
+  MF_ASSIGN_OR_RETURN(result.precision, activation_precision(bench.options.model.device));
   result.cache_types = engine.cache_types();
-  result.threads = bench.options.model.threads > 0 ? bench.options.model.threads : usable_cores();
+  result.threads =
+      bench.options.model.device.threads > 0 ? bench.options.model.device.threads : usable_cores();
   result.batch = engine.prefill_chunk();
   result.test = test;
   result.test_time = utc_now();
@@ -217,7 +219,8 @@ Result<BenchResult> result_of(const Bench& bench, const BenchmarkTest& test) {
 Status bench_cell(Bench& bench, const BenchCell& cell, std::vector<BenchResult>& results) {
   MF_RETURN_IF_ERROR(place_experts(bench, cell));
   Engine& engine = *bench.open->engine;
-  MF_ASSIGN_OR_RETURN(const std::vector<PlanMode> plans, possible_plans(engine, cell));
+  MF_ASSIGN_OR_RETURN(const std::vector<PlanMode> plans,
+                      possible_plans(engine, cell, *bench.options.model.log));
   const bool has_plans = bench.open->device->free_bytes().has_value();
   MF_ASSIGN_OR_RETURN(auto routes, record_routes(bench.options.model, *bench.open));
   for (const BenchmarkTest& test : bench.tests) {
@@ -267,7 +270,7 @@ Status bench_model(const Options& options, std::span<const BenchmarkTest> tests,
                              done.error().code() == ErrorCode::kResourceExhausted &&
                              cell.opening_plan() == PlanMode::kResident;
     if (is_left_out) {
-      print_note(formatted("left out: {}", done.error().message()));
+      options.model.log->note(formatted("left out: {}", done.error().message()));
       break;  // it was the last
     }
     MF_RETURN_IF_ERROR(done);
@@ -282,11 +285,11 @@ Status bench_model(const Options& options, std::span<const BenchmarkTest> tests,
 
 // A GPU's own memory bounds what runs there; of everything else, the CPU's best kernels tell.
 Result<std::unique_ptr<Device>> open_probe_device(const ModelOptions& options) {
-  if (options.device != "cpu") {
+  if (options.device.name != "cpu") {
     MF_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, open_device(options));
     if (device->free_bytes()) return device;
   }
-  return make_cpu_device({.threads = options.threads, .isa = options.isa});
+  return make_cpu_device({.threads = options.device.threads, .isa = options.device.isa});
 }
 
 BenchFormat format_of(const std::string& name) {
@@ -324,75 +327,82 @@ Status run(Options options) {
 }
 
 // Several of what other commands take one of.
-void add_plan_lists(CLI::App& app, Options& options) {
-  app.add_option("--near-cache", options.near_caches,
-                 "Memory of the device's own for experts, like 1G,2G,4G; the model is read once "
-                 "for all of them (0: none; default: auto, what is free)")
-      ->check(not_empty())
-      ->delimiter(',')
-      ->allow_extra_args(false);
-  app.add_option("--plan", options.plans,
-                 "Who computes experts on a GPU, like auto,near,helper: with each near cache, in "
-                 "turn; and resident, by itself (see run --help)")
-      ->check(CLI::IsMember({"auto", "resident", "near", "helper", "shared"}))
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->capture_default_str();
+void add_plan_lists(CommandOptions& command, Options& options) {
+  command.group("Memory");
+  command
+      .add_list(
+          "--near-cache", options.near_caches,
+          "GPU memory for experts, like 1G,2G,4G, with one load of the model for all; 0: none "
+          "(default: what is free)")
+      .value("SIZES")
+      .not_empty()
+      .check(near_cache_problem)
+      .default_text("")
+      .in_help_all();
+  command
+      .add_list("--plan", options.plans,
+                "Where experts are computed with a GPU, like auto,near,helper, in turn with each "
+                "near cache; resident by itself (see run --help-all)")
+      .choices({"auto", "resident", "near", "helper", "shared"})
+      .in_help_all();
+}
+
+void add_test_options(CommandOptions& command, Options& options) {
+  command.group("Tests");
+  const auto add_counts = [&](const char* name, std::vector<int64_t>& counts, const char* help) {
+    command.add_list(name, counts, help).range(0, double(int64_t{1} << 30));
+  };
+  add_counts("-p,--n-prompt", options.prompts, "Tokens of a prompt, like 512 or 128,512; 0: none");
+  add_counts("-n,--n-gen", options.generations, "Tokens generated one by one; 0: none");
+  add_counts("-d,--n-depth", options.depths, "Tokens in the context before");
+  command
+      .add_list("-np,--parallel", options.parallel,
+                "Sequences that generate in common steps, like 1,2,4,8, against taking turns")
+      .range(1, 1 << 16);
+  command.add("-r,--repetitions", options.repetitions, "Repetitions, after one that warms up")
+      .range(1, 10000);
+  command.add("--no-warmup", options.no_warmup,
+              "Count the first repetition too, with cold caches and a cold drive");
+  command
+      .add("-b,--batch-size", options.batch,
+           "Tokens of a prompt evaluated together; 0: as suits the device")
+      .range(0, 1 << 20);
+  command.add("-f,--file", options.file, "Text to take tokens from; '-': standard input")
+      .value("FILE")
+      .default_text("random tokens");
+  command
+      .add("--routes", options.routes,
+           "Route trace to take experts from: natural hit rates with random weights")
+      .value("FILE")
+      .not_empty()
+      .in_help_all();
+  command.add("-s,--seed", options.seed, "Seed of the random tokens").in_help_all();
+  command.add("-o,--output", options.output, "Format of the table: md, json or csv")
+      .value("FORMAT")
+      .choices({"md", "json", "csv"});
 }
 
 }  // namespace
 
-RegisteredCommand add_bench_command(CLI::App& program) {
+Command make_bench_command(const CommandContext& context) {
   auto options = std::make_shared<Options>();
-  CLI::App* app = program.add_subcommand(
-      "bench", "Measure tokens per second, and what share of the memory bandwidth they use");
-  add_model_options(*app, options->model);
-  add_route_trace_option(*app, options->model);
-  app->remove_option(app->get_option("--model"));  // several may be given here
-  app->remove_option(app->get_option("--near-cache"));
-  app->remove_option(app->get_option("--plan"));
-  add_plan_lists(*app, *options);
-  app->add_option("-m,--model", options->models,
-                  "Model folder; may be repeated (default: the embedded fable-20m)")
-      ->check(not_empty())
-      ->allow_extra_args(false);
-  const auto add_counts = [&](const char* name, std::vector<int64_t>& counts, const char* help) {
-    app->add_option(name, counts, help)
-        ->check(CLI::Range(int64_t{0}, int64_t{1} << 30))
-        ->delimiter(',')
-        ->allow_extra_args(false)
-        ->capture_default_str();
-  };
-  add_counts("-p,--n-prompt", options->prompts, "Tokens of a prompt, like 512 or 128,512; 0: none");
-  add_counts("-n,--n-gen", options->generations, "Tokens generated one by one; 0: none");
-  add_counts("-d,--n-depth", options->depths, "Tokens in the context before");
-  app->add_option("--parallel", options->parallel,
-                  "Sequences that generate in common steps, like 1,2,4,8, against taking turns")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 16))
-      ->delimiter(',')
-      ->allow_extra_args(false);
-  app->add_option("-r,--repetitions", options->repetitions, "Repetitions, after one that warms up")
-      ->check(CLI::Range(1, 10000))
-      ->capture_default_str();
-  app->add_flag("--no-warmup", options->no_warmup,
-                "Count from the first repetition on, which finds caches and drive cold");
-  app->add_option("-b,--batch-size", options->batch,
-                  "Tokens of a prompt evaluated together; 0: as many as suit the device")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 20))
-      ->capture_default_str();
-  app->add_option("-f,--file", options->file,
-                  "Take tokens from a text ('-': standard input), not at random");
-  app->add_option("--routes", options->routes,
-                  "Take the experts from a route trace, not from the routers: natural hit rates "
-                  "with random weights")
-      ->check(not_empty());
-  app->add_option("-s,--seed", options->seed, "Of random tokens")
-      ->check(CLI::Range(int64_t{0}, INT64_MAX))
-      ->capture_default_str();
-  app->add_option("-o,--output", options->output, "Print md, json or csv")
-      ->check(CLI::IsMember({"md", "json", "csv"}))
-      ->capture_default_str();
-  return {app, [options] { return run(*options); }};
+  options->model.log = &context.log;
+  CommandOptions command(
+      "bench", "Measure tokens per second, and the share of the memory bandwidth that they use.");
+  command.example("moeflux bench -m FOLDER");
+  command.example("moeflux bench -m model.gguf -p 128,512 -n 64 -r 3");
+  command.example("moeflux bench -m FOLDER --device cuda:0 --parallel 1,4,8 -o json");
+  add_test_options(command, *options);
+  command.group("Model");
+  command
+      .add("-m,--model", options->models,
+           "Model folder or GGUF file; may be repeated (default: the embedded fable-20m)")
+      .value("PATH")
+      .not_empty();
+  add_engine_options(command, options->model);
+  add_plan_lists(command, *options);
+  add_route_trace_option(command, options->model);
+  return {std::move(command), [options] { return run(*options); }};
 }
 
 }  // namespace moeflux

@@ -68,7 +68,7 @@ Status run(const Options& options) {
   if (const auto usable = ChatFormat::load(*source, *text.tokenizer, template_text); !usable.ok()) {
     return usable.error();
   }
-  if (options.sampling.draws_seed()) print_note(formatted("seed {}", sampler.seed));
+  if (options.sampling.draws_seed()) options.model.log->note(formatted("seed {}", sampler.seed));
   MF_ASSIGN_OR_RETURN(EngineOptions engine, engine_options(options.model));
   MF_ASSIGN_OR_RETURN(const auto model,
                       open_model(options.model, directory, std::move(engine), std::move(text)));
@@ -99,32 +99,46 @@ Status run(const Options& options) {
 
 }  // namespace
 
-RegisteredCommand add_chat_command(CLI::App& program) {
+Command make_chat_command(const CommandContext& context) {
   auto options = std::make_shared<Options>();
-  CLI::App* app = program.add_subcommand(
-      "chat", "Talk with a model. /help lists commands; Ctrl-C stops an answer, Ctrl-D ends");
-  add_model_options(*app, options->model);
-  app->add_option("prompt,-p,--prompt", options->prompt, "The first question");
-  app->add_option("--system-prompt", options->system,
-                  "What the model is told before all else (-sys)");
-  app->add_option("--chat-template-file", options->template_file,
-                  "Jinja text in place of the model's own")
-      ->check(not_empty());
-  app->add_option("-r,--reverse-prompt", options->stop_strings,
-                  "A text that ends answers; may be repeated")
-      ->allow_extra_args(false);
-  app->add_option("-n,--n-predict", options->tokens_max, "Tokens of an answer (-1: until its end)")
-      ->capture_default_str();
-  app->add_option("--reasoning-budget", options->reasoning_budget,
-                  "Tokens of reasoning in an answer (-1: no limit)")
-      ->capture_default_str();
-  app->add_flag("--ignore-eos", options->ignore_eos, "Do not stop at an end-of-text token");
-  app->add_flag("--no-history", options->no_history,
-                "Neither read nor keep what is typed (chat_history in ~/.local/state/moeflux)");
-  app->add_flag("--stats", options->statistics, "Tokens and seconds after each answer");
-  add_sampling_options(*app, options->sampling);
-  add_constraint_options(*app, options->constraint);
-  return {app, [options] { return run(*options); }};
+  options->model.log = &context.log;
+  CommandOptions command(
+      "chat", "Talk with a model. /help lists commands; Ctrl-C stops an answer, Ctrl-D ends.");
+  command.example("moeflux chat -m FOLDER");
+  command.example("moeflux chat -m model.gguf -sys \"Answer in one sentence.\"");
+  command.example("moeflux chat -m FOLDER --device cpu \"How do tides work?\"");
+  command.group("Conversation");
+  command.add("prompt,-p,--prompt", options->prompt, "First question")
+      .value("QUESTION")
+      .command_line_only();
+  command.add("-sys,--system-prompt", options->system, "Instructions that come before all else");
+  command
+      .add("--chat-template-file", options->template_file,
+           "Jinja template to use instead of the model's own")
+      .value("FILE")
+      .not_empty()
+      .in_help_all();
+  command.add("-n,--n-predict,--predict", options->tokens_max,
+              "Tokens of an answer; -1: until its end");
+  command
+      .add("-r,--reverse-prompt", options->stop_strings,
+           "Text that ends an answer, and is left out; may be repeated")
+      .in_help_all();
+  command
+      .add("--reasoning-budget", options->reasoning_budget,
+           "Tokens of reasoning in an answer; -1: no limit")
+      .in_help_all();
+  command.add("--ignore-eos", options->ignore_eos, "Go on after an end-of-text token")
+      .in_help_all();
+  command
+      .add("--no-history", options->no_history,
+           "Neither read nor save input lines (chat_history in ~/.local/state/moeflux)")
+      .in_help_all();
+  command.add("--stats", options->statistics, "Tokens and seconds after each answer");
+  add_model_options(command, options->model);
+  add_sampling_options(command, options->sampling);
+  add_constraint_options(command, options->constraint);
+  return {std::move(command), [options] { return run(*options); }};
 }
 
 }  // namespace moeflux

@@ -1,36 +1,55 @@
-// A command of the program: how it registers itself and runs.
+// A command of the program: its options and what it does.
 #pragma once
 
 #include <functional>
-#include <vector>
+#include <utility>
 
 #include "base/result.h"
-#include "cli/cli11.h"
+#include "cli/options.h"
+#include "cli/terminal.h"
 
 namespace moeflux {
 
-/// Runs after parsing; an error becomes one line on standard error and exit status 1.
-using CommandAction = std::function<Status()>;
+/// Statuses of the program.
+constexpr int kExitSuccess = 0;
+constexpr int kExitFailure = 1;
+constexpr int kExitUsage = 2;
+constexpr int kExitCut = 3;  // output that had to be whole ended before it was
 
-struct RegisteredCommand {
-  CLI::App* app = nullptr;
-  CommandAction run;
+/// How a command ended: an error becomes one line on standard error.
+struct CommandOutcome {
+  CommandOutcome(Status ended)  // NOLINT: most commands have nothing else to tell
+      : status(std::move(ended)) {}
+  CommandOutcome(Error error) : status(std::move(error)) {}  // NOLINT: as a Status
+
+  Status status;
+  int exit_status = kExitSuccess;  // where there is no error
 };
 
-RegisteredCommand add_run_command(CLI::App& program);
-RegisteredCommand add_chat_command(CLI::App& program);
-RegisteredCommand add_serve_command(CLI::App& program);
-RegisteredCommand add_logits_command(CLI::App& program);
-RegisteredCommand add_inspect_command(CLI::App& program);
-RegisteredCommand add_tokenize_command(CLI::App& program);
-RegisteredCommand add_template_command(CLI::App& program);
-RegisteredCommand add_perplexity_command(CLI::App& program);
-RegisteredCommand add_bench_command(CLI::App& program);
-RegisteredCommand add_synth_command(CLI::App& program);
-RegisteredCommand add_replay_command(CLI::App& program);
-RegisteredCommand add_pack_command(CLI::App& program);
-RegisteredCommand add_quantize_command(CLI::App& program);
-RegisteredCommand add_plan_command(CLI::App& program);
-RegisteredCommand add_devices_command(CLI::App& program);
+struct Command {
+  CommandOptions options;
+  std::function<CommandOutcome()> run;  // once the options are set
+};
+
+/// What commands share with the program. Outlives them.
+struct CommandContext {
+  Log log;  // of --log-level, once the options are set
+};
+
+Command make_run_command(const CommandContext& context);
+Command make_chat_command(const CommandContext& context);
+Command make_serve_command(const CommandContext& context);
+Command make_logits_command(const CommandContext& context);
+Command make_inspect_command(const CommandContext& context);
+Command make_tokenize_command(const CommandContext& context);
+Command make_template_command(const CommandContext& context);
+Command make_perplexity_command(const CommandContext& context);
+Command make_bench_command(const CommandContext& context);
+Command make_synth_command(const CommandContext& context);
+Command make_replay_command(const CommandContext& context);
+Command make_pack_command(const CommandContext& context);
+Command make_quantize_command(const CommandContext& context);
+Command make_plan_command(const CommandContext& context);
+Command make_devices_command(const CommandContext& context);
 
 }  // namespace moeflux

@@ -34,12 +34,15 @@ Status run(bool as_json) {
 
 }  // namespace
 
-RegisteredCommand add_devices_command(CLI::App& program) {
+Command make_devices_command(const CommandContext& /*context*/) {
   auto as_json = std::make_shared<bool>(false);
-  CLI::App* app =
-      program.add_subcommand("devices", "List what there is to compute on, and what auto takes");
-  app->add_flag("--json", *as_json, "Print JSON");
-  return {app, [as_json] { return run(*as_json); }};
+  CommandOptions command("devices",
+                         "List the devices of this machine, and the one of --device auto.");
+  command.example("moeflux devices");
+  command.example("moeflux devices --json");
+  command.group("Output");
+  command.add("--json", *as_json, "Print JSON");
+  return {std::move(command), [as_json] { return run(*as_json); }};
 }
 
 }  // namespace moeflux

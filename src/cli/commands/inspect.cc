@@ -226,17 +226,23 @@ Status run(const Options& options) {
 
 }  // namespace
 
-RegisteredCommand add_inspect_command(CLI::App& program) {
+Command make_inspect_command(const CommandContext& context) {
   auto options = std::make_shared<Options>();
-  CLI::App* app = program.add_subcommand(
-      "inspect", "Show a model's architecture, sizes, and the memory plan for this machine");
-  add_model_options(*app, options->model);
-  app->add_flag("--json", options->json, "Print JSON");
-  app->add_option("--assume-bits", options->assume_bits,
-                  "Bits of weights to assume where the folder holds only config.json")
-      ->check(CLI::IsMember({2, 3, 4, 5, 6, 8}))
-      ->capture_default_str();
-  return {app, [options] { return run(*options); }};
+  options->model.log = &context.log;
+  CommandOptions command(
+      "inspect", "Show a model's architecture, sizes, and the memory plan for this machine.");
+  command.example("moeflux inspect -m FOLDER");
+  command.example("moeflux inspect -m model.gguf --json");
+  command.example("moeflux inspect -m FOLDER -c 32768 --device cpu");
+  command.group("Output");
+  command.add("--json", options->json, "Print JSON");
+  add_model_options(command, options->model);
+  command.group("Model");
+  command
+      .add("--assume-bits", options->assume_bits,
+           "Bits of a weight, where the folder has only a config.json: 2, 3, 4, 5, 6 or 8")
+      .choices({"2", "3", "4", "5", "6", "8"});
+  return {std::move(command), [options] { return run(*options); }};
 }
 
 }  // namespace moeflux

@@ -40,11 +40,11 @@ Result<std::vector<TokenId>> parse_tokens(const std::string& text) {
 
 Status run(Options options) {
   MF_ASSIGN_OR_RETURN(const std::vector<TokenId> tokens, parse_tokens(options.tokens));
-  if (options.model.context_size == 0) {
+  if (options.model.engine.context_length == 0) {
     MF_ASSIGN_OR_RETURN(const std::string directory, model_directory(options.model));
     MF_ASSIGN_OR_RETURN(const ModelSpec spec, read_model_spec(directory));
     const auto n = static_cast<int64_t>(tokens.size());
-    if (n <= spec.max_position_embeddings) options.model.context_size = n;
+    if (n <= spec.max_position_embeddings) options.model.engine.context_length = n;
   }
   MF_ASSIGN_OR_RETURN(const auto model, open_model(options.model));
   Engine& engine = *model->engine;
@@ -67,14 +67,21 @@ Status run(Options options) {
 
 }  // namespace
 
-RegisteredCommand add_logits_command(CLI::App& program) {
+Command make_logits_command(const CommandContext& context) {
   auto options = std::make_shared<Options>();
-  CLI::App* app = program.add_subcommand(
-      "logits", "Write the logits of every position as tensor `logits` f32 [n, vocab]");
-  add_model_options(*app, options->model);
-  app->add_option("--tokens", options->tokens, "Token ids, like 1,2,3")->required();
-  app->add_option("-o,--output", options->output, "Safetensors file to write")->required();
-  return {app, [options] { return run(*options); }};
+  options->model.log = &context.log;
+  CommandOptions command("logits",
+                         "Write the logits of every position as tensor `logits` f32 [n, vocab].");
+  command.example("moeflux logits --tokens 1,2,3 -o logits.safetensors");
+  command.example("moeflux logits -m FOLDER --device reference --tokens 1,2,3 -o l.safetensors");
+  command.example(
+      "moeflux logits -m model.gguf --tokens \"$(moeflux tokenize -m model.gguf --ids hello)\" -o "
+      "l");
+  command.group("Input and output");
+  command.add("--tokens", options->tokens, "Token ids, like 1,2,3").value("IDS").required();
+  command.add("-o,--output", options->output, "Safetensors file to write").value("FILE").required();
+  add_model_options(command, options->model);
+  return {std::move(command), [options] { return run(*options); }};
 }
 
 }  // namespace moeflux

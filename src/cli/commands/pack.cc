@@ -91,27 +91,35 @@ Status run(const Options& options) {
 
 }  // namespace
 
-RegisteredCommand add_pack_command(CLI::App& program) {
+Command make_pack_command(const CommandContext& context) {
   auto options = std::make_shared<Options>();
-  CLI::App* app = program.add_subcommand(
-      "pack", "Write a model folder whose experts stream fast, from one in any layout");
-  add_model_folder_option(*app, options->model);
-  app->add_option("-o,--output", options->output,
-                  "Folder to write; made when absent, gone on with when a run was stopped")
-      ->required()
-      ->check(not_empty());
-  app->add_option("--order", options->order,
-                  "Of experts of 4 or 8 bits: tiled, as processors want them, or row-major")
-      ->check(CLI::IsMember({"tiled", "row-major"}))
-      ->capture_default_str();
-  app->add_option("--bits,--group", options->bits)->group("");
-  app->add_option("-t,--threads", options->threads, "Threads (0: one per usable core)")
-      ->check(CLI::Range(0, 1024));
-  app->add_flag("--force", options->force, "Replace the model in a folder, if moeflux wrote it");
-  app->add_flag("--verify", options->verify,
-                "Read what -o holds and check it: against its checksums or, with -m and the "
-                "options it was packed with, against the source");
-  return {app, [options] { return run(*options); }};
+  options->model.log = &context.log;
+  CommandOptions command("pack",
+                         "Write a model folder whose experts stream fast, from one in any layout.");
+  command.example("moeflux pack -m FOLDER -o PACKED");
+  command.example("moeflux pack -m model.gguf -o PACKED");
+  command.example("moeflux pack -o PACKED --verify");
+  command.group("Input and output");
+  command
+      .add("-o,--output", options->output,
+           "Folder to write; made when absent, continued when a run was stopped")
+      .value("FOLDER")
+      .required()
+      .not_empty();
+  command.add("--force", options->force, "Replace a model folder that moeflux wrote");
+  command.add("--verify", options->verify,
+              "Check the folder of -o against its checksums or, with -m and the options it was "
+              "packed with, against the source");
+  command.group("Layout");
+  command
+      .add("--order", options->order,
+           "Layout of 4- and 8-bit experts: tiled (fastest on CPUs) or row-major")
+      .value("ORDER")
+      .choices({"tiled", "row-major"});
+  command.add("--bits,--group", options->bits, "Refused: quantize does it").hidden();
+  add_model_folder_option(command, options->model);
+  command.add("-t,--threads", options->threads, "Threads; 0: one per usable core").range(0, 1024);
+  return {std::move(command), [options] { return run(*options); }};
 }
 
 }  // namespace moeflux

@@ -33,10 +33,10 @@ ModelOptions base_options(const Options& options) {
     base.model = options.base;
     return base;
   }
-  base.device = options.base;
-  base.precision = "f32";
+  base.device.name = options.base;
+  base.device.precision = "f32";
   base.cache_type_k = base.cache_type_v = "f32";
-  base.pin_threads = false;
+  base.device.pin_threads = false;
   return base;
 }
 
@@ -51,7 +51,7 @@ Result<std::shared_ptr<OpenModel>> open_one_of_two(const ModelOptions& options) 
   MF_ASSIGN_OR_RETURN(EngineOptions engine, engine_options(options));
   engine.read_memory = half_of_memory;
   MF_ASSIGN_OR_RETURN(const std::string directory, model_directory(options));
-  return open_model(directory, {.device = device_options(options), .engine = std::move(engine)});
+  return open_model(directory, {.device = options.device, .engine = std::move(engine)});
 }
 
 struct Models {
@@ -271,7 +271,7 @@ Result<std::optional<SavedLogits>> open_saved(Options& options) {
                       "--score all: {} has second halves alone, expected --score second-half",
                       options.saved_base);
   }
-  int64_t& context = options.model.context_size;
+  int64_t& context = options.model.engine.context_length;
   if (context != 0 && context != saved->window()) {
     return make_error(ErrorCode::kInvalidArgument,
                       "--ctx-size {}: {} has windows of {}, expected that or no --ctx-size",
@@ -287,7 +287,7 @@ Status print_perplexity(PerplexityOptions options) {
   MF_ASSIGN_OR_RETURN(std::optional<SavedLogits> saved, open_saved(options));
   MF_ASSIGN_OR_RETURN(const std::string directory, model_directory(options.model));
   MF_ASSIGN_OR_RETURN(const Text text, read_text(options, directory, saved));
-  if (options.model.context_size == 0) options.model.context_size = 512;
+  if (options.model.engine.context_length == 0) options.model.engine.context_length = 512;
   MF_ASSIGN_OR_RETURN(const Models models, open_models(options));
   MF_ASSIGN_OR_RETURN(Sources sources, make_sources(models, std::move(saved)));
   if (models.base) MF_RETURN_IF_ERROR(check_tokenizers(models, options, text));
@@ -309,37 +309,44 @@ Status print_perplexity(PerplexityOptions options) {
   return print_out(report);
 }
 
-RegisteredCommand add_perplexity_command(CLI::App& program) {
-  auto options = std::make_shared<Options>();
-  CLI::App* app = program.add_subcommand(
-      "perplexity", "Perplexity of a text file, in windows of the context size (default 512)");
-  add_model_options(*app, options->model);
-  CLI::Option* file = app->add_option("-f,--file", options->file,
-                                      "Text file ('-': standard input); --kl-base does without");
-  CLI::Option* saved = app->add_option(
-      "--kl-base", options->saved_base,
-      "Compare with the log-probabilities that llama-perplexity --kl-divergence-base wrote: takes "
-      "its tokens and windows, scores second halves, and prints what --compare prints. A --file "
-      "besides must be the text that the tokens came from");
-  file->required()->check(not_empty());
-  saved->check(not_empty())->each([file](const std::string&) { file->required(false); });
-  app->add_option("--score", options->score,
-                  "Predictions that count: all of a window (default), or those of the "
-                  "second-half of whole windows, as llama-perplexity counts")
-      ->check(CLI::IsMember({"all", "second-half"}));
-  app->add_option("--chunks", options->windows_max, "Stop after this many windows (0: all)")
-      ->check(CLI::Range(int64_t{0}, INT64_MAX));
-  app->add_option(
-         "--compare", options->base,
-         "Also evaluate the text with a base: another model of the same vocabulary, "
-         "on the same device and in the same precision, or this model on another device "
-         "(reference, cpu, cuda:0, ...) with all in f32. Prints the base's perplexity, KL(base || "
-         "this) in nats a token (mean and 99th percentile) and the share of tokens for "
-         "which both expect the same one first. Both models are in memory; --expert-cache "
-         "holds for each, by default each takes half of what is free")
-      ->check(not_empty())
-      ->excludes(saved);
-  return {app, [options] { return print_perplexity(*options); }};
+Command make_perplexity_command(const CommandContext& context) {
+  auto options = std::make_shared<PerplexityOptions>();
+  options->model.log = &context.log;
+  CommandOptions command(
+      "perplexity", "Perplexity of a text file, in windows of the context size (default 512).");
+  command.example("moeflux perplexity -m FOLDER -f text.txt");
+  command.example("moeflux perplexity -m model.gguf -f text.txt --compare FOLDER");
+  command.example("moeflux perplexity -m model.gguf --kl-base logits.kld");
+  command.group("Text");
+  Option& file = command.add("-f,--file", options->file, "Text file; '-': standard input")
+                     .value("FILE")
+                     .not_empty();
+  Option& saved =
+      command
+          .add("--kl-base", options->saved_base,
+               "File of llama-perplexity --kl-divergence-base to compare with: its tokens, its "
+               "windows, their second halves. --file is then optional, and must be the same text")
+          .value("FILE")
+          .not_empty();
+  file.required_unless(saved);
+  command
+      .add("--compare", options->base,
+           "Base to compare with: another model of the same vocabulary, or another device for "
+           "this model, in f32. Prints the base's perplexity, KL(base || this) in nats a token "
+           "(mean, 99th percentile) and the share of equal first choices. Each model gets "
+           "--expert-cache, by default half of the free memory")
+      .value("BASE")
+      .not_empty()
+      .excludes(saved);
+  command
+      .add("--score", options->score,
+           "Predictions that count: all of a window, or the second-half of whole windows, as in "
+           "llama-perplexity (default: all)")
+      .value("PART")
+      .choices({"all", "second-half"});
+  command.add("--chunks", options->windows_max, "Windows to evaluate; 0: all").range(0, 1e18);
+  add_model_options(command, options->model);
+  return {std::move(command), [options] { return print_perplexity(*options); }};
 }
 
 }  // namespace moeflux

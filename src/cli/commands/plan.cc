@@ -91,8 +91,8 @@ Result<Speed> find_drive(const Options& options, const LoadedModel& model) {
   if (model.index.num_files() == 0 || model.experts.num_experts_total() == 0) {
     return Speed{kAssumedDrive, "assumed; see --drive"};
   }
-  MF_ASSIGN_OR_RETURN(const IoMode mode, parse_io_mode(options.model.expert_io));
-  MF_ASSIGN_OR_RETURN(const DriveProbe probe, probe_expert_reads(model, mode, kProbeSeconds));
+  MF_ASSIGN_OR_RETURN(const DriveProbe probe,
+                      probe_expert_reads(model, options.model.engine.expert_io, kProbeSeconds));
   return Speed{probe.bytes_per_second, "measured"};
 }
 
@@ -129,7 +129,7 @@ Result<TierMachine> find_tier_machine(const Options& options, const LoadedModel&
   TierMachine machine{.device_bytes = device_bytes};
   MF_ASSIGN_OR_RETURN(machine.drive, find_drive(options, model));
   MF_ASSIGN_OR_RETURN(const std::unique_ptr<Device> host,
-                      make_cpu_device({.threads = options.model.threads}));
+                      make_cpu_device({.threads = options.model.device.threads}));
   MF_ASSIGN_OR_RETURN(machine.memory, find_memory(options.memory_gb, host.get()));
   machine.bus = options.bus_gb ? Speed{*options.bus_gb * 1e9, "given"}
                                : Speed{kAssumedBus, "assumed; see --pcie"};
@@ -404,40 +404,55 @@ Status run(const Options& options) {
 
 }  // namespace
 
-RegisteredCommand add_plan_command(CLI::App& program) {
-  auto options = std::make_shared<Options>();
-  CLI::App* app = program.add_subcommand(
-      "plan", "Predict a model's memory and speed, here or on a machine you describe");
-  add_model_options(*app, options->model);
-  app->add_option("--like", options->like, "A public model (see synth --list), instead of a folder")
-      ->check(not_empty());
-  app->add_option("--ram", options->memory,
-                  "Memory that may be used, like 12G (default: what is free here)")
-      ->check(not_empty());
+namespace {
+
+void add_machine_options(CommandOptions& command, Options& options) {
   const auto add_speed = [&](const char* name, std::optional<double>& speed, const char* help) {
-    app->add_option(name, speed, help)->check(CLI::Range(1e-3, 1e6));
+    command.add(name, speed, help).value("RATE").range(1e-3, 1e6);
   };
-  add_speed("--drive", options->drive_gb,
+  command.group("Machine (default: this one)");
+  command.add_size("--ram", options.memory, "Host memory to use, like 12G (default: what is free)");
+  add_speed("--drive", options.drive_gb,
             "GB/s of reads of whole experts (default: measured on the model's folder)");
-  add_speed("--memory-bandwidth", options->memory_gb, "GB/s (default: measured here)");
-  add_speed("--arithmetic", options->arithmetic_g,
-            "Billions of multiply-adds a second (default: measured here; of a GPU that --vram "
-            "describes, what its memory lets expect)");
-  app->add_option("--vram", options->device_memory,
-                  "Memory of a GPU that may be used, like 12G: describes a GPU beside the host "
-                  "(default: the GPU that is here, if any)")
-      ->check(not_empty());
-  add_speed("--vram-bandwidth", options->device_memory_gb,
-            "GB/s of that memory, as a program reads it, a tenth below the data sheet");
-  add_speed("--pcie", options->bus_gb,
+  add_speed("--memory-bandwidth", options.memory_gb, "GB/s of host memory (default: measured)");
+  add_speed("--arithmetic", options.arithmetic_g,
+            "Billions of multiply-adds a second (default: measured; with --vram derived from the "
+            "GPU's memory bandwidth)");
+  command.add_size("--vram", options.device_memory,
+                   "GPU memory to use, like 12G, of a GPU that need not be here (default: the GPU "
+                   "that is here)");
+  add_speed("--vram-bandwidth", options.device_memory_gb,
+            "GB/s of GPU memory in practice, a tenth below the data sheet (default: 400)");
+  add_speed("--pcie", options.bus_gb,
             "GB/s of copies between host and GPU: 25 for PCIe 4 x16, 50 for PCIe 5, half of it for "
             "x8 (default: 25)");
-  app->add_option("--assume-bits", options->assume_bits,
-                  "Bits of weights to assume where there is only a config.json")
-      ->check(CLI::IsMember({2, 3, 4, 5, 6, 8}))
-      ->capture_default_str();
-  app->add_flag("--json", options->json, "Print JSON");
-  return {app, [options] { return run(*options); }};
+}
+
+}  // namespace
+
+Command make_plan_command(const CommandContext& context) {
+  auto options = std::make_shared<Options>();
+  options->model.log = &context.log;
+  CommandOptions command(
+      "plan", "Predict a model's memory and speed, here or on a machine that you describe.");
+  command.example("moeflux plan --like qwen3-30b-a3b");
+  command.example("moeflux plan --like qwen3-30b-a3b --ram 16G --drive 3.5");
+  command.example("moeflux plan -m model.gguf --vram 12G -c 32768");
+  command.group("Model");
+  command
+      .add("--like", options->like,
+           "Published model by name, without its files (moeflux synth --list shows the names)")
+      .value("NAME")
+      .not_empty();
+  command
+      .add("--assume-bits", options->assume_bits,
+           "Bits of a weight, where there is only a config.json: 2, 3, 4, 5, 6 or 8")
+      .choices({"2", "3", "4", "5", "6", "8"});
+  add_machine_options(command, *options);
+  command.group("Output");
+  command.add("--json", options->json, "Print JSON");
+  add_model_options(command, options->model);
+  return {std::move(command), [options] { return run(*options); }};
 }
 
 }  // namespace moeflux

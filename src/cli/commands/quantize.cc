@@ -60,37 +60,45 @@ Status run(const Options& options) {
   if (options.text.empty()) return {};
   PerplexityOptions compared{.file = options.text, .base = directory};
   compared.model.model = options.output;
-  compared.model.threads = options.threads;
+  compared.model.device.threads = options.threads;
   return print_perplexity(std::move(compared));
 }
 
 }  // namespace
 
-RegisteredCommand add_quantize_command(CLI::App& program) {
+Command make_quantize_command(const CommandContext& context) {
   auto options = std::make_shared<Options>();
-  CLI::App* app = program.add_subcommand(
-      "quantize", "Write a model of few bits a weight as MLX safetensors, which mlx-lm opens");
-  add_model_folder_option(*app, options->model);
-  app->add_option("-o,--output", options->output, "Folder to write; made when absent")
-      ->required()
-      ->check(not_empty());
-  app->add_option("--type", options->type,
-                  "Of linear layers, embeddings and experts; routers take 8 bits or stay floats")
-      ->check(CLI::IsMember(
-          {"affine-2", "affine-3", "affine-4", "affine-5", "affine-6", "affine-8", "mxfp4"}))
-      ->capture_default_str();
-  app->add_option("--group-size", options->group_size,
-                  "Weights that share a scale, of affine types (mxfp4 has 32)")
-      ->check(CLI::IsMember({32, 64, 128}))
-      ->capture_default_str();
-  app->add_option(
-         "--compare", options->text,
-         "Then print the perplexity of this text file, and how far it is from the source's")
-      ->check(not_empty());
-  app->add_option("-t,--threads", options->threads, "Threads (0: one per usable core)")
-      ->check(CLI::Range(0, 1024));
-  app->add_flag("--force", options->force, "Replace the model in a folder, if moeflux wrote it");
-  return {app, [options] { return run(*options); }};
+  options->model.log = &context.log;
+  CommandOptions command("quantize",
+                         "Write a quantised model as MLX safetensors, which mlx-lm opens too.");
+  command.example("moeflux quantize -m FOLDER -o QUANTISED");
+  command.example("moeflux quantize -m FOLDER -o QUANTISED --type mxfp4");
+  command.example("moeflux quantize -m FOLDER -o QUANTISED --type affine-6 --compare text.txt");
+  command.group("Input and output");
+  command.add("-o,--output", options->output, "Folder to write; made when absent")
+      .value("FOLDER")
+      .required()
+      .not_empty();
+  command.add("--force", options->force, "Replace a model folder that moeflux wrote");
+  command
+      .add("--compare", options->text,
+           "Text file to print the perplexity of afterwards, with the distance to the source's")
+      .value("FILE")
+      .not_empty();
+  command.group("Format");
+  command
+      .add("--type", options->type,
+           "Format of linear layers, embeddings and experts; routers keep 8 bits or floats: "
+           "affine-2, affine-3, affine-4, affine-5, affine-6, affine-8 or mxfp4")
+      .value("TYPE")
+      .choices({"affine-2", "affine-3", "affine-4", "affine-5", "affine-6", "affine-8", "mxfp4"});
+  command
+      .add("--group-size", options->group_size,
+           "Weights that share a scale of affine types: 32, 64 or 128 (mxfp4: always 32)")
+      .choices({"32", "64", "128"});
+  add_model_folder_option(command, options->model);
+  command.add("-t,--threads", options->threads, "Threads; 0: one per usable core").range(0, 1024);
+  return {std::move(command), [options] { return run(*options); }};
 }
 
 }  // namespace moeflux

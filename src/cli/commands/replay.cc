@@ -246,39 +246,41 @@ Status run(const Options& options) {
 
 }  // namespace
 
-RegisteredCommand add_replay_command(CLI::App& program) {
+Command make_replay_command(const CommandContext& /*context*/) {
   auto options = std::make_shared<Options>();
-  CLI::App* app = program.add_subcommand(
-      "replay", "Hit rates of expert caches on a recorded run (run or bench --route-trace)");
-  app->add_option("trace", options->trace, "A route_trace v1 file")->required()->check(not_empty());
-  app->add_option("--cache", options->caches,
-                  "Sizes, as shares of all experts, slots or bytes: 6%,25%,900,4GiB (default: "
-                  "6%,12%,25%,50%; behind --near: all experts)")
-      ->delimiter(',')
-      ->allow_extra_args(false);
-  app->add_option("--near", options->near,
-                  "Sizes of a GPU's own memory for experts before each cache, as run's "
-                  "--near-cache: near and far hits, reads and moves of a token")
-      ->delimiter(',')
-      ->allow_extra_args(false);
-  app->add_option("--policy", options->policy,
-                  "lfu (decayed use), lru, or page (an operating system's page cache)")
-      ->check(CLI::IsMember({"lfu", "lru", "page"}))
-      ->capture_default_str();
-  app->add_option("--decay", options->decay, "What a use counts after each further token (lfu)")
-      ->check(CLI::Range(0.01, 0.9999))
-      ->capture_default_str();
-  app->add_option("--prefill-weight", options->prefill_weight,
-                  "What the prompt's routes count against decode's (lfu); 0: nothing")
-      ->check(CLI::Range(0.0, 100.0))
-      ->capture_default_str();
-  app->add_flag("--token-by-token", options->token_by_token,
-                "Replay the prompt as if it had been decoded");
-  app->add_flag("--staging", options->staging,
-                "Set as many of the slots aside for experts on their way through as run and bench "
-                "do, to get their very hits");
-  app->add_flag("--json", options->json, "Print JSON");
-  return {app, [options] { return run(*options); }};
+  CommandOptions command(
+      "replay", "Hit rates of expert caches on a recorded run (run or bench --route-trace).");
+  command.example("moeflux replay routes.csv");
+  command.example("moeflux replay routes.csv --cache 6%,25%,4GiB --policy lru");
+  command.example("moeflux replay routes.csv --near 2G,4G --json");
+  command.group("Replay");
+  command.add("trace", options->trace, "Route trace, as --route-trace writes it")
+      .value("TRACE")
+      .required()
+      .not_empty();
+  command.add_list("--cache", options->caches,
+                   "Cache sizes, as shares of all experts, slots or bytes: 6%,25%,900,4GiB "
+                   "(default: 6%,12%,25%,50%; with --near: all experts)");
+  command.add_list("--near", options->near,
+                   "Sizes of GPU memory for experts, in front of each cache: hits in GPU and host "
+                   "memory, reads and moves of a token");
+  command
+      .add("--policy", options->policy,
+           "Eviction: lfu (decayed use), lru, or page (the page cache of an operating system)")
+      .value("NAME")
+      .choices({"lfu", "lru", "page"});
+  command.add("--decay", options->decay, "Weight of a use after each further token (lfu)")
+      .range(0.01, 0.9999);
+  command
+      .add("--prefill-weight", options->prefill_weight,
+           "Weight of a use in the prompt, against one in decode (lfu); 0: none")
+      .range(0.0, 100.0);
+  command.add("--token-by-token", options->token_by_token,
+              "Replay the prompt as if it had been decoded");
+  command.add("--staging", options->staging,
+              "Set slots aside for experts in transit, as run and bench do, for their exact hits");
+  command.add("--json", options->json, "Print JSON");
+  return {std::move(command), [options] { return run(*options); }};
 }
 
 }  // namespace moeflux

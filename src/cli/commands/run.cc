@@ -144,14 +144,16 @@ Result<Loaded> load(const Options& options, bool prompt_given, const std::stop_t
     return make_error(ErrorCode::kInvalidArgument, "the prompt is empty");
   }
   loaded.seed = sampler.seed;
-  if (options.sampling.draws_seed() && !options.json) print_note(formatted("seed {}", loaded.seed));
+  if (options.sampling.draws_seed() && !options.json) {
+    options.model.log->note(formatted("seed {}", loaded.seed));
+  }
   MF_ASSIGN_OR_RETURN(EngineOptions engine, engine_options(options.model));
   MF_ASSIGN_OR_RETURN(auto model,
                       open_model(options.model, directory, std::move(engine), std::move(text)));
   if (!options.quiet && !options.json) {
     note_context(options.model, *model);
-    note_host_share(*model);
-    note_pack_gain(*model);
+    note_host_share(options.model, *model);
+    note_pack_gain(options.model, *model);
   }
   MF_ASSIGN_OR_RETURN(loaded.reasoning, limit_reasoning(options, *model, loaded.prompt));
   MF_ASSIGN_OR_RETURN(loaded.session, Session::create(std::move(model)));
@@ -197,7 +199,7 @@ void print_statistics(const Options& options, const RunStatistics& run) {
   if (options.json) {
     print_err(run_statistics_json(run).dump());
   } else if (!options.quiet) {
-    print_note(run_statistics_line(run));
+    options.model.log->note(run_statistics_line(run));
   }
 }
 
@@ -244,34 +246,57 @@ Status run(const Options& options, bool prompt_given) {
 
 }  // namespace
 
-RegisteredCommand add_run_command(CLI::App& program) {
+namespace {
+
+void add_generation_options(CommandOptions& command, Options& options) {
+  command.group("Text");
+  command.add("-n,--n-predict,--predict", options.tokens_max,
+              "Tokens to generate; -1: until the end");
+  command
+      .add("-r,--reverse-prompt", options.stop_strings,
+           "Text that ends the continuation, and is left out; may be repeated")
+      .in_help_all();
+  command
+      .add("--prompt-cache", options.prompt_cache,
+           "File with the KV cache of a matching prompt prefix, saved there again at the end")
+      .value("FILE")
+      .not_empty()
+      .in_help_all();
+  command
+      .add("--reasoning-budget", options.reasoning_budget,
+           "Tokens of reasoning, which the model's own marker then closes; -1: no limit")
+      .in_help_all();
+  command.add("--ignore-eos", options.ignore_eos, "Go on after an end-of-text token").in_help_all();
+  command.add("-q,--quiet", options.quiet, "Print only the generated text");
+  command
+      .add("--json", options.json,
+           "Statistics as a line of JSON on standard error, with --quiet too")
+      .in_help_all();
+}
+
+}  // namespace
+
+Command make_run_command(const CommandContext& context) {
   auto options = std::make_shared<Options>();
-  CLI::App* app =
-      program.add_subcommand("run", "Continue a prompt. Ctrl-C ends the text, twice the program");
-  add_model_options(*app, options->model);
-  add_route_trace_option(*app, options->model);
-  const CLI::Option* text = app->add_option("prompt,-p,--prompt", options->prompt, "The prompt");
-  app->add_option("-f,--file", options->file, "Read the prompt from a file ('-': standard input)");
-  app->add_option(
-         "--prompt-cache", options->prompt_cache,
-         "Begin from what this file keeps of the prompt's beginning; keep this text's state in it")
-      ->check(not_empty());
-  app->add_option("-n,--n-predict", options->tokens_max,
-                  "Tokens to generate (-1: until the end of text or context)")
-      ->capture_default_str();
-  app->add_option("-r,--reverse-prompt", options->stop_strings,
-                  "A text that ends the continuation before it; may be repeated")
-      ->allow_extra_args(false);
-  app->add_option("--reasoning-budget", options->reasoning_budget,
-                  "Tokens of reasoning, which is then closed as the model does it (-1: no limit)")
-      ->capture_default_str();
-  app->add_flag("--ignore-eos", options->ignore_eos, "Do not stop at an end-of-text token");
-  app->add_flag("-q,--quiet", options->quiet, "Print only the generated text");
-  app->add_flag("--json", options->json,
-                "Statistics as a line of JSON on standard error, with --quiet too");
-  add_sampling_options(*app, options->sampling);
-  add_constraint_options(*app, options->constraint);
-  return {app, [options, text] { return run(*options, text->count() > 0); }};
+  options->model.log = &context.log;
+  CommandOptions command(
+      "run", "Continue a prompt. Ctrl-C ends the text, a second Ctrl-C ends the program.");
+  command.example("moeflux run \"Once upon a time\"");
+  command.example("moeflux run -m model.gguf -n 256 --temp 0 -f prompt.txt");
+  command.example("moeflux run -m FOLDER -q --json-schema '{}' \"A person as JSON:\"");
+  command.group("Text");
+  const Option& text = command.add("prompt,-p,--prompt", options->prompt, "Prompt to continue")
+                           .value("PROMPT")
+                           .command_line_only();
+  command.add("-f,--file", options->file, "File with the prompt; '-': standard input")
+      .value("FILE")
+      .command_line_only();
+  add_generation_options(command, *options);
+  add_model_options(command, options->model);
+  add_route_trace_option(command, options->model);
+  add_sampling_options(command, options->sampling);
+  add_constraint_options(command, options->constraint);
+  return {std::move(command), [options, &text] { return run(*options, text.given()); }};
 }
 
 }  // namespace moeflux

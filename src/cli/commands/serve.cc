@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -140,8 +141,9 @@ Result<std::shared_ptr<serve::Service>> load(const Options& options) {
                     .active_max = options.active_max,
                     .sharing = sharing_of(options.share)},
       .steady_prompts = !options.prompts_as_sent,
-      .on_note = [notes = std::make_shared<QuickNotes>(STDERR_FILENO)](const std::string& line) {
-        notes->add(line);
+      .on_note = [notes = std::make_shared<QuickNotes>(STDERR_FILENO),
+                  &log = *options.model.log](const std::string& line) {
+        if (log.shows(LogLevel::kInfo)) notes->add(line);
       }};
   // There is one model: whatever a client calls it, it is meant.
   if (!options.strict_model) service.aliases.emplace_back("*");
@@ -196,10 +198,11 @@ Status run(const Options& options) {
     MF_ASSIGN_OR_RETURN(service, load(options));
   }
   door.open(service);
-  print_note(options.unix_socket.empty()
-                 ? formatted("{} answers at http://{}:{}/v1", service->model_name(), options.host,
-                             server->port())
-                 : formatted("{} answers at {}", service->model_name(), options.unix_socket));
+  options.model.log->note(
+      options.unix_socket.empty()
+          ? formatted("{} answers at http://{}:{}/v1", service->model_name(), options.host,
+                      server->port())
+          : formatted("{} answers at {}", service->model_name(), options.unix_socket));
   std::mutex mutex;
   std::condition_variable_any stopped;
   std::unique_lock lock(mutex);
@@ -210,73 +213,115 @@ Status run(const Options& options) {
 }
 
 // What can match nothing would be taken, and allow nothing.
-CLI::Validator matching(bool (*matches)(std::string_view), const char* expected) {
-  return {[matches, expected](const std::string& text) {
-            return matches(text) ? std::string() : formatted("{}, expected {}", text, expected);
-          },
-          ""};
+std::function<std::string(const std::string&)> matching(bool (*matches)(std::string_view),
+                                                        const char* expected) {
+  return [matches, expected](const std::string& text) {
+    return matches(text) ? std::string() : formatted("{}, expected {}", text, expected);
+  };
 }
 
-void add_network_options(CLI::App& app, Options& options) {
-  app.add_option("--host", options.host, "The address to listen at")->capture_default_str();
-  app.add_option("--port", options.port, "The port; 0 takes a free one")
-      ->check(CLI::Range(0, 65535))
-      ->capture_default_str();
-  app.add_option("--unix-socket", options.unix_socket, "Listen at a socket file instead");
-  app.add_option("--api-key", options.api_keys, "A key that clients have to know; may be repeated")
-      ->check(not_empty());
-  app.add_option("--api-key-file", options.api_key_file, "A file with a key in each line")
-      ->check(not_empty());
-  app.add_option("--allow-host", options.allowed_hosts,
-                 "A further name of this server in the Host header; may be repeated")
-      ->check(matching(serve::is_host_rule, "a name or an address, without a scheme or *"));
-  app.add_option("--allow-origin", options.allowed_origins,
-                 "A web page's origin that may ask, or SCHEME://*; may be repeated")
-      ->check(matching(serve::is_origin_rule,
-                       "SCHEME://HOST[:PORT] as browsers send it, SCHEME://*, or *"));
-  app.add_flag("--allow-public", options.allow_public,
-               "Listen at an address that others reach, without a key");
+void add_network_options(CommandOptions& command, Options& options) {
+  command.group("Network");
+  command.add("--host", options.host, "Address to listen on").value("ADDRESS");
+  command.add("--port", options.port, "Port to listen on; 0: a free one").range(0, 65535);
+  command.add("--unix-socket", options.unix_socket, "Socket file to listen on instead")
+      .value("FILE")
+      .in_help_all();
+  command.add("--api-key", options.api_keys, "API key that clients must send; may be repeated")
+      .value("KEY")
+      .not_empty()
+      .secret();
+  command.add("--api-key-file", options.api_key_file, "File with an API key on each line")
+      .value("FILE")
+      .not_empty();
+  command
+      .add("--allow-host", options.allowed_hosts,
+           "Further name of this server in Host headers; may be repeated")
+      .value("NAME")
+      .check(matching(serve::is_host_rule, "a name or an address, without a scheme or *"))
+      .in_help_all();
+  command
+      .add("--allow-origin", options.allowed_origins,
+           "Origin of web pages that may send requests, or SCHEME://*; may be repeated")
+      .value("ORIGIN")
+      .check(matching(serve::is_origin_rule,
+                      "SCHEME://HOST[:PORT] as browsers send it, SCHEME://*, or *"))
+      .in_help_all();
+  command
+      .add("--allow-public", options.allow_public,
+           "Listen without an API key on an address that others reach")
+      .in_help_all();
+}
+
+void add_request_options(CommandOptions& command, Options& options) {
+  command.group("Requests");
+  command.add("-np,--parallel", options.active_max, "Requests generated at the same time")
+      .range(1, 64);
+  command.add("--queue", options.queue_max, "Requests waiting in line before others get 429")
+      .range(0, 4096);
+  command
+      .add("--share", options.share,
+           "Scheduling: steps (all requests in every step), slices (one request at a time, in "
+           "turn), auto (slices while the drive is the bottleneck)")
+      .value("MODE")
+      .choices({"auto", "steps", "slices"})
+      .in_help_all();
+  command
+      .add("--states", options.states_folder,
+           "Folder where KV caches of conversations and responses outlive a restart")
+      .value("FOLDER")
+      .not_empty();
+  command.add_size("--states-size", options.states_size, "Disk limit of --states").in_help_all();
+  command
+      .add("--reasoning-budget", options.reasoning_budget,
+           "Tokens of reasoning in an answer; -1: no limit")
+      .in_help_all();
+  command
+      .add("--prompts-as-sent", options.prompts_as_sent,
+           "Keep the parts of Anthropic prompts that change with every request (docs/server.md)")
+      .in_help_all();
+}
+
+void add_name_options(CommandOptions& command, Options& options) {
+  command.group("Model");
+  command
+      .add("--model-name", options.model_name,
+           "Name of the model for clients (default: its folder's)")
+      .value("NAME")
+      .in_help_all();
+  command
+      .add("-a,--model-alias,--alias", options.aliases,
+           "Further name of the model, for --strict-model; may be repeated")
+      .value("NAME")
+      .in_help_all();
+  command
+      .add("--strict-model", options.strict_model,
+           "Refuse requests for other models than the names given here")
+      .in_help_all();
+  command
+      .add("--chat-template-file", options.template_file,
+           "Jinja template to use instead of the model's own")
+      .value("FILE")
+      .not_empty()
+      .in_help_all();
 }
 
 }  // namespace
 
-RegisteredCommand add_serve_command(CLI::App& program) {
+Command make_serve_command(const CommandContext& context) {
   auto options = std::make_shared<Options>();
-  CLI::App* app = program.add_subcommand("serve", "Answer HTTP clients, as OpenAI's server does");
-  add_model_options(*app, options->model);
-  add_network_options(*app, *options);
-  app->add_option("--model-name", options->model_name,
-                  "What clients call the model (default: its folder)");
-  app->add_option("-a,--model-alias,--alias", options->aliases,
-                  "A further name for it, with --strict-model; may be repeated");
-  app->add_flag("--strict-model", options->strict_model,
-                "Refuse requests that call the model by another name than these");
-  app->add_option("--chat-template-file", options->template_file,
-                  "Jinja text in place of the model's own")
-      ->check(not_empty());
-  app->add_option("--states", options->states_folder,
-                  "A folder where conversations' states and responses are kept across restarts")
-      ->check(not_empty());
-  app->add_option("--states-size", options->states_size, "What states in it may take")
-      ->capture_default_str();
-  app->add_option("--reasoning-budget", options->reasoning_budget,
-                  "Tokens of reasoning in an answer (-1: no limit)")
-      ->capture_default_str();
-  app->add_flag("--prompts-as-sent", options->prompts_as_sent,
-                "Keep in Anthropic's prompts what is new in every request, see docs/server.md");
-  app->add_option("--parallel", options->active_max, "Texts that share the engine")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
-  app->add_option("--share", options->share,
-                  "How: steps evaluate a token of each, slices one text at a time, auto takes "
-                  "slices while experts are waited for")
-      ->check(CLI::IsMember({"auto", "steps", "slices"}))
-      ->capture_default_str();
-  app->add_option("--queue", options->queue_max, "Requests that may wait beside them")
-      ->check(CLI::Range(0, 4096))
-      ->capture_default_str();
-  add_sampling_options(*app, options->sampling);
-  return {app, [options] { return run(*options); }};
+  options->model.log = &context.log;
+  CommandOptions command(
+      "serve", "Answer HTTP clients of the OpenAI, Anthropic and Ollama APIs, until Ctrl-C.");
+  command.example("moeflux serve -m FOLDER --port 8080");
+  command.example("moeflux serve -m model.gguf --parallel 8 --states ~/.cache/moeflux");
+  command.example("moeflux serve -m FOLDER --host 0.0.0.0 --api-key-file keys.txt");
+  add_network_options(command, *options);
+  add_request_options(command, *options);
+  add_model_options(command, options->model);
+  add_name_options(command, *options);
+  add_sampling_options(command, options->sampling);
+  return {std::move(command), [options] { return run(*options); }};
 }
 
 }  // namespace moeflux

@@ -189,38 +189,45 @@ Status run(const Options& options) {
 
 }  // namespace
 
-RegisteredCommand add_synth_command(CLI::App& program) {
+Command make_synth_command(const CommandContext& /*context*/) {
   auto options = std::make_shared<Options>();
-  CLI::App* app = program.add_subcommand(
-      "synth", "Write a random checkpoint of a real model's exact shape, for measurements");
-  app->add_option("--like", options->like, "Whose shape (see --list)")->check(not_empty());
-  app->add_option("-o,--output", options->output,
-                  "Folder to write, made when absent; with --gguf the file")
-      ->check(not_empty());
-  app->add_option("--layers", options->model.num_layers, "Only the first N layers (0: all)")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 20));
-  app->add_option("--bits", options->model.bits, "Bits of a weight (routers and gates have 8)")
-      ->check(CLI::IsMember({4, 8}))
-      ->capture_default_str();
-  app->add_option("--group", options->model.group_size, "Weights that share a scale")
-      ->check(CLI::IsMember({32, 64, 128}))
-      ->capture_default_str();
-  app->add_option("--gguf", options->gguf,
-                  "Write one GGUF file, matrices mostly of this type (Q4_0, Q4_K, IQ4_XS, ...)")
-      ->check(not_empty())
-      ->excludes("--bits")
-      ->excludes("--group");
-  app->add_option("-s,--seed", options->seed, "Same seed, same bytes")
-      ->check(CLI::Range(int64_t{0}, INT64_MAX))
-      ->capture_default_str();
-  app->add_option("-t,--threads", options->threads, "Threads (0: one per usable core)")
-      ->check(CLI::Range(0, 1024));
-  app->add_flag("--force", options->force, "Replace the model in a folder, if moeflux wrote it");
-  app->add_flag("--pack", options->pack,
-                "Write it packed, as moeflux pack does from an unpacked one")
-      ->excludes("--gguf");
-  app->add_flag("--list", options->list, "Show the shapes and their sizes");
-  return {app, [options] { return run(*options); }};
+  CommandOptions command(
+      "synth",
+      "Write a random checkpoint with the exact shape of a published model, to measure it.");
+  command.example("moeflux synth --list");
+  command.example("moeflux synth --like qwen3-30b-a3b -o FOLDER --layers 4");
+  command.example("moeflux synth --like qwen3-30b-a3b -o model.gguf --gguf Q4_K");
+  command.group("Output");
+  command.add("--list", options->list, "Print the names of all shapes, and their sizes");
+  command.add("--like", options->like, "Name of the shape (see --list)").value("NAME").not_empty();
+  command
+      .add("-o,--output", options->output,
+           "Folder to write, made when absent; with --gguf the file")
+      .value("PATH")
+      .not_empty();
+  command.add("--force", options->force, "Replace a model folder that moeflux wrote");
+  command.group("Weights");
+  command.add("--layers", options->model.num_layers, "Number of layers, from the first; 0: all")
+      .range(0, 1 << 20);
+  Option& bits =
+      command.add("--bits", options->model.bits, "Bits of a weight, routers and gates 8: 4 or 8")
+          .choices({"4", "8"});
+  Option& group =
+      command.add("--group", options->model.group_size, "Weights that share a scale: 32, 64 or 128")
+          .choices({"32", "64", "128"});
+  Option& gguf = command
+                     .add("--gguf", options->gguf,
+                          "Type of a GGUF file's matrices: Q4_0, Q4_K, IQ4_XS, ... (default: a "
+                          "folder of MLX safetensors)")
+                     .value("TYPE")
+                     .not_empty()
+                     .excludes(bits)
+                     .excludes(group);
+  command.add("--pack", options->pack, "Write a packed folder, as moeflux pack does")
+      .excludes(gguf);
+  command.add("-s,--seed", options->seed, "Seed; the same seed gives the same bytes");
+  command.add("-t,--threads", options->threads, "Threads; 0: one per usable core").range(0, 1024);
+  return {std::move(command), [options] { return run(*options); }};
 }
 
 }  // namespace moeflux

@@ -96,21 +96,30 @@ Status run(const Options& options) {
 
 }  // namespace
 
-RegisteredCommand add_template_command(CLI::App& program) {
+Command make_template_command(const CommandContext& context) {
   auto options = std::make_shared<Options>();
-  CLI::App* app =
-      program.add_subcommand("template", "Show the prompt that a chat template makes of messages");
-  add_model_folder_option(*app, options->model);
-  app->add_option("--template", options->template_file,
-                  "Use the Jinja text of a file in place of the model's own")
-      ->check(not_empty());
-  app->add_option(
-         "--messages", options->messages_file,
-         "JSON with messages and, if wanted, tools, documents, add_generation_prompt, "
-         "continue_final_message, chat_template_kwargs, bos_token, eos_token ('-': standard input)")
-      ->required()
-      ->check(not_empty());
-  return {app, [options] { return run(*options); }};
+  options->model.log = &context.log;
+  CommandOptions command("template", "Show the prompt that a chat template makes of messages.");
+  command.example("moeflux template -m FOLDER --messages chat.json");
+  command.example("moeflux template -m model.gguf --template mine.jinja --messages chat.json");
+  command.example(
+      "echo '[{\"role\":\"user\",\"content\":\"hi\"}]' | moeflux template -m FOLDER --messages -");
+  command.group("Template");
+  command
+      .add(
+          "--messages", options->messages_file,
+          "JSON with messages and, optionally, tools, documents, add_generation_prompt, "
+          "continue_final_message, chat_template_kwargs, bos_token, eos_token; '-': standard input")
+      .value("FILE")
+      .required()
+      .not_empty();
+  command
+      .add("--template,--chat-template-file", options->template_file,
+           "Jinja template to use instead of the model's own")
+      .value("FILE")
+      .not_empty();
+  add_model_folder_option(command, options->model);
+  return {std::move(command), [options] { return run(*options); }};
 }
 
 }  // namespace moeflux

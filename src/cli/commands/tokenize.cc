@@ -33,7 +33,7 @@ Status run(Options options, bool text_given) {
   MF_ASSIGN_OR_RETURN(const std::string directory, model_directory(options.model));
   MF_ASSIGN_OR_RETURN(const Tokenizer tokenizer, load_tokenizer(directory));
   if (!tokenizer.warning().empty()) {
-    print_warning(formatted("{}: {}", directory, tokenizer.warning()));
+    options.model.log->warning(formatted("{}: {}", directory, tokenizer.warning()));
   }
   MF_ASSIGN_OR_RETURN(const std::vector<TokenId> tokens,
                       tokenizer.encode(options.text, {.match_added_tokens = !options.no_special}));
@@ -51,16 +51,24 @@ Status run(Options options, bool text_given) {
 
 }  // namespace
 
-RegisteredCommand add_tokenize_command(CLI::App& program) {
+Command make_tokenize_command(const CommandContext& context) {
   auto options = std::make_shared<Options>();
-  CLI::App* app = program.add_subcommand("tokenize", "Show the tokens of a text");
-  add_model_folder_option(*app, options->model);
-  app->add_flag("--ids", options->ids, "Print only ids, comma-separated");
-  app->add_flag("--no-parse-special", options->no_special,
-                "Treat text that spells a special token as ordinary text");
-  app->add_option("-f,--file", options->file, "Read the text from a file ('-': standard input)");
-  const CLI::Option* text = app->add_option("text", options->text, "The text");
-  return {app, [options, text] { return run(*options, text->count() > 0); }};
+  options->model.log = &context.log;
+  CommandOptions command("tokenize", "Show the tokens of a text.");
+  command.example("moeflux tokenize \"Once upon a time\"");
+  command.example("moeflux tokenize -m FOLDER --ids -f prompt.txt");
+  command.example("echo hello | moeflux tokenize -m model.gguf -f -");
+  command.group("Text");
+  const Option& text =
+      command.add("text", options->text, "Text to split").value("TEXT").command_line_only();
+  command.add("-f,--file", options->file, "File with the text; '-': standard input")
+      .value("FILE")
+      .command_line_only();
+  command.add("--ids", options->ids, "Print only ids, with commas between");
+  command.add("--no-parse-special", options->no_special,
+              "Read the spelling of a special token as ordinary text");
+  add_model_folder_option(command, options->model);
+  return {std::move(command), [options, &text] { return run(*options, text.given()); }};
 }
 
 }  // namespace moeflux

@@ -1,0 +1,242 @@
+#include "cli/completions.h"
+
+#include <utility>
+
+#include "base/format.h"
+#include "cli/help.h"
+
+namespace moeflux {
+namespace {
+
+std::string word_list(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
+  return text;
+}
+
+// Between single quotes of a shell.
+std::string shell_quoted(std::string_view text, std::string_view escaped = {}) {
+  std::string result;
+  for (const char c : text) {
+    if (c == '\'') {
+      result += "'\\''";
+      continue;
+    }
+    if (escaped.find(c) != std::string_view::npos) result += '\\';
+    result += c;
+  }
+  return formatted("'{}'", result);
+}
+
+bool is_completed(const Option& option) {
+  return option.level() != HelpLevel::kNone && option.name().starts_with('-');
+}
+
+bool takes_file(const Option& option) {
+  const std::string& value = option.value_name();
+  return value == "FILE" || value == "PATH" || value == "FOLDER" || value == "SCHEMA" ||
+         value == "BASE";
+}
+
+std::string option_names(const CommandOptions& command) {
+  std::string names;
+  for (const Option& option : command.options()) {
+    if (!is_completed(option)) continue;
+    for (const std::string& name : option.names()) {
+      if (name.starts_with('-')) names += (names.empty() ? "" : " ") + name;
+    }
+  }
+  return names;
+}
+
+std::string bash_script(CommandList commands) {
+  std::string names;
+  std::string values;
+  std::string options;
+  for (const CommandOptions* command : commands) {
+    names += (names.empty() ? "" : " ") + command->name();
+    options += formatted("    {}) words=\"{}\" ;;\n", command->name(), option_names(*command));
+    for (const Option& option : command->options()) {
+      if (!is_completed(option) || option.choices().empty()) continue;
+      values += formatted("    \"{} {}\") words=\"{}\" ;;\n", command->name(), option.name(),
+                          word_list(option.choices()));
+    }
+  }
+  return formatted(
+      "# bash completion of moeflux\n"
+      "_moeflux() {{\n"
+      "  local current=${{COMP_WORDS[COMP_CWORD]}} previous=${{COMP_WORDS[COMP_CWORD-1]}} words=\n"
+      "  if [ \"$COMP_CWORD\" -eq 1 ]; then\n"
+      "    COMPREPLY=($(compgen -W \"{}\" -- \"$current\"))\n"
+      "    return\n"
+      "  fi\n"
+      "  case \"${{COMP_WORDS[1]}} $previous\" in\n{}"
+      "  esac\n"
+      "  if [ -z \"$words\" ] && [[ $current == -* ]]; then\n"
+      "    case \"${{COMP_WORDS[1]}}\" in\n{}"
+      "    esac\n"
+      "  fi\n"
+      "  if [ -n \"$words\" ]; then\n"
+      "    COMPREPLY=($(compgen -W \"$words\" -- \"$current\"))\n"
+      "  else\n"
+      "    COMPREPLY=($(compgen -f -- \"$current\"))\n"
+      "  fi\n"
+      "}}\n"
+      "complete -o filenames -F _moeflux moeflux\n",
+      names, values, options);
+}
+
+std::string zsh_option(const Option& option) {
+  std::string names;
+  for (const std::string& name : option.names()) {
+    if (name.starts_with('-')) names += (names.empty() ? "" : ",") + name;
+  }
+  const bool has_several = names.find(',') != std::string::npos;
+  std::string action;
+  if (!option.is_flag()) {
+    action = ":" + option.value_name() + ":";
+    if (!option.choices().empty()) action += formatted("({})", word_list(option.choices()));
+    if (takes_file(option)) action += "_files";
+  }
+  const std::string text = shell_quoted(option.help(), "[]:");
+  return formatted("      {}'['{}']{}' \\\n", has_several ? "{" + names + "}" : names, text,
+                   action);
+}
+
+std::string zsh_script(CommandList commands) {
+  std::string names;
+  std::string options;
+  for (const CommandOptions* command : commands) {
+    names += formatted("    {}\n", shell_quoted(command->name() + ":" + command->summary()));
+    options += formatted("    {}) _arguments \\\n", command->name());
+    for (const Option& option : command->options()) {
+      if (is_completed(option)) options += zsh_option(option);
+    }
+    options += "      '*:file:_files' ;;\n";
+  }
+  return formatted(
+      "#compdef moeflux\n"
+      "_moeflux() {{\n"
+      "  local -a commands\n"
+      "  commands=(\n{}  )\n"
+      "  if (( CURRENT == 2 )); then\n"
+      "    _describe command commands\n"
+      "    return\n"
+      "  fi\n"
+      "  shift words\n"
+      "  (( CURRENT-- ))\n"
+      "  case $words[1] in\n{}"
+      "  esac\n"
+      "}}\n"
+      "_moeflux \"$@\"\n",
+      names, options);
+}
+
+std::string fish_option(const CommandOptions& command, const Option& option) {
+  std::string line =
+      formatted("complete -c moeflux -n '__fish_seen_subcommand_from {}'", command.name());
+  for (const std::string& name : option.names()) {
+    if (name.starts_with("--")) {
+      line += " -l " + name.substr(2);
+    } else if (name.starts_with('-')) {
+      line += (name.size() == 2 ? " -s " : " -o ") + name.substr(1);
+    }
+  }
+  if (!option.is_flag()) line += takes_file(option) ? " -r -F" : " -x";
+  if (!option.choices().empty()) line += " -a " + shell_quoted(word_list(option.choices()));
+  return formatted("{} -d {}\n", line, shell_quoted(option.help()));
+}
+
+std::string fish_script(CommandList commands) {
+  std::string text = "# fish completion of moeflux\n";
+  for (const CommandOptions* command : commands) {
+    text += formatted("complete -c moeflux -n __fish_use_subcommand -f -a {} -d {}\n",
+                      command->name(), shell_quoted(command->summary()));
+  }
+  for (const CommandOptions* command : commands) {
+    for (const Option& option : command->options()) {
+      if (is_completed(option)) text += fish_option(*command, option);
+    }
+  }
+  return text;
+}
+
+// A line of roff: no dot or quote begins it, and dashes stay dashes.
+std::string roff(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    if (c == '\\') {
+      result += "\\e";
+    } else if (c == '-') {
+      result += "\\-";
+    } else {
+      if (result.empty() && (c == '.' || c == '\'')) result += "\\&";
+      result += c;
+    }
+  }
+  return result;
+}
+
+std::string man_heading(std::string_view name, std::string_view version, std::string_view summary) {
+  return formatted(".TH {} 1 \"\" \"moeflux {}\"\n.SH NAME\n{} \\- {}\n", roff(name), version,
+                   roff(name), roff(summary));
+}
+
+std::string man_examples(const CommandOptions& command) {
+  std::string text;
+  for (const std::string& example : command.examples()) {
+    text += formatted(".PP\n.EX\n{}\n.EE\n", roff(example));
+  }
+  return text.empty() ? text : ".SH EXAMPLES\n" + text;
+}
+
+}  // namespace
+
+Result<std::string> completion_script(std::string_view shell, CommandList commands) {
+  if (shell == "bash") return bash_script(commands);
+  if (shell == "zsh") return zsh_script(commands);
+  if (shell == "fish") return fish_script(commands);
+  return make_error(ErrorCode::kInvalidArgument, "no shell '{}', expected bash, zsh or fish",
+                    shell);
+}
+
+std::string man_page(const CommandOptions& command, std::string_view version) {
+  std::string text = man_heading("moeflux-" + command.name(), version, command.summary());
+  text += formatted(".SH SYNOPSIS\n{}\n", roff(usage_line(command)));
+  std::string group;
+  for (const Option& option : command.options()) {
+    if (option.level() == HelpLevel::kNone) continue;
+    if (option.group() != group) {
+      group = option.group();
+      text += formatted(".SH \"{}\"\n", roff(group));
+    }
+    text += formatted(".TP\n.B {}\n{}\n", roff(option_heading(option, true)),
+                      roff(option_text(option)));
+  }
+  for (const HelpList& list : command.lists()) {
+    text += formatted(".SH \"{}\"\n", roff(list.title));
+    for (const auto& [heading, help] : list.rows) {
+      text += formatted(".TP\n.B {}\n{}\n", roff(heading), roff(help));
+    }
+  }
+  return text + man_examples(command) + ".SH \"SEE ALSO\"\n.BR moeflux (1)\n";
+}
+
+std::string man_page(std::string_view summary, std::string_view version, CommandList commands) {
+  std::string text = man_heading("moeflux", version, summary);
+  text += formatted(".SH SYNOPSIS\n{}\n.SH COMMANDS\n", roff("moeflux COMMAND [OPTIONS]"));
+  for (const CommandOptions* command : commands) {
+    text += formatted(".TP\n.BR moeflux\\-{} (1)\n{}\n", roff(command->name()),
+                      roff(command->summary()));
+  }
+  return text +
+         ".SH ENVIRONMENT\n.TP\n.B MOEFLUX_<OPTION>\nThe value of an option that the command line "
+         "does not give: MOEFLUX_CTX_SIZE for \\-\\-ctx\\-size.\n.TP\n.B NO_COLOR\nNo colour on "
+         "terminals.\n"
+         ".SH FILES\n.TP\n.I ~/.config/moeflux/config.toml\nSettings, as key = value, for all "
+         "commands or below the [name] of one. $XDG_CONFIG_HOME may name another folder.\n"
+         ".SH \"EXIT STATUS\"\n0: success. 1: failure. 2: a mistake in the command line. 3: a "
+         "document that was cut before it was whole. 130: an interrupt.\n";
+}
+
+}  // namespace moeflux

@@ -1,0 +1,185 @@
+// The options of a command as data: their names, what they set and what help says of them. Knows
+// neither how a command line, a file or an environment is read nor how help looks.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+
+namespace moeflux {
+
+/// The help that shows an option: --help, --help-all, or none.
+enum class HelpLevel : uint8_t { kShort, kAll, kNone };
+
+/// Where an option's value comes from; a later one wins.
+enum class OptionOrigin : uint8_t { kDefault, kFile, kVariable, kCommandLine };
+
+/// One option, flag or positional argument. Its setters return it, so that they can be chained.
+class Option {
+ public:
+  /// Takes all values that were given, in order; a flag's is "true" or "false".
+  using Setter = std::function<Status(std::span<const std::string> values)>;
+
+  /// `names` as in "-m,--model"; without dashes a positional argument. An empty `value_name` makes
+  /// a flag.
+  Option(std::string_view names, std::string value_name, std::string help, Setter set);
+
+  Option& value(std::string name);  // as help shows it: FILE, SIZE
+  Option& choices(std::vector<std::string> names);
+  Option& range(double least, double most);
+  /// Refuses "": an unset shell variable must not mean the default.
+  Option& not_empty();
+  /// A further test: the text says what is wrong, or is empty.
+  Option& check(std::function<std::string(const std::string& value)> problem);
+  Option& required();
+  Option& required_unless(const Option& other);
+  Option& excludes(const Option& other);
+  /// In place of the value that the variable had when the option was added; empty: not shown.
+  Option& default_text(std::string text);
+  Option& in_help_all();
+  Option& hidden();
+  /// Never printed by `moeflux config`.
+  Option& secret();
+  /// Meaningless outside a command line: neither a file nor a variable sets it.
+  Option& command_line_only();
+
+  const std::vector<std::string>& names() const { return names_; }
+  /// "--model"; the positional's or only name where there is no long one.
+  const std::string& name() const;
+  const std::string& help() const { return help_; }
+  const std::string& value_name() const { return value_name_; }
+  const std::string& shown_default() const { return default_text_; }
+  const std::vector<std::string>& choices() const { return choices_; }
+  const std::string& group() const { return group_; }
+  HelpLevel level() const { return level_; }
+  bool is_flag() const { return value_name_.empty(); }
+  bool is_positional() const { return is_positional_; }
+  bool is_secret() const { return is_secret_; }
+  bool is_list() const { return is_list_; }
+  bool is_configurable() const { return !is_positional_ && is_configurable_; }
+
+  bool given() const { return origin_ != OptionOrigin::kDefault; }
+  OptionOrigin origin() const { return origin_; }
+  const std::vector<std::string>& values() const { return values_; }
+  /// Adds a value, in place of those from an origin that counts less. `place` is for messages: a
+  /// file's line or a variable, in place of the option's name.
+  void give(std::string value, OptionOrigin origin, std::string place = {});
+  /// Forgets the values of this origin.
+  void clear(OptionOrigin origin);
+  const std::string& place() const { return place_; }
+  /// Checks the values and hands them on. Fails with kInvalidArgument, naming the option or the
+  /// place.
+  Status apply() const;
+  /// Fails where it or another is missing or one too many.
+  Status check_presence() const;
+
+ private:
+  friend class CommandOptions;
+  std::string problem_of(const std::string& value) const;
+
+  std::vector<std::string> names_;
+  std::string value_name_;
+  std::string help_;
+  Setter set_;
+  std::string group_;
+  std::string default_text_;
+  std::vector<std::string> choices_;
+  std::vector<std::function<std::string(const std::string&)>> checks_;
+  std::vector<const Option*> excluded_;
+  const Option* instead_ = nullptr;
+  HelpLevel level_ = HelpLevel::kShort;
+  bool is_positional_ = false;
+  bool is_required_ = false;
+  bool is_secret_ = false;
+  bool is_list_ = false;
+  bool is_configurable_ = true;
+  std::vector<std::string> values_;
+  std::string place_;
+  OptionOrigin origin_ = OptionOrigin::kDefault;
+};
+
+/// A list that --help-all shows behind the options.
+struct HelpList {
+  std::string title;
+  std::vector<std::pair<std::string, std::string>> rows;
+};
+
+/// The options of one command. References to them stay valid. What is added borrows its variable.
+class CommandOptions {
+ public:
+  CommandOptions(std::string name, std::string summary);
+  CommandOptions(CommandOptions&&) = default;  // a copy's setters would be the first one's
+
+  /// The heading in help of all options that follow.
+  void group(std::string title);
+  /// "moeflux run -m model.gguf -p hello", under the examples of help.
+  void example(std::string line);
+  void list(HelpList list);
+
+  Option& add(std::string_view names, bool& flag, std::string help);
+  Option& add(std::string_view names, int& number, std::string help);
+  Option& add(std::string_view names, int64_t& number, std::string help);
+  Option& add(std::string_view names, uint64_t& number, std::string help);
+  Option& add(std::string_view names, double& number, std::string help);
+  Option& add(std::string_view names, std::optional<double>& number, std::string help);
+  Option& add(std::string_view names, std::string& text, std::string help);
+  Option& add(std::string_view names, std::optional<std::string>& text, std::string help);
+  /// One value each time it is given.
+  Option& add(std::string_view names, std::vector<std::string>& texts, std::string help);
+  /// Values with commas between, given once or several times.
+  Option& add_list(std::string_view names, std::vector<std::string>& texts, std::string help);
+  Option& add_list(std::string_view names, std::vector<int64_t>& numbers, std::string help);
+  /// A number of bytes like 12G, kept as it was written. Refused where it cannot be meant.
+  Option& add_size(std::string_view names, std::string& size, std::string help);
+  /// The same, several with commas between.
+  Option& add_sizes(std::string_view names, std::vector<std::string>& sizes, std::string help);
+  /// Whatever `set` makes of the values.
+  Option& add_call(std::string_view names, std::string value_name, Option::Setter set,
+                   std::string help);
+  Option& add_flag_call(std::string_view names, std::function<Status(bool)> set, std::string help);
+
+  const std::string& name() const { return name_; }
+  const std::string& summary() const { return summary_; }
+  const std::vector<std::string>& examples() const { return examples_; }
+  const std::vector<HelpList>& lists() const { return lists_; }
+  std::deque<Option>& options() { return options_; }
+  const std::deque<Option>& options() const { return options_; }
+  /// By a name with its dashes; null without one.
+  Option* find(std::string_view name);
+  const Option* find(std::string_view name) const;
+  /// All names with dashes that help shows.
+  std::vector<std::string_view> known_names() const;
+
+ private:
+  template <typename T>
+  Option& add_number(std::string_view names, T& number, std::string help);
+
+  std::string name_;
+  std::string summary_;
+  std::string group_ = "Options";
+  std::vector<std::string> examples_;
+  std::vector<HelpList> lists_;
+  std::deque<Option> options_;
+};
+
+/// Numbers as a command line has them: all of the text, nothing that does not fit.
+Status parse_number(const std::string& text, int& into);
+Status parse_number(const std::string& text, int64_t& into);
+Status parse_number(const std::string& text, uint64_t& into);
+Status parse_number(const std::string& text, float& into);
+Status parse_number(const std::string& text, double& into);
+Result<bool> parse_switch(const std::string& text);
+
+/// Empty, or what is wrong with "8" where memory is meant: fewer bytes than anything takes, and no
+/// unit.
+std::string size_problem(const std::string& text);
+
+}  // namespace moeflux
