@@ -102,7 +102,7 @@ build-tsan:
 # program that was left out, and script tests run no code of ours. Tests that ONE_THREAD matches
 # start no thread; their emulated GPUs would take ten minutes a case here.
 test-tsan: build-tsan
-	@MOEFLUX_SOAK_SECONDS=$(SOAK_SECONDS) $(UNRANDOMISED) \
+	@MOEFLUX_TEST_SOAK_SECONDS=$(SOAK_SECONDS) $(UNRANDOMISED) \
 	  ctest --preset tsan -j $(JOBS) --no-tests=error \
 	  -E '_NOT_BUILT$$|$(ONE_THREAD)' -LE script $(CTEST_FLAGS)
 
@@ -117,9 +117,10 @@ test-arm64:
 
 # All there is, for a night: long soaks and seeds, every case under the sanitizers.
 test-all:
-	@MOEFLUX_DIFFERENTIAL_SEEDS=10000 MOEFLUX_TIERED_DRAWS=2000 MOEFLUX_OUTPUT_MUTATIONS=100000 \
-	  MOEFLUX_SERVE_REQUESTS=10000 MOEFLUX_KEPT_ROUNDS=50 MOEFLUX_PIP_COMPILES=1 \
-	  MOEFLUX_SOAK_SECONDS=$(SOAK_SECONDS) \
+	@MOEFLUX_TEST_DIFFERENTIAL_SEEDS=10000 MOEFLUX_TEST_TIERED_DRAWS=2000 \
+	  MOEFLUX_TEST_OUTPUT_MUTATIONS=100000 MOEFLUX_TEST_SERVE_REQUESTS=10000 \
+	  MOEFLUX_TEST_KEPT_ROUNDS=50 MOEFLUX_TEST_PIP_COMPILES=1 \
+	  MOEFLUX_TEST_SOAK_SECONDS=$(SOAK_SECONDS) \
 	  $(MAKE) --no-print-directory test CASE_SECONDS=7200
 	@$(MAKE) --no-print-directory test-asan
 	@$(MAKE) --no-print-directory test-tsan

@@ -6,7 +6,7 @@
 An area that ran nothing, a required case that did not pass, a case that was skipped for anything
 but absent hardware and a test program with too few cases (cases.py) are failures. One sanitizer
 builds a group of programs and takes a part of its cases; the number in .ci/rotation chooses all
-three (parts.py; MOEFLUX_CI_PART, a number, does instead). The last lines say what ran, with
+three (parts.py; MOEFLUX_TEST_CI_PART, a number, does instead). The last lines say what ran, with
 seconds, how many cases each program has, and end with the summary of the release suite.
 """
 
@@ -278,7 +278,7 @@ def pip_compiles(number):
 def main():
     number, why = parts.chosen()
     if pip_compiles(number):
-        os.environ["MOEFLUX_PIP_COMPILES"] = "1"
+        os.environ["MOEFLUX_TEST_PIP_COMPILES"] = "1"
     with tempfile.TemporaryDirectory() as logs:
         runner = Runner(logs)
         run_all(runner, number, why)

@@ -108,8 +108,8 @@ def compare(number, root=ROOT):
 
 def chosen():
     """(number, text for the report) of a run."""
-    forced = os.environ.get("MOEFLUX_CI_PART")
+    forced = os.environ.get("MOEFLUX_TEST_CI_PART")
     if forced:
-        return int(forced), f"number {forced} of MOEFLUX_CI_PART"
+        return int(forced), f"number {forced} of MOEFLUX_TEST_CI_PART"
     number = read_number()
     return number, compare(number)

@@ -3,7 +3,7 @@
 //
 //   x_fuzz_replay MUTATIONS CORPUS_FOLDER...
 //
-// When an input crashes, MOEFLUX_REPLAY_LAST=FILE in the environment keeps it: each input is
+// When an input crashes, MOEFLUX_TEST_REPLAY_LAST=FILE in the environment keeps it: each input is
 // written there before it is run.
 #include <algorithm>
 #include <charconv>
@@ -127,7 +127,7 @@ class Mutator {
 };
 
 void run(const std::string& input) {
-  if (const char* last = std::getenv("MOEFLUX_REPLAY_LAST")) {
+  if (const char* last = std::getenv("MOEFLUX_TEST_REPLAY_LAST")) {
     std::ofstream(last, std::ios::binary) << input;
   }
   // A copy of exactly this size: sanitizers see a read past the end, which a string's

@@ -89,7 +89,7 @@ constexpr Published kPublished[] = {{48, {43, 63, 84}}, {30, {45, 63, 81}}, {36,
 
 /// Recorded routes of public models: one is part of the repository, others may lie beside it.
 std::vector<std::string> trace_folders() {
-  const char* folder = std::getenv("MOEFLUX_ROUTE_TRACES");
+  const char* folder = std::getenv("MOEFLUX_TEST_ROUTE_TRACES");
   return {MOEFLUX_SOURCE_DIR "/tests/golden/routes",
           folder != nullptr ? folder : MOEFLUX_SOURCE_DIR "/../shared/traces"};
 }

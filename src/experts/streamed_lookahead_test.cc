@@ -124,7 +124,7 @@ TEST_F(StreamedLookaheadTest, WantsNoHintsOnceEverythingIsThere) {
 }
 
 // Everything at once, at caches that hardly work: threads, disorder, failures, guesses right and
-// wrong, prompts, leases that are dropped. MOEFLUX_SOAK_SECONDS makes it long.
+// wrong, prompts, leases that are dropped. MOEFLUX_TEST_SOAK_SECONDS makes it long.
 TEST_F(StreamedLookaheadTest, SoakAtTheSmallestCaches) {
   testing::Soak soak(40);
   std::mt19937_64 random(11);

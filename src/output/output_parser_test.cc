@@ -1,5 +1,5 @@
 // One file for all formats, as they share helpers: transcripts (tests/golden/output), cut in every
-// way, with and without tokens, and mutated. MOEFLUX_OUTPUT_MUTATIONS says how many mutations,
+// way, with and without tokens, and mutated. MOEFLUX_TEST_OUTPUT_MUTATIONS says how many mutations,
 // 10,000 if it says nothing.
 #include "output/output_parser.h"
 
@@ -273,7 +273,7 @@ class Mutator {
 };
 
 int mutations() {
-  const char* text = std::getenv("MOEFLUX_OUTPUT_MUTATIONS");
+  const char* text = std::getenv("MOEFLUX_TEST_OUTPUT_MUTATIONS");
   int count = kMutationsUsual;
   if (text != nullptr) std::from_chars(text, text + std::strlen(text), count);
   return count;

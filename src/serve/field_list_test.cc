@@ -44,12 +44,12 @@ TEST(FieldLists, TheDocumentHasTheirTable) {
   ASSERT_NE(end, std::string::npos);
   const size_t table = begin + kBegin.size();
   const std::string made = field_table(all_lists());
-  if (std::getenv("MOEFLUX_WRITE_FIELD_TABLE") != nullptr) {
+  if (std::getenv("MOEFLUX_TEST_WRITE_FIELD_TABLE") != nullptr) {
     std::ofstream(document_path()) << text.replace(table, end - table, made);
     return;
   }
   EXPECT_EQ(text.substr(table, end - table), made)
-      << "run this test with MOEFLUX_WRITE_FIELD_TABLE=1";
+      << "run this test with MOEFLUX_TEST_WRITE_FIELD_TABLE=1";
 }
 
 TEST(FieldLists, ValuesThatAskForNothingAreJson) {

@@ -7,7 +7,7 @@ import tempfile
 for model in ("ollama_chat/parrot", "ollama/parrot"):
     with tempfile.TemporaryDirectory() as folder:
         environment = {"PATH": os.environ["PATH"], "HOME": folder, "TERM": "dumb",
-                       "OLLAMA_API_BASE": os.environ["MOEFLUX_PARROT"]}
+                       "OLLAMA_API_BASE": os.environ["MOEFLUX_TEST_PARROT"]}
         done = subprocess.run(
             [os.environ["AIDER"], "--model", model, "--edit-format", "whole", "--no-git",
              "--yes-always", "--no-check-update", "--no-show-model-warnings", "--no-pretty",

@@ -3,8 +3,8 @@ import assert from "node:assert";
 import Anthropic from "@anthropic-ai/sdk";
 
 const client = new Anthropic({
-  baseURL: process.env.MOEFLUX_URL.replace(/\/v1$/, ""),
-  apiKey: process.env.MOEFLUX_KEY,
+  baseURL: process.env.MOEFLUX_TEST_URL.replace(/\/v1$/, ""),
+  apiKey: process.env.MOEFLUX_TEST_KEY,
   maxRetries: 0,
 });
 const ask = {

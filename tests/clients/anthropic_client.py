@@ -4,8 +4,8 @@ import os
 
 import anthropic
 
-ROOT = os.environ["MOEFLUX_URL"].removesuffix("/v1")
-client = anthropic.Anthropic(base_url=ROOT, api_key=os.environ["MOEFLUX_KEY"], max_retries=0)
+ROOT = os.environ["MOEFLUX_TEST_URL"].removesuffix("/v1")
+client = anthropic.Anthropic(base_url=ROOT, api_key=os.environ["MOEFLUX_TEST_KEY"], max_retries=0)
 ASK = {"model": "fable-20m", "max_tokens": 16, "extra_body": {"seed": 3},
        "messages": [{"role": "user", "content": "Once upon a time"}]}
 

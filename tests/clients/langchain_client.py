@@ -5,8 +5,8 @@ import os
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 
-model = ChatOpenAI(model="fable-20m", base_url=os.environ["MOEFLUX_URL"],
-                   api_key=os.environ["MOEFLUX_KEY"], max_tokens=16, seed=3)
+model = ChatOpenAI(model="fable-20m", base_url=os.environ["MOEFLUX_TEST_URL"],
+                   api_key=os.environ["MOEFLUX_TEST_KEY"], max_tokens=16, seed=3)
 text = model.invoke("Once upon a time").content
 assert text
 assert "".join(piece.content for piece in model.stream("Once upon a time")) == text

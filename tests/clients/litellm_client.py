@@ -5,10 +5,10 @@ import os
 
 import litellm
 
-ASK = {"model": "openai/fable-20m", "api_base": os.environ["MOEFLUX_URL"],
-       "api_key": os.environ["MOEFLUX_KEY"], "max_tokens": 16, "seed": 3,
+ASK = {"model": "openai/fable-20m", "api_base": os.environ["MOEFLUX_TEST_URL"],
+       "api_key": os.environ["MOEFLUX_TEST_KEY"], "max_tokens": 16, "seed": 3,
        "messages": [{"role": "user", "content": "Once upon a time"}]}
-OLLAMA = os.environ["MOEFLUX_PARROT"]
+OLLAMA = os.environ["MOEFLUX_TEST_PARROT"]
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"],
           "additionalProperties": False}
 TOOLS = [{"type": "function",

@@ -150,7 +150,7 @@ def parse_options(arguments):
 
 
 def template_file(name):
-    path = os.path.join(os.environ["MOEFLUX_SUITE"], "template.jinja")
+    path = os.path.join(os.environ["MOEFLUX_TEST_SUITE"], "template.jinja")
     with open(path, "w", encoding="utf-8") as file:
         file.write(TEMPLATES.get(name, name))
     return path
@@ -160,9 +160,9 @@ def our_options(arguments, model):
     """`moeflux serve` and its options for those of llama-server."""
     options = dict(parse_options(arguments))
     if "infill" in (options.get("--hf-repo") or ""):
-        model = os.environ["MOEFLUX_INFILL_MODEL"]
+        model = os.environ["MOEFLUX_TEST_INFILL_MODEL"]
     ours = ["serve", "-m", model]
-    if "MOEFLUX_SUITE_ENDLESS" in os.environ:
+    if "MOEFLUX_TEST_SUITE_ENDLESS" in os.environ:
         ours += ["--logit-bias", "0-100"]
     names = (options.pop("--alias", None) or "llama").split(",")
     ours += ["--model-name", names[0]]
@@ -190,13 +190,13 @@ def our_options(arguments, model):
 def serve(arguments):
     """In the place of llama-server."""
     try:
-        ours = our_options(arguments, os.environ["MOEFLUX_MODEL"])
+        ours = our_options(arguments, os.environ["MOEFLUX_TEST_MODEL"])
     except NotOffered as reason:
-        with open(os.path.join(os.environ["MOEFLUX_SUITE"], "reason"), "w",
+        with open(os.path.join(os.environ["MOEFLUX_TEST_SUITE"], "reason"), "w",
                   encoding="utf-8") as file:
             file.write(str(reason))
         sys.exit(64)
-    program = os.environ["MOEFLUX_PROGRAM"]
+    program = os.environ["MOEFLUX_TEST_PROGRAM"]
     os.execv(program, [program, *ours])
 
 
@@ -223,7 +223,7 @@ def more_of_request(server, data):
 
 
 def pytest_configure():
-    if "MOEFLUX_SUITE" not in os.environ:
+    if "MOEFLUX_TEST_SUITE" not in os.environ:
         return
     sys.path.insert(0, os.getcwd())
     import utils  # theirs
@@ -258,16 +258,16 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_runtest_setup(item):
-    reason = os.path.join(os.environ["MOEFLUX_SUITE"], "reason")
+    reason = os.path.join(os.environ["MOEFLUX_TEST_SUITE"], "reason")
     if os.path.exists(reason):
         os.remove(reason)
     import utils
     strict = getattr(utils, "strict_match", utils.match_regex)
     utils.strict_match = strict
     # Their model does not end within a test; ours does.
-    os.environ.pop("MOEFLUX_SUITE_ENDLESS", None)
+    os.environ.pop("MOEFLUX_TEST_SUITE_ENDLESS", None)
     if item.originalname in ENDLESS:
-        os.environ["MOEFLUX_SUITE_ENDLESS"] = "1"
+        os.environ["MOEFLUX_TEST_SUITE_ENDLESS"] = "1"
     loose = item.originalname in LOOSE_TEXT
     item.module.match_regex = (lambda *_: True) if loose else strict
 
@@ -276,7 +276,7 @@ def pytest_runtest_makereport(item, call):
     import pytest
     from _pytest.runner import pytest_runtest_makereport as plain
     report = plain(item, call)
-    path = os.path.join(os.environ["MOEFLUX_SUITE"], "reason")
+    path = os.path.join(os.environ["MOEFLUX_TEST_SUITE"], "reason")
     if report.failed and os.path.exists(path):
         with open(path, encoding="utf-8") as file:
             reason = file.read()
@@ -291,7 +291,7 @@ def pytest_runtest_makereport(item, call):
             record["reason"] = (crash.message.split("\n")[0] if crash
                                 else str(report.longrepr)[-200:])
         if not (report.when == "teardown" and report.skipped):
-            with open(os.path.join(os.environ["MOEFLUX_SUITE"], "results"), "a",
+            with open(os.path.join(os.environ["MOEFLUX_TEST_SUITE"], "results"), "a",
                       encoding="utf-8") as file:
                 file.write(json.dumps(record) + "\n")
     return report
@@ -381,9 +381,11 @@ def run_suite(program, checkout, model, cases, folder, python):
         file.write(f'#!/bin/sh\nexec "{sys.executable}" "{os.path.abspath(__file__)}" '
                    '--as-llama-server "$@"\n')
     os.chmod(shim, 0o700)
-    environment = {**os.environ, "MOEFLUX_SUITE": folder, "MOEFLUX_MODEL": os.path.abspath(model),
-                   "MOEFLUX_INFILL_MODEL": infill_model(MODEL, os.path.join(folder, "infill.gguf")),
-                   "MOEFLUX_PROGRAM": os.path.abspath(program), "LLAMA_SERVER_BIN_PATH": shim,
+    infill = infill_model(MODEL, os.path.join(folder, "infill.gguf"))
+    environment = {**os.environ, "MOEFLUX_TEST_SUITE": folder,
+                   "MOEFLUX_TEST_MODEL": os.path.abspath(model),
+                   "MOEFLUX_TEST_INFILL_MODEL": infill,
+                   "MOEFLUX_TEST_PROGRAM": os.path.abspath(program), "LLAMA_SERVER_BIN_PATH": shim,
                    "PORT": str(free_port()), "PYTHONPATH": HERE, "PYTHONDONTWRITEBYTECODE": "1"}
     command = [python, "-m", "pytest", "-q", "-p", "llamacpp_suite", "-p", "no:cacheprovider",
                "--timeout", "300", "--tb", "short", "-W", "ignore", "unit"]

@@ -72,11 +72,11 @@ def main():
             file.writelines(json.dumps(item) + "\n" for item in items())
         with open(os.path.join(folder, "stories.yaml"), "w", encoding="utf-8") as file:
             file.write(TASK.format(data=data))
-        os.environ["OPENAI_API_KEY"] = os.environ["MOEFLUX_KEY"]
+        os.environ["OPENAI_API_KEY"] = os.environ["MOEFLUX_TEST_KEY"]
         result = lm_eval.simple_evaluate(
             model="local-completions",
             model_args={"model": "fable-20m", "tokenizer": MODEL, "num_concurrent": 4,
-                        "base_url": os.environ["MOEFLUX_URL"] + "/completions",
+                        "base_url": os.environ["MOEFLUX_TEST_URL"] + "/completions",
                         "tokenized_requests": False},
             tasks=["moeflux_stories"], log_samples=True,
             task_manager=TaskManager(include_path=folder, include_defaults=False))

@@ -4,7 +4,7 @@ import { generateText, streamText, tool, jsonSchema } from 'ai';
 import { Ollama } from 'ollama';
 import { createOllama } from 'ollama-ai-provider-v2';
 
-const host = process.env.MOEFLUX_PARROT;
+const host = process.env.MOEFLUX_TEST_PARROT;
 const client = new Ollama({ host });
 const schema = { type: 'object', properties: { city: { type: 'string' } }, required: ['city'] };
 const tools = ['look', 'rain'].map((name) => (

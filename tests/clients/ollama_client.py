@@ -5,8 +5,8 @@ import os
 
 import ollama
 
-client = ollama.Client(host=os.environ["MOEFLUX_URL"].removesuffix("/v1"),
-                       headers={"Authorization": f"Bearer {os.environ['MOEFLUX_KEY']}"})
+client = ollama.Client(host=os.environ["MOEFLUX_TEST_URL"].removesuffix("/v1"),
+                       headers={"Authorization": f"Bearer {os.environ['MOEFLUX_TEST_KEY']}"})
 OPTIONS = {"num_predict": 16, "seed": 3}
 ASK = {"model": "fable-20m", "messages": [{"role": "user", "content": "Once upon a time"}],
        "options": OPTIONS}
@@ -66,7 +66,7 @@ expect(404, lambda: client.chat(**{**ASK, "model": "none"}))
 expect(400, lambda: client.chat(**{**ASK, "options": {"num_ctx": "large"}}))
 expect(400, lambda: client.generate(model="fable-20m", prompt="a", suffix="b"))
 expect(501, lambda: client.pull("llama"))
-parrot = ollama.Client(host=os.environ["MOEFLUX_PARROT"])
+parrot = ollama.Client(host=os.environ["MOEFLUX_TEST_PARROT"])
 both = parrot.chat("parrot", [{"role": "user", "content": "both"}], tools=[look]).message
 assert [call.function.arguments["city"] for call in both.tool_calls] == ["Paris", "Oslo"]
 results = [{"role": "tool", "tool_name": "look", "content": place}

@@ -3,8 +3,8 @@ import assert from "node:assert";
 import OpenAI from "openai";
 
 const client = new OpenAI({
-  baseURL: process.env.MOEFLUX_URL,
-  apiKey: process.env.MOEFLUX_KEY,
+  baseURL: process.env.MOEFLUX_TEST_URL,
+  apiKey: process.env.MOEFLUX_TEST_KEY,
   maxRetries: 0,
 });
 const ask = {

@@ -4,7 +4,8 @@ import os
 
 import openai
 
-client = openai.OpenAI(base_url=os.environ["MOEFLUX_URL"], api_key=os.environ["MOEFLUX_KEY"],
+client = openai.OpenAI(base_url=os.environ["MOEFLUX_TEST_URL"],
+                       api_key=os.environ["MOEFLUX_TEST_KEY"],
                        max_retries=0)
 ASK = {"model": "fable-20m", "messages": [{"role": "user", "content": "Once upon a time"}],
        "max_completion_tokens": 16, "seed": 3}
@@ -63,6 +64,6 @@ expect(openai.BadRequestError, lambda: client.chat.completions.create(**ASK, tem
 expect(openai.BadRequestError,
        lambda: client.completions.create(model="fable-20m", prompt="a b " * 2000))
 expect(openai.NotFoundError, lambda: client.embeddings.create(model="fable-20m", input="a"))
-stranger = openai.OpenAI(base_url=os.environ["MOEFLUX_URL"], api_key="wrong", max_retries=0)
+stranger = openai.OpenAI(base_url=os.environ["MOEFLUX_TEST_URL"], api_key="wrong", max_retries=0)
 expect(openai.AuthenticationError, stranger.models.list)
 print("openai:", text)

@@ -4,7 +4,8 @@ import os
 
 import openai
 
-client = openai.OpenAI(base_url=os.environ["MOEFLUX_URL"], api_key=os.environ["MOEFLUX_KEY"],
+client = openai.OpenAI(base_url=os.environ["MOEFLUX_TEST_URL"],
+                       api_key=os.environ["MOEFLUX_TEST_KEY"],
                        max_retries=0)
 ASK = {"model": "fable-20m", "input": "Once upon a time", "max_output_tokens": 16,
        "extra_body": {"seed": 3}}

@@ -67,9 +67,9 @@ def main():
                 Server(program, "--model-name", "parrot", model=parrot, template=None,
                        context=PARROT_CONTEXT) as speaker:
             run_clients(program, folder, python, {
-                **os.environ, "MOEFLUX_URL": f"http://127.0.0.1:{server.port}/v1",
-                "MOEFLUX_PARROT": f"http://127.0.0.1:{speaker.port}", "AIDER": aider,
-                "MOEFLUX_KEY": KEY, "PYTHONDONTWRITEBYTECODE": "1"})
+                **os.environ, "MOEFLUX_TEST_URL": f"http://127.0.0.1:{server.port}/v1",
+                "MOEFLUX_TEST_PARROT": f"http://127.0.0.1:{speaker.port}", "AIDER": aider,
+                "MOEFLUX_TEST_KEY": KEY, "PYTHONDONTWRITEBYTECODE": "1"})
             assert server.stop() == 0 and speaker.stop() == 0
 
 

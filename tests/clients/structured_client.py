@@ -9,7 +9,8 @@ from pydantic_ai import Agent, NativeOutput
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-client = openai.OpenAI(base_url=os.environ["MOEFLUX_URL"], api_key=os.environ["MOEFLUX_KEY"],
+client = openai.OpenAI(base_url=os.environ["MOEFLUX_TEST_URL"],
+                       api_key=os.environ["MOEFLUX_TEST_KEY"],
                        max_retries=0)
 MODEL = "fable-20m"
 QUESTION = "Who lives in the wood?"
@@ -55,7 +56,8 @@ with client.responses.stream(**responses) as events:
         pass
     check(events.get_final_response().output_parsed)
 
-provider = OpenAIProvider(base_url=os.environ["MOEFLUX_URL"], api_key=os.environ["MOEFLUX_KEY"])
+provider = OpenAIProvider(base_url=os.environ["MOEFLUX_TEST_URL"],
+                          api_key=os.environ["MOEFLUX_TEST_KEY"])
 for model in (OpenAIChatModel, OpenAIResponsesModel):
     agent = Agent(model(MODEL, provider=provider), retries=0,
                   output_type=NativeOutput(Wood, strict=True))

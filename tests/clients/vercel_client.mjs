@@ -5,7 +5,7 @@ import { createAnthropic } from "@ai-sdk/anthropic";
 import { createOpenAI } from "@ai-sdk/openai";
 import { generateText, streamText } from "ai";
 
-const settings = { baseURL: process.env.MOEFLUX_URL, apiKey: process.env.MOEFLUX_KEY };
+const settings = { baseURL: process.env.MOEFLUX_TEST_URL, apiKey: process.env.MOEFLUX_TEST_KEY };
 const openai = createOpenAI(settings);
 const models = {
   responses: openai.responses("fable-20m"),

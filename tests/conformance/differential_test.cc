@@ -1,8 +1,8 @@
 // Fused launches against launches of their own, over random programs. One seed again:
 //
-//   MOEFLUX_DIFFERENTIAL_SEED=123 conformance_test --gtest_filter='*Differential*'
+//   MOEFLUX_TEST_DIFFERENTIAL_SEED=123 conformance_test --gtest_filter='*Differential*'
 //
-// MOEFLUX_DIFFERENTIAL_SEEDS says how many of them the suite tries, 500 if it says nothing.
+// MOEFLUX_TEST_DIFFERENTIAL_SEEDS says how many of them the suite tries, 500 if it says nothing.
 #include "tests/conformance/differential.h"
 
 #include <gtest/gtest.h>
@@ -71,8 +71,8 @@ class Differential : public ::testing::TestWithParam<uint64_t> {};
 // Fast devices run every seed, each slow one its share.
 TEST_P(Differential, FusedLaunchesHaveTheBitsOfLaunchesApart) {
   const std::vector<const NamedDevice*> all = devices_with_units();
-  const std::optional<uint64_t> one = number_from("MOEFLUX_DIFFERENTIAL_SEED");
-  const uint64_t seeds = number_from("MOEFLUX_DIFFERENTIAL_SEEDS").value_or(kSeedsUsual);
+  const std::optional<uint64_t> one = number_from("MOEFLUX_TEST_DIFFERENTIAL_SEED");
+  const uint64_t seeds = number_from("MOEFLUX_TEST_DIFFERENTIAL_SEEDS").value_or(kSeedsUsual);
   for (uint64_t seed = GetParam(); seed < seeds; seed += kShares) {
     if (one && GetParam() != *one % kShares) break;
     for (size_t i = 0; i < all.size(); ++i) {

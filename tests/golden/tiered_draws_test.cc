@@ -1,12 +1,12 @@
 // Wherever experts lie, however they change places and whenever copies are made: the bits of a
 // device that holds them all. One draw again:
 //
-//   MOEFLUX_TIERED_DRAW=123 golden_test --gtest_filter='*TieredDraws*'
+//   MOEFLUX_TEST_TIERED_DRAW=123 golden_test --gtest_filter='*TieredDraws*'
 //
-// MOEFLUX_TIERED_DRAWS says how many of them the suite tries, of all families, which it chooses
-// from for a single draw too. Without it there are fewer, of three families: one each with ordinary
-// attention, with recurrent layers, and with latent attention behind dense layers.
-// MOEFLUX_TIERED_DEVICE (emulator) may name a GPU.
+// MOEFLUX_TEST_TIERED_DRAWS says how many of them the suite tries, of all families, which it
+// chooses from for a single draw too. Without it there are fewer, of three families: one each with
+// ordinary attention, with recurrent layers, and with latent attention behind dense layers.
+// MOEFLUX_TEST_TIERED_DEVICE (emulator) may name a GPU.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -51,7 +51,7 @@ std::string text_of(const Draw& draw) {
 }
 
 std::string tiered_device() {
-  const char* const name = std::getenv("MOEFLUX_TIERED_DEVICE");
+  const char* const name = std::getenv("MOEFLUX_TEST_TIERED_DEVICE");
   return name == nullptr ? "emulator" : name;
 }
 
@@ -122,14 +122,14 @@ class TieredDraws : public ::testing::TestWithParam<uint64_t> {
 };
 
 TEST_P(TieredDraws, HaveTheBitsOfResidentExperts) {
-  const std::optional<uint64_t> one = number_from("MOEFLUX_TIERED_DRAW");
-  const std::optional<uint64_t> wanted = number_from("MOEFLUX_TIERED_DRAWS");
+  const std::optional<uint64_t> one = number_from("MOEFLUX_TEST_TIERED_DRAW");
+  const std::optional<uint64_t> wanted = number_from("MOEFLUX_TEST_TIERED_DRAWS");
   const std::vector<std::string> families = wanted ? golden_families() : kFamiliesUsual;
   for (uint64_t seed = GetParam(); seed < wanted.value_or(kDrawsUsual); seed += kShares) {
     if (one && GetParam() != *one % kShares) return;
     const uint64_t tried = one.value_or(seed);
-    again_ = formatted("{}MOEFLUX_TIERED_DRAW={} golden_test --gtest_filter='*TieredDraws*'",
-                       wanted ? formatted("MOEFLUX_TIERED_DRAWS={} ", *wanted) : "", tried);
+    again_ = formatted("{}MOEFLUX_TEST_TIERED_DRAW={} golden_test --gtest_filter='*TieredDraws*'",
+                       wanted ? formatted("MOEFLUX_TEST_TIERED_DRAWS={} ", *wanted) : "", tried);
     expect_resident_bits(draw_of(tried, families));
     if (one || HasFailure()) return;
   }

@@ -4,8 +4,9 @@
 #
 #   pip_test.sh PYTHON CMAKE BUILD_FOLDER SOURCE_FOLDER [DEFINITION=VALUE]...
 #
-# The wheel holds the extension of BUILD_FOLDER. With MOEFLUX_PIP_COMPILES in the environment pip
-# compiles its own, by the definitions, as it does for a user; that build stays in BUILD_FOLDER-pip.
+# The wheel holds the extension of BUILD_FOLDER. With MOEFLUX_TEST_PIP_COMPILES in the environment
+# pip compiles its own, by the definitions, as it does for a user; that build stays in
+# BUILD_FOLDER-pip.
 set -eu
 python=$1
 cmake=$2
@@ -33,7 +34,7 @@ if ! ls "$wheels"/scikit_build_core-*.whl >/dev/null 2>&1; then
 fi
 # NumPy comes from the interpreter's own packages, as the only thing that has to be compiled for it.
 logged venv "$python" -m venv --system-site-packages "$folder/venv"
-if [ -z "${MOEFLUX_PIP_COMPILES:-}" ]; then
+if [ -z "${MOEFLUX_TEST_PIP_COMPILES:-}" ]; then
   set -- "MOEFLUX_PREBUILT=$build"
 fi
 for definition; do
@@ -42,7 +43,7 @@ for definition; do
 done
 logged pip env PIP_NO_INDEX=1 PIP_FIND_LINKS="$wheels" PIP_DISABLE_PIP_VERSION_CHECK=1 \
   "$folder/venv/bin/pip" install \
-  --config-settings=build-dir="$build-pip${MOEFLUX_PIP_COMPILES:+-compiled}" "$@" "$source"
+  --config-settings=build-dir="$build-pip${MOEFLUX_TEST_PIP_COMPILES:+-compiled}" "$@" "$source"
 
 cd "$folder"
 unset PYTHONPATH

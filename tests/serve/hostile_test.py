@@ -4,8 +4,8 @@
     tests/serve/hostile_test.py MOEFLUX
 
 benchmarks/serve/hostile.py in short: it measures times and memory, which nothing here asserts. Then
-requests and bodies that are none; MOEFLUX_SERVE_REQUESTS says how many are drawn of each (default
-150).
+requests and bodies that are none; MOEFLUX_TEST_SERVE_REQUESTS says how many are drawn of each
+(default 150).
 """
 
 import json
@@ -19,7 +19,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "benchmar
 
 import hostile  # noqa: E402
 
-DRAWN = int(os.environ.get("MOEFLUX_SERVE_REQUESTS", "150"))
+DRAWN = int(os.environ.get("MOEFLUX_TEST_SERVE_REQUESTS", "150"))
 
 
 def nonsense(program):

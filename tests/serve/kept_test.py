@@ -5,7 +5,7 @@ after deletions, and for the key that kept it alone.
 
     tests/serve/kept_test.py MOEFLUX
 
-MOEFLUX_KEPT_ROUNDS says how often (3): from 50 on every bit of a kept file is turned.
+MOEFLUX_TEST_KEPT_ROUNDS says how often (3): from 50 on every bit of a kept file is turned.
 """
 
 import http.client
@@ -22,7 +22,7 @@ import time
 
 from server import Server, question, text_of
 
-ROUNDS = int(os.environ.get("MOEFLUX_KEPT_ROUNDS", "3"))
+ROUNDS = int(os.environ.get("MOEFLUX_TEST_KEPT_ROUNDS", "3"))
 CONVERSATIONS = "/v1/moeflux/conversations/"
 
 

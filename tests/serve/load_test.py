@@ -3,7 +3,7 @@
 
     tests/serve/load_test.py MOEFLUX
 
-MOEFLUX_SERVE_REQUESTS says over how many requests memory has to stay level (default 600).
+MOEFLUX_TEST_SERVE_REQUESTS says over how many requests memory has to stay level (default 600).
 """
 
 import concurrent.futures
@@ -16,7 +16,7 @@ import time
 
 from server import Server, question, text_of
 
-REQUESTS = int(os.environ.get("MOEFLUX_SERVE_REQUESTS", "600"))
+REQUESTS = int(os.environ.get("MOEFLUX_TEST_SERVE_REQUESTS", "600"))
 TOKENS = 12
 
 

@@ -1,5 +1,5 @@
 // How long a soak test goes on: a few rounds in the ordinary suite, and as many seconds as
-// MOEFLUX_SOAK_SECONDS says where somebody sets it (make test-tsan).
+// MOEFLUX_TEST_SOAK_SECONDS says where somebody sets it (make test-tsan).
 #pragma once
 
 #include <chrono>
@@ -10,7 +10,7 @@ namespace moeflux::testing {
 class Soak {
  public:
   explicit Soak(int rounds_min) : rounds_min_(rounds_min) {
-    const char* const text = std::getenv("MOEFLUX_SOAK_SECONDS");
+    const char* const text = std::getenv("MOEFLUX_TEST_SOAK_SECONDS");
     const double seconds = text == nullptr ? 0.0 : std::strtod(text, nullptr);
     end_ = Clock::now() +
            std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));

@@ -426,15 +426,15 @@ class RotationTest(unittest.TestCase):
             parts.read_number(self.root)
 
     def test_the_environment_has_its_way(self):
-        before = os.environ.get("MOEFLUX_CI_PART")
-        os.environ["MOEFLUX_CI_PART"] = "17"
+        before = os.environ.get("MOEFLUX_TEST_CI_PART")
+        os.environ["MOEFLUX_TEST_CI_PART"] = "17"
         try:
-            self.assertEqual((17, "number 17 of MOEFLUX_CI_PART"), parts.chosen())
-            del os.environ["MOEFLUX_CI_PART"]
+            self.assertEqual((17, "number 17 of MOEFLUX_TEST_CI_PART"), parts.chosen())
+            del os.environ["MOEFLUX_TEST_CI_PART"]
             self.assertEqual(parts.read_number(), parts.chosen()[0])
         finally:
             if before is not None:
-                os.environ["MOEFLUX_CI_PART"] = before
+                os.environ["MOEFLUX_TEST_CI_PART"] = before
 
 
 if __name__ == "__main__":
