@@ -104,6 +104,8 @@ FAMILIES_BESIDES = {
     "src/serve/field_list.cc": "a form of reasoning has the name of a family in requests",
     "src/text/named_splits.cc": "GGUF names splits after the families that use them",
     "src/text/sentencepiece_model.cc": "names its kind as GGUF does",
+    "src/cli/commands/plan.cc": "an example of its help names a published model",
+    "src/cli/commands/synth.cc": "the same",
     "src/text/stored_vocabulary.cc": "GGUF names kinds of tokenizers after families",
 }
 

@@ -229,9 +229,12 @@ Result<std::shared_ptr<OpenModel>> open_model(const ModelOptions& options,
   std::optional<ProgressBar> bar;
   // Without a terminal nobody looks, and the loader need not count the weights beforehand.
   if (stderr_is_terminal()) {
-    engine.load_progress = [&bar](uint64_t done, uint64_t total) {
+    // Told before each tensor is read; experts may be read behind the last, which nobody counts.
+    engine.load_progress = [&bar, before = uint64_t{0}](uint64_t done, uint64_t total) mutable {
       if (!bar) bar.emplace("loading", total, ProgressUnit::kBytes);
-      bar->update(done);
+      bar->update(before);
+      before = done;
+      if (done == total) bar->show_rest("the last weights, and experts");
       return true;
     };
   }

@@ -4,6 +4,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -109,19 +110,44 @@ ProgressBar::ProgressBar(std::string label, uint64_t total, ProgressUnit unit)
     : label_(std::move(label)),
       total_(total),
       unit_(unit),
-      visible_(stderr_is_terminal() && total > 0) {}
+      visible_(stderr_is_terminal() && !is_dumb() && total > 0) {}
 
 void ProgressBar::update(uint64_t done) {
   if (!visible_) return;
   const int percent = static_cast<int>(100 * done / total_);
   if (percent == last_percent_) return;
   last_percent_ = percent;
-  constexpr int kWidth = 32;
-  std::string bar(static_cast<size_t>(percent * kWidth / 100), '=');
-  bar.resize(kWidth, ' ');
-  std::fprintf(stderr, "\r%s [%s] %3d %%%s\x1b[K", label_.c_str(), bar.c_str(), percent,
-               counts(done).c_str());
+  show(progress_line(label_, percent, counts(done), stderr_columns() - 1));
+}
+
+void ProgressBar::show_rest(std::string_view what) {
+  if (!visible_) return;
+  last_percent_ = 100;
+  show(formatted("{}: {}", label_, what).substr(0, stderr_columns() - 1));
+}
+
+void ProgressBar::show(const std::string& line) {
+  std::fprintf(stderr, "\r%s\x1b[K", line.c_str());
   std::fflush(stderr);
+}
+
+// A line that is as long as the terminal is wide would begin another one each time.
+std::string progress_line(std::string_view label, int percent, std::string_view counts,
+                          size_t columns) {
+  constexpr size_t kBarMax = 32;
+  const std::string numbers = formatted(" {:3} %", percent);
+  if (label.size() + numbers.size() > columns) return numbers.substr(1, columns);
+  std::string line(label);
+  const size_t room = columns - label.size() - numbers.size();
+  if (room >= 8) {
+    const size_t width = std::min(kBarMax, room - 3);
+    std::string bar(static_cast<size_t>(percent) * width / 100, '=');
+    bar.resize(width, ' ');
+    line += formatted(" [{}]", bar);
+  }
+  line += numbers;
+  if (line.size() + counts.size() <= columns) line += counts;
+  return line;
 }
 
 std::string ProgressBar::counts(uint64_t done) const {

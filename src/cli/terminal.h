@@ -56,6 +56,10 @@ inline constexpr Log kDefaultLog;
 /// The things that a bar counts and shows behind its percent.
 enum class ProgressUnit : uint8_t { kNone, kBytes, kTokens };
 
+/// "loading [====    ]  50 %  1 of 2 GiB", without its counts and its bar where they do not fit.
+std::string progress_line(std::string_view label, int percent, std::string_view counts,
+                          size_t columns);
+
 /// A bar on standard error, redrawn in place; nothing when standard error is no terminal.
 class ProgressBar {
  public:
@@ -64,8 +68,11 @@ class ProgressBar {
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
   void update(uint64_t done);
+  /// In place of the bar, for work that nobody counts.
+  void show_rest(std::string_view what);
 
  private:
+  void show(const std::string& line);
   std::string counts(uint64_t done) const;
 
   std::string label_;

@@ -96,6 +96,8 @@ std::function<void()> Choices::later(void (Scheduler::*what)(TextRequestId), Ids
 }
 
 void Choices::end_choice(size_t choice, AnswerPart answer) {
+  target_.response->count_tokens(answer.statistics.prompt_tokens,
+                                 answer.statistics.generated_tokens);
   if (answer.statistics.reason == FinishReason::kCancelled) {
     ApiError why = cancelled(target_.response->close_reason());
     {

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -64,6 +65,8 @@ class Response {
   /// the answer has ended.
   virtual void when_closed(std::function<void()> closed) = 0;
   virtual bool is_closed() const = 0;
+  /// Told before the end of each text that an answer has, for logs.
+  virtual void count_tokens(int64_t /*prompt*/, int64_t /*generated*/) {}
   /// Why the answer was ended from outside, for those who still read it; empty: nobody said.
   virtual std::string close_reason() const { return {}; }
 };

@@ -26,6 +26,11 @@ moeflux="$prefix/second place/bin/moeflux"
 model="$prefix/second place"/share/moeflux/models/fable-20m
 [ -f "$model/model.safetensors" ] || fail "no share/moeflux/models/fable-20m below the prefix"
 
+for page in man/man1/moeflux.1 man/man1/moeflux-run.1 bash-completion/completions/moeflux \
+  zsh/site-functions/_moeflux fish/vendor_completions.d/moeflux.fish; do
+  [ -s "$prefix/moved/share/$page" ] || fail "no share/$page below the prefix"
+done
+
 mkdir "$prefix/elsewhere"
 cd "$prefix/elsewhere"
 

@@ -14,21 +14,27 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
+NAMES_ALONE = re.compile(r"-[\w-]+(?:,-[\w-]+)*")
+OTHER_PROGRAMS = {"--local-dir"}  # of hf download
 LITERAL = r'"(?:[^"\\\n]|\\.)*"'
 LITERALS = re.compile(rf"{LITERAL}(?:\s*{LITERAL})*")  # the compiler joins those that follow
 
 
 def options_of(program):
     """The options of each command; those of the program itself under ''."""
-    def help_of(*command):
-        return subprocess.run([program, *command, "--help"], check=True, capture_output=True,
+    def output_of(*arguments):
+        return subprocess.run([program, *arguments], check=True, capture_output=True,
                               text=True).stdout
 
-    head = help_of()
-    commands = re.findall(r"^  ([a-z]+) {2,}", head.split("Subcommands:")[1], re.MULTILINE)
-    assert len(commands) > 10, head
-    return {"": set(OPTION.findall(head))} | {
-        name: set(OPTION.findall(help_of(name))) for name in commands}
+    def options(command):
+        text = output_of(command, "--help-all")
+        keys = re.findall(r"^  ([a-z-]+)=", text.partition("\nKeys of --tune")[2], re.MULTILINE)
+        return set(OPTION.findall(text)) | {f"--{key}" for key in keys}
+
+    pages = output_of("man", "--list").split()
+    commands = [page.removeprefix("moeflux-") for page in pages if page != "moeflux"]
+    assert len(commands) > 10, pages
+    return {"": {"--version", "--help"}} | {name: options(name) for name in commands}
 
 
 def literals(path):
@@ -44,8 +50,8 @@ def unknown_in_messages(known):
             continue
         for literal in literals(path):
             for option in OPTION.findall(literal):
-                # A literal that is nothing else is an entry of a table, of other programs' too.
-                if option not in known and option != literal:
+                # A literal of names alone is an entry of a table, of other programs' too.
+                if option not in known and not NAMES_ALONE.fullmatch(literal):
                     yield f"{path.relative_to(ROOT)}: {option} in \"{literal}\""
 
 
@@ -62,7 +68,7 @@ def unknown_in_documents(options):
 
 def main():
     options = options_of(sys.argv[1])
-    wrong = list(unknown_in_messages(set().union(*options.values())))
+    wrong = list(unknown_in_messages(OTHER_PROGRAMS.union(*options.values())))
     wrong += unknown_in_documents(options)
     for line in wrong:
         print(line)

@@ -199,6 +199,7 @@ Status ChatLoop::answer() {
   }
   MF_RETURN_IF_ERROR(answer.status);
   last_ = answer.statistics;
+  note_cut(answer.content);
   talk_.add_answer(std::move(answer.content), std::move(answer.reasoning));
   if (last_->reason == FinishReason::kCancelled) print_note("stopped");
   if (last_->reason == FinishReason::kContextFull) {
@@ -207,6 +208,17 @@ Status ChatLoop::answer() {
   }
   if (options_.shows_statistics) print_statistics();
   return {};
+}
+
+void ChatLoop::note_cut(const std::string& content) {
+  const FinishReason reason = last_->reason;
+  const OutputConstraint& constraint = options_.constraint;
+  if (constraint.kind == ConstraintKind::kNone || reason == FinishReason::kStopToken) return;
+  // The last token that was allowed may have been the document's last.
+  if (constraint.kind == ConstraintKind::kJsonSchema && parse_json(content, "").ok()) return;
+  was_cut_ = true;
+  print_warning(formatted("the answer was cut after {} tokens, before it was whole ({})",
+                          last_->generated_tokens, constraint.source));
 }
 
 Status ChatLoop::save(const std::string& path) const {

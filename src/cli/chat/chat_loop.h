@@ -41,6 +41,9 @@ class ChatLoop {
   /// Reads entries until /bye or the end of the input. `first`, unless empty, is asked before.
   Status run(LineEditor& editor, const std::string& first);
 
+  /// Whether an answer ended before its schema, grammar or expression was met.
+  bool was_cut() const { return was_cut_; }
+
   /// Stops the answer; false when there is none. Any thread.
   bool interrupt();
 
@@ -58,11 +61,13 @@ class ChatLoop {
   Status load(const std::string& path);
   Status think(std::string_view value);
   void print_statistics() const;
+  void note_cut(const std::string& content);
 
   const std::shared_ptr<OpenModel> model_;
   const std::shared_ptr<const ChatFormat> format_;
   ChatLoopOptions options_;
   Conversation talk_;
+  bool was_cut_ = false;
   uint64_t retries_ = 0;  // of the last question: each draws with a seed of its own
   std::optional<TextStatistics> last_;
   std::mutex mutex_;  // guards what follows

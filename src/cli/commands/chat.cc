@@ -38,7 +38,7 @@ struct Options {
   bool no_history = false;
 };
 
-Status run(const Options& options) {
+CommandOutcome run(const Options& options) {
   const std::unique_ptr<LineEditor> editor =
       make_line_editor(ChatHistory(options.no_history ? std::nullopt : chat_history_path()));
   std::mutex mutex;
@@ -90,7 +90,8 @@ Status run(const Options& options) {
     loop = chat.get();
     line_takes_interrupts = editor->takes_interrupts();
   }
-  const Status done = chat->run(*editor, options.prompt);
+  CommandOutcome done = chat->run(*editor, options.prompt);
+  if (chat->was_cut()) done.exit_status = kExitCut;
   const std::lock_guard lock(mutex);
   loop = nullptr;
   line_takes_interrupts = false;

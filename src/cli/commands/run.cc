@@ -23,6 +23,7 @@
 #include "cli/sampling_options.h"
 #include "cli/terminal.h"
 #include "cli/text_input.h"
+#include "constraint/constraint.h"
 #include "io/file.h"
 #include "io/host_memory.h"
 #include "io/interrupt.h"
@@ -203,7 +204,38 @@ void print_statistics(const Options& options, const RunStatistics& run) {
   }
 }
 
-Status run(const Options& options, bool prompt_given) {
+// Whether the text may end where it did: a constraint was met, or there was none.
+Result<bool> is_whole(const Options& options, OpenModel& model, const RunStatistics& run,
+                      const std::vector<TokenId>& tokens) {
+  MF_ASSIGN_OR_RETURN(const OutputConstraint constraint, output_constraint(options.constraint));
+  if (constraint.kind == ConstraintKind::kNone) return true;
+  if (run.result.reason == FinishReason::kStopToken) return true;
+  MF_ASSIGN_OR_RETURN(const auto compiled, model.compile(constraint));
+  MF_ASSIGN_OR_RETURN(const std::unique_ptr<Matcher> matcher, compiled->start());
+  for (const TokenId token : tokens) {
+    if (!matcher->consume(token).ok()) return false;
+  }
+  MF_ASSIGN_OR_RETURN(const Matcher::Next next, matcher->next());
+  return next.may_end;
+}
+
+std::string_view cut_by(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kTokensMax:
+      return "-n, --n-predict";
+    case FinishReason::kContextFull:
+      return "the context is full, see --ctx-size";
+    case FinishReason::kCancelled:
+      return "stopped";
+    case FinishReason::kStopString:
+      return "-r, --reverse-prompt";
+    case FinishReason::kStopToken:
+      return "a stop token";
+  }
+  __builtin_unreachable();
+}
+
+CommandOutcome run(const Options& options, bool prompt_given) {
   const std::unique_ptr<InterruptListener> interrupts = listen_for_interrupts();
   MF_ASSIGN_OR_RETURN(const Loaded loaded, load(options, prompt_given, interrupts->token()));
   OpenModel& model = *loaded.session->model();
@@ -214,9 +246,11 @@ Status run(const Options& options, bool prompt_given) {
     output.show_progress(tokens);
     return true;
   };
-  std::function<std::vector<TokenId>(const DrawnToken&)> force;
-  if (loaded.reasoning)
-    force = [&](const DrawnToken& token) { return loaded.reasoning->after(token); };
+  std::vector<TokenId> told;
+  const auto force = [&](const DrawnToken& token) {
+    told.push_back(token.token);
+    return loaded.reasoning ? loaded.reasoning->after(token) : std::vector<TokenId>();
+  };
   RunStatistics statistics{.seed = loaded.seed};
   Status done = loaded.session->generate(
       loaded.tokens,
@@ -224,7 +258,7 @@ Status run(const Options& options, bool prompt_given) {
        .ignore_model_stop_tokens = options.ignore_eos,
        .stop_strings = options.stop_strings,
        .stop = interrupts->token(),
-       .force = std::move(force),
+       .force = force,
        .prefill_progress = show_progress,
        .keep_last_token = false},
       [&](std::string_view text) { return output.write(text); }, statistics.result);
@@ -241,7 +275,14 @@ Status run(const Options& options, bool prompt_given) {
   statistics.failed = !done.ok() && done.error().code() != ErrorCode::kCancelled;
   statistics.peak_memory_bytes = peak_resident_bytes();
   print_statistics(options, statistics);
-  return done;
+  if (!done.ok()) return done;
+  MF_ASSIGN_OR_RETURN(const bool whole, is_whole(options, model, statistics, told));
+  CommandOutcome outcome = Status();
+  if (whole) return outcome;
+  print_warning(formatted("the text was cut after {} tokens, before it was whole ({})",
+                          statistics.result.generated_tokens, cut_by(statistics.result.reason)));
+  outcome.exit_status = kExitCut;
+  return outcome;
 }
 
 }  // namespace

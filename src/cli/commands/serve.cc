@@ -19,6 +19,7 @@
 #include "cli/commands/command.h"
 #include "cli/model_options.h"
 #include "cli/quick_notes.h"
+#include "cli/request_log.h"
 #include "cli/sampling_options.h"
 #include "cli/terminal.h"
 #include "cli/text_input.h"
@@ -182,14 +183,30 @@ void end(serve::HttpServer& server, serve::Service& service) {
   if (server.is_handling() || service.is_compiling()) ::_exit(0);
 }
 
+// Programs ask for these every few seconds, whatever happens.
+bool is_watching(const serve::Request& request) {
+  return request.path == "/health" || request.path == "/v1/health" || request.path == "/metrics";
+}
+
+std::shared_ptr<serve::Response> log_of(const Log& log, const std::shared_ptr<QuickNotes>& notes,
+                                        const serve::Request& request,
+                                        std::shared_ptr<serve::Response> response) {
+  if (!log.shows(is_watching(request) ? LogLevel::kDebug : LogLevel::kInfo)) return response;
+  return logged(request, std::move(response),
+                [notes](const std::string& line) { notes->add(line); });
+}
+
 Status run(const Options& options) {
   const std::unique_ptr<InterruptListener> interrupts = listen_for_interrupts();
   MF_ASSIGN_OR_RETURN(std::vector<std::string> keys, read_keys(options));
   Door door;
+  const Log* const log = options.model.log;
+  const auto notes = std::make_shared<QuickNotes>(STDERR_FILENO);
   MF_ASSIGN_OR_RETURN(const std::unique_ptr<serve::HttpServer> server,
                       serve::HttpServer::start(
                           http_options(options, std::move(keys)),
                           [&](serve::Request request, std::shared_ptr<serve::Response> response) {
+                            response = log_of(*log, notes, request, std::move(response));
                             door.answer(request, std::move(response));
                           }));
   std::shared_ptr<serve::Service> service;

@@ -144,6 +144,10 @@ std::optional<ApiError> ResumableStream::attach(uint64_t from, std::shared_ptr<R
   return std::nullopt;
 }
 
+void ResumableStream::count_tokens(int64_t prompt, int64_t generated) {
+  if (const auto reader = this->reader()) reader->count_tokens(prompt, generated);
+}
+
 std::string ResumableStream::close_reason() const {
   const std::lock_guard lock(mutex_);
   return close_reason_;

@@ -36,6 +36,7 @@ class ResumableStream : public Response, public std::enable_shared_from_this<Res
   void when_closed(std::function<void()> closed) override;
   bool is_closed() const override;
   std::string close_reason() const override;
+  void count_tokens(int64_t prompt, int64_t generated) override;
 
   // --- The readers' side ---
 

@@ -1,0 +1,201 @@
+// Help, suggestions and settings of the program, as somebody meets them who has never seen it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "tests/integration/moeflux_program.h"
+#include "tests/support/run_model.h"
+#include "tests/support/temp_folder.h"
+
+namespace moeflux::testing {
+namespace {
+
+using Words = std::vector<std::string>;
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  size_t begin = 0;
+  while (begin < text.size()) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    lines.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return lines;
+}
+
+Words command_names() {
+  Words names;
+  for (const std::string& page : lines_of(moeflux({"man", "--list"}).out)) {
+    if (page != "moeflux") names.push_back(page.substr(std::string("moeflux-").size()));
+  }
+  return names;
+}
+
+void expect_usage_error(const Words& arguments, const Words& pieces) {
+  const ProgramOutput output = moeflux(arguments);
+  EXPECT_EQ(output.status, 2) << output.err;
+  EXPECT_EQ(output.out, "");
+  for (const std::string& piece : pieces) {
+    EXPECT_TRUE(contains(output.err, piece)) << "'" << piece << "' is not in: " << output.err;
+  }
+}
+
+TEST(Help, EveryCommandFitsAScreenWithExamplesAndNothingIsLostBehindIt) {
+  const Words commands = command_names();
+  EXPECT_GE(commands.size(), 15u);
+  for (const std::string& command : commands) {
+    const ProgramOutput help = moeflux({command, "--help"});
+    EXPECT_EQ(help.status, 0);
+    const auto lines = lines_of(help.out);
+    EXPECT_LE(lines.size(), 40u) << help.out;
+    EXPECT_TRUE(contains(help.out, "\nExamples:\n  ")) << command;
+    const ProgramOutput all = moeflux({command, "--help-all"});
+    EXPECT_GE(lines_of(all.out).size(), lines.size());
+    for (const std::string& line : lines_of(help.out + all.out)) {
+      EXPECT_LE(line.size(), 100u) << line;
+      EXPECT_FALSE(line.ends_with(' ')) << line;
+    }
+    EXPECT_EQ(moeflux({"help", command}).out, help.out);
+  }
+}
+
+TEST(Help, OptionsForMeasurementsAreKeysOfTuneAndTheirOldNamesWork) {
+  const ProgramOutput all = moeflux({"run", "--help-all"});
+  for (const char* key : {"cache-policy=", "cpu-isa=", "expert-io=", "lookahead=", "pin=",
+                          "precision=", "prefill-chunk=", "reader-threads=", "trust-experts="}) {
+    EXPECT_TRUE(contains(all.out, key)) << key;
+  }
+  const Words base = {"run", "-q", "-n", "4", "Once"};
+  const auto text = [&](const Words& more) {
+    Words words = base;
+    words.insert(words.end(), more.begin(), more.end());
+    const ProgramOutput output = moeflux(words);
+    EXPECT_EQ(output.status, 0) << output.err;
+    return output.out;
+  };
+  const std::string expected = text({});
+  EXPECT_EQ(text({"--tune", "reader-threads=2,expert-io=pread,lookahead=off"}), expected);
+  EXPECT_EQ(text({"--reader-threads", "2", "--expert-io", "pread", "--cache-policy", "lru",
+                  "--lookahead", "off", "--trust-experts"}),
+            expected);
+  EXPECT_EQ(text({"--cpu-isa", "portable"}), text({"--tune", "cpu-isa=portable"}));
+  expect_usage_error({"run", "--tune", "reader=2", "x"}, {"--tune", "reader-threads"});
+}
+
+TEST(Help, VersionAndHelpComeByEveryName) {
+  for (const char* name : {"version", "-v", "--version"}) {
+    const ProgramOutput version = moeflux({name});
+    EXPECT_EQ(version.status, 0);
+    EXPECT_EQ(version.out.rfind("moeflux ", 0), 0u);
+  }
+  const ProgramOutput help = moeflux({"help"});
+  EXPECT_EQ(help.status, 0);
+  EXPECT_EQ(moeflux({"--help"}).out, help.out);
+  const ProgramOutput nothing = moeflux({});
+  EXPECT_EQ(nothing.status, 2);
+  EXPECT_EQ(nothing.out, "");
+  EXPECT_EQ(nothing.err, help.out);
+}
+
+TEST(Help, AMisspeltCommandOrOptionNamesTheNearest) {
+  expect_usage_error({"chta"}, {"no command 'chta'", "did you mean chat?"});
+  expect_usage_error({"help", "srve"}, {"did you mean serve?"});
+  expect_usage_error({"run", "--tmep", "0"}, {"--tmep", "did you mean --temp?"});
+  expect_usage_error({"run", "-model", "x"}, {"-model", "did you mean --model?"});
+  expect_usage_error({"-m", "x"}, {"no command before -m", "moeflux run"});
+  EXPECT_TRUE(contains(moeflux({"plan", "--like", "qwen3-30b-a3"}).err, "qwen3-30b-a3b"));
+  EXPECT_EQ(moeflux({"plan", "--like", "TINY", "--ram", "1G", "--drive", "1", "--memory-bandwidth",
+                     "10", "--arithmetic", "10"})
+                .status,
+            0);
+}
+
+TEST(Help, OptionsOfLlamaCppGetAnAnswer) {
+  expect_usage_error({"run", "-hf", "org/model", "x"}, {"-hf", "hf download"});
+  expect_usage_error({"serve", "-ts", "3,1"}, {"-ts", "--device"});
+  const ProgramOutput taken =
+      moeflux({"run", "-q", "-n", "2", "--jinja", "--no-mmap", "--mlock", "-b", "512", "-ub", "512",
+               "-np", "1", "--color", "-v", "-fa", "on", "-e", "Once"});
+  EXPECT_EQ(taken.status, 0) << taken.err;
+  EXPECT_EQ(taken.out, moeflux({"run", "-q", "-n", "2", "Once"}).out);
+  for (const std::string& line : taken.err_lines()) {
+    EXPECT_TRUE(contains(line, " does nothing: ")) << line;
+  }
+  EXPECT_EQ(taken.err_lines().size(), 10u) << taken.err;
+}
+
+TEST(Help, SizesWithoutAUnitThatNobodyMeansAreRefused) {
+  expect_usage_error({"plan", "--like", "tiny", "--ram", "8"}, {"--ram", "8 bytes", "8G"});
+  expect_usage_error({"plan", "--like", "tiny", "--vram", "12"}, {"--vram", "12G"});
+  expect_usage_error({"run", "--expert-cache", "4", "x"}, {"--expert-cache", "4G"});
+  expect_usage_error({"run", "--near-cache", "4", "x"}, {"--near-cache", "4G"});
+  expect_usage_error({"serve", "--states-size", "4"}, {"--states-size", "4G"});
+}
+
+TEST(Settings, AFileAndAVariableSetOptionsAndConfigSaysSo) {
+  const TempFolder folder;
+  const std::string path = folder / "c.toml";
+  write_bytes(path, "n-predict = 3\n[run]\nquiet = true\n[serve]\napi-key = \"s3cret\"\n");
+  const ProgramOutput run = moeflux({"run", "--config", path, "Once"});
+  EXPECT_EQ(run.out, moeflux({"run", "-q", "-n", "3", "Once"}).out);
+  const ProgramOutput config = moeflux({"config", "--config", path});
+  EXPECT_EQ(config.status, 0) << config.err;
+  EXPECT_TRUE(contains(config.out, "n-predict = 3  # " + path + ":1\n")) << config.out;
+  EXPECT_TRUE(contains(config.out, "api-key = \"(hidden)\"")) << config.out;
+  EXPECT_FALSE(contains(config.out, "s3cret")) << config.out;
+  ASSERT_EQ(setenv("MOEFLUX_N_PREDICT", "2", 1), 0);
+  const ProgramOutput variable = moeflux({"run", "--config", path, "Once"});
+  const ProgramOutput line = moeflux({"run", "--config", path, "-n", "1", "Once"});
+  ASSERT_EQ(unsetenv("MOEFLUX_N_PREDICT"), 0);
+  EXPECT_EQ(variable.out, moeflux({"run", "-q", "-n", "2", "Once"}).out);
+  EXPECT_EQ(line.out, moeflux({"run", "-q", "-n", "1", "Once"}).out);
+  write_bytes(path, "n-predit = 3\n");
+  expect_usage_error({"run", "--config", path, "Once"},
+                     {path + ":1", "'n-predit'", "did you mean n-predict?"});
+}
+
+TEST(Settings, TheLogLevelSilencesNotes) {
+  EXPECT_EQ(moeflux({"run", "-n", "2", "--log-level", "warn", "--mlock", "Once"}).err, "");
+  expect_usage_error({"run", "--log-level", "loud", "x"}, {"--log-level", "'loud'", "debug"});
+}
+
+TEST(Completions, EveryShellKnowsCommandsOptionsAndChoices) {
+  for (const char* shell : {"bash", "zsh", "fish"}) {
+    const ProgramOutput script = moeflux({"completion", shell});
+    EXPECT_EQ(script.status, 0);
+    for (const char* piece : {"run", "expert-cache", "resident near helper", "completion"}) {
+      EXPECT_TRUE(contains(script.out, piece)) << shell << ": " << piece;
+    }
+  }
+  EXPECT_EQ(moeflux({"completion", "powershell"}).status, 1);
+}
+
+TEST(Completions, EveryPageOfTheManualIsThere) {
+  for (const std::string& page : lines_of(moeflux({"man", "--list"}).out)) {
+    const ProgramOutput text = moeflux({"man", page});
+    EXPECT_EQ(text.status, 0);
+    EXPECT_EQ(text.out.rfind(".TH ", 0), 0u) << page;
+  }
+}
+
+TEST(Constrained, ADocumentThatIsCutSaysSoAndExitsWithThree) {
+  const Words base = {"run",
+                      "-q",
+                      "--temp",
+                      "0",
+                      "--json-schema",
+                      R"({"type":"array","items":{"type":"integer"},"minItems":40,"maxItems":40})"};
+  Words cut = base;
+  cut.insert(cut.end(), {"-n", "5", "Numbers:"});
+  const ProgramOutput short_one = moeflux(cut);
+  EXPECT_EQ(short_one.status, 3) << short_one.err;
+  EXPECT_TRUE(contains(short_one.err, "cut after 5 tokens")) << short_one.err;
+  const ProgramOutput whole =
+      moeflux({"run", "-q", "--temp", "0", "--regex", "[ab]", "-n", "50", "Letter:"});
+  EXPECT_EQ(whole.status, 0) << whole.err;
+  EXPECT_EQ(whole.err, "");
+}
+
+}  // namespace
+}  // namespace moeflux::testing
