@@ -31,7 +31,7 @@ class GgufSource : public ModelSource {
 
   Result<std::string> config() const override { return gguf_config(*model_); }
   std::string in_its_names(const std::string& message) const override {
-    return gguf_message(message, file_, model_->architecture());
+    return gguf_message(message, file_, GgufKeys(*model_));
   }
   Result<std::string> left_alone() const override { return gguf_left_alone(*model_); }
 

@@ -125,6 +125,48 @@ constexpr auto kFieldNames = std::to_array<Names>({
     {"linear_value_head_dim", "ssm.inner_size"},
     {"linear_conv_kernel_dim", "ssm.conv_kernel"},
     {"moe_latent_size", "moe_latent_size"},
+    // Of single families.
+    {"num_shared_experts", "expert_shared_count"},
+    {"moe_shared_expert_intermediate_size", "expert_shared_feed_forward_length"},
+    {"share_expert_dim", "expert_shared_feed_forward_length"},
+    {"moe_router_scaling_factor", "expert_weights_scale"},
+    {"norm_expert_weight", "expert_weights_norm"},
+    {"route_norm", "expert_weights_norm"},
+    {"dense_intermediate_size", "feed_forward_length"},
+    {"prefix_dense_intermediate_size", "feed_forward_length"},
+    {"intermediate_size_mlp", "feed_forward_length"},
+    {"moe_layer_interval", "interleave_moe_layer_step"},
+    {"interleave_moe_layer_step", "interleave_moe_layer_step"},
+    {"moe_layer_start_index", "leading_dense_block_count"},
+    {"num_hash_layers", "hash_layer_count"},
+    {"rotary_dim", "rope.dimension_count"},
+    {"mscale_all_dim", "rope.scaling.yarn_log_multiplier"},
+    {"llama_4_scaling_beta", "attention.temperature_scale"},
+    {"attention_value_scale", "attention.value_scale"},
+    {"num_kv_shared_layers", "attention.shared_kv_layers"},
+    {"o_groups", "attention.output_group_count"},
+    {"o_lora_rank", "attention.output_lora_rank"},
+    {"sparse_num_index_heads", "attention.indexer.head_count"},
+    {"sparse_index_dim", "attention.indexer.key_length"},
+    {"sparse_topk_blocks", "attention.indexer.top_k"},
+    {"sparse_block_size", "attention.indexer.block_size"},
+    {"sparse_local_block", "attention.indexer.local_blocks"},
+    {"indexer_n_heads", "attention.indexer.head_count"},
+    {"indexer_head_dim", "attention.indexer.key_length"},
+    {"indexer_budget", "attention.indexer.top_k"},
+    {"indexer_compress_ratio", "attention.compress_ratios"},
+    {"linear_head_dim", "kda.head_dim"},
+    {"linear_num_heads", "attention.head_count"},
+    {"linear_lower_bound", "kda.gate_lower_bound"},
+    {"kda_lower_bound", "kda.gate_lower_bound"},
+    {"hidden_size_per_layer_input", "embedding_length_per_layer_input"},
+    {"embedding_multiplier", "embedding_scale"},
+    {"residual_multiplier", "residual_scale"},
+    {"logits_scaling", "logit_scale"},
+    {"hc_count", "hyper_connection.count"},
+    {"hc_lowrank", "hyper_connection.low_rank"},
+    {"ple_conv_kernel_size", "ple.conv_kernel"},
+    {"eos_token_id", "ple.eos_token_id"},
 });
 
 bool lists_key(std::string_view names, std::string_view name) {
@@ -233,8 +275,7 @@ void judge_unread_gguf_keys(GgufKeys& keys, Json& config) {
 
 // Families word their messages with names of config.json, so each of them in a message is replaced,
 // and so are the objects around them.
-std::string gguf_message(std::string_view message, std::string_view file,
-                         std::string_view architecture) {
+std::string gguf_message(std::string_view message, std::string_view file, const GgufKeys& keys) {
   constexpr std::array<std::string_view, 2> kObjects = {"rope_scaling: ", "rope_parameters: "};
   constexpr std::string_view kConfig = "config.json";
   const auto is_of_name = [](char c) {
@@ -259,8 +300,7 @@ std::string gguf_message(std::string_view message, std::string_view file,
     const std::string_view word = message.substr(0, length);
     const auto known = std::find_if(kFieldNames.begin(), kFieldNames.end(),
                                     [&](const Names& one) { return one.config == word; });
-    all += known == kFieldNames.end() ? std::string(word)
-                                      : formatted("{}.{}", architecture, known->stored);
+    all += known == kFieldNames.end() ? std::string(word) : keys.full(known->stored);
     message.remove_prefix(length);
   }
   return all;

@@ -18,9 +18,8 @@ namespace moeflux {
 void judge_unread_gguf_keys(GgufKeys& keys, Json& config);
 
 /// A message about the config.json that was made from a GGUF file, as one about that file: its name
-/// and those of its keys in the place of config.json's.
-std::string gguf_message(std::string_view message, std::string_view file,
-                         std::string_view architecture);
+/// and those of its keys, as it spells them, in the place of config.json's.
+std::string gguf_message(std::string_view message, std::string_view file, const GgufKeys& keys);
 
 /// The part of a model to which a tensor of no block belongs and which is not run here: "a picture
 /// encoder", "a sound encoder", "draft blocks"; empty for tensors of the text model.

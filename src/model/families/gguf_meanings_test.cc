@@ -106,6 +106,21 @@ TEST(GgufConfig, YarnWithoutALengthStretchesThatOfTheContext) {
   EXPECT_NE(text->find(R"("original_max_position_embeddings": 512)"), std::string::npos) << *text;
 }
 
+TEST(GgufConfig, ErrorsNameKeysOfSingleFamiliesAndThoseOfOtherConverters) {
+  const auto message = [](const GgufImage& image, std::string_view error) {
+    return gguf_message(error, "m.gguf", GgufKeys(*open(image)));
+  };
+  const GgufImage usual = model_of("qwen3moe");
+  EXPECT_EQ(message(usual, "config.json: route_norm is 2"),
+            "m.gguf: qwen3moe.expert_weights_norm is 2");
+  EXPECT_EQ(message(usual, "config.json: sparse_block_size is 0"),
+            "m.gguf: qwen3moe.attention.indexer.block_size is 0");
+  GgufImage other = model_of("qwen3moe");
+  other.f32("qwen3moe.rope.scale_linear", 4.0f);
+  EXPECT_EQ(message(other, "config.json: rope_scaling: factor is -1"),
+            "m.gguf: qwen3moe.rope.scale_linear is -1");
+}
+
 TEST(GgufConfig, ErrorsNameTheFileAndItsKeys) {
   const auto error_of = [](const GgufImage& image) {
     const auto model = open(image);
@@ -114,7 +129,7 @@ TEST(GgufConfig, ErrorsNameTheFileAndItsKeys) {
     auto config = Config::parse(*text);
     const auto spec = (*find_family(config->model_type()))->read_spec(*config);
     EXPECT_FALSE(spec.ok());
-    return gguf_message(spec.error().message(), "m.gguf", model->architecture());
+    return gguf_message(spec.error().message(), "m.gguf", GgufKeys(*model));
   };
   GgufImage many = model_of("qwen3moe");
   many.keys[8] = GgufImage().u32("qwen3moe.expert_used_count", 9).keys[0];
