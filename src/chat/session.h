@@ -142,7 +142,7 @@ class Session {
   Status load(std::span<const std::byte> snapshot);
   Status save_file(const std::string& path) const;
   Status load_file(const std::string& path);
-  /// What one `client` has kept is nothing to others.
+  /// A client shares its cached states with no other.
   Result<int64_t> reuse_prefix(std::span<const TokenId> tokens, std::string_view client = {});
   Status keep_prefix(std::string_view client = {}) const;
 

@@ -46,8 +46,8 @@ struct TextRequest {
   std::shared_ptr<const Constraint> constraint = {};  // of the text that follows, or null
   bool reuse = true;                                  // begin from what was kept of earlier texts
   bool keep = true;                                   // keep this text's state for later ones
-  /// Whose text it is: it shares states with that client's alone, as what is reused, and how soon
-  /// an answer begins, tells what others have asked.
+  /// The client of the text: it shares states with that client's alone, as what is reused, and how
+  /// soon an answer begins, tells what others have asked.
   std::string client = {};
 };
 

@@ -274,8 +274,8 @@ class Engine {
   /// Starts an empty sequence from the kept state that shares most first tokens with `tokens`, and
   /// says how many tokens are in the sequence then. They are 0 when nothing fits, at most the
   /// context, and at most all but the last, whose evaluation gives the logits. Fails with
-  /// kFailedPrecondition unless the sequence is empty, kResourceExhausted when memory is full.
-  /// What one `client` has kept is nothing to others.
+  /// kFailedPrecondition unless the sequence is empty, kResourceExhausted when memory is full. A
+  /// client shares its cached states with no other.
   Result<int64_t> reuse_prefix(Sequence& empty, std::span<const TokenId> tokens,
                                std::string_view client = {});
   /// How many tokens reuse_prefix() would give, unless the state cannot be read.

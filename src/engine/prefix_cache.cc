@@ -79,8 +79,8 @@ uint64_t PrefixCache::owner_of(std::string_view client) const {
   return checksum64(std::as_bytes(std::span(both)));
 }
 
-// A client's states are looked for when it comes: nobody knows before who will. What cannot be
-// listed then is evaluated again.
+// A client's states are looked for when it comes: nobody knows before who will. A state that cannot
+// be listed then is evaluated again.
 uint64_t PrefixCache::known_owner(std::string_view client) {
   const uint64_t owner = owner_of(client);
   if (owners_.insert(owner).second) (void)scan(owner);

@@ -22,8 +22,8 @@ struct PrefixCacheOptions {
   /// Made unless it exists; its parent must. Empty: in memory. Processes and owners may share a
   /// folder; the capacity is that of all their states.
   std::string directory;
-  /// Files of other owners are not used: who owns a state can compute with it. What a client has
-  /// kept has an owner made of both.
+  /// Files of other owners are not used: who owns a state can compute with it. A client's states
+  /// have an owner made of both.
   uint64_t owner = 0;
   int64_t tokens_max = 0;  // of a sequence; longer states are of use if they can be cut
   /// The least length to which a state of `length` tokens can be cut when it is used:

@@ -25,7 +25,7 @@ struct Request {
   std::string body;
   /// The owner of the request, who sees only own stored objects. Empty where there are no keys.
   std::string owner = {};
-  /// Whose KV states its texts share: the owner's, where there are several.
+  /// The clients that share KV states: the owner's, where there are several.
   std::string shares_with = {};
 };
 

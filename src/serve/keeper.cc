@@ -59,8 +59,8 @@ std::unique_ptr<ShelfClaim> KeptAnswer::take_claim() {
   return std::move(claim_);
 }
 
-// Who revokes the claim erases afterwards what is there: so either that is this text, or this sees
-// it after its own writing.
+// A process that revokes the claim erases afterwards what is there: so either that is this text, or
+// this sees it after its own writing.
 Status KeptAnswer::keep(std::string_view text) {
   const auto deleted = [&] {
     return make_error(ErrorCode::kCancelled, "{} was deleted", name_.name);

@@ -57,7 +57,7 @@ class KeptAnswer {
   std::function<void()> end_;
 };
 
-/// What deleting a name does while another process has an answer on its way there.
+/// The effect of deleting a name while another process has an answer on its way there.
 enum class Elsewhere : uint8_t {
   kIsBusy,  // fails
   kEnds,    // the answer is not kept when it ends

@@ -1,4 +1,4 @@
-// What is held to a form reasons first only where the model's files show that it reasons.
+// Constrained answers reason first only where the model's files show that it reasons.
 #include "constraint/constraint.h"
 #include "serve/service_test_util.h"
 

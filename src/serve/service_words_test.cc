@@ -1,4 +1,4 @@
-// What is wrong is called as the client calls it, where the client has it.
+// Errors use the client's names, where the client has one.
 #include "serve/service_test_util.h"
 
 namespace moeflux::serve {

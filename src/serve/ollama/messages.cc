@@ -33,7 +33,7 @@ class Calls {
     return id;
   }
 
-  /// What was called before is over: results without an id are of what is called from here on.
+  /// Earlier calls are over: results without an id are of calls from here on.
   void begin() {
     by_name_.clear();
     order_ = {};

@@ -23,7 +23,7 @@ struct OllamaRequest {
   std::optional<int64_t> context_asked;
   /// Fewer were: prompt and answer have no more than these together.
   std::optional<int64_t> context_max;
-  // What follows are fields of generate.
+  // The members below are fields of generate.
   /// The prompt goes to the model as it is, without a template.
   bool is_raw = false;
   std::string prompt = {};
