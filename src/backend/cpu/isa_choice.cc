@@ -138,7 +138,7 @@ bool has_f16c() {
 
 /// __builtin_cpu_supports does not know this one either. The operating system saves its registers
 /// where it saves those of AVX2.
-bool has_avx_vnni() {
+[[maybe_unused]] bool has_avx_vnni() {
   unsigned a = 0;
   unsigned b = 0;
   unsigned c = 0;
@@ -149,7 +149,7 @@ bool has_avx_vnni() {
 
 /// Whether the processor has AMX for int8 and the system lets this process, all threads of it, use
 /// the tile registers: Linux keeps them off until asked, and refuses where it cannot save them.
-bool may_use_amx() {
+[[maybe_unused]] bool may_use_amx() {
 #if defined(__linux__)
   unsigned a = 0;
   unsigned b = 0;
@@ -185,11 +185,21 @@ std::vector<Candidate> candidates() {
                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
                       __builtin_cpu_supports("avx512dq");
   const bool vnni = avx512 && __builtin_cpu_supports("avx512vnni");
-  if (vnni && may_use_amx()) kernels.push_back({&kAvx512Amx, &kPortableAvx512Amx});
-  if (vnni) kernels.push_back({&kAvx512Vnni, &kPortableAvx512Vnni});
-  if (avx512) kernels.push_back({&kAvx512, nullptr});  // the twin would be AVX2's
-  if (avx2 && has_avx_vnni()) kernels.push_back({&kAvxVnni, &kPortableAvxVnni});
-  if (avx2) kernels.push_back({&kAvx2, &kPortableAvx2});
+  if constexpr (MOEFLUX_CPU_INT8_AVX512_AMX) {
+    if (vnni && may_use_amx()) kernels.push_back({&kAvx512Amx, &kPortableAvx512Amx});
+  }
+  if constexpr (MOEFLUX_CPU_INT8_AVX512_VNNI) {
+    if (vnni) kernels.push_back({&kAvx512Vnni, &kPortableAvx512Vnni});
+  }
+  if constexpr (MOEFLUX_CPU_INT8_AVX2) {
+    if (avx512) kernels.push_back({&kAvx512, nullptr});  // the twin would be AVX2's
+  }
+  if constexpr (MOEFLUX_CPU_INT8_AVX_VNNI) {
+    if (avx2 && has_avx_vnni()) kernels.push_back({&kAvxVnni, &kPortableAvxVnni});
+  }
+  if constexpr (MOEFLUX_CPU_INT8_AVX2) {
+    if (avx2) kernels.push_back({&kAvx2, &kPortableAvx2});
+  }
 #elif defined(MOEFLUX_CPU_ARM64)
   if (has_dotprod() && has_i8mm()) kernels.push_back({&kNeonI8mm, &kPortableNeonI8mm});
   if (has_dotprod()) kernels.push_back({&kNeonDotprod, &kPortableNeonDotprod});
