@@ -53,8 +53,8 @@ function(moeflux_families prefix type ending list)
 endfunction()
 
 # moeflux_precompile(TARGET headers...)
-# With MOEFLUX_PCH. Modules share what moeflux_base precompiles. What holds kernels of several instruction sets is left
-# alone: they share no compiled header.
+# With MOEFLUX_PCH. Modules share what moeflux_base precompiles. Modules with kernels of several instruction sets are left
+# alone: those share no compiled header.
 function(moeflux_precompile target)
   if(NOT MOEFLUX_PCH)
     return()

@@ -125,7 +125,7 @@ constexpr auto kFieldNames = std::to_array<Names>({
     {"linear_value_head_dim", "ssm.inner_size"},
     {"linear_conv_kernel_dim", "ssm.conv_kernel"},
     {"moe_latent_size", "moe_latent_size"},
-    // Of single families.
+    // Single families have these.
     {"num_shared_experts", "expert_shared_count"},
     {"moe_shared_expert_intermediate_size", "expert_shared_feed_forward_length"},
     {"share_expert_dim", "expert_shared_feed_forward_length"},
@@ -141,7 +141,6 @@ constexpr auto kFieldNames = std::to_array<Names>({
     {"num_hash_layers", "hash_layer_count"},
     {"rotary_dim", "rope.dimension_count"},
     {"mscale_all_dim", "rope.scaling.yarn_log_multiplier"},
-    {"llama_4_scaling_beta", "attention.temperature_scale"},
     {"attention_value_scale", "attention.value_scale"},
     {"num_kv_shared_layers", "attention.shared_kv_layers"},
     {"o_groups", "attention.output_group_count"},

@@ -18,7 +18,7 @@ Json schema() {
           {"additionalProperties", false}};
 }
 
-// What each interface calls the same: an answer of this schema, by a model that likes to reason.
+// The same in each interface: an answer of this schema, by a model that likes to reason.
 std::vector<std::pair<std::string, Json>> requests() {
   const Json base = {
       {"messages", Json::array({{{"role", "user"}, {"content", "The capital of France?"}}})},
