@@ -45,8 +45,17 @@ MF_INLINE Vec vdiv(Vec a, Vec b) { return a / b; }
 /// b where either is NaN.
 MF_INLINE Vec vmax(Vec a, Vec b) { return {four::vmax(a.low, b.low), four::vmax(a.high, b.high)}; }
 MF_INLINE Vec vmin(Vec a, Vec b) { return {four::vmin(a.low, b.low), four::vmin(a.high, b.high)}; }
+#if defined(__FP_FAST_FMAF)
+#define MF_FUSED MF_INLINE
+#else
+// Four calls of a library: one copy of them, where inlined they are most of this file's code.
+#define MF_FUSED [[gnu::noinline]] static
+#endif
+MF_FUSED four::Vec vfused_four(four::Vec a, four::Vec b, four::Vec c) {
+  return four::vfused(a, b, c);
+}
 MF_INLINE Vec vfma(Vec a, Vec b, Vec c) {
-  return {four::vfused(a.low, b.low, c.low), four::vfused(a.high, b.high, c.high)};
+  return {vfused_four(a.low, b.low, c.low), vfused_four(a.high, b.high, c.high)};
 }
 MF_INLINE Vec vfused(Vec a, Vec b, Vec c) { return vfma(a, b, c); }
 MF_INLINE float vreduce_add(Vec v) { return four::vreduce_add(v.low + v.high); }
