@@ -27,27 +27,26 @@ struct FilledPanel {
   alignas(64) float biases[kBlockFillCols / 16][kTilePanelRows];
 };
 
-/// One group of kGroupLines lines, added to acc [token][vec]. Eight lines at a time are unrolled.
-template <int kBits, int kGroupLines, int kTokens>
-MF_INLINE void few_filled_group(const TileFewArgs& args, const FilledPanel& panel, int64_t at,
-                                int64_t group, FVec* acc) {
+/// One group of `group_lines` lines, kPart of them unrolled at a time, added to acc [token][vec].
+template <int kBits, int kPart, int kTokens>
+MF_INLINE void few_filled_group(const TileFewArgs& args, const FilledPanel& panel,
+                                int64_t group_lines, int64_t at, int64_t group, FVec* acc) {
   constexpr int kSums = kTokens * kVecs;
-  constexpr int kPart = kGroupLines < 8 ? kGroupLines : 8;
   IVec sums[2 * kSums];
   MF_UNROLL
   for (int i = 0; i < 2 * kSums; ++i) sums[i] = izero();
-  for (int64_t part = 0; part < kGroupLines; part += kPart) {
+  for (int64_t part = 0; part < group_lines; part += kPart) {
     MF_UNROLL
     for (int line = 0; line < kPart; ++line) {
       IVec w[kVecs];
       MF_UNROLL
       for (int v = 0; v < kVecs; ++v) {
-        w[v] = iload(panel.lines[at * kGroupLines + part + line] + v * kIntLanes * 4);
+        w[v] = iload(panel.lines[at * group_lines + part + line] + v * kIntLanes * 4);
       }
       MF_UNROLL
       for (int i = 0; i < kSums; ++i) {
         const auto* x = static_cast<const uint8_t*>(args.x[i / kVecs].values);
-        const IVec four = ibroadcast(x + (group * kGroupLines + part + line) * kLineCols);
+        const IVec four = ibroadcast(x + (group * group_lines + part + line) * kLineCols);
         IVec& sum = sums[line % 2 * kSums + i];
         sum = idot<kBits>(sum, w[i % kVecs], four);
       }
@@ -63,9 +62,10 @@ MF_INLINE void few_filled_group(const TileFewArgs& args, const FilledPanel& pane
   }
 }
 
-template <int kBits, int kGroupLines, int kTokens>
+template <int kBits, int kPart, int kTokens>
 static void few_blocks_of(const TileFewArgs& args) {
-  constexpr int kGroupCols = kGroupLines * kLineCols;
+  const int64_t group_cols = args.w.block->group_size;
+  const int64_t group_lines = group_cols / kLineCols;
   const TileExtents e = tile_extents(args.w);
   FilledPanel filled;
   for (int64_t panel = args.panel_begin; panel < args.panel_end; ++panel) {
@@ -79,23 +79,24 @@ static void few_blocks_of(const TileFewArgs& args) {
       ask_for_next_panel(args, e, panel, col, cols);
       fill_panel(args.w, rows, col, cols, filled.lines[0], filled.scales[0], filled.biases[0],
                  kTilePanelRows);
-      for (int64_t at = 0; at < cols / kGroupCols; ++at) {
-        few_filled_group<kBits, kGroupLines, kTokens>(args, filled, at, col / kGroupCols + at, acc);
+      const int64_t first = col / group_cols;
+      for (int64_t at = 0; at * group_cols < cols; ++at) {
+        few_filled_group<kBits, kPart, kTokens>(args, filled, group_lines, at, first + at, acc);
       }
     }
     store_panel<kTokens>(args, panel, acc);
   }
 }
 
-template <int kBits, int kGroupLines>
+template <int kBits, int kPart>
 static void few_blocks_by_tokens(const TileFewArgs& args) {
   switch (args.tokens) {
     case 2:
-      return few_blocks_of<kBits, kGroupLines, 2>(args);
+      return few_blocks_of<kBits, kPart, 2>(args);
     case 3:
-      return few_blocks_of<kBits, kGroupLines, 3>(args);
+      return few_blocks_of<kBits, kPart, 3>(args);
     default:
-      return few_blocks_of<kBits, kGroupLines, 4>(args);
+      return few_blocks_of<kBits, kPart, 4>(args);
   }
 }
 
@@ -107,9 +108,15 @@ template <class Rows>
 MF_INLINE void ask_ahead(const uint8_t* ahead, int group) {
   constexpr int kGroups = Rows::kElements / Rows::kGroup;
   constexpr int kLines = (Rows::kBytes * kVecLanes + kLine - 1) / kLine;
-  unrolled<kLines>([&](int i) MF_INLINE_BODY {
-    if (i * kGroups / kLines == group) prefetch_far(ahead + i * kLine);
-  });
+  if constexpr (Rows::kLiveGroups < kGroups) {
+    constexpr int kMost = (kLines + kGroups - 1) / kGroups;
+    const int first = (group * kLines + kGroups - 1) / kGroups;
+    unrolled<kMost>([&](int i) MF_INLINE_BODY { prefetch_far(ahead + (first + i) * kLine); });
+  } else {
+    unrolled<kLines>([&](int i) MF_INLINE_BODY {
+      if (i * kGroups / kLines == group) prefetch_far(ahead + i * kLine);
+    });
+  }
 }
 
 /// Products of sixteen rows of a block: sums of its groups, and of all before it.
@@ -118,6 +125,7 @@ struct RowDots {
   static constexpr int kBits = Rows::kNarrow ? 7 : 8;
   static constexpr int kGroupLines = Rows::kGroup / kLineCols;
   static constexpr int kGroups = Rows::kElements / Rows::kGroup;
+  static constexpr int kLive = Rows::kLiveGroups;
   static constexpr int kValueBytes = 1;
   const uint8_t* x;       // of the block's columns
   const float* x_scales;  // of its groups
@@ -125,9 +133,9 @@ struct RowDots {
   float outer_scale;
   const uint8_t* ahead;  // the same block and rows of the panel that comes next
   FVec sums;
-  IVec dots[kGroups];
-  IVec high_dots[kGroups];  // sixteen times what is missing in `dots`
-  IVec two_dots[kGroups];   // of the two upper bits of six
+  IVec dots[kLive];       // by live()
+  IVec high_dots[kLive];  // sixteen times what is missing in `dots`
+  IVec two_dots[kLive];   // of the two upper bits of six
 
   MF_INLINE RowDots(const TileFewArgs& args, int64_t block, const uint8_t* values,
                     const uint8_t* next, FVec before)
@@ -137,15 +145,19 @@ struct RowDots {
         outer_scale(args.w.outer_scale),
         ahead(next),
         sums(before) {
-    unrolled<kGroups>([&](int g)
-                          MF_INLINE_BODY { dots[g] = high_dots[g] = two_dots[g] = izero(); });
+    unrolled<kLive>([&](int g) MF_INLINE_BODY { dots[g] = high_dots[g] = two_dots[g] = izero(); });
   }
-  MF_INLINE void codes(int line, Words words) { add(dots[line / kGroupLines], line, words); }
+  /// A number that the compiler knows of groups in a loop too, so that their sums are in registers.
+  static MF_INLINE unsigned live(int group) { return static_cast<unsigned>(group) % kLive; }
+  static MF_INLINE unsigned live_of(int line) {
+    return static_cast<unsigned>(line) / kGroupLines % kLive;
+  }
+  MF_INLINE void codes(int line, Words words) { add(dots[live_of(line)], line, words); }
   /// High halves are multiplied where they are, and the sum is divided.
   MF_INLINE void halves(int low, int high, Words bytes) {
     codes(low, bytes & kNibbles);
     if constexpr (kDotsWholeBytes) {
-      add(high_dots[high / kGroupLines], high, bytes & ~kNibbles);
+      add(high_dots[live_of(high)], high, bytes & ~kNibbles);
     } else {
       codes(high, bytes >> 4 & kNibbles);
     }
@@ -154,26 +166,26 @@ struct RowDots {
   template <int kUpper>
   MF_INLINE void six_bits(int line, Words fours, Words twos, int j) {
     if constexpr (kDotsWholeBytes) {
-      IVec& four_dot = kUpper == 0 ? dots[line / kGroupLines] : high_dots[line / kGroupLines];
+      IVec& four_dot = kUpper == 0 ? dots[live_of(line)] : high_dots[live_of(line)];
       add(four_dot, line, fours & (kNibbles << (4 * kUpper)));
-      add(two_dots[line / kGroupLines], line, twos & (kBytesOf3 << (4 * kUpper + 2 * j)));
+      add(two_dots[live_of(line)], line, twos & (kBytesOf3 << (4 * kUpper + 2 * j)));
     } else {
       codes(line, merged_six_bits<kUpper>(fours, twos, j));
     }
   }
   /// The two bits of the group's codes stood at 2 * pair, and count from 4 on.
   MF_INLINE void join_six_bits(int group, int pair) {
-    const auto sum = same_bits<Ints>(two_dots[group]);
+    const auto sum = same_bits<Ints>(two_dots[live(group)]);
     const Ints twos = pair < 2 ? sum << (4 - 2 * pair) : sum >> (2 * pair - 4);
-    dots[group] = iadd(dots[group], same_bits<IVec>(twos));
+    dots[live(group)] = iadd(dots[live(group)], same_bits<IVec>(twos));
   }
   /// Eight codes, the first in the lowest bits: low halves are the even columns.
   MF_INLINE void nibbles(int line, Words eight) {
     const uint8_t* columns = x + line * kLineCols;
-    IVec& dot = dots[line / kGroupLines];
+    IVec& dot = dots[live_of(line)];
     dot = idot<kBits>(dot, same_bits<IVec>(eight & kNibbles), ibroadcast_even(columns));
     if constexpr (kDotsWholeBytes) {
-      IVec& high = high_dots[line / kGroupLines];
+      IVec& high = high_dots[live_of(line)];
       high = idot<kBits>(high, same_bits<IVec>(eight & ~kNibbles), ibroadcast_odd(columns));
     } else {
       dot = idot<kBits>(dot, same_bits<IVec>(eight >> 4 & kNibbles), ibroadcast_odd(columns));
@@ -185,10 +197,11 @@ struct RowDots {
       bias *= outer_scale;
     }
     ask_ahead<Rows>(ahead, at);
-    const Ints high = same_bits<Ints>(high_dots[at]) >> 4;
-    const IVec dot = iadd(dots[at], same_bits<IVec>(high));
+    const Ints high = same_bits<Ints>(high_dots[live(at)]) >> 4;
+    const IVec dot = iadd(dots[live(at)], same_bits<IVec>(high));
     sums = dfold(sums, dot, same_bits<FVec>(scale), x_scales + at);
     sums = ffma(same_bits<FVec>(bias), fbroadcast(x_sums + at), sums);
+    if constexpr (kLive < kGroups) dots[live(at)] = izero();
   }
 
  private:
@@ -207,19 +220,21 @@ MF_INLINE void multiply_rows(const TileFewArgs& args, const TileExtents& e, int6
                                        nullptr, nullptr, nullptr, 0);
   const uint8_t* next = next_panel(args, e, panel);
   if (next == nullptr) next = from.rows;  // which is read anyway
+  const int vecs = kVecs == 1 ? 1 : unknown(kVecs);
   for (int64_t block = begin; block < end; block += Rows::kChunk) {
     const int64_t left = end - block;
     const int64_t count = left < Rows::kChunk ? left : Rows::kChunk;
-    MF_UNROLL
-    for (int v = 0; v < kVecs; ++v) {
+    for (int v = 0; v < vecs; ++v) {
       const Rows rows(from, v * kVecLanes, block, count);
+      auto sum = sums[v];
       for (int64_t i = 0; i < count; ++i) {
         const int64_t share = (block + i) * kVecs + v;
         Dots to(args, block + i, values + (block + i - begin) * Rows::kElements * Dots::kValueBytes,
-                next + share * Rows::kBytes * kVecLanes, sums[v]);
+                next + share * Rows::kBytes * kVecLanes, sum);
         rows.fill(i, to);
-        sums[v] = to.sums;
+        sum = to.sums;
       }
+      sums[v] = sum;
     }
   }
 }

@@ -7,6 +7,7 @@
 //   Block    its type of block_codes-inl.h
 //   kNarrow  codes are below 128
 //   kHasOuterScale, where a matrix has one
+//   kLoops, where lines come eight at a time from a loop, each eight with its groups
 //   fill(from, rows, to)  one block of each of kWordLanes rows, whose first is at `from`
 // and `to` takes what comes:
 //   to.codes(line, words)         each line once, in any order

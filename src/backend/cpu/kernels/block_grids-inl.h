@@ -1,7 +1,7 @@
 // Fills of the types whose codes choose rows of a grid: IQ1, IQ2 and IQ3. Part of
 // block_fill-inl.h. A grid's entry is sixteen bits: levels of eight columns in 2 bits each, or of
 // four in 3 bits. The level of a column and its sign become four bits of a byte, and these a code
-// by a table of sixteen.
+// by a table of sixteen. 32 columns are long code: fills loop over them.
 
 /// Four fields of 2 bits to the lowest bits of four bytes.
 MF_INLINE Words spread_pairs(Words bits) {
@@ -84,12 +84,13 @@ MF_INLINE void put_quarter_scales(To& to, int g, Floats d, Words word) {
 struct FillIq2Xxs {
   using Block = BlockIq2Xxs;
   static constexpr bool kNarrow = true;
+  static constexpr bool kLoops = true;
   template <class To>
   static MF_INLINE void fill(const uint8_t* from, const RowSteps& rows, To& to) {
     const Floats d = gather_halves(from, rows);
-    unrolled<4>([&](int two) MF_INLINE_BODY {
+    looped<4>([&](int two) MF_INLINE_BODY {
       const RowWords words(from + 2 + 16 * two, rows);  // of each: indices, signs and scale
-      unrolled<2>([&](int k) MF_INLINE_BODY {
+      looped<2>([&](int k) MF_INLINE_BODY {
         const int g = 2 * two + k;
         const EntryPairs places = EntryPairs::of_bytes(words[2 * k]);
         const Words signs = words[2 * k + 1];
@@ -103,13 +104,14 @@ struct FillIq2Xxs {
 struct FillIq2Xs {
   using Block = BlockIq2Xs;
   static constexpr bool kNarrow = true;
+  static constexpr bool kLoops = true;
   template <class To>
   static MF_INLINE void fill(const uint8_t* from, const RowSteps& rows, To& to) {
     const Floats d = gather_halves(from, rows);
     const RowWords tail(from + 58, rows);  // its last two words are the scales
-    unrolled<4>([&](int two) MF_INLINE_BODY {
+    looped<4>([&](int two) MF_INLINE_BODY {
       const RowWords words(from + 2 + 16 * two, rows);
-      unrolled<2>([&](int k) MF_INLINE_BODY {
+      looped<2>([&](int k) MF_INLINE_BODY {
         const int g = 2 * two + k;
         const Words first = words[2 * k];
         const Words second = words[2 * k + 1];
@@ -128,14 +130,15 @@ struct FillIq2Xs {
 struct FillIq2S {
   using Block = BlockIq2S;
   static constexpr bool kNarrow = true;
+  static constexpr bool kLoops = true;
   template <class To>
   static MF_INLINE void fill(const uint8_t* from, const RowSteps& rows, To& to) {
     const Floats d = gather_halves(from, rows);
     const RowWords tail(from + 66, rows);  // upper bits of indices, then scales
-    unrolled<2>([&](int half) MF_INLINE_BODY {
+    looped<2>([&](int half) MF_INLINE_BODY {
       const RowWords low(from + 2 + 16 * half, rows);
       const RowWords signs(from + 34 + 16 * half, rows);
-      unrolled<4>([&](int k) MF_INLINE_BODY {
+      looped<4>([&](int k) MF_INLINE_BODY {
         const int g = 4 * half + k;
         const Words high = tail[half] >> (8 * k) & 255u;
         EntryPairs places = EntryPairs::of_bytes(low[k]);
@@ -169,13 +172,14 @@ MF_INLINE void put_moved_eights(To& to, int line, const EntryPairs& entries, con
 struct FillIq1S {
   using Block = BlockIq1S;
   static constexpr bool kNarrow = true;
+  static constexpr bool kLoops = true;
   template <class To>
   static MF_INLINE void fill(const uint8_t* from, const RowSteps& rows, To& to) {
     const Floats d = gather_halves(from, rows);
     const RowWords tail(from + 34, rows);
-    unrolled<2>([&](int half) MF_INLINE_BODY {
+    looped<2>([&](int half) MF_INLINE_BODY {
       const RowWords low(from + 2 + 16 * half, rows);
-      unrolled<4>([&](int k) MF_INLINE_BODY {
+      looped<4>([&](int k) MF_INLINE_BODY {
         const int g = 4 * half + k;
         const Words high = tail[g / 2] >> (16 * (g % 2));
         EntryPairs places = EntryPairs::of_bytes(low[k]);
@@ -193,6 +197,7 @@ struct FillIq1S {
 struct FillIq1M {
   using Block = BlockIq1M;
   static constexpr bool kNarrow = true;
+  static constexpr bool kLoops = true;
   template <class To>
   static MF_INLINE void fill(const uint8_t* from, const RowSteps& rows, To& to) {
     const RowWords scales(from + 40, rows);  // its last two words are the scales
@@ -200,9 +205,9 @@ struct FillIq1M {
     const Floats d = halves_to_floats((w[0] >> 12 & 15u) | (w[0] >> 28) << 4 |
                                       (w[1] >> 12 & 15u) << 8 | (w[1] >> 28) << 12);
     const RowWords tail(from + 32, rows);
-    unrolled<2>([&](int half) MF_INLINE_BODY {
+    looped<2>([&](int half) MF_INLINE_BODY {
       const RowWords low(from + 16 * half, rows);
-      unrolled<4>([&](int k) MF_INLINE_BODY {
+      looped<4>([&](int k) MF_INLINE_BODY {
         const int g = 4 * half + k;
         const Words high = tail[g / 2] >> (16 * (g % 2));
         EntryPairs places = EntryPairs::of_bytes(low[k]);
@@ -241,13 +246,14 @@ MF_INLINE void put_signed_fours(To& to, int line, const Words* places, Words sig
 struct FillIq3Xxs {
   using Block = BlockIq3Xxs;
   static constexpr bool kNarrow = true;
+  static constexpr bool kLoops = true;
   template <class To>
   static MF_INLINE void fill(const uint8_t* from, const RowSteps& rows, To& to) {
     const Floats d = gather_halves(from, rows);
     const RowOctet tail(from + 66, rows);
-    unrolled<4>([&](int two) MF_INLINE_BODY {
+    looped<4>([&](int two) MF_INLINE_BODY {
       const RowWords low(from + 2 + 16 * two, rows);
-      unrolled<2>([&](int k) MF_INLINE_BODY {
+      looped<2>([&](int k) MF_INLINE_BODY {
         const int g = 2 * two + k;
         const EntryPairs first = EntryPairs::of_bytes(low[2 * k]);
         const EntryPairs second = EntryPairs::of_bytes(low[2 * k + 1]);
@@ -264,15 +270,16 @@ struct FillIq3Xxs {
 struct FillIq3S {
   using Block = BlockIq3S;
   static constexpr bool kNarrow = true;
+  static constexpr bool kLoops = true;
   template <class To>
   static MF_INLINE void fill(const uint8_t* from, const RowSteps& rows, To& to) {
     const Floats d = gather_halves(from, rows);
     const RowWords high(from + 66, rows);  // its first two words
     const RowOctet signs(from + 74, rows);
     const Words scales = gather_words(from + 106, rows);
-    unrolled<4>([&](int two) MF_INLINE_BODY {
+    looped<4>([&](int two) MF_INLINE_BODY {
       const RowWords low(from + 2 + 16 * two, rows);
-      unrolled<2>([&](int k) MF_INLINE_BODY {
+      looped<2>([&](int k) MF_INLINE_BODY {
         const int g = 2 * two + k;
         const Words bits = high[g / 4] >> (8 * (g % 4));
         Words places[4];

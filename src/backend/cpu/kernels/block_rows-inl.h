@@ -4,6 +4,7 @@
 // Rows of a kind are a struct with
 //   kElements, kBytes, kGroup, kNarrow  as BlockKernel has them
 //   kHasOuterScale                      whether a matrix has one
+//   kLiveGroups                         groups whose lines come before the first of them ends
 //   kChunk                              blocks that are read together, at most
 //   Rows(args, row, block, count)       `count` blocks from `block` on of the rows from `row` on
 //   fill(i, to)                         the i-th of them; block_fill-inl.h says what `to` is
@@ -16,6 +17,8 @@ struct BlockRows {
   static constexpr int kGroup = Block::kGroup;
   static constexpr bool kNarrow = Fill::kNarrow;
   static constexpr bool kHasOuterScale = requires { Fill::kHasOuterScale; };
+  static constexpr int kLiveGroups = requires { Fill::kLoops; }
+  ? 32 / kGroup : kElements / kGroup;
   static constexpr int kChunk = 256 / kElements;
   const uint8_t* from;
   RowSteps steps;
@@ -68,6 +71,7 @@ struct AffineRows {
   static constexpr int kGroup = kGroupSize;
   static constexpr bool kNarrow = kBits == 4;
   static constexpr bool kHasOuterScale = false;
+  static constexpr int kLiveGroups = 1;
   static constexpr int kChunk = 8;
   const uint8_t* from;
   RowSteps steps;

@@ -73,6 +73,19 @@ MF_INLINE void unrolled(const Fn& fn) {
   }
 }
 
+/// `count`, of which the compiler does not know that: a loop of so many turns stays one.
+MF_INLINE int unknown(int count) {
+  asm("" : "+r"(count));
+  return count;
+}
+
+/// fn(i) for each i below kEnd, in a loop: where one turn is long, all of them are more code than
+/// the L1 cache holds, and take long to compile.
+template <int kEnd, class Fn>
+MF_INLINE void looped(const Fn& fn) {
+  for (int i = 0, end = unknown(kEnd); i < end; ++i) fn(i);
+}
+
 /// Entries of a grid for two indices of 16 bits in each word, one load each. Words are composed in
 /// general registers: what was stored in pieces cannot be loaded whole before it has reached the
 /// cache.

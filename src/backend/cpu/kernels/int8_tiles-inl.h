@@ -112,16 +112,10 @@ static void few_tiles_or_blocks(const TileFewArgs& args) {
   if (args.w.block == nullptr) return few<DotPanels>(args);
   if (args.tokens == 1) return args.w.block->one_token(args);
   const bool narrow = args.w.block->narrow;
-  switch (args.w.block->group_size) {
-    case 16:
-      return narrow ? few_blocks_by_tokens<7, 4>(args) : few_blocks_by_tokens<8, 4>(args);
-    case 32:
-      return narrow ? few_blocks_by_tokens<7, 8>(args) : few_blocks_by_tokens<8, 8>(args);
-    case 64:
-      return narrow ? few_blocks_by_tokens<7, 16>(args) : few_blocks_by_tokens<8, 16>(args);
-    default:
-      return narrow ? few_blocks_by_tokens<7, 32>(args) : few_blocks_by_tokens<8, 32>(args);
+  if (args.w.block->group_size == 16) {
+    return narrow ? few_blocks_by_tokens<7, 4>(args) : few_blocks_by_tokens<8, 4>(args);
   }
+  return narrow ? few_blocks_by_tokens<7, 8>(args) : few_blocks_by_tokens<8, 8>(args);
 }
 
 constexpr TileKernels make_int8_tiles(const char* name) {

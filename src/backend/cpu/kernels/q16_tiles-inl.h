@@ -82,9 +82,10 @@ struct UnitBlocks {
   static constexpr int kTokensMax = kBlockTokens;
   static_assert(kRunCols == kUnitBlock * kUnitSplitBlocks);
 
+  /// Not inlined: codes of four bits and of seven are multiplied alike, by one copy of this.
   template <int kBits, int kPanels, int kTokens>
-  static void multiply(TileRun& run, const TileBlock& x, int64_t group_size, int64_t group,
-                       int64_t groups, float* acc) {
+  [[gnu::noinline]] static void multiply(TileRun& run, const TileBlock& x, int64_t group_size,
+                                         int64_t group, int64_t groups, float* acc) {
     constexpr int kAll = kPanels * kVecs;
     const int64_t unit_cols = group_size < kUnitBlock ? group_size : kUnitBlock;
     const int64_t group_units = group_size / unit_cols;
@@ -260,10 +261,12 @@ struct UnitPanels {
   }
 };
 
-/// Two tokens and more and rows of blocks, filled some columns at a time. kUnits: of a scale.
-template <int kBits, int kLines, int kUnits, int kTokens>
+/// Two tokens and more and rows of blocks, filled some columns at a time. A scale serves one unit
+/// or two.
+template <int kBits, int kLines, int kTokens>
 static void few_unit_blocks_of(const TileFewArgs& args) {
   constexpr int64_t kUnitCols = kLines * kLineCols;
+  const int scale_shift = args.w.block->group_size > kUnitCols ? 1 : 0;
   constexpr int kSums = kTokens * kVecs;
   const TileExtents e = tile_extents(args.w);
   FilledPanel filled;
@@ -286,8 +289,8 @@ static void few_unit_blocks_of(const TileFewArgs& args) {
         FVec biases[kVecs];
         MF_UNROLL
         for (int v = 0; v < kVecs; ++v) {
-          scales[v] = fload(filled.scales[at / kUnits] + v * kVecLanes);
-          biases[v] = fload(filled.biases[at / kUnits] + v * kVecLanes);
+          scales[v] = fload(filled.scales[at >> scale_shift] + v * kVecLanes);
+          biases[v] = fload(filled.biases[at >> scale_shift] + v * kVecLanes);
         }
         sums.template add<kLines>(col / kUnitCols + at, dots, scales, biases, args.x);
       }
@@ -297,15 +300,15 @@ static void few_unit_blocks_of(const TileFewArgs& args) {
   }
 }
 
-template <int kBits, int kLines, int kUnits>
+template <int kBits, int kLines>
 static void few_unit_blocks(const TileFewArgs& args) {
   switch (args.tokens) {
     case 2:
-      return few_unit_blocks_of<kBits, kLines, kUnits, 2>(args);
+      return few_unit_blocks_of<kBits, kLines, 2>(args);
     case 3:
-      return few_unit_blocks_of<kBits, kLines, kUnits, 3>(args);
+      return few_unit_blocks_of<kBits, kLines, 3>(args);
     default:
-      return few_unit_blocks_of<kBits, kLines, kUnits, 4>(args);
+      return few_unit_blocks_of<kBits, kLines, 4>(args);
   }
 }
 
@@ -313,12 +316,10 @@ template <int kBits>
 static void few_unit_blocks_by_group(const TileFewArgs& args) {
   switch (args.w.block->group_size) {
     case 16:
-      return few_unit_blocks<kBits, 4, 1>(args);
+      return few_unit_blocks<kBits, 4>(args);
     case 32:
-      return few_unit_blocks<kBits, 8, 1>(args);
-    case 64:
-      return few_unit_blocks<kBits, 16, 1>(args);
+      return few_unit_blocks<kBits, 8>(args);
     default:
-      return few_unit_blocks<kBits, 16, 2>(args);
+      return few_unit_blocks<kBits, 16>(args);
   }
 }
