@@ -51,6 +51,7 @@ build: configure-release
 
 # Everything but the program's own words goes to stderr.
 run: configure-release
+	@test -x $(MOEFLUX) || echo "building $(MOEFLUX): about 5 minutes on two cores" >&2
 	@cmake --build --preset release --target moeflux >&2
 	@$(MOEFLUX) run $(ARGS) "$$PROMPT"
 
