@@ -32,7 +32,7 @@ FOR_DEVELOPERS = re.compile(r"docs/(?:ADDING_|experiments|glossary|gpu_kernels|f
 RECORDS = re.compile(r"docs/experiments|CHANGELOG\.md|benchmarks/results/|tests/regressions/")
 # Documents of other projects that comments name.
 ELSEWHERE = {"docs/gguf.md"}
-FENCES = ("sh", "text", "python", "json", "cmake", "c", "cpp", "lark")
+FENCES = ("sh", "text", "python", "json", "cmake", "c", "cpp", "lark", "toml")
 # Goals that are missed have a table in docs/performance.md.
 MISSED = re.compile(r"\b(?:missed|not reached|is asked|asked for)\b", re.IGNORECASE)
 
