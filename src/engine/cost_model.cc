@@ -16,7 +16,7 @@ struct CurvePoint {
 };
 
 // Upper line: the best of three recorded models (128 experts, 2 and 6 a token) replayed through
-// this cache, see docs/experiments.md; at a half, published replays. Lower line: drawn below what
+// this cache, see docs/experiments; at a half, published replays. Lower line: drawn below what
 // others measured on models whose routes repeat less: DeepSeek-V4-Flash (8 to 18 % at 4.5 %),
 // GLM-5.2 (24, 40, 51 and 66 % at 4.9, 7.4, 12.3 and 25 %), gpt-oss-120b (89 % at 50 %). The point
 // at 7.4 % lies between the two. Texts were short; OLMoE in a plain LRU per layer did worse than

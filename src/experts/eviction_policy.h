@@ -32,7 +32,7 @@ struct ExpertShape {
 struct EvictionPolicyOptions {
   CachePolicy policy = CachePolicy::kDecayedLfu;
   /// Factor of a use's count for each further visit of its layer. 0.8 to 0.95 are within 1.5 points
-  /// of hits of one another on three short recorded traces (docs/experiments.md).
+  /// of hits of one another on three short recorded traces (docs/experiments).
   double decay = 0.9;
   /// Weight of the prompt's routing against as many tokens of decode: 0.05 to 1 are alike.
   double prefill_weight = 0.25;
