@@ -50,6 +50,7 @@ std::string config_report(const CommandOptions& command, bool all) {
   for (const Option& option : command.options()) {
     if (!option.is_configurable() || !option.name().starts_with("--")) continue;
     const std::string key = option.name().substr(2);
+    if (option.origin() == OptionOrigin::kCommandLine) continue;
     if (option.given()) {
       text += formatted("{} = {}  # {}\n", key, values_text(option), origin_text(option));
     } else if (all && option.level() != HelpLevel::kNone) {

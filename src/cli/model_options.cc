@@ -119,7 +119,7 @@ void add_memory_options(CommandOptions& command, ModelOptions& options) {
            "Context in tokens (default: what memory allows)")
       .default_text("");
   command.add_size("--expert-cache", options.expert_cache,
-                   "Memory for streamed experts, like 4G; 0: the least (default: free memory)");
+                   "Memory for streamed experts, like 4G; 0: least (default: what is free)");
   command.group("Memory");
   command
       .add("-ctk,--cache-type-k", options.cache_type_k,

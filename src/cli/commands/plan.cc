@@ -419,10 +419,9 @@ void add_machine_options(CommandOptions& command, Options& options) {
             "Billions of multiply-adds a second (default: measured; with --vram derived from the "
             "GPU's memory bandwidth)");
   command.add_size("--vram", options.device_memory,
-                   "GPU memory to use, like 12G, of a GPU that need not be here (default: the GPU "
-                   "that is here)");
+                   "GPU memory to use, like 12G, here or not (default: the GPU that is here)");
   add_speed("--vram-bandwidth", options.device_memory_gb,
-            "GB/s of GPU memory in practice, a tenth below the data sheet (default: 400)");
+            "GB/s of GPU memory, a tenth below the data sheet (default: 400)");
   add_speed("--pcie", options.bus_gb,
             "GB/s of copies between host and GPU: 25 for PCIe 4 x16, 50 for PCIe 5, half of it for "
             "x8 (default: 25)");
@@ -441,13 +440,14 @@ Command make_plan_command(const CommandContext& context) {
   command.group("Model");
   command
       .add("--like", options->like,
-           "Published model by name, without its files (moeflux synth --list shows the names)")
+           "Published model by name, without its files (see moeflux synth --list)")
       .value("NAME")
       .not_empty();
   command
       .add("--assume-bits", options->assume_bits,
            "Bits of a weight, where there is only a config.json: 2, 3, 4, 5, 6 or 8")
-      .choices({"2", "3", "4", "5", "6", "8"});
+      .choices({"2", "3", "4", "5", "6", "8"})
+      .in_help_all();
   add_machine_options(command, *options);
   command.group("Output");
   command.add("--json", options->json, "Print JSON");
