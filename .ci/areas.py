@@ -40,7 +40,8 @@ CUDA_BUILD = ["make", "--no-print-directory", "build-cuda", "CUDA_PRESET=release
 
 PIP_COMPILES_EVERY = 8  # runs, by their numbers
 
-CHECK_LINES = (r"^format: clean", r"^check_layers: \d+ files", r"^tidy: nothing to say")
+CHECK_LINES = (r"^format: clean", r"^check_layers: \d+ files", r"^tidy: nothing to say",
+               r"^check_docs: nothing to say")
 # Areas inside the release suite: name, what its cases are called. Every pattern has to match.
 INSIDE_RELEASE = {
     "clang": (r"^MetalText\.Compiles$", r"^MetalText\.NeedsAddressSpaces$",
@@ -53,6 +54,7 @@ INSIDE_RELEASE = {
     "fuzz replays": (r"^fuzz_replay_",),
     "http": (r"^HttpServer\.", r"^HttpServerStream\.", r"^HttpServerLeaving\.", r"^RequestReader\.",
              r"^Access\.", r"^option_names$"),
+    "documents": (r"^commands_of_documents$", r"^model_tables$"),
     "conversations": (r"^chat_terminal$", r"^chat_typing$", r"^serve_load$",
                       r"^serve_restart$", r"^ServiceTest\.", r"^ServiceApi\."),
     "installed": (r"^install$", r"^install_library$"),
