@@ -1,4 +1,4 @@
-// Which near caches and plans `moeflux bench` measures, and which of them in turn.
+// The caches in GPU memory and plans that `moeflux bench` measures, and which of them in turn.
 #pragma once
 
 #include <span>

@@ -10,7 +10,7 @@
 
 namespace moeflux {
 
-/// What was found beside the options.
+/// The findings beside the options.
 struct ParsedArguments {
   std::vector<std::string> notes;  // of options that are taken and do nothing, a line each
 };

@@ -12,7 +12,7 @@ namespace moeflux {
 
 using CommandList = std::span<const CommandOptions* const>;
 
-/// Of bash, zsh or fish.
+/// The completions of bash, zsh or fish.
 Result<std::string> completion_script(std::string_view shell, CommandList commands);
 
 /// In roff: the program's page, and one of a command.

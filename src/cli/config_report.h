@@ -1,4 +1,4 @@
-// What `moeflux config` prints: the settings that hold, and where each comes from.
+// The output of `moeflux config`: the settings that hold, and where each comes from.
 #pragma once
 
 #include <string>

@@ -10,7 +10,7 @@
 namespace moeflux {
 
 enum class ForeignEffect : uint8_t { kRefused, kIgnored };
-/// What follows the name: nothing, a value, or perhaps on, off or auto.
+/// The value behind the name: nothing, a value, or perhaps on, off or auto.
 enum class ForeignValue : uint8_t { kNone, kOne, kSwitch };
 
 struct ForeignOption {

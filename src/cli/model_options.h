@@ -28,7 +28,7 @@ struct ModelOptions {
   const Log* log = &kDefaultLog;
 };
 
-/// What is wrong with a --near-cache; empty if nothing is.
+/// The fault of a --near-cache; empty if there is none.
 std::string near_cache_problem(const std::string& text);
 
 /// -m only.

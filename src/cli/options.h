@@ -112,7 +112,7 @@ struct HelpList {
   std::vector<std::pair<std::string, std::string>> rows;
 };
 
-/// The options of one command. References to them stay valid. What is added borrows its variable.
+/// The options of one command. References to them stay valid. An added option borrows its variable.
 class CommandOptions {
  public:
   CommandOptions(std::string name, std::string summary);

@@ -45,7 +45,7 @@ constexpr std::string_view kSummary =
     "Runs Mixture-of-Experts language models whose experts are streamed from the drive.";
 constexpr std::string_view kVersion = MOEFLUX_VERSION;
 
-/// What every command has besides its own options.
+/// The options that every command has besides its own.
 struct CommonOptions {
   std::optional<std::string> config;
   std::string log_level = "info";

@@ -12,7 +12,7 @@
 namespace moeflux {
 namespace {
 
-// What a pipe that is ready takes without waiting: PIPE_BUF of Linux, more than POSIX promises. A
+// Bytes that a ready pipe takes without waiting: PIPE_BUF of Linux, more than POSIX promises. A
 // terminal that is stopped is not ready.
 constexpr size_t kBytesMax = 4096;
 

@@ -31,7 +31,7 @@ std::string printable(std::string_view text) {
   return result;
 }
 
-// What a file or a pipe, and a terminal that does not tell its size, count as.
+// The width of a file or a pipe, and of a terminal that does not tell its size.
 constexpr size_t kColumnsMany = 1000;
 
 size_t columns_of(int file) {

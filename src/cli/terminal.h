@@ -34,7 +34,7 @@ void print_note(std::string_view message);
 /// The least grave of what is written to standard error.
 enum class LogLevel : uint8_t { kError, kWarning, kInfo, kDebug };
 
-/// What a command tells besides its output, as --log-level wants it. Any thread.
+/// A command's messages besides its output, as --log-level wants them. Any thread.
 class Log {
  public:
   constexpr Log() = default;

@@ -1,4 +1,4 @@
-// What `moeflux plan` prints of a device with memory of its own, as text and as JSON.
+// The output of `moeflux plan` for a device with memory of its own, as text and as JSON.
 #pragma once
 
 #include <cstdint>
@@ -41,12 +41,12 @@ struct TierReport {
 
   /// Left free of the device's memory, as the engine leaves it.
   uint64_t reserve_bytes() const { return device_reserve(machine.device_bytes); }
-  /// What all tokens need of the device's memory.
+  /// The device memory that all tokens need.
   uint64_t taken_bytes() const {
     return memory.dense_bytes + memory.state_bytes + memory.scratch_bytes + reserve_bytes();
   }
-  /// What all tokens need fits the device, and where experts come from the drive, the host has room
-  /// for one.
+  /// The memory that all tokens need fits the device, and where experts come from the drive, the
+  /// host has room for one.
   bool fits() const;
 };
 

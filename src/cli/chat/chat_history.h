@@ -1,5 +1,5 @@
-// What was typed into conversations, over programs: lines of a private file in the user's state
-// folder. A history that cannot be kept is no failure of a conversation.
+// The lines typed into conversations, over programs: a private file in the user's state folder. A
+// history that cannot be kept is no failure of a conversation.
 #pragma once
 
 #include <optional>
@@ -21,7 +21,7 @@ class ChatHistory {
   /// Without a path nothing is kept.
   explicit ChatHistory(std::optional<std::string> path) : path_(std::move(path)) {}
 
-  /// What earlier programs left, oldest first.
+  /// The entries that earlier programs left, oldest first.
   std::vector<std::string> load() const;
   /// Keeps an entry, unless it is longer than 64 KiB. Folders that are missing are made, with mode
   /// 0700.

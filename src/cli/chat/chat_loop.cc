@@ -96,7 +96,7 @@ bool ChatLoop::interrupt() {
   return true;
 }
 
-// What a person got wrong is told, and the conversation goes on.
+// A person's mistake is reported, and the conversation goes on.
 Result<bool> ChatLoop::take(const std::string& entry) {
   if (trimmed(entry).empty()) return true;
   Result<bool> goes_on = true;

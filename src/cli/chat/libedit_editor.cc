@@ -76,8 +76,8 @@ WindowSize window_size() {
 
 void ignore_signal(int) {}
 
-/// Lets SIGWINCH through only while wait() waits, so that none is missed. What is read in between
-/// lies in a buffer.
+/// Lets SIGWINCH through only while wait() waits, so that none is missed. Bytes that are read in
+/// between lie in a buffer.
 class TerminalInput {
  public:
   TerminalInput() {
@@ -151,7 +151,7 @@ class LibeditEditor : public LineEditor {
     el_set(editor_, EL_SETTY, "-d", "-isig", nullptr);
     // Both characters of a line's end come as they are: libedit would swap them.
     el_set(editor_, EL_SETTY, "-d", "-icrnl", "-inlcr", nullptr);
-    // What is typed or pasted while an answer is written waits as it came for the next prompt: the
+    // Text typed or pasted while an answer is written waits as it came for the next prompt: the
     // terminal neither shows it in the answer nor divides it into lines. Ctrl-C stays a signal.
     el_set(editor_, EL_SETTY, "-x", "-icanon", "-echo", "-icrnl", "-inlcr", nullptr);
     el_set(editor_, EL_BIND, "^C", "ed-start-over", nullptr);
@@ -289,7 +289,7 @@ class LibeditEditor : public LineEditor {
         continue;
       }
       constexpr int kTab = 8;
-      // What has no width is shown as ^X.
+      // A character without width is shown as ^X.
       const int width = *at == L'\t' ? kTab - column % kTab : ::wcwidth(*at);
       column += width < 0 ? 2 : width;
       if (column > columns) column = std::max(width, 1) + columns;  // a wide one is not divided

@@ -31,7 +31,7 @@ struct Command {
   std::function<CommandOutcome()> run;  // once the options are set
 };
 
-/// What commands share with the program. Outlives them.
+/// The parts that commands share with the program. Outlives them.
 struct CommandContext {
   Log log;  // of --log-level, once the options are set
 };

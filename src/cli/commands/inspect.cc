@@ -136,8 +136,8 @@ Json describe_plan(const MemoryPlan& plan, int64_t planned, const DryRun& token)
   return json;
 }
 
-// What lies in the memory of the device that was asked for; nothing where it has none of its own or
-// is not here.
+// The model's share of the memory of the device that was asked for; nothing where it has none of
+// its own or is not here.
 Result<DevicePlan> device_share(LoadedModel& model, const Result<std::unique_ptr<Device>>& opened,
                                 const EngineOptions& engine, int64_t context) {
   if (!opened.ok()) return DevicePlan{};

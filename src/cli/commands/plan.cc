@@ -96,7 +96,7 @@ Result<Speed> find_drive(const Options& options, const LoadedModel& model) {
   return Speed{probe.bytes_per_second, "measured"};
 }
 
-// What was given, or what the device's memory gives; `device` may be null where nothing is
+// The given speed, or that of the device's memory; `device` may be null where nothing is
 // measured.
 Result<Speed> find_memory(const std::optional<double>& given_gb, Device* device) {
   if (given_gb) return Speed{*given_gb * 1e9, "given"};

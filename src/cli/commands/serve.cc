@@ -59,7 +59,7 @@ struct Options {
   bool prompts_as_sent = false;
 };
 
-/// Who answers: nobody until the model is loaded.
+/// The service that answers: none until the model is loaded.
 class Door {
  public:
   void open(std::shared_ptr<serve::Service> service) {
@@ -175,7 +175,7 @@ void end(serve::HttpServer& server, serve::Service& service) {
   if (!service.drain_within(kGrace)) service.end_streams();
   const auto time = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::steady_clock::now() - begin);
-  // Who has not been answered by now asked for what nobody begins any more.
+  // A client without an answer by now asked for something that nobody begins any more.
   server.wait_for_answers(std::max(kGrace - time, kUnanswered), kUnanswered);
   server.stop(std::chrono::milliseconds(0));
   service.drain();  // writes states that are to survive
@@ -229,7 +229,7 @@ Status run(const Options& options) {
   return {};
 }
 
-// What can match nothing would be taken, and allow nothing.
+// A rule that can match nothing would be taken, and allow nothing.
 std::function<std::string(const std::string&)> matching(bool (*matches)(std::string_view),
                                                         const char* expected) {
   return [matches, expected](const std::string& text) {
