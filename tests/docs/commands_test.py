@@ -40,7 +40,6 @@ PARSED = {
     ("docs/server.md", "import openai"): "tests/clients/run.py runs this client",
     ("docs/server.md", "claude"): "tests/clients/coding_agents.py runs this client",
     ("docs/library.md", "pkg-config"): "the test install_library builds it so",
-    ("docs/library.md", "model.chat"): "needs a model with a chat template",
 }
 PARSED_MAX = 10
 
