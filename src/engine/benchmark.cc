@@ -37,10 +37,10 @@ struct Repetition {
   uint64_t turns_ns = 0;
 };
 
-using Clock = std::chrono::steady_clock;
+using BenchClock = std::chrono::steady_clock;
 
-uint64_t ns_since(Clock::time_point begin) {
-  const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin);
+uint64_t ns_since(BenchClock::time_point begin) {
+  const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(BenchClock::now() - begin);
   return static_cast<uint64_t>(ns.count());
 }
 
@@ -84,11 +84,11 @@ Result<Repetition> repeat_in_common(Engine& engine, const BenchmarkTest& test,
     const auto together = std::span(tokens).first(items.size());
     const auto by_turns = std::span(tokens).last(items.size());
     const ExpertStats before = engine.expert_stats();
-    Clock::time_point begin = Clock::now();
+    BenchClock::time_point begin = BenchClock::now();
     MF_RETURN_IF_ERROR(evaluate_step(engine, items, together));
     repetition.ns += ns_since(begin);
     repetition.experts += engine.expert_stats() - before;
-    begin = Clock::now();
+    begin = BenchClock::now();
     for (size_t i = 0; i < items.size(); ++i) {
       MF_RETURN_IF_ERROR(evaluate_step(engine, std::span(&items[i], 1), by_turns.subspan(i, 1)));
     }
@@ -107,7 +107,7 @@ Result<Repetition> repeat_once(Engine& engine, const BenchmarkTest& test, TokenS
     MF_RETURN_IF_ERROR(evaluate(engine, *sequence, depth, {.logits = LogitsMode::kNone}));
   }
   const ExpertStats before = engine.expert_stats();
-  const Clock::time_point begin = Clock::now();
+  const BenchClock::time_point begin = BenchClock::now();
   if (!prompt.empty()) {
     MF_RETURN_IF_ERROR(evaluate(engine, *sequence, prompt, {}));
   }
