@@ -136,7 +136,7 @@ class Planner {
     const Shape& stored = floats.stored.entry->shape;
     const bool is_convolution =
         floats.canonical.ends_with("conv1d.weight") || floats.canonical.ends_with("conv.weight");
-    if (is_convolution) return {floats.shape[0], floats.shape[1], 1};
+    if (is_convolution && floats.shape.rank() == 2) return {floats.shape[0], floats.shape[1], 1};
     return stored;
   }
 
@@ -193,6 +193,9 @@ class Planner {
 
   Result<std::string> config_text() const {
     MF_ASSIGN_OR_RETURN(Json config, parse_json(loaded_.config_json, "config.json"));
+    if (const auto thinker = config.find("thinker_config"); thinker != config.end()) {
+      config = Json((*thinker)["text_config"]);  // Qwen3-Omni's: what else it has is left out
+    }
     config.erase("quantization");
     config.erase("quantization_config");
     if (!names_.outer_model_type.empty() && !config.contains("text_config")) {

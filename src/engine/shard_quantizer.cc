@@ -40,6 +40,7 @@ struct Waiting {
   EncodedParts parts;
   uint64_t bytes = 0;
 
+  Waiting() = default;
   Waiting(const QuantFormat& format, int64_t rows, int64_t cols) {
     const Parts<uint64_t> sizes = part_bytes(format, rows, cols);
     for (const PartRole role : kPartRoles) {
@@ -153,7 +154,7 @@ class ShardQuantizer {
   }
 
  private:
-  // The experts of a layer, each as the codes of gate, up and down in a row.
+  // The experts of a layer, each as the codes of gate, if there is one, up and down in a row.
   class ExpertStack {
    public:
     ExpertStack(const LoadedModel& source, const QuantizedExperts& item)
@@ -163,14 +164,14 @@ class ShardQuantizer {
                                                        &layer_.down_bias};
       blob_.layer = index(item.layer);
       blob_.num_experts = layer_.num_experts;
-      for (size_t i = 0; i < 3; ++i) {
+      for (size_t i = layer_.first_matrix(); i < 3; ++i) {
         const Weight& matrix = *matrices[i];
         blob_.matrices[i] = {.format = matrix.format.with_order(WeightOrder::kRowMajor),
                              .rows = matrix.rows,
                              .cols = matrix.cols};
         blob_.biases[i] = {.dtype = biases[i]->dtype, .size = biases[i]->size};
         codes_[i] = part_bytes(item.formats[i], matrix.rows, matrix.cols).codes;
-        waiting_.emplace_back(item.formats[i], layer_.num_experts * matrix.rows, matrix.cols);
+        waiting_[i] = Waiting(item.formats[i], layer_.num_experts * matrix.rows, matrix.cols);
       }
       lay_out_blob(blob_);
       for (size_t i = 0; i < 3; ++i) {
@@ -189,7 +190,7 @@ class ShardQuantizer {
       std::vector<std::byte> blob(blob_.stride);
       MF_RETURN_IF_ERROR(maker_->make(ExpertId{number}, blob));
       BorrowedBytes memory(blob);
-      for (size_t i = 0; i < 3; ++i) {
+      for (size_t i = layer_.first_matrix(); i < 3; ++i) {
         const Weight matrix = blob_.matrices[i].at(memory, 0);
         const Status encoded =
             encode_rows(matrix, {0, matrix.rows}, item_.formats[i], codes.first(codes_[i]),
@@ -232,7 +233,7 @@ class ShardQuantizer {
     PackedLayer blob_;  // an expert as the source has it, row-major
     std::unique_ptr<BlobMaker> maker_;
     std::array<uint64_t, 3> codes_{};
-    std::vector<Waiting> waiting_;
+    std::array<Waiting, 3> waiting_;
     std::array<std::vector<std::byte>, 3> vectors_;  // biases
   };
 
