@@ -92,9 +92,12 @@ TEST_F(CommandLineTest, MistakesNameTheOptionAndTheNearest) {
   fails({"-x"}, {"unknown option -x"});
   fails({"a", "b"}, {"unexpected argument 'b'"});
   fails({"--model"}, {"--model needs a value"});
-  fails({"--model", ""}, {"--model", "is empty"});
   fails({"-t", "many"}, {"--threads", "'many' is not a whole number"});
   fails({"-t", "1.5"}, {"--threads", "'1.5' is not a whole number"});
+}
+
+TEST_F(CommandLineTest, AnEmptyValueDoesNotMeanTheDefault) {
+  fails({"--model", ""}, {"--model", "is empty"});
 }
 
 TEST_F(CommandLineTest, ValuesOutOfRangeAreNamed) {
