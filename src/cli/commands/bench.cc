@@ -26,6 +26,7 @@
 #include "io/host_memory.h"
 
 namespace moeflux {
+namespace bench_command {
 namespace {
 
 struct Options {
@@ -383,16 +384,17 @@ void add_test_options(CommandOptions& command, Options& options) {
 }
 
 }  // namespace
+}  // namespace bench_command
 
 Command make_bench_command(const CommandContext& context) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<bench_command::Options>();
   options->model.log = &context.log;
   CommandOptions command(
       "bench", "Measure tokens per second, and the share of the memory bandwidth that they use.");
   command.example("moeflux bench -m FOLDER");
   command.example("moeflux bench -m model.gguf -p 128,512 -n 64 -r 3");
   command.example("moeflux bench -m FOLDER --device cuda:0 --parallel 1,4,8 -o json");
-  add_test_options(command, *options);
+  bench_command::add_test_options(command, *options);
   command.group("Model");
   command
       .add("-m,--model", options->models,
@@ -400,9 +402,9 @@ Command make_bench_command(const CommandContext& context) {
       .value("PATH")
       .not_empty();
   add_engine_options(command, options->model);
-  add_plan_lists(command, *options);
+  bench_command::add_plan_lists(command, *options);
   add_route_trace_option(command, options->model);
-  return {std::move(command), [options] { return run(*options); }};
+  return {std::move(command), [options] { return bench_command::run(*options); }};
 }
 
 }  // namespace moeflux

@@ -21,6 +21,7 @@
 #include "io/interrupt.h"
 
 namespace moeflux {
+namespace chat_command {
 namespace {
 
 struct Options {
@@ -99,9 +100,10 @@ CommandOutcome run(const Options& options) {
 }
 
 }  // namespace
+}  // namespace chat_command
 
 Command make_chat_command(const CommandContext& context) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<chat_command::Options>();
   options->model.log = &context.log;
   CommandOptions command(
       "chat", "Talk with a model. /help lists commands; Ctrl-C stops an answer, Ctrl-D ends.");
@@ -139,7 +141,7 @@ Command make_chat_command(const CommandContext& context) {
   add_model_options(command, options->model);
   add_sampling_options(command, options->sampling);
   add_constraint_options(command, options->constraint);
-  return {std::move(command), [options] { return run(*options); }};
+  return {std::move(command), [options] { return chat_command::run(*options); }};
 }
 
 }  // namespace moeflux

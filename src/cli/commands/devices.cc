@@ -10,6 +10,7 @@
 #include "devices/open_device.h"
 
 namespace moeflux {
+namespace devices_command {
 namespace {
 
 Status run(bool as_json) {
@@ -33,6 +34,7 @@ Status run(bool as_json) {
 }
 
 }  // namespace
+}  // namespace devices_command
 
 Command make_devices_command(const CommandContext& /*context*/) {
   auto as_json = std::make_shared<bool>(false);
@@ -42,7 +44,7 @@ Command make_devices_command(const CommandContext& /*context*/) {
   command.example("moeflux devices --json");
   command.group("Output");
   command.add("--json", *as_json, "Print JSON");
-  return {std::move(command), [as_json] { return run(*as_json); }};
+  return {std::move(command), [as_json] { return devices_command::run(*as_json); }};
 }
 
 }  // namespace moeflux

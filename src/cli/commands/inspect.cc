@@ -19,6 +19,7 @@
 #include "io/host_memory.h"
 
 namespace moeflux {
+namespace inspect_command {
 namespace {
 
 struct Options {
@@ -225,9 +226,10 @@ Status run(const Options& options) {
 }
 
 }  // namespace
+}  // namespace inspect_command
 
 Command make_inspect_command(const CommandContext& context) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<inspect_command::Options>();
   options->model.log = &context.log;
   CommandOptions command(
       "inspect", "Show a model's architecture, sizes, and the memory plan for this machine.");
@@ -242,7 +244,7 @@ Command make_inspect_command(const CommandContext& context) {
       .add("--assume-bits", options->assume_bits,
            "Bits of a weight, where the folder has only a config.json: 2, 3, 4, 5, 6 or 8")
       .choices({"2", "3", "4", "5", "6", "8"});
-  return {std::move(command), [options] { return run(*options); }};
+  return {std::move(command), [options] { return inspect_command::run(*options); }};
 }
 
 }  // namespace moeflux

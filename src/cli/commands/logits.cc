@@ -11,6 +11,7 @@
 #include "cli/terminal.h"
 
 namespace moeflux {
+namespace logits_command {
 namespace {
 
 struct Options {
@@ -66,9 +67,10 @@ Status run(Options options) {
 }
 
 }  // namespace
+}  // namespace logits_command
 
 Command make_logits_command(const CommandContext& context) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<logits_command::Options>();
   options->model.log = &context.log;
   CommandOptions command("logits",
                          "Write the logits of every position as tensor `logits` f32 [n, vocab].");
@@ -81,7 +83,7 @@ Command make_logits_command(const CommandContext& context) {
   command.add("--tokens", options->tokens, "Token ids, like 1,2,3").value("IDS").required();
   command.add("-o,--output", options->output, "Safetensors file to write").value("FILE").required();
   add_model_options(command, options->model);
-  return {std::move(command), [options] { return run(*options); }};
+  return {std::move(command), [options] { return logits_command::run(*options); }};
 }
 
 }  // namespace moeflux

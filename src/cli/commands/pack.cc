@@ -12,6 +12,7 @@
 #include "io/interrupt.h"
 
 namespace moeflux {
+namespace pack_command {
 namespace {
 
 struct Options {
@@ -90,9 +91,10 @@ Status run(const Options& options) {
 }
 
 }  // namespace
+}  // namespace pack_command
 
 Command make_pack_command(const CommandContext& context) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<pack_command::Options>();
   options->model.log = &context.log;
   CommandOptions command("pack",
                          "Write a model folder whose experts stream fast, from one in any layout.");
@@ -119,7 +121,7 @@ Command make_pack_command(const CommandContext& context) {
   command.add("--bits,--group", options->bits, "Refused: quantize does it").hidden();
   add_model_folder_option(command, options->model);
   command.add("-t,--threads", options->threads, "Threads; 0: one per usable core").range(0, 1024);
-  return {std::move(command), [options] { return run(*options); }};
+  return {std::move(command), [options] { return pack_command::run(*options); }};
 }
 
 }  // namespace moeflux

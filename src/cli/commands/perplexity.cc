@@ -22,6 +22,7 @@
 #include "sampling/text_score.h"
 
 namespace moeflux {
+namespace perplexity_command {
 namespace {
 
 using Options = PerplexityOptions;
@@ -282,30 +283,36 @@ Result<std::optional<SavedLogits>> open_saved(Options& options) {
 }
 
 }  // namespace
+}  // namespace perplexity_command
 
 Status print_perplexity(PerplexityOptions options) {
-  MF_ASSIGN_OR_RETURN(std::optional<SavedLogits> saved, open_saved(options));
+  MF_ASSIGN_OR_RETURN(std::optional<SavedLogits> saved, perplexity_command::open_saved(options));
   MF_ASSIGN_OR_RETURN(const std::string directory, model_directory(options.model));
-  MF_ASSIGN_OR_RETURN(const Text text, read_text(options, directory, saved));
+  MF_ASSIGN_OR_RETURN(const perplexity_command::Text text,
+                      perplexity_command::read_text(options, directory, saved));
   if (options.model.engine.context_length == 0) options.model.engine.context_length = 512;
-  MF_ASSIGN_OR_RETURN(const Models models, open_models(options));
-  MF_ASSIGN_OR_RETURN(Sources sources, make_sources(models, std::move(saved)));
-  if (models.base) MF_RETURN_IF_ERROR(check_tokenizers(models, options, text));
-  MF_ASSIGN_OR_RETURN(const Windows windows,
-                      cut(options, text, models.subject->engine->context_length()));
-  Scores scores;
+  MF_ASSIGN_OR_RETURN(const perplexity_command::Models models,
+                      perplexity_command::open_models(options));
+  MF_ASSIGN_OR_RETURN(perplexity_command::Sources sources,
+                      perplexity_command::make_sources(models, std::move(saved)));
+  if (models.base) MF_RETURN_IF_ERROR(perplexity_command::check_tokenizers(models, options, text));
+  MF_ASSIGN_OR_RETURN(
+      const perplexity_command::Windows windows,
+      perplexity_command::cut(options, text, models.subject->engine->context_length()));
+  perplexity_command::Scores scores;
   {
     ProgressBar progress("perplexity", windows.count);
     for (size_t i = 0; i < windows.count; ++i) {
-      MF_RETURN_IF_ERROR(score_window(sources, windows, i, scores));
+      MF_RETURN_IF_ERROR(perplexity_command::score_window(sources, windows, i, scores));
       progress.update(i + 1);
     }
   }
   std::string report =
-      formatted("perplexity {}, {} tokens, {}{} windows of {}, {})\n", describe(scores.subject),
-                scores.subject.tokens(), windows.first_scored > 0 ? "second halves of " : "",
-                windows.count, windows.size, models.subject->device->name());
-  if (sources.base) report += describe_comparison(*sources.base, scores);
+      formatted("perplexity {}, {} tokens, {}{} windows of {}, {})\n",
+                perplexity_command::describe(scores.subject), scores.subject.tokens(),
+                windows.first_scored > 0 ? "second halves of " : "", windows.count, windows.size,
+                models.subject->device->name());
+  if (sources.base) report += perplexity_command::describe_comparison(*sources.base, scores);
   return print_out(report);
 }
 

@@ -14,6 +14,7 @@
 #include "io/interrupt.h"
 
 namespace moeflux {
+namespace quantize_command {
 namespace {
 
 struct Options {
@@ -65,9 +66,10 @@ Status run(const Options& options) {
 }
 
 }  // namespace
+}  // namespace quantize_command
 
 Command make_quantize_command(const CommandContext& context) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<quantize_command::Options>();
   options->model.log = &context.log;
   CommandOptions command("quantize",
                          "Write a quantised model as MLX safetensors, which mlx-lm opens too.");
@@ -98,7 +100,7 @@ Command make_quantize_command(const CommandContext& context) {
       .choices({"32", "64", "128"});
   add_model_folder_option(command, options->model);
   command.add("-t,--threads", options->threads, "Threads; 0: one per usable core").range(0, 1024);
-  return {std::move(command), [options] { return run(*options); }};
+  return {std::move(command), [options] { return quantize_command::run(*options); }};
 }
 
 }  // namespace moeflux

@@ -16,6 +16,7 @@
 #include "cli/terminal.h"
 
 namespace moeflux {
+namespace replay_command {
 namespace {
 
 struct Options {
@@ -245,9 +246,10 @@ Status run(const Options& options) {
 }
 
 }  // namespace
+}  // namespace replay_command
 
 Command make_replay_command(const CommandContext& /*context*/) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<replay_command::Options>();
   CommandOptions command(
       "replay", "Hit rates of expert caches on a recorded run (run or bench --route-trace).");
   command.example("moeflux replay routes.csv");
@@ -280,7 +282,7 @@ Command make_replay_command(const CommandContext& /*context*/) {
   command.add("--staging", options->staging,
               "Set slots aside for experts in transit, as run and bench do, for their exact hits");
   command.add("--json", options->json, "Print JSON");
-  return {std::move(command), [options] { return run(*options); }};
+  return {std::move(command), [options] { return replay_command::run(*options); }};
 }
 
 }  // namespace moeflux

@@ -29,6 +29,7 @@
 #include "serve/service.h"
 
 namespace moeflux {
+namespace serve_command {
 namespace {
 
 constexpr std::chrono::milliseconds kGrace{29'000};
@@ -324,21 +325,22 @@ void add_name_options(CommandOptions& command, Options& options) {
 }
 
 }  // namespace
+}  // namespace serve_command
 
 Command make_serve_command(const CommandContext& context) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<serve_command::Options>();
   options->model.log = &context.log;
   CommandOptions command(
       "serve", "Answer HTTP clients of the OpenAI, Anthropic and Ollama APIs, until Ctrl-C.");
   command.example("moeflux serve -m FOLDER --port 8080");
   command.example("moeflux serve -m model.gguf --parallel 8 --states ~/.cache/moeflux");
   command.example("moeflux serve -m FOLDER --host 0.0.0.0 --api-key-file keys.txt");
-  add_network_options(command, *options);
-  add_request_options(command, *options);
+  serve_command::add_network_options(command, *options);
+  serve_command::add_request_options(command, *options);
   add_model_options(command, options->model);
-  add_name_options(command, *options);
+  serve_command::add_name_options(command, *options);
   add_sampling_options(command, options->sampling);
-  return {std::move(command), [options] { return run(*options); }};
+  return {std::move(command), [options] { return serve_command::run(*options); }};
 }
 
 }  // namespace moeflux

@@ -28,6 +28,7 @@
 #include "text/byte_tokenizer.h"
 
 namespace moeflux {
+namespace synth_command {
 namespace {
 
 struct Options {
@@ -188,9 +189,10 @@ Status run(const Options& options) {
 }
 
 }  // namespace
+}  // namespace synth_command
 
 Command make_synth_command(const CommandContext& /*context*/) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<synth_command::Options>();
   CommandOptions command(
       "synth",
       "Write a random checkpoint with the exact shape of a published model, to measure it.");
@@ -227,7 +229,7 @@ Command make_synth_command(const CommandContext& /*context*/) {
       .excludes(gguf);
   command.add("-s,--seed", options->seed, "Seed; the same seed gives the same bytes");
   command.add("-t,--threads", options->threads, "Threads; 0: one per usable core").range(0, 1024);
-  return {std::move(command), [options] { return run(*options); }};
+  return {std::move(command), [options] { return synth_command::run(*options); }};
 }
 
 }  // namespace moeflux

@@ -14,6 +14,7 @@
 #include "cli/text_input.h"
 
 namespace moeflux {
+namespace template_command {
 namespace {
 
 struct Options {
@@ -95,9 +96,10 @@ Status run(const Options& options) {
 }
 
 }  // namespace
+}  // namespace template_command
 
 Command make_template_command(const CommandContext& context) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<template_command::Options>();
   options->model.log = &context.log;
   CommandOptions command("template", "Show the prompt that a chat template makes of messages.");
   command.example("moeflux template -m FOLDER --messages chat.json");
@@ -119,7 +121,7 @@ Command make_template_command(const CommandContext& context) {
       .value("FILE")
       .not_empty();
   add_model_folder_option(command, options->model);
-  return {std::move(command), [options] { return run(*options); }};
+  return {std::move(command), [options] { return template_command::run(*options); }};
 }
 
 }  // namespace moeflux

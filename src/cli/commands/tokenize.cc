@@ -12,6 +12,7 @@
 #include "cli/text_input.h"
 
 namespace moeflux {
+namespace tokenize_command {
 namespace {
 
 struct Options {
@@ -50,9 +51,10 @@ Status run(Options options, bool text_given) {
 }
 
 }  // namespace
+}  // namespace tokenize_command
 
 Command make_tokenize_command(const CommandContext& context) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<tokenize_command::Options>();
   options->model.log = &context.log;
   CommandOptions command("tokenize", "Show the tokens of a text.");
   command.example("moeflux tokenize \"Once upon a time\"");
@@ -68,7 +70,8 @@ Command make_tokenize_command(const CommandContext& context) {
   command.add("--no-parse-special", options->no_special,
               "Read the spelling of a special token as ordinary text");
   add_model_folder_option(command, options->model);
-  return {std::move(command), [options, &text] { return run(*options, text.given()); }};
+  return {std::move(command),
+          [options, &text] { return tokenize_command::run(*options, text.given()); }};
 }
 
 }  // namespace moeflux
