@@ -281,7 +281,7 @@ TEST_F(ModelPackerTest, ItsSourceIsNeverItsTarget) {
   for (const std::string& target : {quantised_.path(), quantised_ / ".", packed_ / "link"}) {
     for (const bool replace : {false, true}) {
       expect_error(pack_folder(quantised_.path(), target, {}, {.replace = replace}),
-                   ErrorCode::kInvalidArgument, {target, "to be read", "another folder"});
+                   ErrorCode::kInvalidArgument, {target, "is an input", "another folder"});
     }
   }
   EXPECT_EQ(read_folder(quantised_.path()), before);

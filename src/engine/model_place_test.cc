@@ -134,7 +134,7 @@ TEST(ModelPlace, OllamasFoldersAndManifestsMeanTheirBlob) {
   expect_error(find_model_place(models), ErrorCode::kInvalidArgument,
                {"Ollama's folder", "2", "library/other/7b", "library/toy/latest"});
   expect_error(find_model_place(models + "/blobs"), ErrorCode::kInvalidArgument,
-               {"2 are GGUF", "sha256-0a", "sha256-0b"});
+               {"2 of them GGUF", "sha256-0a", "sha256-0b"});
   expect_error(find_model_place(own + "other/7b"), ErrorCode::kNotFound,
                {"library/other/7b", "blobs/sha256-0d", "not there"});
 }
@@ -178,7 +178,7 @@ TEST(ModelPlace, FoldersWithoutAConfigSayWhatTheyAre) {
   const TempFolder folder;
   expect_error(config_of(folder), ErrorCode::kNotFound, {folder.path(), "empty folder"});
   write_bytes(folder / "mmproj-m.gguf", "");
-  expect_error(config_of(folder), ErrorCode::kNotFound, {"beside a model", "mmproj-m.gguf"});
+  expect_error(config_of(folder), ErrorCode::kNotFound, {"accompany a model", "mmproj-m.gguf"});
   write_bytes(folder / "params.json", "{}");
   expect_error(config_of(folder), ErrorCode::kNotFound, {"publisher's own format"});
   write_bytes(folder / "adapter_config.json", "{}");

@@ -143,7 +143,7 @@ TEST(Snapshot, AHeaderThatMakesNoSenseIsRefusedWhateverItsChecksum) {
   refused(24, 4, "contradicts its header");  // one token fewer
   refused(32, 2, "contradicts its header");
   refused(32, UINT32_MAX, "extra bytes");
-  refused(40, 1, "it says 1");
+  refused(40, 1, "header of 1");
   refused(record(6), 0, "is of layer 0");  // behind layers 1 and 2
   refused(record(6), 5, "is of layer 5");
   refused(record(2) + 4, 2, "extent 2");

@@ -105,9 +105,10 @@ TEST(SyntheticModel, FewerLayersAreTheFirstOnesWithTheSameBytes) {
   }
 }
 
-TEST(SyntheticModel, UnknownNamesListTheKnownOnes) {
-  expect_error(make_synthetic_model("huge", {}), ErrorCode::kNotFound,
-               {"'huge'", "tiny", "qwen3.6-35b-a3b"});
+TEST(SyntheticModel, UnknownNamesAreToldWithTheNearest) {
+  expect_error(make_synthetic_model("huge", {}), ErrorCode::kNotFound, {"'huge'", "synth --list"});
+  expect_error(make_synthetic_model("qwen3.6-35b-a3", {}), ErrorCode::kNotFound,
+               {"'qwen3.6-35b-a3'", "qwen3.6-35b-a3b"});
 }
 
 TEST(SyntheticModel, OptionsThatDoNotFitAreRefused) {

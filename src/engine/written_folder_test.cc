@@ -126,7 +126,7 @@ TEST_F(WrittenFolderTest, SourcesStayWhereTheyAre) {
   std::filesystem::create_symlink(model(), parent_ / "link");
   FolderWriting same = writing("b");
   same.sources = {parent_ / "link"};
-  expect_error(WrittenFolder::open(same), ErrorCode::kInvalidArgument, {model(), "to be read"});
+  expect_error(WrittenFolder::open(same), ErrorCode::kInvalidArgument, {model(), "is an input"});
   std::filesystem::create_directory(parent_ / "links");
   std::filesystem::create_symlink(model() + "/experts/0", parent_ / "links/0");
   FolderWriting linked = writing("b");
@@ -135,7 +135,8 @@ TEST_F(WrittenFolderTest, SourcesStayWhereTheyAre) {
   std::filesystem::create_directory(model() + "/inner");
   FolderWriting inner = writing("b");
   inner.sources = {model() + "/inner"};
-  expect_error(WrittenFolder::open(inner), ErrorCode::kInvalidArgument, {"/inner", "to be read"});
+  expect_error(WrittenFolder::open(inner), ErrorCode::kInvalidArgument,
+               {"/inner", "holds the input"});
   expect_model("a");
 }
 

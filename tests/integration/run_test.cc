@@ -118,7 +118,7 @@ TEST(Run, TerminalShowsProgressUntilTheTextBegins) {
   ASSERT_EQ(output.status, 0) << output.out;
   const std::string& shown = output.out;
   const size_t loading = shown.find("\rloading [");
-  const size_t loaded = shown.find("100 %");
+  const size_t loaded = shown.find("\rloading: the last weights");
   const size_t reading = shown.find("\rprompt [");
   const size_t text = shown.find(kPrompt);
   ASSERT_TRUE(text != std::string::npos && loading < loaded && loaded < reading && reading < text)

@@ -28,7 +28,7 @@ model="$prefix/second place"/share/moeflux/models/fable-20m
 
 for page in man/man1/moeflux.1 man/man1/moeflux-run.1 bash-completion/completions/moeflux \
   zsh/site-functions/_moeflux fish/vendor_completions.d/moeflux.fish; do
-  [ -s "$prefix/moved/share/$page" ] || fail "no share/$page below the prefix"
+  [ -s "$prefix/second place/share/$page" ] || fail "no share/$page below the prefix"
 done
 
 mkdir "$prefix/elsewhere"
