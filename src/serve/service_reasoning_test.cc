@@ -39,8 +39,10 @@ std::vector<std::pair<std::string, Json>> requests() {
   response["max_output_tokens"] = 40;
   response["input"] = "The capital of France?";
   response["text"]["format"] = {{"type", "json_schema"}, {"name", "n"}, {"schema", schema()}};
-  Json ollama = base;
-  ollama["format"] = schema();
+  Json ollama = {{"messages", base["messages"]}, {"format", schema()}, {"options", base}};
+  ollama["options"].erase("messages");
+  ollama["options"].erase("max_tokens");
+  ollama["options"]["num_predict"] = 40;
   ollama["stream"] = false;
   return {{"/v1/chat/completions", chat},
           {"/v1/chat/completions", call},
