@@ -70,7 +70,8 @@ struct ActiveText {
   int64_t cached_tokens = 0;
   int64_t processed_tokens = 0;  // of the prompt
   int64_t generated_tokens = 0;
-  int64_t tokens_max = 0;  // as asked
+  int64_t tokens_max = 0;   // as asked
+  std::string client = {};  // TextRequest::client
 };
 
 /// All functions are for any thread, but drain() and the destructor not from a receiver's calls.

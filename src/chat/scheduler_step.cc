@@ -100,7 +100,8 @@ void Scheduler::Loop::admit(const TextPtr& text) {
   const std::lock_guard lock(mutex_);
   slots_[text->id()] = {.id = text->id(),
                         .prompt_tokens = text->prompt_length(),
-                        .tokens_max = text->request().tokens_max};
+                        .tokens_max = text->request().tokens_max,
+                        .client = text->request().client};
 }
 
 // False where the turn for it was not to be had.

@@ -30,6 +30,35 @@ class StreamsTest : public ServiceTest {
   }
 };
 
+// With several keys a request names the clients that it shares states with.
+TEST_F(StreamsTest, OtherClientsSeeThatASlotIsTakenAndNoMore) {
+  if (testing::without_engine()) return;
+  const auto service = start();
+  auto reader = std::make_shared<MemoryResponse>();
+  reader->be_slow();
+  Json body = question("Once upon a time", 200);
+  body["stream"] = true;
+  service->handle({.method = "POST",
+                   .path = "/v1/chat/completions",
+                   .body = body.dump(),
+                   .owner = "a",
+                   .shares_with = "a"},
+                  reader);
+  reader->begun();
+  const auto seen_by = [&](const std::string& client, const std::string& path) {
+    return ask(*service, {.method = "GET", .path = path, .owner = client, .shares_with = client})
+        ->json();
+  };
+  EXPECT_TRUE(seen_by("a", "/slots")[0].contains("n_prompt_tokens"));
+  const Json others = seen_by("b", "/slots")[0];
+  EXPECT_EQ(others["is_processing"], true);
+  EXPECT_FALSE(others.contains("n_prompt_tokens")) << others;
+  EXPECT_FALSE(seen_by("b", "/v1/moeflux/conversations").contains("kept_tokens"));
+  EXPECT_TRUE(ask(*service, {.method = "GET", .path = "/v1/moeflux/conversations"})
+                  ->json()
+                  .contains("kept_tokens"));
+}
+
 TEST_F(StreamsTest, AStreamThatIsDeletedOrReplacedSaysSo) {
   if (testing::without_engine()) return;
   const auto service = start();

@@ -121,8 +121,10 @@ Command make_chat_command(const CommandContext& context) {
       .value("FILE")
       .not_empty()
       .in_help_all();
-  command.add("-n,--n-predict,--predict", options->tokens_max,
-              "Tokens of an answer; -1: until its end");
+  command
+      .add("-n,--n-predict,--predict", options->tokens_max,
+           "Tokens of an answer; -1: until its end")
+      .range(-1, 1e9);
   command
       .add("-r,--reverse-prompt", options->stop_strings,
            "Text that ends an answer, and is left out; may be repeated")

@@ -291,8 +291,9 @@ namespace {
 
 void add_generation_options(CommandOptions& command, Options& options) {
   command.group("Text");
-  command.add("-n,--n-predict,--predict", options.tokens_max,
-              "Tokens to generate; -1: until the end");
+  command
+      .add("-n,--n-predict,--predict", options.tokens_max, "Tokens to generate; -1: until the end")
+      .range(-1, 1e9);
   command
       .add("-r,--reverse-prompt", options.stop_strings,
            "Text that ends the continuation, and is left out; may be repeated")

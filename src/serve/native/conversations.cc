@@ -140,13 +140,17 @@ void list_conversations(Call& call) {
   for (const ShelfItem& one : *saved) conversations.push_back(listed(one));
   uint64_t response_bytes = 0;
   for (const ShelfItem& one : *responses) response_bytes += one.size_bytes;
-  call.answer({{"conversations", std::move(conversations)},
-               {"kept_texts", counters.kept_texts},
-               {"kept_tokens", counters.kept_tokens},
-               {"stored_responses", responses->size()},
-               {"stored_response_bytes", response_bytes},
-               {"running", counters.running},
-               {"waiting", counters.waiting}});
+  Json listing = {{"conversations", std::move(conversations)},
+                  {"stored_responses", responses->size()},
+                  {"stored_response_bytes", response_bytes},
+                  {"running", counters.running},
+                  {"waiting", counters.waiting}};
+  // These are of all clients together: with several they would tell one what another has sent.
+  if (call.request.shares_with.empty()) {
+    listing["kept_texts"] = counters.kept_texts;
+    listing["kept_tokens"] = counters.kept_tokens;
+  }
+  call.answer(std::move(listing));
 }
 
 void saved_conversation(Call& call) {

@@ -144,16 +144,19 @@ std::string metrics_text(const SchedulerCounters& texts, const ModelCounters& mo
 Json slots_json(const std::vector<ActiveText>& texts, const Slots& all) {
   Json slots = Json::array();
   for (const ActiveText& text : texts) {
-    slots.push_back({{"id", slots.size()},
-                     {"id_task", text.id},
-                     {"n_ctx", all.context_length},
-                     {"is_processing", text.state == ActiveText::State::kPrompt ||
-                                           text.state == ActiveText::State::kText},
-                     {"state", state_name(text.state)},
-                     {"n_prompt_tokens", text.prompt_tokens},
-                     {"n_prompt_tokens_cached", text.cached_tokens},
-                     {"n_prompt_tokens_processed", text.processed_tokens},
-                     {"n_decoded", text.generated_tokens}});
+    Json slot = {{"id", slots.size()},
+                 {"id_task", text.id},
+                 {"n_ctx", all.context_length},
+                 {"is_processing", text.state == ActiveText::State::kPrompt ||
+                                       text.state == ActiveText::State::kText},
+                 {"state", state_name(text.state)}};
+    if (text.client == all.client) {
+      slot["n_prompt_tokens"] = text.prompt_tokens;
+      slot["n_prompt_tokens_cached"] = text.cached_tokens;
+      slot["n_prompt_tokens_processed"] = text.processed_tokens;
+      slot["n_decoded"] = text.generated_tokens;
+    }
+    slots.push_back(std::move(slot));
   }
   while (slots.size() < static_cast<size_t>(all.count)) {
     slots.push_back({{"id", slots.size()},

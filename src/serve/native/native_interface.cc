@@ -162,7 +162,8 @@ void props(Call& call) {
 void slots(Call& call) {
   call.answer(slots_json(call.service.scheduler().slots(),
                          {.count = call.service.options().scheduler.active_max,
-                          .context_length = call.service.context_length()}));
+                          .context_length = call.service.context_length(),
+                          .client = call.request.shares_with}));
 }
 
 void show_metrics(Call& call) {

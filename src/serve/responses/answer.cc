@@ -197,6 +197,7 @@ std::string ResponseEncoder::end(const AnswerPart& answer) {
 
 std::string ResponseEncoder::fail(const ApiError& error) {
   Json failed = response("failed");
+  failed["store"] = false;  // what has failed is not kept
   failed["error"] = {{"code", error.code.empty() ? error.type : error.code},
                      {"message", error.message}};
   return event("response.failed", {{"response", std::move(failed)}});

@@ -241,6 +241,7 @@ TEST(ResponseEncoder, AFailureIsTheLastEvent) {
   const auto events = events_of(one.fail({.type = "server_error", .message = "the drive"}));
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0]["type"], "response.failed");
+  EXPECT_EQ(events[0]["response"]["store"], false);
   EXPECT_EQ(events[0]["sequence_number"], 5);
   EXPECT_EQ(events[0]["response"]["error"]["message"], "the drive");
 }
