@@ -253,16 +253,21 @@ def missing_areas(outcomes, number):
     return [name for name in areas_of(number) if name not in [o.name for o in outcomes]]
 
 
+def print_outcome(outcome):
+    """A line of an area, and its problems."""
+    word = "FAILED" if outcome.problems else "ok"
+    print(f"{word:7}{outcome.name:14}{outcome.seconds:6.0f} s  {outcome.note}")
+    for problem in outcome.problems[:20]:
+        print(f"       {problem}")
+
+
 def report(runner, number):
     """Prints what ran and the release suite's summary; the exit status."""
     outcomes = runner.outcomes + [Outcome(name, problems=["did not run"])
                                   for name in missing_areas(runner.outcomes, number)]
     print("--- areas")
     for outcome in outcomes:
-        word = "FAILED" if outcome.problems else "ok"
-        print(f"{word:7}{outcome.name:14}{outcome.seconds:6.0f} s  {outcome.note}")
-        for problem in outcome.problems[:20]:
-            print(f"       {problem}")
+        print_outcome(outcome)
     print("--- cases by program")
     print("\n".join(case_list.summary(runner.programs)))
     print("--- summary of the release suite")

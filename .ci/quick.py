@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a change is most likely to break, in minutes where the build folders are there.
+"""Checks that a change breaks most likely, in minutes where the build folders are there.
 
     .ci/quick.py [BASE]
 
@@ -104,10 +104,7 @@ def main():
         runner = areas.Runner(logs)
         run_all(runner, files)
         for outcome in runner.outcomes:
-            word = "FAILED" if outcome.problems else "ok"
-            print(f"{word:7}{outcome.name:14}{outcome.seconds:6.0f} s  {outcome.note}")
-            for problem in outcome.problems[:20]:
-                print(f"       {problem}")
+            areas.print_outcome(outcome)
             if outcome.problems:
                 print("".join(runner.log(outcome.name).splitlines(True)[-40:]), end="")
         return 1 if any(outcome.problems for outcome in runner.outcomes) else 0

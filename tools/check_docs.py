@@ -78,7 +78,7 @@ def cells(line):
 
 
 def anchors(text):
-    """What links may name behind #: headings as GitHub spells them."""
+    """Headings as GitHub spells them, which links may name behind #."""
     found = {}
     for _, line in prose_lines(text):
         heading = _HEADING.match(line)

@@ -193,6 +193,6 @@ def private_words_of_document(text):
 
 
 def private_words_of_messages(literals):
-    """Of (line, text) of string literals, of which those with a space may be messages."""
+    """(line, text) of string literals; those with a space may be messages."""
     return [finding for line, text in literals if " " in text.strip()
             for finding in private_words(line, text)]

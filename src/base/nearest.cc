@@ -4,28 +4,18 @@
 #include <array>
 #include <utility>
 
+#include "base/ascii.h"
+
 namespace moeflux {
 namespace {
 
 // Beyond it nothing that anybody types is near, and the table would be large.
 constexpr size_t kLengthMax = 64;
 
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
-
-std::string lowered(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) c = lower(c);
-  return result;
-}
-
 // A third of the letters may be wrong, one at least.
 size_t distance_max(std::string_view wanted) { return std::max<size_t>(1, wanted.size() / 3); }
 
 }  // namespace
-
-bool equals_ignoring_case(std::string_view a, std::string_view b) {
-  return std::ranges::equal(a, b, {}, lower, lower);
-}
 
 size_t edit_distance(std::string_view a, std::string_view b) {
   if (a.size() > kLengthMax || b.size() > kLengthMax) return std::max(a.size(), b.size());
@@ -36,11 +26,11 @@ size_t edit_distance(std::string_view a, std::string_view b) {
         table[i][j] = i + j;
         continue;
       }
-      const bool same = lower(a[i - 1]) == lower(b[j - 1]);
+      const bool same = lower_case(a[i - 1]) == lower_case(b[j - 1]);
       table[i][j] = std::min(
           {table[i - 1][j] + 1, table[i][j - 1] + 1, table[i - 1][j - 1] + (same ? 0 : 1)});
-      const bool swapped = i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) &&
-                           lower(a[i - 2]) == lower(b[j - 1]);
+      const bool swapped = i > 1 && j > 1 && lower_case(a[i - 1]) == lower_case(b[j - 2]) &&
+                           lower_case(a[i - 2]) == lower_case(b[j - 1]);
       if (swapped) table[i][j] = std::min(table[i][j], table[i - 2][j - 2] + 1);
     }
   }
@@ -51,10 +41,10 @@ std::vector<std::string_view> nearest_names(std::string_view wanted,
                                             std::span<const std::string_view> names,
                                             size_t count_max) {
   std::vector<std::pair<size_t, std::string_view>> found;
-  const std::string part = lowered(wanted);
+  const std::string part = lower_case(wanted);
   for (const std::string_view name : names) {
     const size_t distance = edit_distance(wanted, name);
-    const bool has_part = part.size() >= 4 && lowered(name).find(part) != std::string::npos;
+    const bool has_part = part.size() >= 4 && lower_case(name).find(part) != std::string::npos;
     if (has_part || distance <= distance_max(wanted)) found.emplace_back(distance, name);
   }
   std::ranges::stable_sort(found, {}, [](const auto& entry) { return entry.first; });

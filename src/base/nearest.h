@@ -22,7 +22,4 @@ std::vector<std::string_view> nearest_names(std::string_view wanted,
 std::string did_you_mean(std::string_view wanted, std::span<const std::string_view> names,
                          size_t count_max = 3);
 
-/// Equal but for the case of ASCII's letters.
-bool equals_ignoring_case(std::string_view a, std::string_view b);
-
 }  // namespace moeflux

@@ -12,26 +12,18 @@
 namespace moeflux {
 namespace {
 
-std::vector<std::string> split_names(std::string_view names) {
-  std::vector<std::string> result;
-  while (!names.empty()) {
-    const size_t end = std::min(names.find(','), names.size());
-    result.emplace_back(names.substr(0, end));
-    names.remove_prefix(std::min(end + 1, names.size()));
+/// Adds what stands between the commas of a text.
+void add_parts(std::string_view text, std::vector<std::string>& parts) {
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    parts.emplace_back(text.substr(begin, end - begin));
+    begin = end + 1;
   }
-  return result;
 }
 
 std::vector<std::string> split_values(std::span<const std::string> values) {
   std::vector<std::string> result;
-  for (const std::string& value : values) {
-    size_t begin = 0;
-    while (begin <= value.size()) {
-      const size_t end = std::min(value.find(',', begin), value.size());
-      result.push_back(value.substr(begin, end - begin));
-      begin = end + 1;
-    }
-  }
+  for (const std::string& value : values) add_parts(value, result);
   return result;
 }
 
@@ -104,10 +96,8 @@ std::string size_problem(const std::string& text) {
 }
 
 Option::Option(std::string_view names, std::string value_name, std::string help, Setter set)
-    : names_(split_names(names)),
-      value_name_(std::move(value_name)),
-      help_(std::move(help)),
-      set_(std::move(set)) {
+    : value_name_(std::move(value_name)), help_(std::move(help)), set_(std::move(set)) {
+  add_parts(names, names_);
   is_positional_ = std::ranges::any_of(names_, [](const auto& n) { return !n.starts_with('-'); });
 }
 

@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "base/ascii.h"
 #include "chat/session.h"
 #include "library/options.h"
 #include "library/outcome.h"
@@ -81,7 +82,7 @@ Result<serve::Request> request_of(const mf_request& from) {
   for (size_t i = 0; i < from.headers_count; ++i) {
     const mf_header& header = from.headers[i];
     if (header.name == nullptr || header.value == nullptr) return null_argument("a header");
-    request.headers.emplace_back(serve::lower_case(header.name), header.value);
+    request.headers.emplace_back(lower_case(header.name), header.value);
   }
   return request;
 }
@@ -102,7 +103,7 @@ mf_answer_piece piece_of(mf_answer& answer) {
   answer.headers.clear();
   for (const auto& [name, value] : piece.headers) {
     answer.headers.push_back({name.c_str(), value.c_str()});
-    if (serve::equal_without_case(name, "content-type")) c.content_type = value.c_str();
+    if (equal_without_case(name, "content-type")) c.content_type = value.c_str();
   }
   c.headers = answer.headers.data();
   c.headers_count = answer.headers.size();

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "base/ascii.h"
 #include "base/format.h"
 #include "base/nearest.h"
 
@@ -12,7 +13,7 @@ Result<PublicModel> find_public_model(std::string_view name) {
   std::vector<std::string_view> known;
   for (const auto models : {public_models(), tiny_models()}) {
     for (const PublicModel& model : models) {
-      if (equals_ignoring_case(model.name, name)) return model;
+      if (equal_without_case(model.name, name)) return model;
       known.push_back(model.name);
     }
   }

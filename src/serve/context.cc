@@ -1,9 +1,9 @@
 #include "serve/context.h"
 
 #include <algorithm>
-#include <cctype>
 #include <utility>
 
+#include "base/ascii.h"
 #include "base/format.h"
 #include "serve/call.h"
 #include "serve/chat_text.h"
@@ -81,8 +81,7 @@ TextRequest text_request(const GenerationFields& generation, int64_t choice,
 /// The common part of all names of a model: without a folder, Ollama's tag, a file's ending and
 /// case.
 std::string plain_name(std::string name) {
-  std::transform(name.begin(), name.end(), name.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  name = lower_case(name);
   for (const std::string_view end : {":latest", ".gguf"}) {
     if (name.ends_with(end)) name.resize(name.size() - end.size());
   }

@@ -213,7 +213,7 @@ class Anything:
 
 
 def more_of_request(server, data):
-    """What llama-server has as options, and `moeflux serve` as fields of a request."""
+    """Options of llama-server that `moeflux serve` has as fields of a request."""
     if not isinstance(data, dict):
         return data
     more = {"verbose": True} if server.debug else {}

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <utility>
 
+#include "base/ascii.h"
 #include "base/format.h"
 #include "serve/interface.h"
 #include "store/owner_name.h"

@@ -19,6 +19,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/ascii.h"
 #include "base/check.h"
 #include "serve/http/http_server.h"
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <utility>
 
+#include "base/ascii.h"
 #include "base/format.h"
 #include "serve/interface.h"
 #include "text/utf8.h"
@@ -14,8 +14,6 @@ namespace {
 
 constexpr size_t kRequestIdMax = 128;
 
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
-
 bool is_control(char c) {
   const auto byte = static_cast<unsigned char>(c);
   return byte < 0x20 || byte == 0x7f;
@@ -23,7 +21,7 @@ bool is_control(char c) {
 
 int hex_digit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
-  c = lower(c);
+  c = lower_case(c);
   return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
@@ -51,17 +49,6 @@ std::string refusal_body(const Refusal& refusal, std::string_view path) {
                        .code = refusal.code,
                        .message = refusal.message};
   return find_route({}, path).interface->error_text(error, {});
-}
-
-bool equal_without_case(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](char x, char y) { return lower(x) == lower(y); });
-}
-
-std::string lower_case(std::string_view text) {
-  std::string lowered(text);
-  std::transform(lowered.begin(), lowered.end(), lowered.begin(), lower);
-  return lowered;
 }
 
 std::optional<std::string> percent_decode(std::string_view text) {
@@ -124,7 +111,7 @@ bool is_request_id(std::string_view text) {
   constexpr std::string_view kMarks = "-_.:+/=@~";
   return !text.empty() && text.size() <= kRequestIdMax &&
          std::all_of(text.begin(), text.end(), [&](char c) {
-           return (c >= '0' && c <= '9') || (lower(c) >= 'a' && lower(c) <= 'z') ||
+           return (c >= '0' && c <= '9') || (lower_case(c) >= 'a' && lower_case(c) <= 'z') ||
                   kMarks.find(c) != std::string_view::npos;
          });
 }

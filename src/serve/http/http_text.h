@@ -23,9 +23,6 @@ struct Refusal {
 /// The body that says so to who asked for `path`, in the words of that interface.
 std::string refusal_body(const Refusal& refusal, std::string_view path = {});
 
-bool equal_without_case(std::string_view a, std::string_view b);
-std::string lower_case(std::string_view text);
-
 /// %41 becomes A; nothing where two digits are missing behind a %.
 std::optional<std::string> percent_decode(std::string_view text);
 

@@ -24,9 +24,8 @@ std::string metrics_text(const SchedulerCounters& texts, const ModelCounters& mo
 
 struct Slots {
   int count = 0;
-  int64_t context_length = 0;  // of each
-  std::string_view client =
-      {};  // who asks; the numbers of others are not for it, where there are any
+  int64_t context_length = 0;    // of each
+  std::string_view client = {};  // the one that asks; numbers of others are not for it
 };
 /// llama.cpp's /slots: the texts that have begun, and places that nobody has.
 Json slots_json(const std::vector<ActiveText>& texts, const Slots& slots);

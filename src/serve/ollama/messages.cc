@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <map>
 #include <optional>
 #include <string>
@@ -10,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/ascii.h"
 #include "base/format.h"
 #include "serve/left_out_media.h"
 #include "serve/wire_json.h"
@@ -125,10 +125,7 @@ class Messages {
     if (!message.is_object()) return {};
     const auto found = message.find("role");
     if (found == message.end() || !found->is_string()) return {};
-    std::string role = found->get<std::string>();
-    std::transform(role.begin(), role.end(), role.begin(),
-                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    return role;
+    return lower_case(found->get<std::string>());
   }
 
   Json read_message(Fields& message, const std::string& role, size_t number) {
