@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/ascii.h"
 #include "serve/http/access.h"
 #include "serve/http/http_text.h"
 #include "serve/http/request_reader.h"
@@ -94,7 +95,7 @@ void check_request(const Outcome& read, const RequestLimits& limits) {
   expect(read.has_body || request.body.empty(), "who has no body sends none");
   int hosts = 0;
   for (const auto& [name, value] : request.headers) {
-    expect(!name.empty() && name == moeflux::serve::lower_case(name), "names are in lower case");
+    expect(!name.empty() && name == moeflux::lower_case(name), "names are in lower case");
     expect(!has_control(name) && !has_control(value), "headers are lines");
     if (name == "host") ++hosts;
   }
@@ -129,7 +130,7 @@ void check_texts(std::string_view text) {
   const auto decoded = serve::percent_decode(text);
   expect(!decoded || decoded->size() <= text.size(), "decoding makes nothing longer");
   if (serve::host_allowed(text, {}, Reach::kLoopback)) {
-    const std::string host = serve::lower_case(text);
+    const std::string host = moeflux::lower_case(text);
     expect(host.starts_with("localhost") || host.starts_with("127.") || host.starts_with("[::1]"),
            "loopback has few names");
   }
