@@ -2,8 +2,7 @@
 //! library sets it up, with blocks trimmed and stripped, loop controls, its own `tojson`,
 //! `raise_exception` and `strftime_now`.
 
-use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Rest, Value, ValueKind};
+use minijinja::value::{Value, ValueKind};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State, UndefinedBehavior};
 
 use crate::{filters, json, methods, python_text, source, watch};
@@ -58,15 +57,9 @@ fn is_number(value: &Value) -> bool {
     matches!(value.kind(), ValueKind::Number | ValueKind::Bool)
 }
 
-pub fn syntax() -> SyntaxConfig {
-    let mut syntax = SyntaxConfig::builder();
-    syntax.trim_blocks(true).lstrip_blocks(true);
-    syntax.build().expect("the usual delimiters")
-}
-
 pub fn make_environment() -> Environment<'static> {
     let mut env = Environment::new();
-    env.set_syntax(syntax());
+    env.set_syntax(source::syntax());
     env.set_auto_escape_callback(|_| AutoEscape::None);
     env.set_undefined_behavior(UndefinedBehavior::Lenient);
     env.set_debug(false);
@@ -74,10 +67,8 @@ pub fn make_environment() -> Environment<'static> {
     env.set_formatter(write_value);
     env.set_unknown_method_callback(methods::call);
     env.add_function("raise_exception", raise_exception);
-    env.add_function("cycler", |state: &State, args: Rest<Value>| {
-        filters::Cycler::make(state, args.0)
-    });
-    env.add_function("joiner", filters::Joiner::make);
+    env.add_function("cycler", filters::cycler);
+    env.add_function("joiner", filters::joiner);
     env.add_function("dict", filters::dict);
     env.add_function("namespace", filters::namespace);
     // Prints all there is, on lines as deep as values are; transformers has none.

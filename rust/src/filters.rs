@@ -1,11 +1,9 @@
 //! Jinja's filters and globals where minijinja has none, or others.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::Arc;
-
-use minijinja::value::{from_args, Kwargs, Object, Rest, Value, ValueKind, ValueOrKwargs};
+use minijinja::value::{Kwargs, Rest, Value, ValueKind, ValueOrKwargs};
 use minijinja::{Error, ErrorKind, State};
 
+use crate::cycler::{Cycler, Joiner};
 use crate::{methods, python_text, watch};
 
 pub fn string(state: &State, value: &Value) -> Result<Value, Error> {
@@ -130,82 +128,17 @@ pub fn center(state: &mut State, value: &Value, width: Option<i64>) -> Result<Va
     methods::call(state, &text, "center", &[Value::from(width.unwrap_or(80))])
 }
 
-/// cycler('a', 'b'): next(), reset() and current.
-#[derive(Debug)]
-pub struct Cycler {
-    items: Vec<Value>,
-    position: AtomicUsize,
+/// cycler(...) and joiner(', '), whose items are looked into, too.
+pub fn cycler(state: &State, items: Rest<Value>) -> Result<Value, Error> {
+    watch::look_into(state, &[Value::from(items.0.clone())])?;
+    if items.0.is_empty() {
+        return Err(Error::new(ErrorKind::MissingArgument, "cycler: at least one item"));
+    }
+    Ok(Value::from_object(Cycler::new(items.0)))
 }
 
-impl Cycler {
-    pub fn make(state: &State, items: Vec<Value>) -> Result<Value, Error> {
-        watch::look_into(state, std::slice::from_ref(&Value::from(items.clone())))?;
-        if items.is_empty() {
-            return Err(Error::new(ErrorKind::MissingArgument, "cycler: at least one item"));
-        }
-        Ok(Value::from_object(Cycler { items, position: AtomicUsize::new(0) }))
-    }
-
-    pub fn items(&self) -> &[Value] {
-        &self.items
-    }
-
-    fn at(&self, position: usize) -> Value {
-        self.items[position % self.items.len()].clone()
-    }
-}
-
-impl Object for Cycler {
-    fn repr(self: &Arc<Self>) -> minijinja::value::ObjectRepr {
-        minijinja::value::ObjectRepr::Plain
-    }
-
-    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
-        (key.as_str() == Some("current")).then(|| self.at(self.position.load(Ordering::Relaxed)))
-    }
-
-    fn call_method(
-        self: &Arc<Self>, _state: &mut State, method: &str, args: &[Value],
-    ) -> Result<Value, Error> {
-        let () = from_args(args)?;
-        match method {
-            "next" => Ok(self.at(self.position.fetch_add(1, Ordering::Relaxed))),
-            "reset" => {
-                self.position.store(0, Ordering::Relaxed);
-                Ok(Value::from(()))
-            }
-            _ => Err(Error::from(ErrorKind::UnknownMethod)),
-        }
-    }
-}
-
-/// joiner(', '): nothing when first called, then the separator.
-#[derive(Debug)]
-pub struct Joiner {
-    separator: Value,
-    used: AtomicBool,
-}
-
-impl Joiner {
-    pub fn make(state: &State, separator: Option<Value>) -> Result<Value, Error> {
-        let separator = separator.unwrap_or_else(|| Value::from(", "));
-        watch::look_into(state, std::slice::from_ref(&Value::from(vec![separator.clone()])))?;
-        Ok(Value::from_object(Joiner { separator, used: AtomicBool::new(false) }))
-    }
-
-    pub fn items(&self) -> &[Value] {
-        std::slice::from_ref(&self.separator)
-    }
-}
-
-impl Object for Joiner {
-    fn repr(self: &Arc<Self>) -> minijinja::value::ObjectRepr {
-        minijinja::value::ObjectRepr::Plain
-    }
-
-    fn call(self: &Arc<Self>, _state: &mut State, args: &[Value]) -> Result<Value, Error> {
-        let () = from_args(args)?;
-        let used = self.used.swap(true, Ordering::Relaxed);
-        Ok(if used { self.separator.clone() } else { Value::from("") })
-    }
+pub fn joiner(state: &State, separator: Option<Value>) -> Result<Value, Error> {
+    let separator = separator.unwrap_or_else(|| Value::from(", "));
+    watch::look_into(state, &[Value::from(vec![separator.clone()])])?;
+    Ok(Value::from_object(Joiner::new(separator)))
 }

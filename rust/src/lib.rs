@@ -11,6 +11,7 @@ mod constraint_failure;
 mod constraint_interface;
 #[cfg(all(test, feature = "constraints"))]
 mod constraint_tests;
+mod cycler;
 mod environment;
 mod filters;
 mod hooks;

@@ -32,13 +32,19 @@ struct Edit {
     inserted: &'static str,
 }
 
+pub fn syntax() -> SyntaxConfig {
+    let mut syntax = SyntaxConfig::builder();
+    syntax.trim_blocks(true).lstrip_blocks(true);
+    syntax.build().expect("the usual delimiters")
+}
+
 /// The source as the engine takes it. `{% generation %}`, which marks what the assistant wrote for
 /// training, becomes a block with a scope of its own and no other effect.
-pub fn prepare(source: &str, syntax: &SyntaxConfig) -> Result<String, TooDeep> {
+pub fn prepare(source: &str) -> Result<String, TooDeep> {
     let mut edits: Vec<Edit> = Vec::new();
     let mut tag = Tag::default();
     let mut conditions: Vec<usize> = Vec::new();
-    for token in tokenize(source, false, syntax.clone()) {
+    for token in tokenize(source, false, syntax()) {
         // The parser reports bytes that are not a token.
         let Ok((token, span)) = token else { break };
         match token {
@@ -192,8 +198,7 @@ mod tests {
     use super::prepare;
 
     fn prepared(source: &str) -> String {
-        let syntax = crate::environment::syntax();
-        prepare(source, &syntax).unwrap_or_else(|error| error.message)
+        prepare(source).unwrap_or_else(|error| error.message)
     }
 
     #[test]

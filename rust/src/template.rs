@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use minijinja::machinery::{self, CodeGenerator, Instructions};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind};
 
-use crate::environment::{make_environment, syntax, Raised};
+use crate::environment::{make_environment, Raised};
 use crate::hooks::with_hooks;
 use crate::json::value_of;
 use crate::memory::live_bytes;
-use crate::source::prepare;
+use crate::source::{prepare, syntax};
 use crate::strftime::{strftime, Time};
 use crate::watch::{OverLimit, Watch};
 
@@ -100,7 +100,7 @@ impl Template {
         }
         // Jinja reads every line ending as its own.
         let source = source.replace("\r\n", "\n").replace('\r', "\n");
-        let prepared = prepare(&source, &syntax()).map_err(|error| Failure {
+        let prepared = prepare(&source).map_err(|error| Failure {
             kind: Kind::Syntax,
             message: error.message,
             line: error.line,

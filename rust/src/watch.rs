@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use minijinja::value::{Value, ValueKind};
 use minijinja::{Error, ErrorKind, State};
 
-use crate::filters::{Cycler, Joiner};
+use crate::cycler;
 use crate::memory::live_bytes;
 
 /// Limit of values that are alive, beside the variables that the rendering begins with.
@@ -150,14 +150,10 @@ impl Walk {
             let message = format!("a {what} within another value");
             return Err(Error::new(ErrorKind::InvalidOperation, message));
         }
-        let inner = if let Some(cycler) = value.downcast_object_ref::<Cycler>() {
-            cycler.items()
-        } else if let Some(joiner) = value.downcast_object_ref::<Joiner>() {
-            joiner.items()
-        } else {
-            return self.elements_of(value, depth);
-        };
-        inner.iter().try_for_each(|item| self.item(item, depth + 1))
+        match cycler::held(value) {
+            Some(held) => held.iter().try_for_each(|item| self.item(item, depth + 1)),
+            None => self.elements_of(value, depth),
+        }
     }
 
     fn elements_of(&mut self, value: &Value, depth: usize) -> Result<(), Error> {
