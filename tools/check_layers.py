@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Enforces the architecture over the source tree: who may include whom, and what may appear where.
+Modules of rust/src may use each other, but not in circles.
 
     tools/check_layers.py [root]
 
@@ -12,6 +13,7 @@ import re
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from rust_modules import circles  # noqa: E402
 from source_text import blank  # noqa: E402
 
 BACKENDS = ("reference", "trace", "cpu", "gpu", "cuda", "metal")
@@ -245,6 +247,10 @@ class Checker:
                 self.check_words(path, text)
         self.check_third_party_users()
         self.check_cmake()
+        for name, line, circle in circles(os.path.join(self.root, "rust", "src")):
+            self.report("rust/src/" + name, line,
+                        f"the modules {' > '.join(circle)} use each other in a circle, expected: "
+                        "what both sides need in a module below them")
         return sorted(self.violations)
 
     # --- Includes ---

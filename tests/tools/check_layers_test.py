@@ -255,6 +255,30 @@ X::X(X&&) = default;
         self.assert_clean()
 
 
+    # --- Rust ---
+
+    def test_a_circle_of_rust_modules_is_named(self):
+        self.write("rust/src/lib.rs", "mod a;\nmod b;\nmod c;\nmod d;\nuse d::Failure;\n")
+        self.write("rust/src/a.rs", "//! One.\n\nuse std::fmt;\nuse crate::{\n    b,\n};\n")
+        self.write("rust/src/c.rs", "fn f<'a>(x: &'a crate::a::A<'a>) {}\n")
+        self.write("rust/src/d.rs", "pub struct Failure;\n")
+        for use in ("use crate::c::C;", "use crate::{c::{C, D}, d};", "use crate::{d::{\nE}, c};",
+                    "use super::c;", "use super::{\nd,\nc};", "mod tests {\n    use crate::c;\n}"):
+            self.write("rust/src/b.rs", use + "\n")
+            self.assert_fires("rust/src/a.rs", 4, "a > b > c > a")
+        self.write("rust/src/b.rs", "use crate::d;\n")
+        self.write("rust/src/d.rs", "use crate::text_of;\n")
+        self.assert_fires("rust/src/d.rs", 1, "d > lib > d")
+
+    def test_rust_modules_may_share_what_is_below_them(self):
+        self.write("rust/src/lib.rs", "mod a;\nmod b;\nmod c;\nuse a::{A, B};\n")
+        self.write("rust/src/a.rs", "use crate::{\n    b::B,\n    c,\n};\n// use crate::d;\n")
+        self.write("rust/src/b.rs", "use crate::c::C;\nmod tests {\n    use super::*;\n}\n")
+        self.write("rust/src/c.rs", "use super_crate::a;\nuse crate::c::D;\n")
+        self.write("rust/src/c_tests.rs", "use crate::{a, text_of};\n")
+        self.assert_clean()
+
+
 class RealTreeTest(unittest.TestCase):
     def test_the_tables_name_what_the_tree_has(self):
         src = os.path.join(ROOT, "src")
