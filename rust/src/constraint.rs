@@ -2,6 +2,7 @@
 //! grammar: llguidance with the limits and the strictness that a server needs.
 
 use std::ffi::{c_int, c_long};
+use std::fmt::Display;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +22,8 @@ use crate::lark_check::check_lark;
 use crate::regex_cost::check_intersections;
 use crate::schema_check::prepare_schema;
 
+/// As in src/constraint/rust_interface.h.
+#[repr(C)]
 pub struct Limits {
     pub text_bytes_max: u64,
     pub compile_milliseconds_max: u64,
@@ -80,7 +83,7 @@ impl Tokens {
         let slices = SlicedBiasComputer::general_slices();
         let mut factory =
             ParserFactory::new(&environment, InferenceCapabilities::default(), &slices)
-                .map_err(|error| Failure::of_words(&error.to_string()))?;
+                .map_err(Failure::of_words)?;
         factory.quiet();
         Ok(Tokens { factory: Arc::new(factory), end, markers: Arc::new(markers) })
     }
@@ -158,7 +161,7 @@ impl Constraint {
     ) -> Result<Constraint, Failure> {
         if text.len() as u64 > limits.text_bytes_max {
             let message = format!("{} bytes, at most {}", text.len(), limits.text_bytes_max);
-            return Err(Failure::new(Kind::Limit, message));
+            return Err(too_much(message));
         }
         let parser_limits = ParserLimits {
             max_grammar_size: SYMBOLS_MAX,
@@ -177,7 +180,7 @@ impl Constraint {
             let compiler = std::thread::Builder::new()
                 .stack_size(STACK_BYTES)
                 .spawn_scoped(scope, || work.run(language, text))
-                .map_err(|error| Failure::new(Kind::Limit, format!("no thread: {error}")))?;
+                .map_err(|error| too_much(format!("no thread: {error}")))?;
             let made = compiler.join();
             made.map_err(|_| Failure::new(Kind::Bug, "the compiler panicked"))?
         })?;
@@ -222,8 +225,7 @@ impl Patience {
         if taken <= Duration::from_millis(self.milliseconds) {
             return Ok(());
         }
-        let message = format!("takes longer than {} ms to compile", self.milliseconds);
-        Err(Failure::new(Kind::Limit, message))
+        Err(too_much(format!("takes longer than {} ms to compile", self.milliseconds)))
     }
 }
 
@@ -238,13 +240,13 @@ impl Compile<'_> {
     fn check_begin(&self, lexer: &LexerSpec) -> Result<(), Failure> {
         let mut limits = self.limits.clone();
         let states = lexer.to_regex_vec(&mut limits);
-        let mut states = states.map_err(|error| Failure::of_words(&error.to_string()))?;
+        let mut states = states.map_err(Failure::of_words)?;
         states.set_fuel(BEGIN_FUEL);
         let begin = states.initial_state(&lexer.all_lexemes());
         for byte in 0..=255 {
             states.transition(begin, byte);
             if states.has_error() {
-                return Err(too_much("what may come first is too complex"));
+                return Err(too_much("the choices for the first byte are too complex"));
             }
         }
         Ok(())
@@ -258,7 +260,7 @@ impl Compile<'_> {
         let limits = self.limits.clone();
         let built =
             panic_utils::catch_unwind(AssertUnwindSafe(|| grammar.to_internal(tokens, limits)));
-        let (grammar, lexer) = built.map_err(|error| Failure::of_words(&error.to_string()))?;
+        let (grammar, lexer) = built.map_err(Failure::of_words)?;
         patience.check()?;
         check_intersections(lexer.regex_builder.exprset())?;
         self.check_begin(&lexer)?;
@@ -271,7 +273,7 @@ impl Compile<'_> {
             self.factory.create_parser_from_init_ext(grammar, logger, capabilities, limits);
         let matcher = Matcher::new(parser).into_cancellable();
         match matcher.get_error() {
-            Some(words) => Err(Failure::of_words(&words)),
+            Some(words) => Err(Failure::of_words(words)),
             None => Ok(matcher),
         }
     }
@@ -301,7 +303,7 @@ impl Progress {
         }
     }
 
-    fn failure(&self, words: &str) -> Failure {
+    fn failure(&self, words: impl Display) -> Failure {
         let mut failure = Failure::of_words(words);
         let is_limit = matches!(
             self.matcher.stop_reason(),
@@ -315,7 +317,7 @@ impl Progress {
 
     fn check(&self) -> Result<(), Failure> {
         match self.matcher.get_error() {
-            Some(words) => Err(self.failure(&words)),
+            Some(words) => Err(self.failure(words)),
             None => Ok(()),
         }
     }
@@ -337,10 +339,7 @@ impl Progress {
         if self.matcher.is_stopped() {
             return Ok(true);
         }
-        let mask = match self.matcher.compute_mask() {
-            Ok(mask) => mask,
-            Err(error) => return Err(self.failure(&error.to_string())),
-        };
+        let mask = self.matcher.compute_mask().map_err(|error| self.failure(error))?;
         self.lexer_cost += self.matcher.last_step_stats().map_or(0, |stats| stats.lexer_cost);
         if self.lexer_cost > LEXER_COST_MAX {
             return Err(too_much("the text's states of the lexer take too much memory"));
@@ -358,7 +357,7 @@ impl Progress {
     }
 
     fn is_accepting(&mut self) -> Result<bool, Failure> {
-        self.matcher.is_accepting().map_err(|error| self.failure(&error.to_string()))
+        self.matcher.is_accepting().map_err(|error| self.failure(error))
     }
 
     /// A complement (`~/a/`) matches the byte that begins a marker, and a mask then has markers that
@@ -373,7 +372,7 @@ impl Progress {
             match self.matcher.validate_tokens(&[*marker]) {
                 Ok(1) => {}
                 Ok(_) => *word &= !bit,
-                Err(error) => return Err(Failure::of_words(&error.to_string())),
+                Err(error) => return Err(Failure::of_words(error)),
             }
         }
         Ok(())
@@ -389,13 +388,13 @@ impl Progress {
                 let message = format!("token {token} cannot follow here");
                 Err(Failure::new(Kind::Misfit, message))
             }
-            Err(error) => Err(self.failure(&error.to_string())),
+            Err(error) => Err(self.failure(error)),
         }
     }
 
     /// The text loses its last tokens.
     pub fn rollback(&mut self, count: usize) -> Result<(), Failure> {
         self.check()?;
-        self.matcher.rollback(count).map_err(|error| self.failure(&error.to_string()))
+        self.matcher.rollback(count).map_err(|error| self.failure(error))
     }
 }

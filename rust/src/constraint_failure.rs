@@ -1,5 +1,7 @@
 //! The reason why a grammar is refused, or why constrained output ends.
 
+use std::fmt::Display;
+
 /// Numbered as in src/constraint/rust_interface.h.
 #[derive(Clone, Copy, PartialEq, Debug)]
 #[repr(i32)]
@@ -36,7 +38,8 @@ impl Failure {
     }
 
     /// A failure in llguidance's words, in which a state dump or a backtrace follows the reason.
-    pub fn of_words(words: &str) -> Failure {
+    pub fn of_words(words: impl Display) -> Failure {
+        let words = words.to_string();
         let said = words.split("\n<").next().unwrap_or_default().trim();
         let has = |signs: &[&str]| signs.iter().any(|sign| said.contains(sign));
         let kind = if said.starts_with("panic") {

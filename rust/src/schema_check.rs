@@ -85,7 +85,7 @@ pub fn check_schema(schema: &Value, costs: &mut Costs) -> Result<(), Failure> {
         let message = format!(
             "schemas nest {levels} deep, $ref and what they refer to included, at most {LEVELS_MAX}"
         );
-        return Err(failure(Kind::Limit, "", message));
+        return Err(Failure::new(Kind::Limit, message));
     }
     Ok(())
 }
@@ -99,10 +99,6 @@ struct Check<'a> {
     queue: Vec<(&'a Value, String, usize)>,
     now: usize,
     level: u64,
-}
-
-fn failure(kind: Kind, pointer: &str, message: String) -> Failure {
-    Failure { pointer: pointer.to_string(), ..Failure::new(kind, message) }
 }
 
 fn child(pointer: &str, name: &str) -> String {
@@ -153,7 +149,7 @@ impl<'a> Check<'a> {
         }
         let Some(object) = schema.as_object() else {
             let message = format!("{}, expected an object or a boolean", excerpt(schema));
-            return Err(failure(Kind::Invalid, pointer, message));
+            return Err(Failure::new(Kind::Invalid, message).at(pointer));
         };
         for (key, value) in object {
             let at = child(pointer, key);
@@ -161,7 +157,7 @@ impl<'a> Check<'a> {
             let is_empty = key == "uniqueItems" && *value == Value::Bool(false);
             if UNSUPPORTED.contains(&key.as_str()) && !is_empty {
                 let message = format!("the keyword {key} is not supported");
-                return Err(failure(Kind::Unsupported, &at, message));
+                return Err(Failure::new(Kind::Unsupported, message).at(&at));
             }
             self.keyword(key, value, schema, &at)?;
         }
@@ -194,7 +190,7 @@ impl<'a> Check<'a> {
             "$id" | "id" if value.is_string() && std::ptr::eq(schema, self.root) => Ok(()),
             "$id" | "id" if value.is_string() => {
                 let message = format!("{key} is supported at the root alone");
-                Err(failure(Kind::Unsupported, at, message))
+                Err(Failure::new(Kind::Unsupported, message).at(at))
             }
             "type" => Self::types(value, at),
             "format" => Self::format(value, schema, at),
@@ -219,7 +215,7 @@ impl<'a> Check<'a> {
     fn map(&mut self, value: &'a Value, at: &str) -> Result<(), Failure> {
         let Some(object) = value.as_object() else {
             let message = format!("{}, expected an object", excerpt(value));
-            return Err(failure(Kind::Invalid, at, message));
+            return Err(Failure::new(Kind::Invalid, message).at(at));
         };
         self.count(object.len(), at)?;
         object.iter().try_for_each(|(name, inner)| self.schema(inner, &child(at, name)))
@@ -237,7 +233,7 @@ impl<'a> Check<'a> {
         let items = value.as_array().map_or(0, Vec::len);
         if items > CHAIN_MAX {
             let message = format!("{items} items with schemas of their own, at most {CHAIN_MAX}");
-            return Err(failure(Kind::Limit, at, message));
+            return Err(Failure::new(Kind::Limit, message).at(at));
         }
         self.list(value, at)
     }
@@ -245,7 +241,7 @@ impl<'a> Check<'a> {
     fn list(&mut self, value: &'a Value, at: &str) -> Result<(), Failure> {
         let Some(list) = value.as_array() else {
             let message = format!("{}, expected a list", excerpt(value));
-            return Err(failure(Kind::Invalid, at, message));
+            return Err(Failure::new(Kind::Invalid, message).at(at));
         };
         list.iter().enumerate().try_for_each(|(i, inner)| self.schema(inner, &format!("{at}/{i}")))
     }
@@ -257,10 +253,10 @@ impl<'a> Check<'a> {
             pointer.is_empty() || (pointer.starts_with('/') && !pointer.contains(['~', '%']));
         if !is_plain {
             let message = format!("{}, expected # or #/ and plain names", excerpt(value));
-            return Err(failure(Kind::Unsupported, at, message));
+            return Err(Failure::new(Kind::Unsupported, message).at(at));
         }
         let Some(part) = self.part(pointer) else {
-            return Err(failure(Kind::Invalid, at, format!("{text} is not there")));
+            return Err(Failure::new(Kind::Invalid, format!("{text} is not there")).at(at));
         };
         self.depths.link(self.now, part);
         Ok(())
@@ -272,7 +268,7 @@ impl<'a> Check<'a> {
             return Ok(());
         }
         let message = format!("{} is not one of the drafts 4, 6, 7, 2019-09, 2020-12", excerpt(value));
-        Err(failure(Kind::Unsupported, at, message))
+        Err(Failure::new(Kind::Unsupported, message).at(at))
     }
 
     fn types(value: &Value, at: &str) -> Result<(), Failure> {
@@ -280,7 +276,7 @@ impl<'a> Check<'a> {
         for name in list {
             if !name.as_str().is_some_and(|name| TYPES.contains(&name)) {
                 let message = format!("{} is not a type", excerpt(name));
-                return Err(failure(Kind::Invalid, at, message));
+                return Err(Failure::new(Kind::Invalid, message).at(at));
             }
         }
         Ok(())
@@ -298,7 +294,7 @@ impl<'a> Check<'a> {
             return Ok(());
         }
         let message = format!("the format {} is not supported", excerpt(value));
-        Err(failure(Kind::Unsupported, at, message))
+        Err(Failure::new(Kind::Unsupported, message).at(at))
     }
 
     fn numbers(value: &Value, at: &str) -> Result<(), Failure> {
@@ -309,7 +305,7 @@ impl<'a> Check<'a> {
                     return Ok(());
                 }
                 let message = format!("{number} is not below 2^53, where doubles are not exact");
-                Err(failure(Kind::Unsupported, at, message))
+                Err(Failure::new(Kind::Unsupported, message).at(at))
             }
             Value::Array(list) => list
                 .iter()
