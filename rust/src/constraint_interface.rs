@@ -8,7 +8,7 @@ use llguidance::CancellationHandle;
 
 use crate::constraint::{Constraint, Language, Limits, Progress, Tokens};
 use crate::constraint_failure::{Failure, Kind};
-use crate::{text_of, Text};
+use crate::{free, moeflux_template_free_text, text_of, Text};
 
 /// A failure, in texts that the caller frees.
 #[repr(C)]
@@ -16,15 +16,6 @@ pub struct Problem {
     message: Text,
     grammar: Text,
     pointer: Text,
-}
-
-#[repr(C)]
-pub struct ConstraintLimits {
-    text_bytes_max: u64,
-    compile_milliseconds_max: u64,
-    lexer_states_max: u64,
-    step_lexer_fuel: u64,
-    step_items_max: u64,
 }
 
 /// Runs what may panic; 0 or a kind of failure, which `problem` then tells.
@@ -87,7 +78,7 @@ pub unsafe extern "C" fn moeflux_constraint_compile(
     language: u32,
     text: *const u8,
     size: usize,
-    limits: *const ConstraintLimits,
+    limits: *const Limits,
     out: *mut *mut Constraint,
     problem: *mut Problem,
 ) -> i32 {
@@ -101,14 +92,7 @@ pub unsafe extern "C" fn moeflux_constraint_compile(
             2 => Language::Lark,
             _ => Language::Parts,
         };
-        let limits = Limits {
-            text_bytes_max: (*limits).text_bytes_max,
-            compile_milliseconds_max: (*limits).compile_milliseconds_max,
-            lexer_states_max: (*limits).lexer_states_max,
-            step_lexer_fuel: (*limits).step_lexer_fuel,
-            step_items_max: (*limits).step_items_max,
-        };
-        *out = Box::into_raw(Box::new(Constraint::compile(&*tokens, language, text, &limits)?));
+        *out = Box::into_raw(Box::new(Constraint::compile(&*tokens, language, text, &*limits)?));
         Ok(())
     })
 }
@@ -213,11 +197,5 @@ pub unsafe extern "C" fn moeflux_stopper_free(stopper: *mut CancellationHandle) 
 /// `text` was set by one of these functions and is not used again.
 #[no_mangle]
 pub unsafe extern "C" fn moeflux_constraint_free_text(text: Text) {
-    crate::moeflux_template_free_text(text);
-}
-
-unsafe fn free<T>(pointer: *mut T) {
-    if !pointer.is_null() {
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(Box::from_raw(pointer))));
-    }
+    moeflux_template_free_text(text);
 }

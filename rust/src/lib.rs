@@ -49,10 +49,7 @@ pub struct Text {
 /// Limits of `moeflux_template_render`, and the time that `strftime_now` says.
 #[repr(C)]
 pub struct RenderOptions {
-    fuel: u64,
-    output_bytes_max: u64,
-    /// 0: no limit.
-    milliseconds_max: u64,
+    limits: Limits,
     now: strftime::Time,
 }
 
@@ -87,6 +84,14 @@ unsafe fn guarded<T>(
     *line = failure.line;
     *text = text_of(failure.message);
     Err(failure.kind as i32)
+}
+
+/// # Safety
+/// `pointer` is from `Box::into_raw`, or null, and in use by nobody.
+pub(crate) unsafe fn free<T>(pointer: *mut T) {
+    if !pointer.is_null() {
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(Box::from_raw(pointer))));
+    }
 }
 
 /// Compiles a template. Returns 0 and sets `out`, or returns a kind of failure and sets `message`
@@ -126,13 +131,8 @@ pub unsafe extern "C" fn moeflux_template_render(
     line: *mut u64,
 ) -> i32 {
     let options = &*options;
-    let limits = Limits {
-        fuel: options.fuel,
-        output_bytes_max: options.output_bytes_max,
-        milliseconds_max: options.milliseconds_max,
-    };
     let rendered = guarded(text, line, || {
-        (*template).render(utf8(context, size)?, &limits, &options.now)
+        (*template).render(utf8(context, size)?, &options.limits, &options.now)
     });
     match rendered {
         Ok(output) => {
@@ -147,9 +147,7 @@ pub unsafe extern "C" fn moeflux_template_render(
 /// `template` is from `moeflux_template_compile`, or null, and in use by nobody.
 #[no_mangle]
 pub unsafe extern "C" fn moeflux_template_free(template: *mut Template) {
-    if !template.is_null() {
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(Box::from_raw(template))));
-    }
+    free(template);
 }
 
 /// # Safety

@@ -77,9 +77,11 @@ impl Failure {
     }
 }
 
+#[repr(C)]
 pub struct Limits {
     pub fuel: u64,
     pub output_bytes_max: u64,
+    /// 0: no limit.
     pub milliseconds_max: u64,
 }
 
