@@ -34,8 +34,8 @@ impl References {
         self.named[from].push(to);
     }
 
-    /// At most so many levels are entered at a time by whoever enters a part once, whatever the
-    /// order: of parts that name each other in a circle, all can be.
+    /// Levels that a reader is in at a time, at most, if it enters each part once in any order: all
+    /// levels of parts that name each other in a circle can be entered.
     pub fn levels(&self) -> u64 {
         let mut deepest = vec![0u64; self.own.len()];
         let mut all = 0;
@@ -44,7 +44,7 @@ impl References {
             let below = circle
                 .iter()
                 .flat_map(|part| &self.named[*part])
-                .filter(|part| !circle.contains_sorted(part))
+                .filter(|part| circle.binary_search(part).is_err())
                 .map(|part| deepest[*part])
                 .max()
                 .unwrap_or(0);
@@ -64,7 +64,7 @@ impl References {
             for part in &circle {
                 sum = sum.saturating_add(self.own[*part]);
                 for named in &self.named[*part] {
-                    if !circle.contains_sorted(named) {
+                    if circle.binary_search(named).is_err() {
                         sum = sum.saturating_add(sizes[*named]);
                     }
                 }
@@ -95,9 +95,9 @@ impl References {
                     open.push(part);
                 }
                 if at > 0 {
-                    let low = visits[self.named[part][at - 1]].low;
-                    if visits[self.named[part][at - 1]].is_open {
-                        visits[part].low = visits[part].low.min(low);
+                    let last = visits[self.named[part][at - 1]];
+                    if last.is_open {
+                        visits[part].low = visits[part].low.min(last.low);
                     }
                 }
                 if let Some(next) = self.named[part].get(at) {
@@ -117,16 +117,6 @@ impl References {
             }
         }
         circles
-    }
-}
-
-trait Sorted {
-    fn contains_sorted(&self, part: &usize) -> bool;
-}
-
-impl Sorted for Vec<usize> {
-    fn contains_sorted(&self, part: &usize) -> bool {
-        self.binary_search(part).is_ok()
     }
 }
 

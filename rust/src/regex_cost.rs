@@ -69,8 +69,7 @@ fn unite(into: &mut Bytes, more: &Bytes) {
     into.iter_mut().zip(more).for_each(|(word, more)| *word |= more);
 }
 
-/// A byte that goes on with a character: whoever waits for one has agreed with the others on how the
-/// character begins.
+/// A byte that goes on with a character: parts that wait for one agree on how the character begins.
 fn goes_on(byte: usize) -> bool {
     (0x80..0xC0).contains(&byte)
 }
