@@ -3,25 +3,13 @@
 //! `raise_exception` and `strftime_now`.
 
 use minijinja::value::{Value, ValueKind};
-use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State, UndefinedBehavior};
+use minijinja::{AutoEscape, Environment, Error, Output, State, UndefinedBehavior};
 
+use crate::watch::Stop;
 use crate::{filters, json, methods, python_text, source, watch};
 
-/// A template's argument of `raise_exception`.
-#[derive(Debug)]
-pub struct Raised(pub String);
-
-impl std::fmt::Display for Raised {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Raised {}
-
-fn raise_exception(message: Value) -> Result<Value, Error> {
-    let said = python_text::str(&message)?;
-    Err(Error::new(ErrorKind::InvalidOperation, said.clone()).with_source(Raised(said)))
+fn raise_exception(message: &Value) -> Result<Value, Error> {
+    Err(Stop::Raised(python_text::str(message)?).error())
 }
 
 fn write_value(out: &mut Output, state: &mut State, value: &Value) -> Result<(), Error> {
@@ -73,7 +61,8 @@ pub fn make_environment() -> Environment<'static> {
     env.add_function("namespace", filters::namespace);
     // Prints all there is, on lines as deep as values are; transformers has none.
     env.remove_global("debug");
-    env.add_filter("pprint", filters::pprint);
+    // All of a value on one line, as pprint prints what fits it.
+    env.add_filter("pprint", python_text::repr);
     env.add_filter("format", filters::format);
     env.add_filter("slice", filters::slice);
     env.add_filter(source::SAME, |value: Value| value);

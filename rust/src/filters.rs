@@ -1,10 +1,23 @@
 //! Jinja's filters and globals where minijinja has none, or others.
 
-use minijinja::value::{Kwargs, Rest, Value, ValueKind, ValueOrKwargs};
+use minijinja::value::{ArgType, Kwargs, Rest, Value, ValueKind, ValueOrKwargs};
 use minijinja::{Error, ErrorKind, State};
 
 use crate::cycler::{Cycler, Joiner};
 use crate::{methods, python_text, watch};
+
+/// An argument that was given by its place, or is by its name. None is as if it was not given.
+pub fn named<'a, T>(
+    given: Option<T>, kwargs: &'a Kwargs, name: &'a str,
+) -> Result<Option<T>, Error>
+where
+    Option<T>: ArgType<'a, Output = Option<T>>,
+{
+    match given {
+        Some(value) => Ok(Some(value)),
+        None => kwargs.get(name),
+    }
+}
 
 pub fn string(state: &State, value: &Value) -> Result<Value, Error> {
     if value.kind() == ValueKind::String {
@@ -19,14 +32,8 @@ pub fn string(state: &State, value: &Value) -> Result<Value, Error> {
 pub fn default(
     value: &Value, other: Option<Value>, boolean: Option<bool>, kwargs: Kwargs,
 ) -> Result<Value, Error> {
-    let other = match other {
-        Some(other) => other,
-        None => kwargs.get::<Option<Value>>("default_value")?.unwrap_or_else(|| Value::from("")),
-    };
-    let boolean = match boolean {
-        Some(boolean) => boolean,
-        None => kwargs.get::<Option<bool>>("boolean")?.unwrap_or(false),
-    };
+    let other = named(other, &kwargs, "default_value")?.unwrap_or_else(|| Value::from(""));
+    let boolean = named(boolean, &kwargs, "boolean")?.unwrap_or(false);
     kwargs.assert_all_used()?;
     let absent = value.is_undefined() || (boolean && !value.is_true());
     Ok(if absent { other } else { value.clone() })
@@ -42,15 +49,11 @@ fn as_float(value: &Value) -> Option<f64> {
 }
 
 /// int(value, default=0, base=10): no text fails.
-pub fn int(value: &Value, other: Option<Value>, base: Option<u32>, kwargs: Kwargs) -> Result<Value, Error> {
-    let other = match other {
-        Some(other) => other,
-        None => kwargs.get::<Option<Value>>("default")?.unwrap_or_else(|| Value::from(0)),
-    };
-    let base = match base {
-        Some(base) => base,
-        None => kwargs.get::<Option<u32>>("base")?.unwrap_or(10),
-    };
+pub fn int(
+    value: &Value, other: Option<Value>, base: Option<u32>, kwargs: Kwargs,
+) -> Result<Value, Error> {
+    let other = named(other, &kwargs, "default")?.unwrap_or_else(|| Value::from(0));
+    let base = named(base, &kwargs, "base")?.unwrap_or(10);
     kwargs.assert_all_used()?;
     if value.is_integer() {
         return Ok(value.clone());
@@ -82,11 +85,6 @@ pub fn float(value: &Value, other: Option<Value>) -> Value {
     as_float(value).map_or_else(|| other.unwrap_or_else(|| Value::from(0.0)), Value::from)
 }
 
-/// A value that fits one line, as pprint prints it.
-pub fn pprint(value: &Value) -> Result<String, Error> {
-    python_text::repr(value)
-}
-
 pub fn format(
     state: &mut State, text: &Value, args: Rest<ValueOrKwargs>,
 ) -> Result<Value, Error> {
@@ -96,7 +94,9 @@ pub fn format(
 }
 
 /// slice(value, slices, fill_with=None), each of which is a list, be there nothing for it.
-pub fn slice(state: &State, value: Value, count: usize, fill: Option<Value>) -> Result<Value, Error> {
+pub fn slice(
+    state: &State, value: Value, count: usize, fill: Option<Value>,
+) -> Result<Value, Error> {
     if count > watch::ITEMS_MAX {
         return Err(watch::over(format!("slice: {count} lists")));
     }

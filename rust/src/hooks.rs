@@ -12,7 +12,7 @@ use minijinja::{Error, State};
 
 use crate::watch;
 
-/// So many instructions in a row, each linear in the bytes of its operands, go without a look.
+/// Instructions in a row that go without a look, each linear in the bytes of its operands.
 const UNWATCHED_MAX: usize = 16;
 
 /// Filters that look at a value's own elements at most, and not into those.
@@ -47,7 +47,7 @@ enum Task {
     Assign,
     /// Arguments of a filter, test or method.
     Arguments { deep: bool, tears: bool },
-    /// Elements for `map`, `select` and their like, which look into them if they are told to.
+    /// Elements for `map`, `select` and their like, which look into them if asked to.
     EachElement { calls_filter: bool },
     /// The value that was made.
     Settle { nests: bool },
@@ -76,8 +76,7 @@ fn length(value: &Value) -> usize {
 
 fn check_sum(values: &[Value]) -> Result<(), Error> {
     if values.iter().map(length).fold(0, usize::saturating_add) > watch::ITEMS_MAX {
-        let message = format!("a list has more than {} elements", watch::ITEMS_MAX);
-        return Err(watch::over(message));
+        return Err(watch::over(format!("a list has more than {} elements", watch::ITEMS_MAX)));
     }
     Ok(())
 }
@@ -87,7 +86,7 @@ fn check_product(values: &[Value]) -> Result<(), Error> {
     let many = values.iter().map(length).max().unwrap_or(0).saturating_mul(times);
     let long = values.iter().filter_map(Value::as_str).map(str::len).max().unwrap_or(0);
     if many > watch::ITEMS_MAX || long.saturating_mul(times) > watch::STRING_BYTES_MAX {
-        return Err(watch::over("a product of a list or text is too long".to_string()));
+        return Err(watch::over("a product of a list or text is too long"));
     }
     Ok(())
 }
@@ -104,8 +103,7 @@ fn check_assignment(state: &State, value: &Value) -> Result<(), Error> {
 fn check_arguments(state: &State, given: &[Value], deep: bool, tears: bool) -> Result<(), Error> {
     let text = given.first().and_then(Value::as_str).unwrap_or_default();
     if tears && text.len() > watch::STRING_BYTES_MAX {
-        let message = format!("a text of {} bytes is taken apart", text.len());
-        return Err(watch::over(message));
+        return Err(watch::over(format!("a text of {} bytes is taken apart", text.len())));
     }
     if deep && watch::any_contains(given) {
         watch::look_through(state, given)?;
@@ -121,39 +119,29 @@ impl Object for Hook {
     fn call(self: &Arc<Self>, state: &mut State, args: &[Value]) -> Result<Value, Error> {
         watch::tick()?;
         let Some(value) = args.first() else { return Ok(Value::UNDEFINED) };
+        let given = items(value);
         match self.0 {
             Task::Tick => {}
-            Task::Compare => {
-                if watch::both_contain(items(value)) {
-                    watch::look_through(state, items(value))?;
-                }
+            Task::Compare if watch::both_contain(given) => watch::look_through(state, given)?,
+            Task::Search if given.first().is_some_and(watch::is_container) => {
+                watch::look_through(state, given)?;
             }
-            Task::Search => {
-                if items(value).first().is_some_and(watch::is_container) {
-                    watch::look_through(state, items(value))?;
-                }
-            }
-            Task::Concatenate => {
-                if watch::any_contains(items(value)) {
-                    watch::look_through(state, items(value))?;
-                }
-            }
-            Task::Add => check_sum(items(value))?,
-            Task::Multiply => check_product(items(value))?,
+            Task::Concatenate if watch::any_contains(given) => watch::look_through(state, given)?,
+            Task::Compare | Task::Search | Task::Concatenate => {}
+            Task::Add => check_sum(given)?,
+            Task::Multiply => check_product(given)?,
             Task::Assign => {
-                if let Some(assigned) = items(value).first() {
+                if let Some(assigned) = given.first() {
                     check_assignment(state, assigned)?;
                 }
             }
-            Task::Arguments { deep, tears } => {
-                check_arguments(state, items(value), deep, tears)?;
-            }
+            Task::Arguments { deep, tears } => check_arguments(state, given, deep, tears)?,
             Task::EachElement { calls_filter } => {
-                let told = items(value).get(1..).unwrap_or_default();
-                let filters = calls_filter && told.first().is_some_and(|first| !first.is_kwargs());
+                let args = given.get(1..).unwrap_or_default();
+                let filters = calls_filter && args.first().is_some_and(|first| !first.is_kwargs());
                 let deep =
-                    filters || told.iter().any(|one| watch::is_container(one) && !one.is_kwargs());
-                check_arguments(state, items(value), deep, true)?;
+                    filters || args.iter().any(|one| watch::is_container(one) && !one.is_kwargs());
+                check_arguments(state, given, deep, true)?;
             }
             Task::Settle { nests } => {
                 let settled = watch::settled(state, value)?;

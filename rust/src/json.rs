@@ -5,6 +5,7 @@ use std::fmt::Write;
 use minijinja::value::{from_args, Kwargs, Rest, Value, ValueKind, ValueOrKwargs};
 use minijinja::{Error, ErrorKind, State};
 
+use crate::filters::named;
 use crate::python_text::{self, FIRST_STAND_IN};
 use crate::watch;
 
@@ -28,15 +29,8 @@ pub fn tojson(state: &State, value: &Value, args: Rest<ValueOrKwargs>) -> Result
     let (a, b, c, d, kwargs): (
         Option<Value>, Option<Value>, Option<Value>, Option<Value>, Kwargs,
     ) = from_args(&args)?;
-    let named = |given: Option<Value>, name: &str| -> Result<Option<Value>, Error> {
-        let value = match given {
-            Some(value) => Some(value),
-            None => kwargs.get::<Option<Value>>(name)?,
-        };
-        Ok(value.filter(|value| !value.is_none()))
-    };
-    let ensure_ascii = named(a, "ensure_ascii")?.is_some_and(|value| value.is_true());
-    let indent = match named(b, "indent")? {
+    let ensure_ascii = named(a, &kwargs, "ensure_ascii")?.is_some_and(|value| value.is_true());
+    let indent = match named(b, &kwargs, "indent")? {
         Some(value) => match value.as_str() {
             Some(text) if text.len() > INDENT_MAX => {
                 return Err(watch::over(format!("tojson: indent of {} bytes", text.len())));
@@ -47,11 +41,11 @@ pub fn tojson(state: &State, value: &Value, args: Rest<ValueOrKwargs>) -> Result
         None => None,
     };
     let (mut item, mut key) = (if indent.is_some() { "," } else { ", " }.to_string(), ": ".into());
-    if let Some(separators) = named(c, "separators")? {
+    if let Some(separators) = named(c, &kwargs, "separators")? {
         item = python_text::str(&separators.get_item_by_index(0)?)?;
         key = python_text::str(&separators.get_item_by_index(1)?)?;
     }
-    let sort_keys = named(d, "sort_keys")?.is_some_and(|value| value.is_true());
+    let sort_keys = named(d, &kwargs, "sort_keys")?.is_some_and(|value| value.is_true());
     kwargs.assert_all_used()?;
     let style = Style { ensure_ascii, indent, item_separator: item, key_separator: key, sort_keys };
     let mut out = String::new();
@@ -92,7 +86,11 @@ fn write_json(
         ValueKind::String => {
             write_string(value.as_str().unwrap_or_default(), style.ensure_ascii, out);
         }
-        ValueKind::Seq => write_list(state, value, style, depth, out)?,
+        ValueKind::Seq => {
+            write_all(('[', ']'), value.try_iter()?, style, depth, out, |item, out| {
+                write_json(state, &item, style, depth + 1, out)
+            })?;
+        }
         ValueKind::Map => write_object(state, value, style, depth, out)?,
         _ => return Err(refuse(value)),
     }
@@ -113,23 +111,25 @@ fn number(number: f64) -> String {
     }
 }
 
-fn write_list(
-    state: &State, value: &Value, style: &Style, depth: usize, out: &mut String,
+/// Items between brackets, each on a line of its own if lines are indented.
+fn write_all<T>(
+    brackets: (char, char), items: impl Iterator<Item = T>, style: &Style, depth: usize,
+    out: &mut String, write: impl Fn(T, &mut String) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let mut empty = true;
-    out.push('[');
-    for item in value.try_iter()? {
+    out.push(brackets.0);
+    for item in items {
         if !empty {
             out.push_str(&style.item_separator);
         }
         empty = false;
         new_line(style, depth + 1, out);
-        write_json(state, &item, style, depth + 1, out)?;
+        write(item, out)?;
     }
     if !empty {
         new_line(style, depth, out);
     }
-    out.push(']');
+    out.push(brackets.1);
     Ok(())
 }
 
@@ -153,23 +153,11 @@ fn write_object(
     if style.sort_keys {
         pairs.sort_by(|a, b| a.0.cmp(&b.0));
     }
-    let mut empty = true;
-    out.push('{');
-    for (key, item) in &pairs {
-        if !empty {
-            out.push_str(&style.item_separator);
-        }
-        empty = false;
-        new_line(style, depth + 1, out);
+    write_all(('{', '}'), pairs.iter(), style, depth, out, |(key, item), out| {
         write_string(&key_text(key)?, style.ensure_ascii, out);
         out.push_str(&style.key_separator);
-        write_json(state, item, style, depth + 1, out)?;
-    }
-    if !empty {
-        new_line(style, depth, out);
-    }
-    out.push('}');
-    Ok(())
+        write_json(state, item, style, depth + 1, out)
+    })
 }
 
 fn write_string(text: &str, ensure_ascii: bool, out: &mut String) {

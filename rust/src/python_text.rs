@@ -17,12 +17,10 @@ pub const FIRST_STAND_IN: char = '\u{F0000}';
 
 /// Fails for values that are nested deeper than any real one.
 pub fn str(value: &Value) -> Result<String, Error> {
-    let mut out = String::new();
     match value.as_str() {
-        Some(text) => out.push_str(text),
-        None => write_repr(value, 0, &mut out)?,
+        Some(text) => Ok(text.to_string()),
+        None => repr(value),
     }
-    Ok(out)
 }
 
 pub fn repr(value: &Value) -> Result<String, Error> {

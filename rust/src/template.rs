@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use minijinja::machinery::{self, CodeGenerator, Instructions};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind};
 
-use crate::environment::{make_environment, Raised};
+use crate::environment::make_environment;
 use crate::hooks::with_hooks;
 use crate::json::value_of;
 use crate::memory::live_bytes;
 use crate::source::{prepare, syntax};
 use crate::strftime::{strftime, Time};
-use crate::watch::{OverLimit, Watch};
+use crate::watch::{Stop, Watch};
 
 const NAME: &str = "template";
 const SOURCE_BYTES_MAX: usize = 1 << 20;
@@ -51,11 +51,14 @@ impl Failure {
         let mut source: Option<&(dyn std::error::Error + 'static)> = Some(&error);
         let mut deepest = String::new();
         while let Some(cause) = source {
-            if let Some(raised) = cause.downcast_ref::<Raised>() {
-                return Failure { kind: Kind::Raised, message: raised.0.clone(), line };
-            }
-            if let Some(limit) = cause.downcast_ref::<OverLimit>() {
-                return Failure { kind: Kind::Limit, message: limit.0.clone(), line };
+            match cause.downcast_ref() {
+                Some(Stop::Raised(text)) => {
+                    return Failure { kind: Kind::Raised, message: text.clone(), line };
+                }
+                Some(Stop::OverLimit(text)) => {
+                    return Failure { kind: Kind::Limit, message: text.clone(), line };
+                }
+                None => {}
             }
             if let Some(inner) = cause.downcast_ref::<Error>() {
                 if inner.kind() == ErrorKind::OutOfFuel {

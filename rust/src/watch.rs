@@ -21,19 +21,30 @@ const DEPTH_MAX: usize = 200;
 pub const ITEMS_MAX: usize = 1_000_000;
 pub const STRING_BYTES_MAX: usize = 8 << 20;
 
+/// The reason of an error, with its message: the template says so itself, or it is over a limit.
 #[derive(Debug)]
-pub struct OverLimit(pub String);
+pub enum Stop {
+    Raised(String),
+    OverLimit(String),
+}
 
-impl std::fmt::Display for OverLimit {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
+impl Stop {
+    pub fn error(self) -> Error {
+        Error::new(ErrorKind::InvalidOperation, self.to_string()).with_source(self)
     }
 }
 
-impl std::error::Error for OverLimit {}
+impl std::fmt::Display for Stop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (Stop::Raised(message) | Stop::OverLimit(message)) = self;
+        f.write_str(message)
+    }
+}
 
-pub fn over(message: String) -> Error {
-    Error::new(ErrorKind::InvalidOperation, message.clone()).with_source(OverLimit(message))
+impl std::error::Error for Stop {}
+
+pub fn over(message: impl Into<String>) -> Error {
+    Stop::OverLimit(message.into()).error()
 }
 
 struct Watched {
@@ -81,7 +92,7 @@ pub fn tick() -> Result<(), Error> {
         let slot = slot.borrow();
         let Some(watched) = slot.as_ref() else { return Ok(()) };
         if watched.deadline.is_some_and(|deadline| Instant::now() > deadline) {
-            return Err(over("the template takes too long".to_string()));
+            return Err(over("the template takes too long"));
         }
         if live_bytes() - watched.live_before > LIVE_BYTES_MAX {
             let message = format!("the template's values take more than {LIVE_BYTES_MAX} bytes");
@@ -116,12 +127,12 @@ fn type_name(value: &Value) -> &'static str {
 }
 
 /// A namespace, which changes after it was put somewhere, and could then hold itself.
-pub fn is_namespace(value: &Value) -> bool {
+fn is_namespace(value: &Value) -> bool {
     type_name(value).ends_with("::Namespace")
 }
 
 /// A loop holds the elements before and behind.
-pub fn is_loop(value: &Value) -> bool {
+fn is_loop(value: &Value) -> bool {
     type_name(value).ends_with("::Loop")
 }
 
