@@ -3,48 +3,53 @@
 
 use crate::constraint_failure::{Failure, Kind};
 
-/// Bytes of one regular expression, and of all. Parsed, a byte takes some hundred.
+/// Bytes of one regular expression.
 const REGEX_BYTES_MAX: u64 = 64 << 10;
-/// Classes that stand for tables of Unicode, of up to 6 KiB each.
-const TABLES: Allowance = Allowance::of(1000, "classes of Unicode in regular expressions");
-const ALL_REGEX_BYTES: Allowance = Allowance::of(256 << 10, "bytes of regular expressions");
-/// Each is compared with all before it.
-const LEXEMES: Allowance = Allowance::of(16_384, "literals, expressions and names of properties");
-/// Rules that can be empty are found by walks over all that rules name, one for each level.
-const RULES: Allowance = Allowance::of(6000, "rules and terminals");
-const NAMES: Allowance = Allowance::of(50_000, "names in rules");
-/// llguidance numbers what each grammar ignores with a byte.
-const IGNORED: Allowance = Allowance::of(100, "%ignore");
-const PLACES: Allowance = Allowance::of(50_000, "subschemas");
-/// Values that are copied where parts of a schema hold together, strings by pieces of 64 bytes. One
-/// takes some 200 bytes and 100 ns.
-const COPIES: Allowance = Allowance::of(
-    2_000_000,
-    "copies of subschemas where allOf, anyOf, oneOf, enum and $ref combine",
-);
-/// Alternatives that have to exclude each other.
-const PAIRS: Allowance = Allowance::of(4_000_000, "pairs of alternatives of oneOf");
-/// Bytes of names times characters of patterns.
-const NAME_STEPS: Allowance =
-    Allowance::of(20_000_000, "steps to match names of properties with patternProperties");
 
+/// Parts and steps that are counted.
 #[derive(Clone, Copy)]
-struct Allowance {
-    most: u64,
-    what: &'static str,
+pub enum Cost {
+    RegexBytes,
+    Tables,
+    Lexemes,
+    Rules,
+    Names,
+    Ignored,
+    Places,
+    Copies,
+    Pairs,
+    NameSteps,
 }
 
-impl Allowance {
-    const fn of(most: u64, what: &'static str) -> Allowance {
-        Allowance { most, what }
-    }
-
-    fn spend(self, spent: &mut u64, more: u64) -> Result<(), Failure> {
-        *spent = spent.saturating_add(more);
-        if *spent <= self.most {
-            return Ok(());
+impl Cost {
+    /// The most that one grammar may have, and its name.
+    fn allowance(self) -> (u64, &'static str) {
+        match self {
+            // Parsed, a byte takes some hundred.
+            Cost::RegexBytes => (256 << 10, "bytes of regular expressions"),
+            // A class stands for tables of up to 6 KiB.
+            Cost::Tables => (1000, "classes of Unicode in regular expressions"),
+            // Each is compared with all before it.
+            Cost::Lexemes => (16_384, "literals, expressions and names of properties"),
+            // Rules that can be empty are found by walks over all that rules name, one a level.
+            Cost::Rules => (6000, "rules and terminals"),
+            Cost::Names => (50_000, "names in rules"),
+            // llguidance numbers what each grammar ignores with a byte.
+            Cost::Ignored => (100, "%ignore"),
+            Cost::Places => (50_000, "subschemas"),
+            // Values that are copied where parts of a schema hold together, strings by pieces of 64
+            // bytes. One takes some 200 bytes and 100 ns.
+            Cost::Copies => (
+                2_000_000,
+                "copies of subschemas where allOf, anyOf, oneOf, enum and $ref combine",
+            ),
+            // Alternatives that have to exclude each other.
+            Cost::Pairs => (4_000_000, "pairs of alternatives of oneOf"),
+            // Bytes of names times characters of patterns.
+            Cost::NameSteps => {
+                (20_000_000, "steps to match names of properties with patternProperties")
+            }
         }
-        Err(too_much(format!("more than {} {}", self.most, self.what)))
     }
 }
 
@@ -54,19 +59,20 @@ pub fn too_much(message: impl Into<String>) -> Failure {
 
 #[derive(Default)]
 pub struct Costs {
-    regex_bytes: u64,
-    tables: u64,
-    lexemes: u64,
-    rules: u64,
-    names: u64,
-    ignored: u64,
-    places: u64,
-    copies: u64,
-    pairs: u64,
-    name_steps: u64,
+    spent: [u64; Cost::NameSteps as usize + 1],
 }
 
 impl Costs {
+    pub fn spend(&mut self, cost: Cost, more: u64) -> Result<(), Failure> {
+        let spent = &mut self.spent[cost as usize];
+        *spent = spent.saturating_add(more);
+        let (most, what) = cost.allowance();
+        if *spent <= most {
+            return Ok(());
+        }
+        Err(too_much(format!("more than {most} {what}")))
+    }
+
     /// Letters of both cases are found in tables too.
     pub fn regex(&mut self, text: &str) -> Result<(), Failure> {
         let bytes = text.len() as u64;
@@ -75,41 +81,9 @@ impl Costs {
                 format!("a regular expression of {bytes} bytes, at most {REGEX_BYTES_MAX}");
             return Err(too_much(message));
         }
-        ALL_REGEX_BYTES.spend(&mut self.regex_bytes, bytes)?;
+        self.spend(Cost::RegexBytes, bytes)?;
         let times = if ignores_case(text) { CASE_TIMES } else { 1 };
-        TABLES.spend(&mut self.tables, tables(text) * times)
-    }
-
-    pub fn lexemes(&mut self, count: usize) -> Result<(), Failure> {
-        LEXEMES.spend(&mut self.lexemes, count as u64)
-    }
-
-    pub fn rules(&mut self, count: usize) -> Result<(), Failure> {
-        RULES.spend(&mut self.rules, count as u64)
-    }
-
-    pub fn names(&mut self, count: usize) -> Result<(), Failure> {
-        NAMES.spend(&mut self.names, count as u64)
-    }
-
-    pub fn ignored(&mut self) -> Result<(), Failure> {
-        IGNORED.spend(&mut self.ignored, 1)
-    }
-
-    pub fn place(&mut self) -> Result<(), Failure> {
-        PLACES.spend(&mut self.places, 1)
-    }
-
-    pub fn copies(&mut self, count: u64) -> Result<(), Failure> {
-        COPIES.spend(&mut self.copies, count)
-    }
-
-    pub fn pairs(&mut self, count: u64) -> Result<(), Failure> {
-        PAIRS.spend(&mut self.pairs, count)
-    }
-
-    pub fn name_steps(&mut self, count: u64) -> Result<(), Failure> {
-        NAME_STEPS.spend(&mut self.name_steps, count)
+        self.spend(Cost::Tables, tables(text) * times)
     }
 }
 

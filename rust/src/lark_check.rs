@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use crate::constraint_costs::{too_much, Costs};
+use crate::constraint_costs::{too_much, Cost, Costs};
 use crate::constraint_failure::Failure;
 use crate::references::References;
 use crate::schema_check::check_schema;
@@ -58,8 +58,8 @@ struct Check<'a> {
     last: Option<&'a str>, // a name that a colon may follow
     open: Vec<bool>,       // brackets, and whether each holds a grammar
     is_lark: bool,         // the next one does
-    lexemes: usize,
-    links: usize,
+    lexemes: u64,
+    links: u64,
 }
 
 impl<'a> Check<'a> {
@@ -106,7 +106,7 @@ impl<'a> Check<'a> {
             Piece::Colon => {}
             Piece::Statement | Piece::Ignore => {
                 if matches!(piece, Piece::Ignore) {
-                    costs.ignored()?;
+                    costs.spend(Cost::Ignored, 1)?;
                 }
                 if let Some(last) = self.last.take() {
                     self.link(last);
@@ -152,9 +152,9 @@ impl<'a> Check<'a> {
         if let Some(last) = self.last.take() {
             self.link(last);
         }
-        costs.rules(self.names.len())?;
-        costs.names(self.links)?;
-        costs.lexemes(self.lexemes)?;
+        costs.spend(Cost::Rules, self.names.len() as u64)?;
+        costs.spend(Cost::Names, self.links)?;
+        costs.spend(Cost::Lexemes, self.lexemes)?;
         let levels = self.depths.levels();
         if levels > LEVELS_MAX {
             return Err(too_deep(levels));

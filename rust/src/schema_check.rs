@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use serde_json::{json, Value};
 
-use crate::constraint_costs::Costs;
+use crate::constraint_costs::{Cost, Costs};
 use crate::constraint_failure::{Failure, Kind};
 use crate::references::References;
 use crate::schema_merge::{Merges, CHAIN_MAX};
@@ -135,7 +135,7 @@ impl<'a> Check<'a> {
     }
 
     fn schema(&mut self, schema: &'a Value, pointer: &str) -> Result<(), Failure> {
-        self.costs.place().map_err(|failure| failure.at(pointer))?;
+        self.costs.spend(Cost::Places, 1).map_err(|failure| failure.at(pointer))?;
         self.level += 1;
         self.depths.raise(self.now, self.level);
         let done = self.keywords(schema, pointer);
@@ -222,7 +222,7 @@ impl<'a> Check<'a> {
     }
 
     fn count(&mut self, names: usize, at: &str) -> Result<(), Failure> {
-        self.costs.lexemes(names).map_err(|failure| failure.at(at))
+        self.costs.spend(Cost::Lexemes, names as u64).map_err(|failure| failure.at(at))
     }
 
     fn regex(&mut self, text: &str, at: &str) -> Result<(), Failure> {

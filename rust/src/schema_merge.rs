@@ -8,7 +8,7 @@ use llguidance::derivre::{RegexAst, RegexBuilder};
 use llguidance::regex_to_lark;
 use serde_json::{Map, Value};
 
-use crate::constraint_costs::{too_much, Costs};
+use crate::constraint_costs::{too_much, Cost, Costs};
 use crate::constraint_failure::Failure;
 use crate::regex_cost::{are_too_many, positions, ways_of};
 
@@ -92,7 +92,7 @@ impl<'a> Merges<'a> {
         let mut constants = 0;
         let mut seen = HashSet::new();
         while let Some(one) = open.pop() {
-            costs.copies(STEP)?;
+            costs.spend(Cost::Copies, STEP)?;
             let Some(object) = one.as_object() else { continue };
             if !seen.insert(one as *const Value) {
                 continue;
@@ -112,7 +112,7 @@ impl<'a> Merges<'a> {
             }
         }
         let copied: u64 = plain.iter().map(|one| self.size(one)).sum();
-        costs.copies(copied.saturating_mul(constants.max(1)))?;
+        costs.spend(Cost::Copies, copied.saturating_mul(constants.max(1)))?;
         let Some(options) = choices.pop() else { return self.combine(costs, &plain, depth) };
         if plain.is_empty() && choices.is_empty() {
             return Ok(()); // alternatives alone: each is a place of its own
@@ -139,7 +139,7 @@ impl<'a> Merges<'a> {
         }
         // They are joined one after the other, for each of six types where none is said.
         let copied: u64 = plain.iter().map(|one| self.size(one)).sum();
-        costs.copies(copied.saturating_mul(plain.len() as u64))?;
+        costs.spend(Cost::Copies, copied.saturating_mul(plain.len() as u64))?;
         self.check_strings(plain)?;
         let objects: Vec<_> = plain.iter().filter_map(|one| one.as_object()).collect();
         self.combine_properties(costs, &objects, depth)?;
@@ -148,7 +148,7 @@ impl<'a> Merges<'a> {
 
     fn together(&mut self, costs: &mut Costs, schemas: Vec<&'a Value>, depth: usize) -> Checked {
         let copied: u64 = schemas.iter().map(|one| self.size(one)).sum();
-        costs.copies(copied)?;
+        costs.spend(Cost::Copies, copied)?;
         if schemas.len() < 2 {
             return Ok(());
         }
@@ -247,7 +247,7 @@ impl<'a> Merges<'a> {
         if patterns > PATTERNS_MAX {
             return Err(too_much(format!("{patterns} patternProperties, at most {PATTERNS_MAX}")));
         }
-        costs.copies((patterns * patterns * 100) as u64)
+        costs.spend(Cost::Copies, (patterns * patterns * 100) as u64)
     }
 
     fn check_patterns(&mut self, costs: &mut Costs, object: &'a Map<String, Value>) -> Checked {
@@ -265,14 +265,14 @@ impl<'a> Merges<'a> {
         let bytes: usize = names.into_iter().flat_map(Map::keys).map(String::len).sum();
         let all = patterns.keys().filter_map(|pattern| positions(pattern));
         let steps = all.fold(0u64, |sum, one| sum.saturating_add(one)).saturating_mul(bytes as u64);
-        costs.name_steps(steps)
+        costs.spend(Cost::NameSteps, steps)
     }
 
     fn check_exclusive(&mut self, costs: &mut Costs, options: &'a [Value]) -> Checked {
         let required = |one: &Value| one.get("required").map_or(0, length);
         let most = options.iter().map(required).max().unwrap_or(0) as u64;
         let count: u64 = options.iter().map(alternatives).sum();
-        costs.pairs(count.saturating_mul(count).saturating_mul(1 + most))
+        costs.spend(Cost::Pairs, count.saturating_mul(count).saturating_mul(1 + most))
     }
 
     /// Expressions that hold for one string.
