@@ -44,8 +44,8 @@ pub enum Language {
     Schema,
     Regex,
     Lark,
-    /// A JSON list of {"name", and one of "schema", "regex" and "lark"}: the first begins, and names
-    /// others as @name.
+    /// A JSON list of {"name", and one of "schema", "regex" and "lark"}: the first begins, and
+    /// names others as @name.
     Parts,
 }
 
@@ -292,8 +292,8 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Caches are not shared with other texts: what a step costs, and so whether it stays within its
-    /// limits, depends on nobody else.
+    /// Caches are not shared with other texts: what a step costs, and so whether it stays within
+    /// its limits, depends on nobody else.
     pub fn start(constraint: &Constraint) -> Progress {
         Progress {
             matcher: constraint.fresh.deep_clone(),
@@ -360,8 +360,8 @@ impl Progress {
         self.matcher.is_accepting().map_err(|error| self.failure(error))
     }
 
-    /// A complement (`~/a/`) matches the byte that begins a marker, and a mask then has markers that
-    /// no grammar names and that cannot be consumed.
+    /// A complement (`~/a/`) matches the byte that begins a marker, and a mask then has markers
+    /// that no grammar names and that cannot be consumed.
     fn take_out_markers(&mut self, words: &mut [u32]) -> Result<(), Failure> {
         for marker in self.markers.iter() {
             let Some(word) = words.get_mut(*marker as usize / 32) else { continue };

@@ -33,8 +33,8 @@ unsafe fn guarded(problem: *mut Problem, body: impl FnOnce() -> Result<(), Failu
     failure.kind as i32
 }
 
-/// Makes the tree of a vocabulary of `count` tokens, whose bytes follow each other in `bytes` and end
-/// at `ends`; `markers` is not 0 for those that no text spells.
+/// Makes the tree of a vocabulary of `count` tokens, whose bytes follow each other in `bytes` and
+/// end at `ends`; `markers` is not 0 for those that no text spells.
 ///
 /// # Safety
 /// `ends` and `markers` have `count` entries, `bytes` as many as the last of `ends`.

@@ -243,7 +243,7 @@ fn rules_terminals_and_parentheses_overrun_no_stack() {
 
 /// Each was seconds to hours of work, or gibibytes, that went on behind its refusal.
 #[test]
-fn what_would_not_end_is_refused_by_its_cost() {
+fn grammars_that_would_not_end_are_refused_by_their_cost() {
     let join = |sep: &str, count: usize, one: &dyn Fn(usize) -> String| {
         (1..=count).map(one).collect::<Vec<_>>().join(sep)
     };

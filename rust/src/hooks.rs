@@ -1,6 +1,6 @@
-//! Puts calls of ours between a compiled template's instructions: the engine counts fuel, but one of
-//! its instructions may take any time and memory (`x == y` where x and y are lists that hold each
-//! other twice, sixty levels deep). A call looks at clock and bytes, and at what the next
+//! Puts calls of ours between a compiled template's instructions: the engine counts fuel, but one
+//! of its instructions may take any time and memory (`x == y` where x and y are lists that hold
+//! each other twice, sixty levels deep). A call looks at clock and bytes, and at what the next
 //! instruction is about to work on.
 
 use std::fmt;
@@ -18,16 +18,16 @@ const UNWATCHED_MAX: usize = 16;
 /// Filters that look at a value's own elements at most, and not into those.
 const SHALLOW_FILTERS: [&str; 27] = [
     "abs", "bool", "capitalize", "count", "d", "default", "e", "escape", "first", "float", "int",
-    "last", "length", "list", "lower", "moeflux_same", "reverse", "round", "safe", "string", "title",
-    "tojson", "trim", "upper", "items", "attr", "indent",
+    "last", "length", "list", "lower", "moeflux_same", "reverse", "round", "safe", "string",
+    "title", "tojson", "trim", "upper", "items", "attr", "indent",
 ];
 /// Filters whose results hold lists of their input's elements, which may hold lists.
 const NESTING_FILTERS: [&str; 8] =
     ["batch", "chain", "dictsort", "groupby", "items", "map", "slice", "zip"];
 /// Filters and methods that make many values of a string.
 const TEARING: [&str; 19] = [
-    "batch", "from_json", "join", "lines", "list", "map", "max", "min", "reject", "reverse", "rsplit",
-    "select", "slice", "sort", "split", "splitlines", "unique", "zip", "groupby",
+    "batch", "from_json", "join", "lines", "list", "map", "max", "min", "reject", "reverse",
+    "rsplit", "select", "slice", "sort", "split", "splitlines", "unique", "zip", "groupby",
 ];
 /// Methods that compare or print what they are given.
 const DEEP_METHODS: [&str; 5] = ["changed", "count", "format", "index", "join"];

@@ -215,7 +215,8 @@ pub fn value_of(json: serde_json::Value) -> Value {
             Value::from(items.into_iter().map(value_of).collect::<Vec<Value>>())
         }
         serde_json::Value::Object(pairs) => {
-            Value::from_pairs(pairs.into_iter().map(|(key, item)| (Value::from(key), value_of(item))))
+            let pairs = pairs.into_iter().map(|(key, item)| (Value::from(key), value_of(item)));
+            Value::from_pairs(pairs)
         }
     }
 }

@@ -41,7 +41,8 @@ unsafe impl GlobalAlloc for CountingAllocator {
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// Bytes of this thread; the difference of two readings says what was allocated between them and is kept.
+/// Bytes of this thread; the difference of two readings says what was allocated between them and is
+/// kept.
 pub fn live_bytes() -> i64 {
     LIVE_BYTES.with(Cell::get)
 }

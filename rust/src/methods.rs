@@ -18,7 +18,9 @@ pub fn call(
     state: &mut State, value: &Value, method: &str, args: &[Value],
 ) -> Result<Value, Error> {
     let own = match value.kind() {
-        ValueKind::String => string_method(state, value.as_str().unwrap_or_default(), method, args)?,
+        ValueKind::String => {
+            string_method(state, value.as_str().unwrap_or_default(), method, args)?
+        }
         ValueKind::Seq if method == "index" => Some(list_index(value, args)?),
         ValueKind::Map if method == "copy" => {
             let () = from_args(args)?;
@@ -77,7 +79,10 @@ fn string_method(
         "swapcase" => {
             let () = from_args(args)?;
             let swap = |c: char| -> String {
-                if c.is_uppercase() { c.to_lowercase().collect() } else { c.to_uppercase().collect() }
+                if c.is_uppercase() {
+                    return c.to_lowercase().collect();
+                }
+                c.to_uppercase().collect()
             };
             Value::from(text.chars().map(swap).collect::<String>())
         }
@@ -123,7 +128,8 @@ fn joined(separator: &str, args: &[Value]) -> Result<Value, Error> {
     Ok(Value::from(out))
 }
 
-/// Widths, precisions and repeated fields are paid for when the text is there, which may be too late.
+/// Widths, precisions and repeated fields are paid for when the text is there, which may be too
+/// late.
 pub fn check_format(text: &str, marker: u8, args: &[Value]) -> Result<(), Error> {
     let longest = |value: &Value| match (value.as_str(), value.as_usize()) {
         (Some(text), _) => text.len(),

@@ -1,5 +1,5 @@
-//! Parts of a text that name other parts: how deep a reader that follows names can get, and how much
-//! there is when each name stands for what it names.
+//! Parts of a text that name other parts: how deep a reader that follows names can get, and how
+//! much there is when each name stands for what it names.
 
 /// Parts that name others, themselves too.
 #[derive(Default)]
@@ -76,8 +76,8 @@ impl References {
         sizes
     }
 
-    /// Parts that name each other, directly or not, together and in order; what a circle names comes
-    /// before it. Tarjan's algorithm with a stack of its own.
+    /// Parts that name each other, directly or not, together and in order; what a circle names
+    /// comes before it. Tarjan's algorithm with a stack of its own.
     fn circles(&self) -> Vec<Vec<usize>> {
         let mut visits = vec![Visit { index: UNSEEN, low: 0, is_open: false }; self.own.len()];
         let mut circles = Vec::new();

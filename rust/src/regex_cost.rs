@@ -1,5 +1,5 @@
-//! The cost of regular expressions, counted before they are compiled: compiling and matching cannot be
-//! interrupted. Knows derivre's expressions, nothing of schemas or grammars.
+//! The cost of regular expressions, counted before they are compiled: compiling and matching cannot
+//! be interrupted. Knows derivre's expressions, nothing of schemas or grammars.
 
 use std::collections::{HashMap, HashSet};
 
@@ -20,8 +20,8 @@ const COMPLEMENT_WAYS: u64 = 8;
 /// Limit of parts that are walked as often as there are paths to them.
 const PATHS_MAX: u64 = 1_000_000;
 
-/// Characters that an expression has when each repetition is written out. None for one that does not
-/// parse.
+/// Characters that an expression has when each repetition is written out. None for one that does
+/// not parse.
 pub fn positions(text: &str) -> Option<u64> {
     Some(positions_of(&regex_syntax::parse(text).ok()?))
 }
@@ -74,8 +74,8 @@ fn goes_on(byte: usize) -> bool {
     (0x80..0xC0).contains(&byte)
 }
 
-/// Refuses a set in which a step of an intersection, whose parts are compared way by way, would look
-/// at too many, or a walk over a complement would not end.
+/// Refuses a set in which a step of an intersection, whose parts are compared way by way, would
+/// look at too many, or a walk over a complement would not end.
 pub fn check_intersections(set: &ExprSet) -> Result<(), Failure> {
     let all = (1..set.len() as u32).map(ExprRef::new);
     let mut ways = Ways { set, first: HashMap::new(), ways: HashMap::new(), visits: 0 };
@@ -139,8 +139,8 @@ impl Ways<'_> {
         product
     }
 
-    // A complement by itself goes on in one way. Intersections within intersections are known: parts
-    // come first.
+    // A complement by itself goes on in one way. Intersections within intersections are known:
+    // parts come first.
     fn of(&mut self, part: ExprRef) -> u64 {
         if self.set.get_tag(part) as u8 == tag::NOT {
             return 1;

@@ -1,5 +1,5 @@
-//! Checks that all of a JSON schema can be enforced. llguidance refuses most of what it cannot; here
-//! the place is found, as a JSON pointer, and schemas that it would misread are refused.
+//! Checks that all of a JSON schema can be enforced. llguidance refuses most of what it cannot;
+//! here the place is found, as a JSON pointer, and schemas that it would misread are refused.
 
 use std::collections::HashMap;
 
@@ -121,8 +121,8 @@ fn scalars(value: &Value) -> usize {
 }
 
 impl<'a> Check<'a> {
-    /// The target of a reference, which is looked at once, and not on the way there: chains are long.
-    /// None without a target.
+    /// The target of a reference, which is looked at once, and not on the way there: chains are
+    /// long. None without a target.
     fn part(&mut self, pointer: &str) -> Option<usize> {
         if let Some(part) = self.parts.get(pointer) {
             return Some(*part);
@@ -267,7 +267,8 @@ impl<'a> Check<'a> {
         if DRAFTS.contains(&name) {
             return Ok(());
         }
-        let message = format!("{} is not one of the drafts 4, 6, 7, 2019-09, 2020-12", excerpt(value));
+        let found = excerpt(value);
+        let message = format!("{found} is not one of the drafts 4, 6, 7, 2019-09, 2020-12");
         Err(Failure::new(Kind::Unsupported, message).at(at))
     }
 

@@ -14,7 +14,8 @@ use crate::regex_cost::{are_too_many, positions, ways_of};
 
 /// llguidance refuses what is deeper.
 const DEPTH_MAX: usize = 128;
-/// Properties of an object follow each other in a chain, as items do that have schemas of their own.
+/// Properties of an object follow each other in a chain, as items do that have schemas of their
+/// own.
 pub const CHAIN_MAX: usize = 2000;
 /// Each that may be left out has four places in a row of llguidance's, which takes 2000.
 const OPTIONAL_MAX: usize = 500;
@@ -44,8 +45,8 @@ impl<'a> Merges<'a> {
         Merges { root, sizes: HashMap::new(), ways: HashMap::new() }
     }
 
-    /// Fails with the excess at this place, if there is one; references that do not resolve are left
-    /// to others.
+    /// Fails with the excess at this place, if there is one; references that do not resolve are
+    /// left to others.
     pub fn check(&mut self, costs: &mut Costs, schema: &'a Value) -> Checked {
         let Some(object) = schema.as_object() else { return Ok(()) };
         self.check_patterns(costs, object)?;

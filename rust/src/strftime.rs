@@ -148,7 +148,9 @@ mod tests {
             year: 2027, month: 1, day: 1, hour: 0, minute: 5, second: 9, weekday: 5, day_of_year: 0,
         };
         assert_eq!(expand("%G-%V %U %W %-d %e %I %p", &now).unwrap(), "2026-53 00 00 1  1 12 AM");
-        now = Time { year: 2024, month: 12, day: 30, weekday: 1, day_of_year: 364, hour: 13, ..now };
+        now = Time {
+            year: 2024, month: 12, day: 30, weekday: 1, day_of_year: 364, hour: 13, ..now
+        };
         assert_eq!(expand("%G-%V %j %a %B %l%P", &now).unwrap(), "2025-01 365 Mon December  1pm");
         assert!(expand("%Q", &now).is_none());
     }

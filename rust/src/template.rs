@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_fuel_counts_is_stopped_and_named() {
+    fn work_that_no_fuel_counts_is_stopped_and_named() {
         let grow = "{% set a = namespace(x=[1]) %}{% set b = namespace(x=[1]) %}{% for i in range(60) %}";
         let end = "{% endfor %}";
         let twice = "{% set a.x = [a.x, a.x] %}{% set b.x = [b.x, b.x] %}";

@@ -56,8 +56,8 @@ struct Watched {
 }
 
 thread_local! {
-    // The engine gives functions no place of their own: a rendering stays on one thread, and this is
-    // empty between renderings.
+    // The engine gives functions no place of their own: a rendering stays on one thread, and this
+    // is empty between renderings.
     static WATCHED: RefCell<Option<Watched>> = const { RefCell::new(None) };
 }
 
