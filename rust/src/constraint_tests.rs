@@ -64,7 +64,7 @@ fn documents_of_a_schema_pass_and_others_do_not() {
 }
 
 #[test]
-fn what_cannot_be_held_to_is_refused_with_its_place() {
+fn keywords_that_are_not_enforced_are_refused_with_their_place() {
     for (schema, pointer, kind) in [
         (r#"{"properties": {"a/b": {"not": {}}}}"#, "/properties/a~1b/not", Kind::Unsupported),
         (r#"{"items": [{}, {"uniqueItems": true}]}"#, "/items/1/uniqueItems", Kind::Unsupported),
@@ -102,7 +102,7 @@ fn a_marker_is_no_text_and_is_named_by_its_id() {
     assert_eq!(read(&mut progress, "x<call>y"), (8, false));
     let mut words = [0; 9];
     progress.mask(&mut words).expect("a mask");
-    assert_eq!(words[8], 1, "of the markers the named one, and no end");
+    assert_eq!(words[8], 1, "the named one of the markers, and no end");
     progress.consume(CALL).expect("the marker");
     assert_eq!(read(&mut progress, "ab"), (1, true));
     assert!(progress.is_done());
@@ -293,7 +293,7 @@ fn grammars_that_would_not_end_are_refused_by_their_cost() {
 }
 
 #[test]
-fn what_is_usual_is_no_limit() {
+fn usual_grammars_stay_within_the_limits() {
     let properties: Vec<String> =
         (0..400).map(|i| format!("\"property{i}\": {{\"type\": \"string\"}}")).collect();
     let properties = properties.join(",");

@@ -70,20 +70,20 @@ unsafe fn utf8<'a>(data: *const u8, size: usize) -> Result<&'a str, Failure> {
         .map_err(|error| Failure::new(Kind::Syntax, format!("not UTF-8: {error}")))
 }
 
-/// Runs what may panic. A failure's message goes to `text`, its line to `line`.
-unsafe fn guarded<T>(
+/// Runs what may panic; 0 or a kind of failure, whose message goes to `text`, its line to `line`.
+unsafe fn guarded(
     text: *mut Text,
     line: *mut u64,
-    body: impl FnOnce() -> Result<T, Failure>,
-) -> Result<T, i32> {
+    body: impl FnOnce() -> Result<(), Failure>,
+) -> i32 {
     let failure = match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(Ok(value)) => return Ok(value),
+        Ok(Ok(())) => return 0,
         Ok(Err(failure)) => failure,
         Err(_) => Failure::new(Kind::Bug, "the template engine panicked".to_string()),
     };
     *line = failure.line;
     *text = text_of(failure.message);
-    Err(failure.kind as i32)
+    failure.kind as i32
 }
 
 /// # Safety
@@ -107,13 +107,10 @@ pub unsafe extern "C" fn moeflux_template_compile(
     message: *mut Text,
     line: *mut u64,
 ) -> i32 {
-    match guarded(message, line, || Template::compile(utf8(source, size)?)) {
-        Ok(template) => {
-            *out = Box::into_raw(Box::new(template));
-            0
-        }
-        Err(kind) => kind,
-    }
+    guarded(message, line, || {
+        *out = Box::into_raw(Box::new(Template::compile(utf8(source, size)?)?));
+        Ok(())
+    })
 }
 
 /// Renders a template with the variables of a JSON object. Returns 0 and sets `text` to the output,
@@ -130,17 +127,11 @@ pub unsafe extern "C" fn moeflux_template_render(
     text: *mut Text,
     line: *mut u64,
 ) -> i32 {
-    let options = &*options;
-    let rendered = guarded(text, line, || {
-        (*template).render(utf8(context, size)?, &options.limits, &options.now)
-    });
-    match rendered {
-        Ok(output) => {
-            *text = text_of(output);
-            0
-        }
-        Err(kind) => kind,
-    }
+    guarded(text, line, || {
+        let RenderOptions { limits, now } = &*options;
+        *text = text_of((*template).render(utf8(context, size)?, limits, now)?);
+        Ok(())
+    })
 }
 
 /// # Safety
