@@ -40,11 +40,6 @@ fn is_iterable(value: &Value) -> bool {
     is_sequence(value) || value.kind() == ValueKind::Iterable
 }
 
-/// True and False are numbers in Python.
-fn is_number(value: &Value) -> bool {
-    matches!(value.kind(), ValueKind::Number | ValueKind::Bool)
-}
-
 pub fn make_environment() -> Environment<'static> {
     let mut env = Environment::new();
     env.set_syntax(source::syntax());
@@ -78,6 +73,5 @@ pub fn make_environment() -> Environment<'static> {
     env.add_filter("center", filters::center);
     env.add_test("sequence", is_sequence);
     env.add_test("iterable", is_iterable);
-    env.add_test("number", is_number);
     env
 }
