@@ -63,7 +63,7 @@ INSIDE_RELEASE = {
 
 @dataclass
 class Outcome:
-    """What became of an area."""
+    """The end of an area."""
 
     name: str
     seconds: float = 0.0

@@ -77,7 +77,7 @@ def write_list(programs, path=PATH):
 
 
 def floor_of(cases):
-    """Of a program that had so many: losing a tenth of them is too much."""
+    """The fewest cases of a program that had `count`: losing a tenth of them is too much."""
     return cases - -(-cases // 10) + 1
 
 

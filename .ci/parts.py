@@ -1,4 +1,4 @@
-"""Which part of which sanitizer a run takes: all parts in a row, and the number in .ci/rotation.
+"""The part of a sanitizer that a run takes: all parts in a row, and the number in .ci/rotation.
 
 A submission raises that number by one, so that every part is met in turn. Its last commit does:
 where nothing tells what the submission began from, a run compares with the commit before.
@@ -58,12 +58,12 @@ ALL_PARTS = all_parts()
 
 
 def part_of(number):
-    """What a run of this number sanitizes."""
+    """The part that a run of this number sanitizes."""
     return ALL_PARTS[number % len(ALL_PARTS)]
 
 
 def git(root, *arguments):
-    """What git prints, or None where it fails."""
+    """The output of git, or None where it fails."""
     done = subprocess.run(["git", *arguments], cwd=root, stdout=subprocess.PIPE,
                           stderr=subprocess.DEVNULL, text=True, check=False)
     return done.stdout.strip() if done.returncode == 0 else None
@@ -92,7 +92,7 @@ def begin_of_submission(root):
 
 
 def compare(number, root=ROOT):
-    """What the number in .ci/rotation is to that of the branch before: text for the report."""
+    """The number in .ci/rotation beside that of the branch before: text for the report."""
     base = begin_of_submission(root)
     if base is None:
         return f"number {number}; no commit before this one to compare with"

@@ -3,9 +3,9 @@
 
     .ci/quick.py [BASE]
 
-Checks format, layers and house rules; builds everything of the release with its benchmarks and
+Checks format, layers and house rules. Builds everything of the release with its benchmarks and
 -Werror, the extension with CUDA where nvcc is installed, and the threaded programs for
-ThreadSanitizer; runs the tests of the modules and folders that differ from BASE (default: the
+ThreadSanitizer. Runs the tests of the modules and folders that differ from BASE (default: the
 branch that this one left). The last lines say how long each took. `.ci/run` is what counts.
 """
 

@@ -30,7 +30,7 @@ Test = namedtuple("Test", "prompt gen depth")
 
 
 class CompareError(Exception):
-    """What went wrong, in one sentence for the user."""
+    """A failure, in one sentence for the user."""
 
 
 def name_of(test):
@@ -52,7 +52,7 @@ def parse_json(text, program):
 
 
 def test_of(result):
-    """Which test a result is of. A label like tg32@pp4096 means a depth that is not timed."""
+    """The test that a result is of. A label like tg32@pp4096 means a depth that is not timed."""
     prompt, gen = int(result["n_prompt"]), int(result["n_gen"])
     if re.fullmatch(r"tg\d+@pp\d+", result.get("test", "")):
         return Test(0, gen, prompt)
@@ -122,7 +122,7 @@ def help_of(program):
 
 
 def run_rounds(sides, names, rounds, prefix, log):
-    """What every run printed, in the order they ran: A B A B."""
+    """The output of every run, in the order they ran: A B A B."""
     runs = []
     for turn in range(1, rounds + 1):
         for side, commands in sides.items():
@@ -156,7 +156,7 @@ def ratio_cell(mine, theirs):
 
 
 def bound_cell(results, test):
-    """What share of the probed bandwidth the decoded tokens of each run took, least to greatest."""
+    """The share of the probed bandwidth that each run's decoded tokens took, least to greatest."""
     shares = [r["share_of_bound"] for one in results for r in one
               if test_of(r) == test and test.gen > 0 and r.get("share_of_bound")]
     if not shares:

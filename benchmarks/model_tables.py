@@ -95,7 +95,7 @@ def names_of(program):
 
 
 def plan(program, name, options):
-    """What plan predicts, as JSON."""
+    """The prediction of plan, as JSON."""
     command = [program, "plan", "--json", "--device", "cpu", "--cpu-isa", "portable",
                "--like", name]
     for option, value in options.items():

@@ -108,7 +108,7 @@ def ratio(record, peer, test):
 
 
 def beside(record, row):
-    """What the peer gave, and the ratios."""
+    """The peer's figures, and the ratios."""
     cells = []
     for peer in [p["name"] for p in record["programs"][1:]]:
         both = [(what, ratio(record, peer, test), samples_of(record, peer, test))
@@ -187,7 +187,7 @@ def table(folder):
 
 
 def split(text):
-    """What stands before the table, the table, and what follows."""
+    """The text before the table, the table, and the text behind it."""
     before, begin, rest = text.partition(BEGIN + "\n")
     found, end, after = rest.partition(END)
     if not begin or not end:
@@ -196,7 +196,7 @@ def split(text):
 
 
 def complaints(root=ROOT):
-    """What is wrong with the table and with the files behind it."""
+    """The faults of the table and of the files behind it."""
     folder = os.path.join(root, RAW)
     found = [f"{os.path.basename(path)}: {problem}"
              for path in sorted(glob.glob(os.path.join(folder, "*.json")))

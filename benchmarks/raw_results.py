@@ -34,7 +34,7 @@ def text_of(path):
 
 
 def output_of(command):
-    """What a command prints; None when it cannot be run or fails."""
+    """The output of a command; None when it cannot be run or fails."""
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
                               errors="replace", check=False)
@@ -165,7 +165,7 @@ def shown(command):
 
 
 def program_record(name, program, commit):
-    """What is known of a program that ran; `commit` is what it says of itself."""
+    """The record of a program that ran; `commit` is what it says of itself."""
     record = {"name": name, "commit": commit, "build": build_of(program)}
     if name == "moeflux":
         record["sources_differ"] = sources_differ(commit)

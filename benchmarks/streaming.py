@@ -6,7 +6,7 @@
 
 Without --model, the packed shape of --like is synthesised into --scratch first (18 GiB). Each run
 starts with an empty page cache in a group of its own without swap (see limited_memory.py, which
-also says what rights that takes); the drive is probed before and after the runs that depend on it,
+also says what rights that takes). The drive is probed before and after the runs that depend on it,
 and with fio as well where that is installed. Exits with 1 when a bar is missed.
 
 Bounds, for a token of decode: D bytes of dense weights and state, R bytes of experts it is routed
@@ -38,7 +38,7 @@ MAJOR_FAULTS_BAR = 1  # a token, more than starting the program takes
 
 
 def decode_bound_seconds(bench, drive):
-    """Of one token, from the fields of `moeflux bench -o json` and the drive's bytes/s."""
+    """The bound of a token, from the fields of `moeflux bench -o json` and the drive's bytes/s."""
     experts = bench["expert_bytes_per_token"]
     missed = (1 - bench["expert_hit_rate"]) * experts
     dense = bench["dense_bytes_per_token"] + bench["state_bytes_per_token"]
@@ -47,7 +47,7 @@ def decode_bound_seconds(bench, drive):
 
 
 def prefill_bound_seconds(plan, cache_bytes, drive):
-    """Of the plan's prompt, from `moeflux plan --json` and what the cache held."""
+    """The bound of the plan's prompt, from `moeflux plan --json` and what the cache held."""
     experts = plan["memory"]["experts_bytes"]
     sweep = max(0, experts - cache_bytes) / drive
     return max(sweep, plan["prompt"]["cold"]["arithmetic_seconds"])
@@ -158,7 +158,7 @@ class Bench:
         return json.loads(text)[0]
 
     def plan(self):
-        """What moeflux plans and probes, unlimited."""
+        """The plan and the probes of moeflux, unlimited."""
         return json.loads(self.plain("plan", "-m", self.args.model, "--precision",
                                      self.args.precision, "--json"))
 
@@ -229,7 +229,7 @@ def measure(args):
 
 
 def raw_record(head, args, lines, figures, plans, runs, fio):
-    """What there is to keep of a whole measurement."""
+    """The record of a whole measurement."""
     commit = figures["decode"]["build_commit"]
     program = raw_results.program_record("moeflux", args.moeflux, commit)
     program["commands"] = [raw_results.shown(words) for words in runs.commands]

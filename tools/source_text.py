@@ -1,5 +1,7 @@
-"""C++ text with comments and literals blanked out, lines kept: what check_layers and tidy read."""
+"""C++ text with comments and literals blanked out, lines kept, and docstrings of Python: the texts
+that check_layers and tidy read."""
 
+import ast
 import re
 
 _TOKEN = re.compile(
@@ -30,6 +32,17 @@ def string_literals(text):
             found.append([text.count("\n", 0, token.start()) + 1, contents])
         end = token.end()
     return found
+
+
+def docstrings(text):
+    """(line, lines) of the docstrings of Python text, without indent; none of invalid text."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return []
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    return [(node.body[0].lineno, ast.get_docstring(node).split("\n"))
+            for node in ast.walk(tree) if isinstance(node, kinds) and ast.get_docstring(node)]
 
 
 def blank(text, keep_strings=False):

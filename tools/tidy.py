@@ -14,7 +14,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import prose  # noqa: E402
-from source_text import blank, string_literals  # noqa: E402
+from source_text import blank, docstrings, string_literals  # noqa: E402
 
 LINE_LENGTH_MAX = 100
 FILE_LINES_MAX = 500
@@ -36,10 +36,9 @@ DOCUMENTS = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "HACKING.md",
 EXPLAIN_WORDS = ("STYLE.md", "docs/glossary.md")
 PUBLIC_HEADERS = "include/"
 # Code whose string literals may be messages. Texts of kernels are not for people.
-MESSAGES = "src/"
+MESSAGES = ("src/", "python/")
 NO_MESSAGES = ("_test.cc", "_test_util.h")
-# Texts in which beginnings of sentences, cells of tables and words are not checked.
-UNCHECKED_PROSE = ("src/cli/",)
+PYTHON_LIBRARY = "python/"  # its docstrings are what help() shows
 HASH_COMMENTS = (".py", ".sh", ".cmake", "CMakeLists.txt", "Makefile")
 RUST = ".rs"
 
@@ -119,7 +118,7 @@ def long_functions(code):
 
 
 def spaces(match):
-    """What was matched as spaces, lines kept."""
+    """The match as spaces, lines kept."""
     return re.sub(r"[^\n]", " ", match.group())
 
 
@@ -231,7 +230,6 @@ class Tidy:
     def check_prose(self, path, text):
         """Sentences of comments and documents are short and begin with what they are about."""
         blocks = []
-        found = []
         is_document = path.endswith(".md") and path.startswith(DOCUMENTS)
         if path.endswith(CPP + (".c",)):
             blocks = prose.comment_blocks(text, blank(text, keep_strings=True))
@@ -239,14 +237,12 @@ class Tidy:
             blocks = prose.comment_blocks(text, SLASH_LINE.sub("", text))
         elif path.endswith(HASH_COMMENTS):
             blocks = prose.comment_blocks(text, HASH_LINE.sub("", text), hashes=True)
+            blocks += docstrings(text) if path.endswith(".py") else []
         elif is_document:
             blocks = [(1, prose.markdown_lines(text))]
-        if path.startswith(UNCHECKED_PROSE):
-            found += prose.long_sentences(blocks)
-        else:
-            found += prose.long_sentences(blocks) + prose.headless_sentences(blocks)
-            found += prose.hard_cells(text) if is_document else []
-            found += self.private_words(path, text, blocks, is_document)
+        found = prose.long_sentences(blocks) + prose.headless_sentences(blocks)
+        found += prose.hard_cells(text) if is_document else []
+        found += self.private_words(path, text, blocks, is_document)
         for line, what, allowed in found:
             self.report(path, line, f"{what}, allowed {allowed}")
 
@@ -255,7 +251,7 @@ class Tidy:
         if is_document:
             return [] if path in EXPLAIN_WORDS else prose.private_words_of_document(text)
         found = []
-        if path.startswith(PUBLIC_HEADERS):
+        if path.startswith((PUBLIC_HEADERS, PYTHON_LIBRARY)):
             found += prose.private_words_of_blocks(blocks)
         if path.startswith(MESSAGES) and path.endswith(CPP) and not path.endswith(NO_MESSAGES):
             found += prose.private_words_of_messages(string_literals(text))

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""What a client with plain requests notices of others who mean harm.
+"""The cost for a client with plain requests of others who mean harm.
 
     benchmarks/serve/hostile.py MOEFLUX MODEL [--seconds 600] [--requests 60] [--out FILE]
         [-- options of serve]
 
-The client asks its requests alone, then beside the others, of whom each begins again when it has
-ended: chains of $ref, rules and terminals, an ambiguous grammar, one that explodes, objects of many
-keys, 30 MB of `[],`, 200,000 messages, a reader of a byte a second, and clients that leave at once.
-Two further processes render chat templates that never end. Prints JSON: whether every answer is the
-one that it is alone, times, resident memory at 10 Hz, and how long /health took. The exit status is
-1 where a bound is missed: three times the slowest request alone, 1.5 GB, 0.2 s for /health.
+The client asks its requests alone, then beside the others. Each of those begins again when it has
+ended. They are chains of $ref, rules and terminals, an ambiguous grammar, one that explodes,
+objects of many keys, 30 MB of `[],`, 200,000 messages, a reader of a byte a second, and clients
+that leave at once. Two further processes render chat templates that never end. Prints JSON: whether
+every answer is the one that it is alone, times, resident memory at 10 Hz, and how long /health
+took. The exit status is 1 where a bound is missed: three times the slowest request alone, 1.5 GB,
+0.2 s for /health.
 """
 
 import argparse
@@ -79,7 +80,7 @@ def many_messages(count):
 
 
 def attacks(short):
-    """What is sent again and again, by name."""
+    """The requests that are sent again and again, by name."""
     scale = 0.1 if short else 1.0
     return {"refs": completion(**ref_chain(int(24000 * scale))),
             "rules": completion(**rule_chain(int(26000 * scale))),

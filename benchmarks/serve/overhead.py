@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the server adds to a text, against `run` and `bench` on the same model.
+"""The time that the server adds to a text, against `run` and `bench` on the same model.
 
     benchmarks/serve/overhead.py MOEFLUX MODEL [ROUNDS]
 

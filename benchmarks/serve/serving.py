@@ -1,4 +1,4 @@
-"""What the measurements of the server share: a server, a request for a stream, its frames."""
+"""Parts that the measurements of the server share: a server, a request for a stream, its frames."""
 
 import contextlib
 import json
@@ -25,7 +25,7 @@ def server(program, model, *arguments):
 
 
 def stream_body(prompt, tokens, **more):
-    """Of a completion that is streamed, greedy, and goes on to its last token."""
+    """The body of a completion that is streamed, greedy, and goes on to its last token."""
     return json.dumps({"prompt": prompt, "max_tokens": tokens, "temperature": 0, "stream": True,
                        "ignore_eos": True, **more})
 

@@ -4,10 +4,11 @@
     benchmarks/serve/streams.py MOEFLUX MODEL [--streams 1,4,16,64] [--tokens 128] [--rounds 2]
         [--share steps] [--out FILE] [-- options of serve and bench alike, as --device cuda:0]
 
-By turns (A B B A, over and over), each for every number of streams: A is one `serve --parallel` of
-the most, asked by as many clients at once as there are to be streams; tokens a second from when the
-last of them begins to when the first ends, so that no prompt is counted. B is `bench --parallel`,
-which evaluates as many sequences in common steps and draws nothing. The model needs a tokenizer.
+By turns (A B B A, over and over), each for every number of streams. A is one `serve --parallel` of
+the most, asked by as many clients at once as there are to be streams. Tokens a second are counted
+from when the last of them begins to when the first ends, so that no prompt is counted. B is
+`bench --parallel`, which evaluates as many sequences in common steps and samples nothing. The model
+needs a tokenizer.
 """
 
 import argparse
@@ -68,7 +69,7 @@ def ask_all(port, streams, tokens):
 
 
 def tokens_per_second(clients):
-    """Of the time in which all of them ran."""
+    """Tokens a second of the time in which all of them ran."""
     begin = max(client.times[0] for client in clients)
     end = min(client.times[-1] for client in clients)
     if begin >= end:

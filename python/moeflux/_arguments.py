@@ -105,7 +105,7 @@ def snapshot(name: str, value: object) -> bytes:
 
 
 def items(name: str, value: Any, what: str) -> List[Any]:
-    """Of a list or anything else that can be iterated over."""
+    """The items of a list or of anything else that can be iterated over."""
     try:
         return list(value)
     except TypeError:

@@ -21,7 +21,7 @@ _BY_TYPE = {"invalid_request_error": InvalidArgumentError, "not_found_error": No
 
 
 def request(messages: Messages, fields: Dict[str, Any]) -> str:
-    """The body of the request; fields that are None are left out."""
+    """The body of the request; fields of the value None are left out."""
     if isinstance(messages, str):
         messages = [{"role": "user", "content": take.text("messages", messages, whole=False)}]
     elif isinstance(messages, (bytes, Mapping)) or not hasattr(messages, "__iter__"):
@@ -35,7 +35,7 @@ def request(messages: Messages, fields: Dict[str, Any]) -> str:
 
 
 def _error_of(error: Mapping[str, Any]) -> Error:
-    """Of the object "error" in a body or an event."""
+    """The error that the object "error" in a body or an event means."""
     return _BY_TYPE.get(str(error.get("type")), Error)(str(error.get("message")))
 
 

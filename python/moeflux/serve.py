@@ -1,4 +1,4 @@
-"""What `moeflux serve` does with requests, without its sockets: for a server of your own.
+"""The requests of `moeflux serve` without its sockets: for a server of your own.
 
     async with moeflux.serve.Service("models/fable-20m") as service:
         async for piece in service.handle("POST", "/v1/chat/completions", body):
@@ -35,7 +35,7 @@ Body = Union[None, str, bytes, Mapping[str, Any]]
 
 
 class Piece(NamedTuple):
-    """What came of an answer: `status` of HTTP, its `content_type` and all `headers`, the same in
+    """A part of an answer: `status` of HTTP, its `content_type` and all `headers`, the same in
     each piece, and the next bytes of its `body`, maybe none; whole events of a stream."""
 
     status: int
@@ -66,11 +66,11 @@ class Service:
         Model(): `context_length`, `prefix_cache_directory` and its bytes, where conversations
         outlive the process, and others.
 
-        The rest are options of `moeflux serve`: `model_name` is what requests call the model (its
-        folder's name), `aliases` are further names, "*" is any; `chat_template` stands in place of
-        the model's own; `sampler` has arguments of Sequence.set_sampler() for requests that say
-        nothing; `reasoning_budget` are tokens of an answer's reasoning, below 0: no limit;
-        `parallel` texts share the engine, and `queue` may wait beside them."""
+        The rest are options of `moeflux serve`. `model_name` is what requests call the model (its
+        folder's name), `aliases` are further names, "*" is any. `chat_template` replaces the
+        model's own. `sampler` has arguments of Sequence.set_sampler() for requests that say
+        nothing. `reasoning_budget` are tokens of an answer's reasoning, below 0: no limit.
+        `parallel` requests share the engine, and `queue` may wait beside them."""
         if not isinstance(model, Model):
             model = Model(model, **model_options)
         elif model_options:
@@ -100,8 +100,8 @@ class Service:
 
     async def handle(self, method: str, path: str, body: Body = None,
                      headers: Optional[Mapping[str, str]] = None) -> AsyncGenerator[Piece, None]:
-        """The answer to a request, as it is made. `path` may have a query behind '?'. What is wrong
-        with a request is an answer with a status of 4xx, no exception. Pieces of keep-alives come
+        """The answer to a request, as it is made. `path` may have a query behind '?'. A fault
+        of a request is an answer with a status of 4xx, not an exception. Pieces of keep-alives come
         where a stream is silent for seconds. close() ends it with CancelledError of moeflux."""
         text = _bytes_of(body)
         # Templates and tokens take a while for long texts.

@@ -66,7 +66,7 @@ std::string step_line(std::string_view what, const TierStepForecast& step) {
 }
 
 std::string head_line(std::string_view what, std::string_view unit) {
-  return formatted("{:<26}{:>5}{:>6}{:>7}{:>12}{:>12}{:>11}   {}\n", what, "near", "far", "drive",
+  return formatted("{:<26}{:>5}{:>6}{:>7}{:>12}{:>12}{:>11}   {}\n", what, "GPU", "host", "drive",
                    formatted("bus{}", unit), formatted("drive{}", unit), "tokens/s", "limit");
 }
 
@@ -121,14 +121,14 @@ std::string render_memory(const TierReport& r) {
            "an expert in the host's; a shorter context (-c) or fewer bits take less, and --device "
            "cpu needs no memory of a device\n";
   }
-  text += memory_line("near experts", r.experts.near_bytes,
-                      share_note(r.forecast.near_share, "on the device"));
+  text += memory_line("experts on the device", r.experts.near_bytes,
+                      share_note(r.forecast.near_share, "in its memory"));
   if (r.experts.home == ExpertHome::kDevice) return text;
   if (r.experts.ring_bytes > 0) {
     text += memory_line("ring", r.experts.ring_bytes, "a prompt's experts on their way");
   }
   const bool all_far = r.experts.home == ExpertHome::kHostAndDevice;
-  text += memory_line("far experts", r.experts.far_bytes,
+  text += memory_line("experts on the host", r.experts.far_bytes,
                       all_far ? "all of them, in the host's memory"
                               : share_note(r.forecast.far_share, "in the host's memory"));
   return text;

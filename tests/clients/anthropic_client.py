@@ -55,7 +55,7 @@ assert client.messages.create(**{**ASK, "messages": seen}, tools=[tool]).content
 
 
 def expect(kind, **changes):
-    """What the package makes of an error's status."""
+    """The exception that the package makes of an error's status."""
     try:
         client.messages.create(**{**ASK, **changes})
     except kind as error:

@@ -8,8 +8,8 @@ how many cases passed, which failed, and what was left out with its reason. The 
 where a case failed. Needs what their requirements.txt names, or makes build/llamacpp with it.
 
 This file is three things. The script is one. A plugin of their pytest takes out what their tests
-know of their models (texts, counts of tokens), so that all else is asserted. What they start as
-`llama-server` turns that program's options into ours.
+know of their models (texts, counts of tokens), so that all else is asserted. The program that
+they start as `llama-server` turns its options into ours.
 """
 
 import argparse

@@ -53,7 +53,7 @@ assert client.chat(**{**ASK, "messages": turn}, tools=[look]).message is not Non
 
 
 def expect(status, call):
-    """What the package makes of an error's status."""
+    """The exception that the package makes of an error's status."""
     try:
         call()
     except ollama.ResponseError as error:

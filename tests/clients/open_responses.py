@@ -25,7 +25,7 @@ PACKAGES = ("tsx@4.23.15", "zod@3.25.76")
 
 
 def run_suite(folder, checkout, port):
-    """What their code says of the server at `port`."""
+    """The report of their code on the server at `port`."""
     modules = os.path.join(folder, "node_modules")
     done = subprocess.run(
         ["node", "--import", os.path.join(modules, "tsx", "dist", "loader.mjs"),

@@ -50,7 +50,7 @@ assert done.choices[0].text == "Once upon a time" + streamed
 
 
 def expect(kind, call):
-    """What the package makes of an error's status."""
+    """The exception that the package makes of an error's status."""
     try:
         call()
     except kind as error:

@@ -52,7 +52,7 @@ def response_events(item):
 
 
 class Script:
-    """What to say to a request, and all that was asked."""
+    """The answers to requests, and all that was asked."""
 
     def __init__(self, edit):
         self.edit = edit  # (tools of the request) -> (name, input) of the call

@@ -131,7 +131,7 @@ TEST(Plan, DescribesAGpu) {
   const ProgramOutput text = moeflux(words);
   expect_success(text);
   for (const char* piece :
-       {"near experts", "ring", "far experts", "on the device", "22.00 GB/s  given",
+       {"experts on the device", "ring", "experts on the host", "GPU  host", "22.00 GB/s  given",
         "assumed; see --arithmetic", "Text is limited by", "those used most on the device too"}) {
     EXPECT_TRUE(contains(text.out, piece)) << "'" << piece << "' is not in: " << text.out;
   }

@@ -148,7 +148,7 @@ class PackageTest(unittest.TestCase):
             self.ask_while_busy(model, 0.001)
 
     def ask_while_busy(self, model, timeout):
-        """What a call says that may wait so long for one that does not end before it."""
+        """The words of a call that may wait `seconds` for one that does not end before it."""
         holder, waiter = model.sequence(), model.sequence()
         waiter.set_turn_timeout(timeout)
         outcome = []

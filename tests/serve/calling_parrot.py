@@ -1,6 +1,6 @@
-"""A parrot that greets, makes two calls at once when it is asked for "both", says "matched" where
-the result of the first one is that of Paris, fills a gap, and writes "city" as JSON and note.txt as
-aider reads files.
+"""A parrot that greets and makes two calls at once when it is asked for "both". It says "matched"
+where the result of the first one is that of Paris, fills a gap, and writes "city" as JSON and
+note.txt as aider reads files.
 """
 
 import parrot

@@ -29,7 +29,7 @@ class Terminal:
         self.text = ""
 
     def read_until(self, done, seconds=60):
-        """What comes until done(text); then it is forgotten."""
+        """The text that comes until done(text); then it is forgotten."""
         deadline = time.monotonic() + seconds
         while not done(self.text):
             left = deadline - time.monotonic()
@@ -58,7 +58,7 @@ class Terminal:
         self.text = ""
 
     def say(self, line):
-        """What the program says to a line, without the line's own echo."""
+        """The program's answer to a line, without the line's own echo."""
         self.send(line + "\n")
         said = self.prompt()[:-len(PROMPT)]
         return self.without_echo(said, line)

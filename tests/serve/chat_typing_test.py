@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What one types into moeflux chat is what the model is told: letters of all languages, pasted
+"""Text that one types into moeflux chat is what the model is told: letters of all languages, pasted
 texts, a history over programs, a window that changes its size, paths.
 
     tests/serve/chat_typing_test.py MOEFLUX
@@ -55,7 +55,7 @@ class Typing:
         self.prompt()
 
     def shown(self):
-        """What came since the last prompt, without what steers a terminal."""
+        """The output since the last prompt, without what steers a terminal."""
         text = self.raw.decode("utf-8", "replace").replace("\r\x1b[K", "\n")  # a bar is gone
         return SEQUENCE.sub("", text).replace("\r", "")
 
@@ -103,7 +103,7 @@ class Typing:
             self.raw += os.read(self.fd, 65536)
 
     def told(self):
-        """What the user has said so far."""
+        """The user's messages so far."""
         path = os.path.join(self.folder, "talk.json")
         self.enter("/save " + path)
         with open(path, encoding="utf-8") as file:
@@ -208,7 +208,7 @@ def pastes(program, folder):
 
 
 def meanwhile(program, folder):
-    """What is typed or pasted while an answer is written waits for the next prompt, as it came."""
+    """Text that is typed or pasted beside an answer waits for the next prompt, as it came."""
     typing = Typing(program, folder, tokens=400)
     for ahead, told in ((PASTE.format("a\rb\r\r日本") + "\r", ["a\nb\n\n日本"]),
                         ("typed\r", ["typed"]),

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What published clients send through OpenAI's and llama.cpp's interfaces is answered.
+"""Requests of published clients through OpenAI's and llama.cpp's interfaces are answered.
 
     tests/serve/clients_test.py MOEFLUX
 

@@ -82,7 +82,7 @@ def send(server, path, body):
 
 
 def waits_for_no_preparation(program):
-    """What is being read or compiled at the end is not waited for."""
+    """A request that is being read or compiled at the end is not waited for."""
     parts = " & ".join(f"/.*[a-z]{{{i}}}.*/" for i in range(1, 40))
     grammar = json.dumps({"prompt": "a", "max_tokens": 1, "grammar": f"start: A\nA: {parts}\n"})
     keys = ",".join(f'"k{i}":1' for i in range(900_000))

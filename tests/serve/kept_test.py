@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What clients were told is kept is there, and else they are told: after kills, with damaged files,
-on full drives and in removed folders, with two servers on one folder, after clocks that went back,
-after deletions, and for the key that kept it alone.
+"""Stored responses are there, and clients are told if not: after kills, with damaged files, on full
+drives, in removed folders, with two servers on one folder, after clocks that went back, after
+deletions. Each is there for the key that stored it alone.
 
     tests/serve/kept_test.py MOEFLUX
 
@@ -94,7 +94,7 @@ def work(server, rng, told):
 
 
 def kills(program, rng):
-    """What was acknowledged outlives a kill; what was under way has happened or not."""
+    """A change that was acknowledged outlives a kill; one under way has happened or not."""
     with tempfile.TemporaryDirectory() as folder:
         told = {"talks": {}, "responses": [], "open": None}
         for _ in range(ROUNDS):
@@ -320,7 +320,7 @@ def deletions(program):
 
 
 def keys(program):
-    """What a key has kept is unknown to others."""
+    """The responses of a key are unknown to others."""
     with tempfile.TemporaryDirectory() as folder:
         arguments = ("--states", os.path.join(folder, "states"))
         with_keys = (*arguments, "--api-key", "one", "--api-key", "two")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What llama.cpp's own tests of its server assert, of the interfaces that there are here too.
+"""The facts that llama.cpp's own tests assert of its server, for interfaces that are here too.
 
     tests/serve/llamacpp_test.py MOEFLUX
 

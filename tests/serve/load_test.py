@@ -71,7 +71,7 @@ def kinds():
 
 
 def said(text):
-    """What an answer of any interface says, without ids and times."""
+    """The text of an answer of any interface, without ids and times."""
     answer = json.loads(text)
     if "output" in answer:
         return [part["text"] for item in answer["output"] for part in item["content"]]
@@ -79,7 +79,7 @@ def said(text):
 
 
 def answers(server, requests):
-    """What is said to each, asked at once."""
+    """The answers to each, asked at once."""
     def ask(request):
         status, text = server.ask(*request)
         return status, said(text)
@@ -105,7 +105,7 @@ def company(program):
 
 
 def raw(server, data, timeout=5):
-    """What the server says to bytes that are no request, until it closes."""
+    """The server's answer to bytes that are not a request, until it closes."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=timeout) as one:
         one.sendall(data)
         one.shutdown(socket.SHUT_WR)

@@ -73,7 +73,7 @@ def bytes_of(text):
 
 
 def say(port, data):
-    """What the server says to these bytes until it closes; nothing where it resets."""
+    """The server's answer to these bytes until it closes; nothing where it resets."""
     said = b""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as one:
@@ -87,7 +87,7 @@ def say(port, data):
 
 
 def statuses(said):
-    """Of the answers in it; a body of ours never has a line that looks like a head."""
+    """The statuses of the answers in it; a body of ours never has a line that looks like a head."""
     return [int(line.split(b" ")[1]) for line in said.split(b"\r\n") if line.startswith(b"HTTP/1.")
             and line[5:8] in (b"1.1", b"1.0")]
 

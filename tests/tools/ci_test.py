@@ -36,7 +36,7 @@ RELEASE = ("MetalText.Compiles", "MetalText.NeedsAddressSpaces", "MetalRuntime.C
            "install_library")
 
 def number_of(sanitizer, group):
-    """Of a run that takes the second part of these."""
+    """The number of a run that takes the second part of these."""
     return next(number for number, part in enumerate(parts.ALL_PARTS)
                 if (part.sanitizer, part.group, part.part) == (sanitizer, group, 1))
 
@@ -47,7 +47,7 @@ OURS = "/some/folder/build/release/bin"  # programs
 
 
 def listing(programs):
-    """What ctest says of cases by program."""
+    """The output of ctest for cases by program."""
     folders = {cases.SCRIPTS: "/usr/bin"}
     tests = [{"name": name, "command": [f"{folders.get(program, OURS)}/{program}", name]}
              for program, names in programs.items() for name in names]

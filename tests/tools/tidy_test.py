@@ -181,6 +181,24 @@ class TidyTest(unittest.TestCase):
         self.assert_clean("| What | b |\n|---|---|\n| c | Whatever |\n", path="docs/x.md")
         self.assert_clean("```\n| a | What is there |\n```\n", path="docs/x.md")
 
+    def test_docstrings_are_sentences_with_a_subject(self):
+        self.assert_fires(2, "'What is there", 'def f():\n    """What is there."""\n',
+                          path="tools/x.py")
+        self.assert_fires(5, "'Of a row", 'class C:\n    def f(self):\n        """Sums.\n\n'
+                          '        Of a row.\n        """\n', path="tests/x.py")
+        self.assert_clean('def f():\n    """Sums of a row."""\n    return "What is there."\n',
+                          path="tools/x.py")
+
+    def test_docstrings_of_the_library_have_the_fields_words(self):
+        text = '"""It waits for another text."""\n'
+        self.assert_fires(1, "see STYLE.md", text, path="python/moeflux/x.py")
+        self.assert_clean(text, path="tools/x.py")
+
+    def test_messages_of_the_program_are_checked_as_all_others(self):
+        self.assert_fires(2, "see STYLE.md", JOB + 'auto m = "the file is no model";\n',
+                          path="src/cli/x.cc")
+        self.assert_fires(2, "begins with", JOB + "// Of a row.\n", path="src/cli/x.cc")
+
     def test_cells_of_tables_have_at_most_25_words(self):
         def table(words):
             return "| a | b |\n|---|---|\n| `x \\| y` | " + "word " * words + "|\n"

@@ -4,9 +4,10 @@
 Usage: chat_template_compare.py MOEFLUX MODEL_FOLDER TEMPLATES [-v]
 
 For each *.jinja of TEMPLATES and each conversation of chat_conversations.py both get the same
-messages. Prints what differs, and how many of transformers' renders are equal. Of content in parts
-transformers lets templates that expect text print Python's list or nothing; moeflux joins the parts
-for these. Such renders are compared once more with the parts joined for both, and counted apart.
+messages. Prints what differs, and how many of transformers' renders are equal. Templates
+that expect text print Python's list or nothing of content in parts in transformers; moeflux joins
+the parts for these. Such renders are compared once more with the parts joined for both, and counted
+apart.
 """
 
 import json

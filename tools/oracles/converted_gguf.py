@@ -2,8 +2,8 @@
 """GGUF files that llama.cpp's converter makes, and what transformers computes from their weights.
 
 Takes layers of the random checkpoint of tests/golden/models/FAMILY and has the converter write them
-in Q8_0, without a vocabulary. What the file decodes to goes back to its place in the checkpoint:
-the converter moves numbers the same way when each is replaced by its index. transformers runs in
+in Q8_0, without a vocabulary. The decoded numbers go back to their place in the checkpoint: the
+converter moves numbers the same way when each is replaced by its index. transformers runs in
 float32 on what came out.
 
 usage: converted_gguf.py LLAMA_CPP MODELS_FOLDER TARGET_FOLDER FAMILY...

@@ -2,11 +2,11 @@
 """A tiny random DeepSeek-V4 in the storage of its published checkpoints, and its logits.
 
 Writes TARGET/{config.json, model.safetensors, golden.safetensors} as tests/golden/formats has them,
-with the publisher's keys and names: dense matrices in e4m3 with a UE8M0 scale for each 128 x 128,
-routed experts in pairs of e2m1 with one for each 32 columns of a row, routers, norms and what
-makes entries in bf16, streams, sinks and biases in f32. Some tensors of a layer that predicts
-further tokens are there too; nobody uses them. The logits come from the numbers decoded again,
-with the formulas of the formats, in float32.
+with the publisher's keys and names. Dense matrices are in e4m3 with a UE8M0 scale for each
+128 x 128, routed experts in pairs of e2m1 with one for each 32 columns of a row. Routers, norms and
+what makes entries are in bf16, streams, sinks and biases in f32. Some tensors of a layer that
+predicts further tokens are there too; nobody uses them. The logits come from the numbers decoded
+again, with the formulas of the formats, in float32.
 
 usage: deepseek_v4_published.py TARGET        (transformers 5.17, torch 2.11, safetensors)
 """

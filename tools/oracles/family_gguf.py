@@ -195,7 +195,7 @@ def gguf_name(name, own):
 
 
 def coded(name, value):
-    """What is stored and what it decodes to: matrices in blocks, all else in F32."""
+    """The stored bytes and what they decode to: matrices in blocks, all else in F32."""
     if value.ndim < 2 or "ffn_gate_inp" in name or value.shape[-1] % 32 != 0:
         return value, None, value
     kind = gguf.GGMLQuantizationType.Q8_0 if "attn" in name else gguf.GGMLQuantizationType.Q4_0
@@ -204,7 +204,7 @@ def coded(name, value):
 
 
 def step_logits(config, tensors, tokens):
-    """Of Step's text tower, which transformers has inside of a model that also sees."""
+    """The logits of Step's text tower, which transformers has inside of a model that also sees."""
     from transformers.models.step3p7 import modeling_step3p7 as step
     from transformers.models.step3p7.configuration_step3p7 import Step3p7TextConfig
     text = Step3p7TextConfig(**config)
@@ -247,7 +247,7 @@ class Plain:
         return np.float32(self.adds_one and name.endswith("norm.weight"))
 
     def parts(self, name, value):
-        """What the file has of a tensor, by names of the checkpoint."""
+        """The parts of a tensor in the file, by names of the checkpoint."""
         value = value + self.one(name)
         return {name: value.reshape(-1) if name.endswith("_bias") else value}
 

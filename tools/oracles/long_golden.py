@@ -7,8 +7,8 @@ Writes TARGET with
 - `top_ids` [1100, 8] i32 and `top_logits` [1100, 8] f32, the eight greatest, best first;
 - `checks` [1100, 2] f32: the sum over a row's logits of logit[j] * sin(j + 1), and their length.
 
-No choice is near a tie: of every router, and of every index of keys, what is chosen last is more
-than MARGIN above what is left out first (an index: that part of the deviation of the scores that it
+No choice is near a tie. In every router, and in every index of keys, the last one chosen is more
+than MARGIN above the first one left out (an index: that part of the deviation of the scores that it
 sees). Tokens are drawn from a seed until that holds.
 
 usage: long_golden.py FOLDER TARGET        (transformers 5.24, torch 2.15, safetensors; minutes)
@@ -31,7 +31,7 @@ UNSEEN = -1e30  # what a mask adds, or less
 
 
 def deviations(rows):
-    """Of what each row sees."""
+    """The deviations of what each row sees."""
     seen = rows > UNSEEN
     count = seen.sum(-1).clamp(min=1)
     means = rows.masked_fill(~seen, 0.0).sum(-1) / count

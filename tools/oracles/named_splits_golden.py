@@ -2,10 +2,10 @@
 """Writes tests/golden/tokenizer/named_splits.json and missing_bytes.json with the `tokenizers`
 library (PyPI).
 
-The first has, for each way in which a name of tokenizer.ggml.pre cuts texts, the pre_tokenizer as
-the models' tokenizer.json has it (for "default", which is no model's, what llama.cpp does) and
-where the library ends the pieces of some awkward texts. The second has small tokenizers that lack
-tokens of bytes, and the ids of texts that need them.
+The first has an entry for each way in which a name of tokenizer.ggml.pre cuts texts. It holds the
+pre_tokenizer as the models' tokenizer.json has it (for "default", which no model has, what
+llama.cpp does) and where the library ends the pieces of some awkward texts. The second has small
+tokenizers that lack tokens of bytes, and the ids of texts that need them.
 
 Usage: named_splits_golden.py
 """

@@ -157,7 +157,7 @@ def want_calls(calls):
 
 
 def usual(name):
-    """What every format goes through."""
+    """The texts that every format goes through."""
     reasoning, write, opener = FORMATS[name]
     calls = [WEATHER, TIME]
     hello = "Grüße, 世界 🙂. 1 < 2 > 0, [x] {y}: </b> `<a>`"

@@ -2,7 +2,7 @@
 """Writes golden.safetensors of a tiny checkpoint anew for another prompt.
 
 A random model may come so near to a tie of two experts or two keys that a cache in f16 decides
-otherwise; then the prompt is of no use to tests of such caches, and the checkpoint is not to blame.
+otherwise. Then the prompt is of no use to tests of such caches, and the checkpoint is not to blame.
 transformers computes in float32 with eager attention from the weights as they are stored.
 
     python tools/oracles/prompt_golden.py tests/golden/models/deepseek_v32 --tokens 215,193,181

@@ -150,7 +150,7 @@ ARCHITECTURES = {
 
 
 class Tensors:
-    """What the converter makes of a tensor, and the tensor that its parts, once decoded, are."""
+    """The converter's parts of a tensor, and the tensor that these, once decoded, are."""
 
     def __init__(self, config):
         self.config = config

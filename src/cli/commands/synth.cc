@@ -116,7 +116,7 @@ Status write_gguf(const Options& options, const InterruptListener& interrupts) {
   if (!made.ok()) return made.error().with_context("--like " + options.like);
   if (path_exists(options.output) && !(options.force && gguf::begins_with_magic(options.output))) {
     return make_error(ErrorCode::kFailedPrecondition, "{} exists{}", options.output,
-                      options.force ? " and is no GGUF file" : "; --force replaces it");
+                      options.force ? " and is not a GGUF file" : "; --force replaces it");
   }
   const std::string directory = folder_of(options.output);
   const std::string name(file_name_of(options.output));

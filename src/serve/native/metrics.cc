@@ -71,7 +71,8 @@ void add_llamacpp(Page& page, const SchedulerCounters& texts) {
   // No model drafts for another here.
   page.counter("llamacpp:spec_decode_num_drafts_total", "Drafts", 0);
   page.counter("llamacpp:spec_decode_num_draft_tokens_total", "Tokens of drafts", 0);
-  page.counter("llamacpp:spec_decode_num_accepted_tokens_total", "Of these, accepted", 0);
+  page.counter("llamacpp:spec_decode_num_accepted_tokens_total",
+               "Tokens of drafts that were accepted", 0);
   page.gauge("llamacpp:requests_processing", "Completions that have begun", texts.running);
   page.gauge("llamacpp:requests_deferred", "Requests that wait", texts.waiting);
 }
@@ -82,7 +83,7 @@ void add_vllm(Page& page, const SchedulerCounters& texts) {
   page.counter("vllm:num_preemptions_total", "Completions that were preempted", texts.preemptions);
   page.counter("vllm:prefix_cache_queries_total", "Tokens of prompts looked for",
                texts.prefix_query_tokens);
-  page.counter("vllm:prefix_cache_hits_total", "Of these, found", texts.prefix_hit_tokens);
+  page.counter("vllm:prefix_cache_hits_total", "Tokens of prompts found", texts.prefix_hit_tokens);
   page.sum_and_count("vllm:time_to_first_token_seconds", "From a request to its first token",
                      texts.first_token_seconds, texts.first_tokens);
   page.sum_and_count("vllm:inter_token_latency_seconds", "Seconds of a token", texts.decode_seconds,
