@@ -88,4 +88,11 @@ std::shared_ptr<serve::Response> logged(const serve::Request& request,
   return std::make_shared<LoggedResponse>(request, std::move(response), std::move(log));
 }
 
+std::string own_answer_line(const serve::Request& request, int status, std::string_view reason) {
+  std::string line = request.method.empty() ? "unread request" : request.method;
+  if (!request.path.empty()) line += formatted(" {}", request.path);
+  line += formatted(" {}", status);
+  return reason.empty() ? line : formatted("{} refused: {}", line, reason);
+}
+
 }  // namespace moeflux

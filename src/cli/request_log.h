@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "serve/exchange.h"
 
@@ -15,5 +16,9 @@ namespace moeflux {
 std::shared_ptr<serve::Response> logged(const serve::Request& request,
                                         std::shared_ptr<serve::Response> response,
                                         std::function<void(const std::string& line)> log);
+
+/// The line of a request that the transport answered by itself; see
+/// HttpServerOptions::on_own_answer. "POST /v1/completions 401 refused: no valid API key, ...".
+std::string own_answer_line(const serve::Request& request, int status, std::string_view reason);
 
 }  // namespace moeflux

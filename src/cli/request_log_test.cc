@@ -59,5 +59,18 @@ TEST(RequestLog, AnErrorHasNoTokensAndWhatNobodyEndedIsClosed) {
   EXPECT_EQ(left.lines[0].rfind("POST /v1/completions 200 closed, ", 0), 0u);
 }
 
+TEST(RequestLog, WhatTheTransportAnswersHasStatusAndReasonButNeitherQueryHeadersNorBody) {
+  const serve::Request request{.method = "POST",
+                               .path = "/v1/completions",
+                               .query = "key=secret",
+                               .headers = {{"x-api-key", "secret"}},
+                               .body = "secret"};
+  EXPECT_EQ(own_answer_line(request, 401, "no valid API key"),
+            "POST /v1/completions 401 refused: no valid API key");
+  EXPECT_EQ(own_answer_line(request, 204, ""), "POST /v1/completions 204");
+  EXPECT_EQ(own_answer_line({}, 400, "not a well-formed HTTP request"),
+            "unread request 400 refused: not a well-formed HTTP request");
+}
+
 }  // namespace
 }  // namespace moeflux

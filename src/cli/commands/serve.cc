@@ -203,13 +203,20 @@ Status run(const Options& options) {
   Door door;
   const Log* const log = options.model.log;
   const auto notes = std::make_shared<QuickNotes>(STDERR_FILENO);
-  MF_ASSIGN_OR_RETURN(const std::unique_ptr<serve::HttpServer> server,
-                      serve::HttpServer::start(
-                          http_options(options, std::move(keys)),
-                          [&](serve::Request request, std::shared_ptr<serve::Response> response) {
-                            response = log_of(*log, notes, request, std::move(response));
-                            door.answer(request, std::move(response));
-                          }));
+  serve::HttpServerOptions http = http_options(options, std::move(keys));
+  if (log->shows(LogLevel::kInfo)) {
+    http.on_own_answer = [notes](const serve::Request& request, int status,
+                                 std::string_view reason) {
+      notes->add(own_answer_line(request, status, reason));
+    };
+  }
+  MF_ASSIGN_OR_RETURN(
+      const std::unique_ptr<serve::HttpServer> server,
+      serve::HttpServer::start(
+          std::move(http), [&](serve::Request request, std::shared_ptr<serve::Response> response) {
+            response = log_of(*log, notes, request, std::move(response));
+            door.answer(request, std::move(response));
+          }));
   std::shared_ptr<serve::Service> service;
   {
     const std::stop_callback at_once(interrupts->token(), [] { end_interrupted(); });

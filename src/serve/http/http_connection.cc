@@ -103,6 +103,7 @@ void Connection::on_header() {
   if (request.method == "OPTIONS") {
     Headers headers = cors_headers(request, rules, true);
     headers.emplace_back("Allow", "GET, HEAD, POST, DELETE, OPTIONS");
+    report(204, {});
     return answer(204, std::move(headers), {}, keep_alive);
   }
   phase_ = Phase::kBody;
@@ -176,7 +177,15 @@ void Connection::refuse(const Refusal& refusal, bool keep_alive) {
   if (refusal.status == 401) headers.emplace_back("WWW-Authenticate", "Bearer");
   if (refusal.status == 503) headers.emplace_back("Retry-After", "1");
   const std::string path = reader_ == nullptr ? std::string() : reader_->request().path;
+  report(refusal.status, refusal.message);
   answer(refusal.status, std::move(headers), refusal_body(refusal, path), keep_alive);
+}
+
+void Connection::report(int status, std::string_view reason) {
+  const auto& on_own_answer = server_.options().on_own_answer;
+  if (!on_own_answer) return;
+  if (reader_ == nullptr) return on_own_answer(Request(), status, reason);
+  on_own_answer(reader_->request(), status, reason);
 }
 
 void Connection::pump() {

@@ -18,6 +18,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "serve/http/half_close.h"
 #include "serve/http/handler_lanes.h"
@@ -103,6 +104,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void make_channel();
   void answer(int status, Headers headers, std::string body, bool keep_alive);
   void refuse(const Refusal& refusal, bool keep_alive);
+  void report(int status, std::string_view reason);
   void pump();
   void write(std::string bytes, std::optional<AnswerPiece> piece);
   void write_more();

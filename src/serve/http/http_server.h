@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 #include "serve/exchange.h"
@@ -55,6 +56,11 @@ struct HttpServerOptions {
   /// Tells which requests the handler answers from memory, without computing; null: none. They wait
   /// for none of the others.
   std::function<bool(const Request& request)> is_at_once = {};
+  /// Called for each request that is answered and never reaches the handler: refused for `reason`,
+  /// or with an empty one a browser's OPTIONS. A request that could not be read has no method. On
+  /// the server's thread, which waits.
+  std::function<void(const Request& request, int status, std::string_view reason)> on_own_answer =
+      {};
   /// Listens beyond the loopback interface although nobody needs a key (--allow-public).
   bool allow_public_without_key = false;
 };

@@ -3,7 +3,12 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
 
+#include "base/format.h"
 #include "serve/http/http_server_test_util.h"
 
 namespace moeflux::serve {
@@ -57,6 +62,35 @@ TEST(HttpServerLimits, WhatStillComesAfterTheLastAnswerIsReadAndThrownAway) {
   EXPECT_EQ(server->statistics().dropped_answers, 0u);
   client.close();
   EXPECT_TRUE(server.soon([](const auto& s) { return s.connections == 0; }));
+}
+
+TEST(HttpServerLimits, EachRequestThatTheHandlerNeverSeesIsReported) {
+  std::mutex mutex;
+  std::vector<std::string> told;
+  HttpServerOptions options;
+  options.access.api_keys = {"secret"};
+  options.limits.request.body_bytes = 100;
+  options.on_own_answer = [&](const Request& request, int status, std::string_view reason) {
+    const std::lock_guard lock(mutex);
+    told.push_back(
+        formatted("{} {} {} {}", request.method, request.path, status, reason.substr(0, 9)));
+  };
+  const std::string key = "Authorization: Bearer secret\r\n";
+  ServerInTest server(options);
+  const auto ask = [&](const std::string& request) { return server.client().ask(request).status; };
+  EXPECT_EQ(ask(get("/echo", key)), 200);
+  EXPECT_EQ(ask(get("/echo")), 401);
+  EXPECT_EQ(ask("GET /echo?key=secret HTTP/1.1\r\nHost: evil.example\r\n\r\n"), 403);
+  EXPECT_EQ(ask("nonsense\r\n\r\n"), 400);
+  EXPECT_EQ(ask("POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 101\r\n\r\n"), 413);
+  EXPECT_EQ(
+      ask("POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n" + key + "\r\nabc"),
+      415);
+  EXPECT_EQ(ask("OPTIONS /echo HTTP/1.1\r\nHost: localhost\r\n\r\n"), 204);
+  const std::lock_guard lock(mutex);
+  EXPECT_EQ(told, (std::vector<std::string>{"GET /echo 401 no valid ", "GET /echo 403 Host 'evi",
+                                            "  400 not a wel", "POST /echo 413 the body ",
+                                            "POST /echo 415 Content-T", "OPTIONS /echo 204 "}));
 }
 
 TEST(HttpServerLimits, LingeringHasAnEnd) {
