@@ -26,7 +26,7 @@ class AnswerReaderTest : public ::testing::Test {
     const std::string fable = std::string(MOEFLUX_SOURCE_DIR) + "/models/fable-20m";
     text_ = std::move(load_model_text(fable)).value();
     const auto source = open_model_source(fable);
-    auto format = ChatFormat::load(**source, *text_->tokenizer, kTemplate);
+    auto format = ChatFormat::load(**source, *text_->tokenizer, GivenTemplate{kTemplate});
     ASSERT_TRUE(format.ok()) << format.error().message();
     format_ = std::move(format).value();
   }
@@ -139,8 +139,9 @@ TEST(AnswerReaderOfChannels, TheEndTokenIsNoPartOfACallsArguments) {
   const auto source = open_model_source(std::string(MOEFLUX_SOURCE_DIR) + "/models/fable-20m");
   const auto format = ChatFormat::load(
       **source, *tokenizer,
-      "{% for m in messages %}<|start|>{{ m.role }}<|channel|>final<|message|>{{ m.content }}"
-      "{% endfor %}{% if add_generation_prompt %}<|start|>assistant{% endif %}");
+      GivenTemplate{
+          "{% for m in messages %}<|start|>{{ m.role }}<|channel|>final<|message|>{{ m.content }}"
+          "{% endfor %}{% if add_generation_prompt %}<|start|>assistant{% endif %}"});
   ASSERT_TRUE(format.ok()) << format.error().message();
   ASSERT_EQ((*format)->output().name, "channels");
   AnswerReader reader(**format, {.prompt_tail = "<|start|>assistant"});

@@ -5,7 +5,6 @@
 
 #include "base/json.h"
 #include "chat/generic_tools.h"
-#include "chat/model_template.h"
 #include "output/response_template.h"
 
 namespace moeflux {
@@ -78,11 +77,10 @@ ChatFormat::ChatFormat(ChatTemplate chat_template, std::string text, OutputForma
 
 Result<std::shared_ptr<const ChatFormat>> ChatFormat::load(
     const ModelSource& source, const Tokenizer& tokenizer,
-    const std::optional<std::string>& template_text) {
-  MF_ASSIGN_OR_RETURN(ChatTemplate chat_template,
-                      load_chat_template(source, &tokenizer, template_text));
-  std::string text = template_text.value_or("");
-  if (!template_text) {
+    const std::optional<GivenTemplate>& given) {
+  MF_ASSIGN_OR_RETURN(ChatTemplate chat_template, load_chat_template(source, &tokenizer, given));
+  std::string text = given ? given->text : "";
+  if (!given) {
     MF_ASSIGN_OR_RETURN(const StoredTemplates stored, source.chat_templates());
     const auto named = stored.named.find("default");
     text = stored.text ? *stored.text : named != stored.named.end() ? named->second : "";

@@ -9,6 +9,7 @@
 
 #include "base/ids.h"
 #include "base/result.h"
+#include "chat/model_template.h"
 #include "engine/model_source.h"
 #include "output/output_format.h"
 #include "output/output_parser.h"
@@ -29,11 +30,11 @@ struct ChatPrompt {
 /// Immutable; threads may share one.
 class ChatFormat {
  public:
-  /// `template_text` replaces the model's own. The tokenizer must outlive this. Fails as
+  /// `given` replaces the model's own template. The tokenizer must outlive this. Fails as
   /// load_chat_template() does.
   static Result<std::shared_ptr<const ChatFormat>> load(
       const ModelSource& source, const Tokenizer& tokenizer,
-      const std::optional<std::string>& template_text = std::nullopt);
+      const std::optional<GivenTemplate>& given = std::nullopt);
 
   /// Tools of a template that knows none are told in its messages. Fails as ChatTemplate::render()
   /// and Tokenizer::encode() do.

@@ -54,12 +54,16 @@ Result<Json> load_special_tokens(const ModelSource& source) {
 }
 
 Result<ChatTemplate> load_chat_template(const ModelSource& source, const Tokenizer* tokenizer,
-                                        const std::optional<std::string>& text) {
-  TemplateTexts texts{.what = source.path(), .text = text, .named = {}};
-  if (!text) {
+                                        const std::optional<GivenTemplate>& given) {
+  TemplateTexts texts{.what = source.path(), .text = {}, .named = {}};
+  if (given) {
+    texts.text = given->text;
+    texts.places[""] = given->place;
+  } else {
     MF_ASSIGN_OR_RETURN(StoredTemplates stored, source.chat_templates());
     texts.text = std::move(stored.text);
     texts.named = std::move(stored.named);
+    texts.places = std::move(stored.places);
   }
   MF_ASSIGN_OR_RETURN(Json tokens, load_special_tokens(source));
   SpecialSpellings spellings;

@@ -15,9 +15,16 @@ namespace moeflux {
 /// bos_token, eos_token and their like, as templates print them: the spelling by name.
 Result<Json> load_special_tokens(const ModelSource& source);
 
-/// The model's own template, or `text` in its place. `tokenizer` says what spells a special token;
-/// without one all text is trusted. Fails with kNotFound where the model has none.
+/// A template in place of the model's own.
+struct GivenTemplate {
+  std::string text;
+  std::string place = "the chat template that was given";  // as messages call it: its file
+};
+
+/// The model's own template, or `given`. `tokenizer` says what spells a special token; without one
+/// all text is trusted. Fails with kNotFound where the model has none, and as compile_template()
+/// does, naming the template's file.
 Result<ChatTemplate> load_chat_template(const ModelSource& source, const Tokenizer* tokenizer,
-                                        const std::optional<std::string>& text = std::nullopt);
+                                        const std::optional<GivenTemplate>& given = std::nullopt);
 
 }  // namespace moeflux

@@ -91,8 +91,10 @@ class GgufSource : public ModelSource {
                             key[kTemplate.size()] == '.';
       if (key != kTemplate && !is_named) continue;
       MF_ASSIGN_OR_RETURN(std::string text, model_->keys().text(key));
+      const std::string name = is_named ? key.substr(kTemplate.size() + 1) : std::string();
+      stored.places[name] = formatted("{}: {}", path(), key);
       if (is_named) {
-        stored.named[key.substr(kTemplate.size() + 1)] = std::move(text);
+        stored.named[name] = std::move(text);
       } else {
         stored.text = std::move(text);
       }

@@ -109,6 +109,7 @@ class FolderSource : public ModelSource {
     if (keys != nullptr) return keys->chat_templates();
     StoredTemplates stored;
     MF_ASSIGN_OR_RETURN(stored.text, read_optional("chat_template.jinja"));
+    if (stored.text) stored.places[""] = path_ + "/chat_template.jinja";
     MF_RETURN_IF_ERROR(add_additional_templates(stored));
     for (const char* name : {"tokenizer_config.json", "chat_template.json"}) {
       if (stored.text || !stored.named.empty()) break;
@@ -140,8 +141,10 @@ class FolderSource : public ModelSource {
     constexpr std::string_view kEnding = ".jinja";
     for (const std::string& name : names) {
       if (!name.ends_with(kEnding)) continue;
-      MF_ASSIGN_OR_RETURN(stored.named[name.substr(0, name.size() - kEnding.size())],
-                          read_text_file(formatted("{}/{}", folder, name), kConfigBytesMax));
+      const std::string known = name.substr(0, name.size() - kEnding.size());
+      stored.places[known] = formatted("{}/{}", folder, name);
+      MF_ASSIGN_OR_RETURN(stored.named[known],
+                          read_text_file(stored.places[known], kConfigBytesMax));
     }
     return {};
   }
@@ -154,7 +157,10 @@ class FolderSource : public ModelSource {
     MF_ASSIGN_OR_RETURN(const Json config, parse_json(*text, path));
     if (!config.is_object() || !config.contains("chat_template")) return {};
     const Json& found = config["chat_template"];
-    if (found.is_string()) stored.text = found.get<std::string>();
+    if (found.is_string()) {
+      stored.text = found.get<std::string>();
+      stored.places[""] = formatted("{}: chat_template", path);
+    }
     if (found.is_string() || found.is_null()) return {};
     const auto is_text = [](const Json& entry, const char* key) {
       return entry.is_object() && entry.contains(key) && entry[key].is_string();
@@ -165,7 +171,9 @@ class FolderSource : public ModelSource {
                           "{}: chat_template has {}, expected a text or a list of names and texts",
                           path, json_excerpt(entry));
       }
-      stored.named[entry["name"].get<std::string>()] = entry["template"].get<std::string>();
+      const std::string known = entry["name"].get<std::string>();
+      stored.places[known] = formatted("{}: chat_template {}", path, known);
+      stored.named[known] = entry["template"].get<std::string>();
     }
     return {};
   }

@@ -33,6 +33,8 @@ struct TokenizerText {
 struct StoredTemplates {
   std::optional<std::string> text;           // the one without a name
   std::map<std::string, std::string> named;  // "tool_use", "rag"; also "default"
+  /// Where each lies, for messages: "FOLDER/chat_template.jinja"; that of `text` has an empty name.
+  std::map<std::string, std::string> places;
 };
 
 /// Stateless: each call reads. Failures name the file.

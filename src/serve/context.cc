@@ -88,6 +88,13 @@ std::string plain_name(std::string name) {
   return folder_name(std::move(name));
 }
 
+std::optional<GivenTemplate> given_template(const ServiceOptions& options) {
+  if (!options.template_text) return std::nullopt;
+  GivenTemplate given{.text = *options.template_text};
+  if (!options.template_file.empty()) given.place = options.template_file;
+  return given;
+}
+
 }  // namespace
 
 Context::Context(std::shared_ptr<OpenModel> model, ServiceOptions options)
@@ -108,8 +115,12 @@ Result<std::unique_ptr<Context>> Context::create(std::shared_ptr<OpenModel> mode
       formatted("moeflux-{}-{:016x}", MOEFLUX_VERSION, opened.engine->fingerprint());
   context->prompt_bytes_max_ = text_bytes_max(opened);
   MF_ASSIGN_OR_RETURN(const auto source, open_model_source(opened.directory));
-  context->format_ =
-      ChatFormat::load(*source, *opened.text.tokenizer, context->options_.template_text);
+  const auto given = given_template(context->options_);
+  context->format_ = ChatFormat::load(*source, *opened.text.tokenizer, given);
+  if (given && !context->format_.ok() &&
+      context->format_.error().code() == ErrorCode::kInvalidArgument) {
+    return context->format_.error();
+  }
   MF_ASSIGN_OR_RETURN(context->responses_,
                       open_keeper(context->options_.folder, "responses",
                                   context->options_.responses, Elsewhere::kEnds));

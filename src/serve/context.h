@@ -36,6 +36,7 @@ struct ServiceOptions {
   /// Further names; "*" is any. Names that differ by case, folder, ".gguf" or ":latest" are one.
   std::vector<std::string> aliases = {};
   std::optional<std::string> template_text;  // in place of the model's own
+  std::string template_file = {};            // where it is from, for messages
   RequestDefaults defaults;                  // what requests say nothing of
   SchedulerOptions scheduler;
   /// Leaves out of Anthropic's prompts what is new in every request; see prompt_nonces.h.
@@ -63,7 +64,8 @@ struct Chat {
 /// Thread-safe.
 class Context {
  public:
-  /// Fails without a tokenizer, and where it cannot keep.
+  /// Fails without a tokenizer, where it cannot keep, and for a given template that does not
+  /// compile.
   static Result<std::unique_ptr<Context>> create(std::shared_ptr<OpenModel> model,
                                                  ServiceOptions options);
 

@@ -84,9 +84,17 @@ Result<ChatTemplate> ChatTemplate::create(const TemplateTexts& texts, Json token
     const auto found = texts.named.find(name);
     return found == texts.named.end() ? nullptr : &found->second;
   };
+  const auto place = [&](const std::string& name) {
+    const auto found = texts.places.find(name);
+    return found != texts.places.end() ? found->second : formatted("{}: chat template", texts.what);
+  };
   const std::string* text = texts.text ? &*texts.text : named("default");
+  std::string text_place = place(texts.text ? "" : "default");
   const std::string* for_tools = named("tool_use");
-  if (text == nullptr) text = for_tools;
+  if (text == nullptr) {
+    text = for_tools;
+    text_place = place("tool_use");
+  }
   if (text == nullptr) {
     return make_error(ErrorCode::kNotFound,
                       "{} has no chat template, expected chat_template.jinja, a chat_template in "
@@ -94,12 +102,9 @@ Result<ChatTemplate> ChatTemplate::create(const TemplateTexts& texts, Json token
                       "tokenizer.chat_template",
                       texts.what);
   }
-  MF_ASSIGN_OR_RETURN(made.plain_,
-                      compile(*text, formatted("{}: chat template", texts.what), tokens));
+  MF_ASSIGN_OR_RETURN(made.plain_, compile(*text, text_place, tokens));
   if (for_tools != nullptr && for_tools != text) {
-    MF_ASSIGN_OR_RETURN(
-        made.with_tools_,
-        compile(*for_tools, formatted("{}: chat template tool_use", texts.what), tokens));
+    MF_ASSIGN_OR_RETURN(made.with_tools_, compile(*for_tools, place("tool_use"), tokens));
   }
   spellings.watch(*text);
   spellings.watch(made.plain_.capabilities.sample);

@@ -23,6 +23,8 @@ struct TemplateTexts {
   std::string what;                          // where they are from, for messages
   std::optional<std::string> text;           // the default one
   std::map<std::string, std::string> named;  // others, "tool_use" for requests with tools
+  /// How messages call each; that of `text` has an empty name. Absent: by `what`.
+  std::map<std::string, std::string> places = {};
 };
 
 /// One prompt to render, all JSON as OpenAI's chat completions have it.

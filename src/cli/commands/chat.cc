@@ -16,8 +16,8 @@
 #include "cli/constraint_options.h"
 #include "cli/model_options.h"
 #include "cli/sampling_options.h"
+#include "cli/template_option.h"
 #include "cli/terminal.h"
-#include "cli/text_input.h"
 #include "io/interrupt.h"
 
 namespace moeflux {
@@ -61,12 +61,9 @@ CommandOutcome run(const Options& options) {
   MF_ASSIGN_OR_RETURN(SamplerOptions sampler,
                       sampler_options(options.sampling, text.defaults.sampler));
   MF_ASSIGN_OR_RETURN(OutputConstraint constraint, output_constraint(options.constraint));
-  std::optional<std::string> template_text;
-  if (!options.template_file.empty()) {
-    MF_ASSIGN_OR_RETURN(template_text, read_text_input(options.template_file));
-  }
+  MF_ASSIGN_OR_RETURN(const auto given, given_template(options.template_file));
   // Before the weights are read: that may take minutes.
-  if (const auto usable = ChatFormat::load(*source, *text.tokenizer, template_text); !usable.ok()) {
+  if (const auto usable = ChatFormat::load(*source, *text.tokenizer, given); !usable.ok()) {
     return usable.error();
   }
   if (options.sampling.draws_seed()) options.model.log->note(formatted("seed {}", sampler.seed));
@@ -74,8 +71,7 @@ CommandOutcome run(const Options& options) {
   MF_ASSIGN_OR_RETURN(const auto model,
                       open_model(options.model, directory, std::move(engine), std::move(text)));
   note_context(options.model, *model);
-  MF_ASSIGN_OR_RETURN(auto format,
-                      ChatFormat::load(*source, *model->text.tokenizer, template_text));
+  MF_ASSIGN_OR_RETURN(auto format, ChatFormat::load(*source, *model->text.tokenizer, given));
   MF_ASSIGN_OR_RETURN(const std::unique_ptr<ChatLoop> chat,
                       ChatLoop::start(model, std::move(format),
                                       {.sampler = std::move(sampler),
@@ -115,12 +111,7 @@ Command make_chat_command(const CommandContext& context) {
       .value("QUESTION")
       .command_line_only();
   command.add("-sys,--system-prompt", options->system, "Instructions that come before all else");
-  command
-      .add("--chat-template-file", options->template_file,
-           "Jinja template to use instead of the model's own")
-      .value("FILE")
-      .not_empty()
-      .in_help_all();
+  add_template_option(command, options->template_file);
   command
       .add("-n,--n-predict,--predict", options->tokens_max,
            "Tokens of an answer; -1: until its end")

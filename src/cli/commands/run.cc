@@ -111,19 +111,19 @@ Status use_prompt_cache(const std::string& path, Loaded& loaded) {
   return {};
 }
 
-Result<std::unique_ptr<ReasoningLimit>> limit_reasoning(const Options& options,
-                                                        const OpenModel& model,
-                                                        const std::string& prompt) {
-  if (options.reasoning_budget < 0) return std::unique_ptr<ReasoningLimit>();
-  MF_ASSIGN_OR_RETURN(const auto source, open_model_source(model.directory));
-  Result<std::shared_ptr<const ChatFormat>> format =
-      ChatFormat::load(*source, *model.text.tokenizer);
+// The format of a model that reasons; null without a limit.
+Result<std::shared_ptr<const ChatFormat>> reasoning_format(const Options& options,
+                                                           const std::string& directory,
+                                                           const Tokenizer& tokenizer) {
+  if (options.reasoning_budget < 0) return std::shared_ptr<const ChatFormat>();
+  MF_ASSIGN_OR_RETURN(const auto source, open_model_source(directory));
+  Result<std::shared_ptr<const ChatFormat>> format = ChatFormat::load(*source, tokenizer);
   if (!format.ok()) return format.error().with_context("--reasoning-budget");
   if ((*format)->reasoning_close().empty()) {
     return make_error(ErrorCode::kUnsupported, "--reasoning-budget: {} writes no reasoning",
-                      model.directory);
+                      directory);
   }
-  return std::make_unique<ReasoningLimit>(*std::move(format), prompt, options.reasoning_budget);
+  return format;
 }
 
 // An interrupt ends the program in here: nothing has been written that would have to be finished,
@@ -144,6 +144,9 @@ Result<Loaded> load(const Options& options, bool prompt_given, const std::stop_t
   if (loaded.tokens.empty()) {
     return make_error(ErrorCode::kInvalidArgument, "the prompt is empty");
   }
+  if (const auto usable = reasoning_format(options, directory, *text.tokenizer); !usable.ok()) {
+    return usable.error();
+  }
   loaded.seed = sampler.seed;
   if (options.sampling.draws_seed() && !options.json) {
     options.model.log->note(formatted("seed {}", loaded.seed));
@@ -156,7 +159,11 @@ Result<Loaded> load(const Options& options, bool prompt_given, const std::stop_t
     note_host_share(options.model, *model);
     note_pack_gain(options.model, *model);
   }
-  MF_ASSIGN_OR_RETURN(loaded.reasoning, limit_reasoning(options, *model, loaded.prompt));
+  MF_ASSIGN_OR_RETURN(auto format, reasoning_format(options, directory, *model->text.tokenizer));
+  if (format) {
+    loaded.reasoning = std::make_unique<ReasoningLimit>(std::move(format), loaded.prompt,
+                                                        options.reasoning_budget);
+  }
   MF_ASSIGN_OR_RETURN(loaded.session, Session::create(std::move(model)));
   if (!options.prompt_cache.empty()) {
     MF_RETURN_IF_ERROR(use_prompt_cache(options.prompt_cache, loaded));

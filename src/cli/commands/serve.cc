@@ -15,12 +15,14 @@
 
 #include "base/format.h"
 #include "base/units.h"
+#include "chat/chat_format.h"
 #include "chat/open_model.h"
 #include "cli/commands/command.h"
 #include "cli/model_options.h"
 #include "cli/quick_notes.h"
 #include "cli/request_log.h"
 #include "cli/sampling_options.h"
+#include "cli/template_option.h"
 #include "cli/terminal.h"
 #include "cli/text_input.h"
 #include "io/interrupt.h"
@@ -129,6 +131,18 @@ Sharing sharing_of(const std::string& name) {
   return name == "slices" ? Sharing::kSlices : Sharing::kAuto;
 }
 
+// Before the weights are read: that may take minutes. A model continues texts without its template.
+Status check_chats(const std::string& directory, const ModelText& text,
+                   const std::optional<GivenTemplate>& given, const Log& log) {
+  if (!text.tokenizer.ok()) return text.tokenizer.error();
+  MF_ASSIGN_OR_RETURN(const auto source, open_model_source(directory));
+  const auto format = ChatFormat::load(*source, *text.tokenizer, given);
+  if (format.ok()) return {};
+  if (given) return format.error();
+  log.warning(formatted("{}; chats are refused, completions work", format.error().message()));
+  return {};
+}
+
 Result<std::shared_ptr<serve::Service>> load(const Options& options) {
   MF_ASSIGN_OR_RETURN(const std::string directory, model_directory(options.model));
   MF_ASSIGN_OR_RETURN(ModelText text, load_model_text(directory));
@@ -149,8 +163,11 @@ Result<std::shared_ptr<serve::Service>> load(const Options& options) {
       }};
   // There is one model: whatever a client calls it, it is meant.
   if (!options.strict_model) service.aliases.emplace_back("*");
-  if (!options.template_file.empty()) {
-    MF_ASSIGN_OR_RETURN(service.template_text, read_text_input(options.template_file));
+  MF_ASSIGN_OR_RETURN(const auto given, given_template(options.template_file));
+  MF_RETURN_IF_ERROR(check_chats(directory, text, given, *options.model.log));
+  if (given) {
+    service.template_text = given->text;
+    service.template_file = given->place;
   }
   MF_ASSIGN_OR_RETURN(EngineOptions engine, engine_options(options.model));
   engine.step_sequences = options.active_max;
@@ -323,12 +340,7 @@ void add_name_options(CommandOptions& command, Options& options) {
       .add("--strict-model", options.strict_model,
            "Refuse requests for other models than the names given here")
       .in_help_all();
-  command
-      .add("--chat-template-file", options.template_file,
-           "Jinja template to use instead of the model's own")
-      .value("FILE")
-      .not_empty()
-      .in_help_all();
+  add_template_option(command, options.template_file);
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 // moeflux template: the prompt that a model's chat template makes of messages.
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -10,6 +9,7 @@
 #include "chat/model_text.h"
 #include "cli/commands/command.h"
 #include "cli/model_options.h"
+#include "cli/template_option.h"
 #include "cli/terminal.h"
 #include "cli/text_input.h"
 
@@ -78,10 +78,7 @@ Result<TemplateRequest> read_request(const std::string& file) {
 
 Status run(const Options& options) {
   MF_ASSIGN_OR_RETURN(const TemplateRequest request, read_request(options.messages_file));
-  std::optional<std::string> text;
-  if (!options.template_file.empty()) {
-    MF_ASSIGN_OR_RETURN(text, read_text_input(options.template_file));
-  }
+  MF_ASSIGN_OR_RETURN(const auto given, given_template(options.template_file));
   MF_ASSIGN_OR_RETURN(const std::string directory, model_directory(options.model));
   MF_ASSIGN_OR_RETURN(const auto source, open_model_source(directory));
   const Result<Tokenizer> tokenizer = load_tokenizer(*source);
@@ -90,7 +87,7 @@ Status run(const Options& options) {
   }
   MF_ASSIGN_OR_RETURN(
       const ChatTemplate chat_template,
-      load_chat_template(*source, tokenizer.ok() ? &tokenizer.value() : nullptr, text));
+      load_chat_template(*source, tokenizer.ok() ? &tokenizer.value() : nullptr, given));
   MF_ASSIGN_OR_RETURN(const RenderedPrompt prompt, chat_template.render(request, local_time_now()));
   return print_out(prompt.text);
 }
