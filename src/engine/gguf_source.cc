@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -76,6 +77,11 @@ class GgufSource : public ModelSource {
       if (const auto* number = std::get_if<int64_t>(&value->data)) config[name] = *number;
       // An f32 as people wrote it: 0.8, not 0.800000011920929.
       if (const auto* number = std::get_if<double>(&value->data)) {
+        if (!std::isfinite(*number)) {
+          return make_error(ErrorCode::kCorruption,
+                            "{}: key general.sampling.{} is {}, expected a finite number", path(),
+                            stored, *number);
+        }
         config[name] = Json::parse(formatted("{}", static_cast<float>(*number)), nullptr, false);
       }
     }

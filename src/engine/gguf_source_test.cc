@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "engine/model_loader.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/gguf_bytes.h"
@@ -94,6 +96,16 @@ TEST(GgufSource, GivesTheTemplateAndTheSamplingOfTheFile) {
   EXPECT_EQ(chat->named.at("tool_use"), "{{ tools }}");
   EXPECT_EQ(**source->generation_config(), R"({"temperature":0.8,"top_k":40})");
   EXPECT_FALSE(*source->holds_tensors());
+}
+
+TEST(GgufSource, SamplingThatIsNotFiniteIsNamedWithItsKey) {
+  const TempFolder folder;
+  GgufImage image = small_gguf();
+  image.f32("general.sampling.top_p", std::numeric_limits<float>::quiet_NaN());
+  const auto source = open(folder, image);
+  ASSERT_NE(source, nullptr);
+  expect_error(source->generation_config(), ErrorCode::kCorruption,
+               {"key general.sampling.top_p is nan, expected a finite number"});
 }
 
 TEST(GgufSource, AFileWithoutVocabularySaysSoWhereTextIsWanted) {

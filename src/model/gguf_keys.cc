@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <utility>
 
 #include "base/format.h"
@@ -68,6 +69,12 @@ void GgufKeys::fail_type(std::string_view key, const gguf::Value& value,
                                          gguf::value_type_name(value.type), expected));
 }
 
+double GgufKeys::finite(std::string_view what, double number) {
+  if (std::isfinite(number)) return number;
+  fail(ErrorCode::kCorruption, formatted("{} is {}, expected a finite number", what, number));
+  return 0.0;
+}
+
 int64_t GgufKeys::in_range(std::string_view key, int64_t number) {
   if (number >= 0 && number <= kNumberMax) return number;
   fail(ErrorCode::kCorruption,
@@ -114,7 +121,9 @@ double GgufKeys::require_number(std::string_view key) {
 double GgufKeys::number_or(std::string_view key, double fallback) {
   const gguf::Value* value = take(key);
   if (value == nullptr) return fallback;
-  if (const auto* number = std::get_if<double>(&value->data)) return *number;
+  if (const auto* number = std::get_if<double>(&value->data)) {
+    return finite(formatted("key {}", full(key)), *number);
+  }
   if (const auto* whole = std::get_if<int64_t>(&value->data)) return static_cast<double>(*whole);
   fail_type(key, *value, "a number");
   return fallback;
@@ -188,7 +197,12 @@ std::vector<double> GgufKeys::numbers_of_blocks(std::string_view key) {
     return std::vector<double>(blocks, require_number(key));
   }
   Result<std::vector<double>> numbers = model_.keys().numbers(full(key));
-  if (numbers.ok() && numbers->size() == blocks) return std::move(numbers).value();
+  if (numbers.ok() && numbers->size() == blocks) {
+    for (size_t i = 0; i < blocks; ++i) {
+      (*numbers)[i] = finite(formatted("key {}: element {}", full(key), i), (*numbers)[i]);
+    }
+    return std::move(numbers).value();
+  }
   fail(ErrorCode::kCorruption, numbers.ok()
                                    ? formatted("key {} has {} elements, expected {}, one a block",
                                                full(key), numbers->size(), blocks)
@@ -267,7 +281,8 @@ std::vector<float> GgufKeys::read_floats(std::string_view name) {
   if (!read.ok()) fail(read.error().code(), read.error().message());
   std::vector<float> numbers(static_cast<size_t>(found->shape.num_elements()));
   for (size_t i = 0; i < numbers.size(); ++i) {
-    numbers[i] = load_float(bytes.data(), static_cast<int64_t>(i), DType::kF32);
+    const float number = load_float(bytes.data(), static_cast<int64_t>(i), DType::kF32);
+    numbers[i] = static_cast<float>(finite(formatted("tensor {}: element {}", name, i), number));
   }
   return numbers;
 }

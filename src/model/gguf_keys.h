@@ -74,6 +74,8 @@ class GgufKeys {
   void fail_type(std::string_view key, const gguf::Value& value, std::string_view expected);
   int64_t as_int(std::string_view key, const gguf::Value& value);
   int64_t in_range(std::string_view key, int64_t number);
+  /// JSON has neither NaN nor infinity: they would come out as absent.
+  double finite(std::string_view what, double number);
   int64_t predicting_blocks(int64_t blocks) const;
 
   const gguf::Container& model_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <map>
 #include <optional>
 #include <utility>
@@ -226,7 +227,9 @@ bool is_neutral(const GgufKeys& keys, std::string_view full, const gguf::Value& 
 Json shown(const gguf::Value& value) {
   if (const auto* flag = std::get_if<bool>(&value.data)) return *flag;
   if (const auto* number = std::get_if<int64_t>(&value.data)) return *number;
-  if (const auto* number = std::get_if<double>(&value.data)) return *number;
+  if (const auto* number = std::get_if<double>(&value.data)) {
+    return std::isfinite(*number) ? Json(*number) : Json(formatted("{}", *number));
+  }
   if (const auto* text = std::get_if<std::string>(&value.data)) return *text;
   return std::string(gguf::value_type_name(value.type));
 }

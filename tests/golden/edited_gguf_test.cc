@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -206,6 +207,27 @@ TEST(EditedGguf, RangesOfYarnChangeTheNumbers) {
     edited.image().f32(std::string("qwen3moe.rope.scaling.") + key, turns);
     edited.write(folder / "m.gguf");
     EXPECT_NE(logits_of(folder.path(), tokens), usual) << key;
+  }
+}
+
+// JSON, which keys become on their way to a spec, has no such numbers.
+TEST(EditedGguf, NumbersThatAreNotFiniteAreNamedWithTheirKey) {
+  const TempFolder folder;
+  const auto expect_named = [&](EditedGguf& edited, const std::string& words) {
+    edited.write(folder / "m.gguf");
+    expect_error(read_model_spec(folder / "m.gguf"), ErrorCode::kCorruption,
+                 {"m.gguf: ", words + ", expected a finite number"});
+  };
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const char* key : {"attention.layer_norm_rms_epsilon", "rope.freq_base"}) {
+    const std::string full = std::string("qwen3moe.") + key;
+    for (const auto& [number, shown] :
+         {std::pair(kNan, "nan"), {kInfinity, "inf"}, {-kInfinity, "-inf"}}) {
+      EditedGguf edited(file_of("gguf-qwen3_moe"));
+      edited.drop(full).image().f32(full, number);
+      expect_named(edited, "key " + full + " is " + shown);
+    }
   }
 }
 
