@@ -22,6 +22,9 @@
 #include "cli/settings.h"
 #include "cli/terminal.h"
 
+// POSIX has it and no header of it.
+extern "C" char** environ;
+
 namespace moeflux {
 namespace {
 
@@ -70,6 +73,15 @@ LogLevel log_level_of(const std::string& name) {
   if (name == "error") return LogLevel::kError;
   if (name == "warn") return LogLevel::kWarning;
   return name == "debug" ? LogLevel::kDebug : LogLevel::kInfo;
+}
+
+std::vector<std::string> names_of_variables() {
+  std::vector<std::string> names;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    names.emplace_back(text.substr(0, text.find('=')));
+  }
+  return names;
 }
 
 const char* read_variable(const std::string& name) { return std::getenv(name.c_str()); }
@@ -202,6 +214,9 @@ Status Program::read_options(Command& command, std::span<const std::string> argu
   give_settings(file, read_variable, command.options);
   MF_RETURN_IF_ERROR(apply_options(command.options));
   context_.log.set_level(log_level_of(common_.log_level));
+  for (const std::string& line : unknown_variables(names_of_variables(), all_options())) {
+    context_.log.warning(line);
+  }
   for (const std::string& note : parsed.notes) context_.log.note(note);
   return {};
 }

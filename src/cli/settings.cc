@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <string_view>
 #include <utility>
 
 #include "base/format.h"
@@ -85,6 +86,33 @@ Status check_config(const ConfigFile& file, std::span<const CommandOptions* cons
     MF_RETURN_IF_ERROR(check_entry(file, entry, commands));
   }
   return {};
+}
+
+std::vector<std::string> unknown_variables(std::span<const std::string> names,
+                                           std::span<const CommandOptions* const> commands) {
+  constexpr std::string_view kPrefix = "MOEFLUX_";
+  constexpr std::string_view kOfTests = "MOEFLUX_TEST_";
+  std::vector<std::string> known;
+  for (const CommandOptions* command : commands) {
+    for (const Option& option : command->options()) {
+      if (option.is_configurable() && option.name().starts_with("--")) {
+        known.push_back(variable_name(option).substr(kPrefix.size()));
+      }
+    }
+  }
+  const std::vector<std::string_view> views(known.begin(), known.end());
+  std::vector<std::string> lines;
+  for (const std::string& name : names) {
+    if (!name.starts_with(kPrefix) || name.starts_with(kOfTests)) continue;
+    const std::string_view rest = std::string_view(name).substr(kPrefix.size());
+    if (std::ranges::find(views, rest) != views.end()) continue;
+    const auto nearest = nearest_names(rest, views, 1);
+    lines.push_back(formatted("the variable {} sets no option{}", name,
+                              nearest.empty()
+                                  ? std::string()
+                                  : formatted("; did you mean {}{}?", kPrefix, nearest.front())));
+  }
+  return lines;
 }
 
 void give_settings(const ConfigFile& file, const ReadVariable& read, CommandOptions& command) {

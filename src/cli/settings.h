@@ -37,6 +37,11 @@ Result<ConfigFile> read_config_file(const std::optional<std::string>& named,
 /// every command, lacks.
 Status check_config(const ConfigFile& file, std::span<const CommandOptions* const> commands);
 
+/// A line for each of the environment's variables MOEFLUX_... that sets no option of any command,
+/// naming the nearest. MOEFLUX_TEST_... are for tests.
+std::vector<std::string> unknown_variables(std::span<const std::string> names,
+                                           std::span<const CommandOptions* const> commands);
+
 /// Gives a command's options what the file and the variables say.
 void give_settings(const ConfigFile& file, const ReadVariable& read, CommandOptions& command);
 

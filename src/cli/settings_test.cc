@@ -52,6 +52,19 @@ class SettingsTest : public ::testing::Test {
   CommandOptions other_{"serve", ""};
 };
 
+TEST_F(SettingsTest, AVariableThatSetsNothingIsNamedWithTheNearest) {
+  const std::array<const CommandOptions*, 2> commands = {&command_, &other_};
+  const std::vector<std::string> names = {
+      "HOME",         "MOEFLUX_CTX_SIZE", "MOEFLUX_CTXSIZE",  "MOEFLUX_TEST_X", "MOEFLUX_PROMPT",
+      "MOEFLUX_PORT", "MOEFLUX_threads",  "MOEFLUX_WHATEVER", "MOEFLUXCTX_SIZE"};
+  EXPECT_EQ(unknown_variables(names, commands),
+            (std::vector<std::string>{
+                "the variable MOEFLUX_CTXSIZE sets no option; did you mean MOEFLUX_CTX_SIZE?",
+                "the variable MOEFLUX_PROMPT sets no option",
+                "the variable MOEFLUX_threads sets no option; did you mean MOEFLUX_THREADS?",
+                "the variable MOEFLUX_WHATEVER sets no option"}));
+}
+
 TEST_F(SettingsTest, AVariableCountsMoreThanAFileAndASectionMoreThanTheTop) {
   variables_["MOEFLUX_CTX_SIZE"] = "300";
   const Status given = give(

@@ -155,6 +155,16 @@ TEST(Settings, AFileAndAVariableSetOptionsAndConfigSaysSo) {
                      {path + ":1", "'n-predit'", "did you mean n-predict?"});
 }
 
+TEST(Settings, AMisspeltVariableIsWarnedOf) {
+  ASSERT_EQ(setenv("MOEFLUX_NPREDICT", "2", 1), 0);
+  const ProgramOutput run = moeflux({"run", "-q", "-n", "1", "Once"});
+  ASSERT_EQ(unsetenv("MOEFLUX_NPREDICT"), 0);
+  EXPECT_EQ(run.status, 0);
+  EXPECT_EQ(run.err,
+            "warning: the variable MOEFLUX_NPREDICT sets no option; did you mean "
+            "MOEFLUX_N_PREDICT?\n");
+}
+
 TEST(Settings, TheLogLevelSilencesNotes) {
   EXPECT_EQ(moeflux({"run", "-n", "2", "--log-level", "warn", "--mlock", "Once"}).err, "");
   expect_usage_error({"run", "--log-level", "loud", "x"}, {"--log-level", "'loud'", "debug"});
