@@ -13,7 +13,8 @@ namespace moeflux {
 
 struct TuningKey {
   std::string_view name;
-  std::string_view values;  // as documents and messages show them
+  std::string_view values;   // as documents and messages show them
+  std::string_view without;  // the value where nobody gives one
   std::string_view help;
 };
 

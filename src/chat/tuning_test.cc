@@ -45,6 +45,27 @@ TEST(Tuning, NamesTheKeyTheValueAndWhatWasExpected) {
   EXPECT_TRUE(apply_tuning("", device, engine).ok());
 }
 
+TEST(Tuning, TheValuesShownAsDefaultsAreThose) {
+  DeviceOptions device;
+  EngineOptions engine;
+  for (const TuningKey& key : tuning_keys()) {
+    EXPECT_FALSE(key.without.empty()) << key.name;
+    if (key.name == "cpu-isa") continue;  // has no name for the fastest
+    EXPECT_TRUE(set_tuning(key.name, key.without, device, engine).ok()) << key.name;
+  }
+  EXPECT_FALSE(device.pin_threads);
+  EXPECT_EQ(device.precision, DeviceOptions().precision);
+  const EngineOptions untuned;
+  EXPECT_EQ(engine.reader_threads, untuned.reader_threads);
+  EXPECT_EQ(engine.expert_io, untuned.expert_io);
+  EXPECT_EQ(engine.lookahead, untuned.lookahead);
+  EXPECT_EQ(engine.eviction.policy, untuned.eviction.policy);
+  EXPECT_EQ(engine.check_experts, untuned.check_experts);
+  EXPECT_EQ(engine.near_cache_bytes, untuned.near_cache_bytes);
+  EXPECT_EQ(engine.plan, untuned.plan);
+  EXPECT_EQ(engine.prefill_chunk, untuned.prefill_chunk);
+}
+
 TEST(Tuning, KeysAreSorted) {
   const auto keys = tuning_keys();
   EXPECT_TRUE(std::ranges::is_sorted(keys, {}, &TuningKey::name));

@@ -23,6 +23,9 @@ std::string render_row(std::string_view heading, std::string_view help, const He
   const size_t column = style.width < kNarrow ? kTextColumnNarrow : kTextColumn;
   const std::string text = wrapped(help, style.width, column);
   const size_t used = heading.size() + 2;
+  if (used > style.width) {
+    return formatted("  {}\n{}{}\n", wrapped(heading, style.width, 4), spaces(column), text);
+  }
   if (used + 2 > column) return formatted("  {}\n{}{}\n", heading, spaces(column), text);
   return formatted("  {}{}{}\n", heading, spaces(column - used), text);
 }
@@ -100,8 +103,8 @@ std::string usage_line(const CommandOptions& command) {
 }
 
 std::string render_help(const CommandOptions& command, const HelpStyle& style) {
-  std::string text =
-      formatted("Usage: {}\n{}\n", usage_line(command), wrapped(command.summary(), style.width, 0));
+  std::string text = formatted("{}\n{}\n", wrapped("Usage: " + usage_line(command), style.width, 2),
+                               wrapped(command.summary(), style.width, 0));
   if (!command.examples().empty()) text += "\nExamples:\n";
   for (const std::string& example : command.examples()) {
     text += formatted("  {}\n", wrapped(example, style.width, 4));
@@ -113,10 +116,13 @@ std::string render_help(const CommandOptions& command, const HelpStyle& style) {
     }
   }
   if (!style.shows_all) return text;
-  for (const HelpList& list : command.lists()) {
-    text += formatted("\n{}:\n", list.title);
-    for (const auto& [heading, help] : list.rows) text += render_row(heading, help, style);
-  }
+  for (const HelpList& list : command.lists()) text += "\n" + render_list(list, style);
+  return text;
+}
+
+std::string render_list(const HelpList& list, const HelpStyle& style) {
+  std::string text = wrapped(list.title + ":", style.width, 0) + "\n";
+  for (const auto& [heading, help] : list.rows) text += render_row(heading, help, style);
   return text;
 }
 

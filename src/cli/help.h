@@ -19,6 +19,9 @@ struct HelpStyle {
 
 std::string render_help(const CommandOptions& command, const HelpStyle& style);
 
+/// A list by itself.
+std::string render_list(const HelpList& list, const HelpStyle& style);
+
 /// "-m, --model PATH": the first short and the first long name, or all.
 std::string option_heading(const Option& option, bool with_all_names);
 /// Its help with its default behind it.

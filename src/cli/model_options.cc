@@ -99,10 +99,13 @@ void add_tuning_options(CommandOptions& command, ModelOptions& options) {
     return {};
   };
   command.group("Other");
-  command.add_call("--tune", "KEY=VALUE,...", set, "Settings for measurements (see --help-all)");
-  HelpList keys = {.title = "Keys of --tune (each also as an option, --KEY VALUE)", .rows = {}};
+  command.add_call("--tune", "KEY=VALUE,...", set, "Settings for measurements; help lists them");
+  HelpList keys = {.title = "Keys of --tune (each also as an option, --KEY VALUE)",
+                   .option = "--tune",
+                   .rows = {}};
   for (const TuningKey& key : tuning_keys()) {
-    keys.rows.emplace_back(formatted("{}=", key.name), formatted("{} ({})", key.help, key.values));
+    keys.rows.emplace_back(formatted("{}=", key.name),
+                           formatted("{} ({}; default: {})", key.help, key.values, key.without));
     if (command.find(formatted("--{}", key.name)) != nullptr) continue;
     if (key.values == "on, off") {
       add_tuned_switch(command, options, key.name);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <cstdlib>
 #include <utility>
 
@@ -55,6 +56,11 @@ Status parse_real(const std::string& text, T& into) {
 }
 
 std::string text_of(double number) {
+  // Whole numbers in full, not as 1e+09; a double has the digits of those below 2^53.
+  constexpr double kExactMax = 9007199254740992.0;
+  if (number == std::trunc(number) && std::abs(number) < kExactMax) {
+    return formatted("{}", static_cast<int64_t>(number));
+  }
   std::array<char, 32> text{};
   const auto end = std::to_chars(text.data(), text.data() + text.size(), number).ptr;
   return {text.data(), end};

@@ -109,6 +109,7 @@ class Option {
 /// A list that --help-all shows behind the options.
 struct HelpList {
   std::string title;
+  std::string option;  // one whose value "help" prints the list
   std::vector<std::pair<std::string, std::string>> rows;
 };
 

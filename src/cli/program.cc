@@ -54,6 +54,8 @@ struct CommonOptions {
   std::string log_level = "info";
   bool help = false;
   bool help_all = false;
+  bool quiet = false;
+  const HelpList* list = nullptr;  // to print in place of the command's work
 };
 
 void add_common_options(CommandOptions& command, CommonOptions& common) {
@@ -65,6 +67,10 @@ void add_common_options(CommandOptions& command, CommonOptions& common) {
   command.add("--log-level", common.log_level, "Notes on standard error: error, warn, info, debug")
       .value("LEVEL")
       .choices({"error", "warn", "info", "debug"});
+  if (command.find("--quiet") == nullptr) {
+    command.add("-q,--quiet", common.quiet, "Warnings and errors alone on standard error, no notes")
+        .in_help_all();
+  }
   command.add("-h,--help", common.help, "Print this help").command_line_only();
   command.add("--help-all", common.help_all, "Print the help of all options").command_line_only();
 }
@@ -73,6 +79,16 @@ LogLevel log_level_of(const std::string& name) {
   if (name == "error") return LogLevel::kError;
   if (name == "warn") return LogLevel::kWarning;
   return name == "debug" ? LogLevel::kDebug : LogLevel::kInfo;
+}
+
+// The list that an option's value "help" asks for, or null.
+const HelpList* wanted_list(const CommandOptions& command) {
+  for (const HelpList& list : command.lists()) {
+    const Option* option = list.option.empty() ? nullptr : command.find(list.option);
+    if (option == nullptr) continue;
+    if (std::ranges::find(option->values(), "help") != option->values().end()) return &list;
+  }
+  return nullptr;
 }
 
 std::vector<std::string> names_of_variables() {
@@ -168,8 +184,8 @@ const Command* Program::find(std::string_view name) const {
 
 std::string Program::help() const {
   const size_t width = help_width();
-  std::string text =
-      formatted("Usage: moeflux COMMAND [OPTIONS]\n{}\n", wrapped(kSummary, width, 0));
+  std::string text = formatted("{}\n{}\n", wrapped("Usage: moeflux COMMAND [OPTIONS]", width, 2),
+                               wrapped(kSummary, width, 0));
   constexpr size_t kColumn = 16;
   const auto row = [&](std::string_view name, std::string_view summary) {
     return formatted("  {:<14}{}\n", name, wrapped(summary, width, kColumn));
@@ -187,7 +203,9 @@ std::string Program::help() const {
   }
   text += row("help", "Print the help of a command: moeflux help run");
   text += row("version", "Print the version.");
-  return text + "\nmoeflux COMMAND --help lists a command's options, --help-all all of them.\n";
+  constexpr std::string_view kMore =
+      "moeflux COMMAND --help lists a command's options, --help-all all of them.";
+  return text + formatted("\n{}\n", wrapped(kMore, width, 0));
 }
 
 int Program::unknown_command(const std::string& name) const {
@@ -210,10 +228,13 @@ Status Program::read_options(Command& command, std::span<const std::string> argu
     common_.help_all = command.options.find("--help-all")->given();
     return {};
   }
+  common_.list = wanted_list(command.options);
+  if (common_.list != nullptr) return {};
   MF_ASSIGN_OR_RETURN(const ConfigFile file, read_config(command.options));
   give_settings(file, read_variable, command.options);
   MF_RETURN_IF_ERROR(apply_options(command.options));
-  context_.log.set_level(log_level_of(common_.log_level));
+  const LogLevel level = log_level_of(common_.log_level);
+  context_.log.set_level(common_.quiet ? std::min(level, LogLevel::kWarning) : level);
   for (const std::string& line : unknown_variables(names_of_variables(), all_options())) {
     context_.log.warning(line);
   }
@@ -324,6 +345,9 @@ int Program::run_command(Command& command, std::span<const std::string> argument
   if (common_.help) {
     return print_text(
         render_help(command.options, {.width = help_width(), .shows_all = common_.help_all}));
+  }
+  if (common_.list != nullptr) {
+    return print_text(render_list(*common_.list, {.width = stdout_columns()}));
   }
   const CommandOutcome outcome = command.run();
   if (outcome.status.ok()) return outcome.exit_status;

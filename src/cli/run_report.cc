@@ -72,6 +72,30 @@ std::string drive_text(const ExpertStats& decode, uint64_t steps) {
 
 }  // namespace
 
+std::string context_full_line(int64_t context, int64_t longest) {
+  if (context >= longest) {
+    return formatted("the context of {} tokens is full, the longest that the model takes", context);
+  }
+  return formatted("the context of {} tokens is full; -c, --ctx-size raises it, up to {}", context,
+                   longest);
+}
+
+std::string cut_by(FinishReason reason, int64_t context, int64_t longest) {
+  switch (reason) {
+    case FinishReason::kTokensMax:
+      return "-n, --n-predict";
+    case FinishReason::kContextFull:
+      return context_full_line(context, longest);
+    case FinishReason::kCancelled:
+      return "stopped";
+    case FinishReason::kStopString:
+      return "-r, --reverse-prompt";
+    case FinishReason::kStopToken:
+      return "a stop token";
+  }
+  __builtin_unreachable();
+}
+
 std::string run_statistics_line(const RunStatistics& run) {
   const GenerateResult& result = run.result;
   const ExpertStats& decode = result.decode_experts;

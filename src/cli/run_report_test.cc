@@ -23,6 +23,14 @@ RunStatistics sample() {
   return {.result = result, .seed = 7, .peak_memory_bytes = 3 << 20};
 }
 
+TEST(RunStatistics, WhatCutATextIsAnOptionOrTheContext) {
+  EXPECT_EQ(cut_by(FinishReason::kTokensMax, 512, 2048), "-n, --n-predict");
+  EXPECT_EQ(cut_by(FinishReason::kContextFull, 512, 2048),
+            "the context of 512 tokens is full; -c, --ctx-size raises it, up to 2048");
+  EXPECT_EQ(context_full_line(2048, 2048),
+            "the context of 2048 tokens is full, the longest that the model takes");
+}
+
 TEST(RunStatistics, LineTellsSpeedHitsDriveStallAndPrefetches) {
   EXPECT_EQ(run_statistics_line(sample()),
             "prefill 8 tokens, 4.0 tokens/s | decode 4 tokens, 8.0 tokens/s | expert hits 75.0 % "

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -51,7 +52,12 @@ bool is_dumb() {
 bool stdout_is_terminal() { return isatty(STDOUT_FILENO) == 1; }
 bool stderr_is_terminal() { return isatty(STDERR_FILENO) == 1; }
 
-size_t stdout_columns() { return columns_of(STDOUT_FILENO); }
+size_t stdout_columns() {
+  const char* const wanted = std::getenv("COLUMNS");
+  size_t columns = 0;
+  if (wanted != nullptr) std::from_chars(wanted, wanted + std::strlen(wanted), columns);
+  return columns > 0 ? columns : columns_of(STDOUT_FILENO);
+}
 size_t stderr_columns() { return columns_of(STDERR_FILENO); }
 
 bool stderr_has_colour() {

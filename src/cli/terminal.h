@@ -12,7 +12,8 @@ namespace moeflux {
 
 bool stdout_is_terminal();
 bool stderr_is_terminal();
-/// Columns of the terminal, or many where there is none.
+/// Columns of the terminal, or many where there is none; for standard output the variable COLUMNS
+/// comes first, as people set it.
 size_t stdout_columns();
 size_t stderr_columns();
 /// Whether to colour what goes to standard error: on a terminal that can (TERM) and unless NO_COLOR

@@ -60,6 +60,48 @@ TEST(Help, EveryCommandFitsAScreenWithExamplesAndNothingIsLostBehindIt) {
   }
 }
 
+TEST(Help, LinesFitANarrowTerminalWhateverTheyHold) {
+  ASSERT_EQ(setenv("COLUMNS", "40", 1), 0);
+  std::string all = moeflux({"help"}).out;
+  for (const std::string& command : command_names()) {
+    all += moeflux({command, "--help"}).out + moeflux({command, "--help-all"}).out;
+  }
+  ASSERT_EQ(unsetenv("COLUMNS"), 0);
+  for (const std::string& line : lines_of(all)) {
+    const size_t begin = std::min(line.find_first_not_of(' '), line.size());
+    const bool is_a_word = line.find(' ', begin) == std::string::npos;
+    EXPECT_TRUE(line.size() <= 40 || is_a_word) << line;
+  }
+}
+
+TEST(Help, TuneHelpListsEachKeyInALineWithItsDefault) {
+  for (const Words& words : {Words{"run", "--tune", "help"}, Words{"bench", "--tune=help"}}) {
+    const ProgramOutput help = moeflux(words);
+    expect_success(help);
+    const auto lines = lines_of(help.out);
+    EXPECT_EQ(lines.size(), 12u) << help.out;
+    for (size_t i = 1; i < lines.size(); ++i) {
+      EXPECT_TRUE(contains(lines[i], "= ") && contains(lines[i], "default: ")) << lines[i];
+    }
+    EXPECT_TRUE(contains(help.out, "reader-threads=  ")) << help.out;
+  }
+}
+
+TEST(Help, EveryCommandTakesQuiet) {
+  for (const std::string& command : command_names()) {
+    EXPECT_EQ(moeflux({command, "--quiet", "--help"}).status, 0) << command;
+  }
+}
+
+TEST(Help, BoundsOfOptionsAreWrittenInFull) {
+  expect_usage_error({"run", "-n", "2000000000", "x"},
+                     {"2000000000 is not between -1 and 1000000000"});
+  for (const std::string& command : command_names()) {
+    const std::string all = moeflux({command, "--help-all"}).out;
+    EXPECT_FALSE(contains(all, "e+0")) << all;
+  }
+}
+
 TEST(Help, OptionsForMeasurementsAreKeysOfTuneAndTheirOldNamesWork) {
   const ProgramOutput all = moeflux({"run", "--help-all"});
   for (const char* key : {"cache-policy=", "cpu-isa=", "expert-io=", "lookahead=", "pin=",
@@ -205,6 +247,27 @@ TEST(Constrained, ADocumentThatIsCutSaysSoAndExitsWithThree) {
       moeflux({"run", "-q", "--temp", "0", "--regex", "[ab]", "-n", "50", "Letter:"});
   EXPECT_EQ(whole.status, 0) << whole.err;
   EXPECT_EQ(whole.err, "");
+}
+
+TEST(Constrained, WhatCutsADocumentIsNamedByRunAndChat) {
+  const TempFolder folder;
+  write_bytes(folder / "t.jinja", "{% for m in messages %}{{ m.content }}\n{% endfor %}");
+  const auto expect_cut = [&](const Words& command, const Words& more, const std::string& by) {
+    Words words = command;
+    words.insert(words.end(), {"--temp", "0", "--regex", "[ab]{4000}"});
+    words.insert(words.end(), more.begin(), more.end());
+    const ProgramOutput cut = moeflux(words);
+    EXPECT_EQ(cut.status, 3) << cut.err;
+    EXPECT_TRUE(contains(cut.err, "before it was whole (" + by)) << cut.err;
+    EXPECT_FALSE(contains(cut.err, "--regex")) << cut.err;
+  };
+  const Words run = {"run", "-q", "Letters:"};
+  const Words chat = {"chat", "-q", "--chat-template-file", folder / "t.jinja", "Letters:"};
+  for (const Words& command : {run, chat}) {
+    expect_cut(command, {"-n", "5"}, "-n, --n-predict)");
+    expect_cut(command, {"-n", "-1", "-c", "32"},
+               "the context of 32 tokens is full; -c, --ctx-size raises it, up to ");
+  }
 }
 
 }  // namespace

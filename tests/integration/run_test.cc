@@ -31,6 +31,19 @@ TEST(Run, LastNewlineOfAFileIsNotOfThePrompt) {
   }
 }
 
+TEST(Run, AFullContextIsSaidWithTheOptionThatRaisesIt) {
+  const Words base = {"run", "-q", "-n", "-1", "--ignore-eos", "-c", "16", kPrompt};
+  const ProgramOutput full = moeflux(base);
+  EXPECT_EQ(full.status, 0);
+  EXPECT_EQ(full.err,
+            "warning: the context of 16 tokens is full; -c, --ctx-size raises it, up to 4096\n");
+  Words json = base;
+  json.push_back("--json");
+  const ProgramOutput counted = moeflux(json);
+  ASSERT_EQ(counted.err_lines().size(), 1u) << counted.err;
+  EXPECT_TRUE(contains(counted.err, "context full")) << counted.err;
+}
+
 TEST(Run, SeedMinusOneIsDrawnAndPrintedAndCanBeRepeated) {
   const auto run = [](const Words& more) {
     Words words = {"run", "-q", "-n", "40", kPrompt};

@@ -7,6 +7,7 @@
 #include "base/format.h"
 #include "chat/answer_grammar.h"
 #include "cli/chat/answer_printer.h"
+#include "cli/run_report.h"
 #include "cli/terminal.h"
 #include "cli/text_input.h"
 #include "io/file.h"
@@ -199,26 +200,34 @@ Status ChatLoop::answer() {
   }
   MF_RETURN_IF_ERROR(answer.status);
   last_ = answer.statistics;
-  note_cut(answer.content);
+  const bool is_cut = note_cut(answer.content);
   talk_.add_answer(std::move(answer.content), std::move(answer.reasoning));
   if (last_->reason == FinishReason::kCancelled) print_note("stopped");
   if (last_->reason == FinishReason::kContextFull) {
-    print_note(formatted("the context of {} tokens is full (see --ctx-size); /undo or /clear",
-                         model_->engine->context_length()));
+    // The warning of a cut has said so.
+    const std::string full = context_full_line(context_length(), context_length_max());
+    print_note(formatted("{}/undo or /clear make room", is_cut ? "" : full + "; "));
   }
   if (options_.shows_statistics) print_statistics();
   return {};
 }
 
-void ChatLoop::note_cut(const std::string& content) {
+int64_t ChatLoop::context_length() const { return model_->engine->context_length(); }
+int64_t ChatLoop::context_length_max() const {
+  return model_->engine->spec().max_position_embeddings;
+}
+
+bool ChatLoop::note_cut(const std::string& content) {
   const FinishReason reason = last_->reason;
   const OutputConstraint& constraint = options_.constraint;
-  if (constraint.kind == ConstraintKind::kNone || reason == FinishReason::kStopToken) return;
+  if (constraint.kind == ConstraintKind::kNone || reason == FinishReason::kStopToken) return false;
   // The last token that was allowed may have been the document's last.
-  if (constraint.kind == ConstraintKind::kJsonSchema && parse_json(content, "").ok()) return;
+  if (constraint.kind == ConstraintKind::kJsonSchema && parse_json(content, "").ok()) return false;
   was_cut_ = true;
   print_warning(formatted("the answer was cut after {} tokens, before it was whole ({})",
-                          last_->generated_tokens, constraint.source));
+                          last_->generated_tokens,
+                          cut_by(reason, context_length(), context_length_max())));
+  return true;
 }
 
 Status ChatLoop::save(const std::string& path) const {
@@ -262,7 +271,7 @@ void ChatLoop::print_statistics() const {
                 "{:.1f} tokens/s; context {} of {}",
                 last_->prompt_tokens, fresh, rate(fresh, last_->prefill_seconds),
                 last_->generated_tokens, rate(last_->generated_tokens, last_->decode_seconds),
-                last_->prompt_tokens + last_->generated_tokens, model_->engine->context_length()));
+                last_->prompt_tokens + last_->generated_tokens, context_length()));
 }
 
 }  // namespace moeflux

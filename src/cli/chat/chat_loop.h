@@ -61,7 +61,10 @@ class ChatLoop {
   Status load(const std::string& path);
   Status think(std::string_view value);
   void print_statistics() const;
-  void note_cut(const std::string& content);
+  /// Whether the answer ended before its document was whole.
+  bool note_cut(const std::string& content);
+  int64_t context_length() const;
+  int64_t context_length_max() const;
 
   const std::shared_ptr<OpenModel> model_;
   const std::shared_ptr<const ChatFormat> format_;

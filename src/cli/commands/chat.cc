@@ -72,16 +72,18 @@ CommandOutcome run(const Options& options) {
                       open_model(options.model, directory, std::move(engine), std::move(text)));
   note_context(options.model, *model);
   MF_ASSIGN_OR_RETURN(auto format, ChatFormat::load(*source, *model->text.tokenizer, given));
-  MF_ASSIGN_OR_RETURN(const std::unique_ptr<ChatLoop> chat,
-                      ChatLoop::start(model, std::move(format),
-                                      {.sampler = std::move(sampler),
-                                       .tokens_max = options.tokens_max,
-                                       .reasoning_tokens_max = options.reasoning_budget,
-                                       .ignore_stop_tokens = options.ignore_eos,
-                                       .stop_strings = options.stop_strings,
-                                       .constraint = std::move(constraint),
-                                       .system = options.system,
-                                       .shows_statistics = options.statistics}));
+  MF_ASSIGN_OR_RETURN(
+      const std::unique_ptr<ChatLoop> chat,
+      ChatLoop::start(
+          model, std::move(format),
+          {.sampler = std::move(sampler),
+           .tokens_max = options.tokens_max,
+           .reasoning_tokens_max = options.reasoning_budget,
+           .ignore_stop_tokens = options.ignore_eos,
+           .stop_strings = options.stop_strings,
+           .constraint = std::move(constraint),
+           .system = options.system,
+           .shows_statistics = options.statistics && options.model.log->shows(LogLevel::kInfo)}));
   {
     const std::lock_guard lock(mutex);
     loop = chat.get();

@@ -226,22 +226,6 @@ Result<bool> is_whole(const Options& options, OpenModel& model, const RunStatist
   return next.may_end;
 }
 
-std::string_view cut_by(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::kTokensMax:
-      return "-n, --n-predict";
-    case FinishReason::kContextFull:
-      return "the context is full, see --ctx-size";
-    case FinishReason::kCancelled:
-      return "stopped";
-    case FinishReason::kStopString:
-      return "-r, --reverse-prompt";
-    case FinishReason::kStopToken:
-      return "a stop token";
-  }
-  __builtin_unreachable();
-}
-
 CommandOutcome run(const Options& options, bool prompt_given) {
   const std::unique_ptr<InterruptListener> interrupts = listen_for_interrupts();
   MF_ASSIGN_OR_RETURN(const Loaded loaded, load(options, prompt_given, interrupts->token()));
@@ -285,9 +269,18 @@ CommandOutcome run(const Options& options, bool prompt_given) {
   if (!done.ok()) return done;
   MF_ASSIGN_OR_RETURN(const bool whole, is_whole(options, model, statistics, told));
   CommandOutcome outcome = Status();
-  if (whole) return outcome;
+  const FinishReason reason = statistics.result.reason;
+  const int64_t context = engine.context_length();
+  const int64_t longest = engine.spec().max_position_embeddings;
+  if (whole) {
+    // The JSON says it as well, and whoever reads that expects nothing else.
+    if (reason == FinishReason::kContextFull && !options.json) {
+      options.model.log->warning(context_full_line(context, longest));
+    }
+    return outcome;
+  }
   print_warning(formatted("the text was cut after {} tokens, before it was whole ({})",
-                          statistics.result.generated_tokens, cut_by(statistics.result.reason)));
+                          statistics.result.generated_tokens, cut_by(reason, context, longest)));
   outcome.exit_status = kExitCut;
   return outcome;
 }
