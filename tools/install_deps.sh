@@ -13,8 +13,9 @@ run="g++ make cmake ninja-build pkg-config libfmt-dev nlohmann-json3-dev libpcre
 # The distribution's plain rustc may be too old.
 rust="rustc-web cargo-web"
 # clang reads the Metal text and Objective-C++; with ccache pip's build has what the suite compiled.
-# curl and jq are in commands of documents.
-test="libgtest-dev clang ccache python3 python3-dev python3-venv python3-numpy pybind11-dev curl jq"
+# curl and jq are in commands of documents, zsh and fish load their completions.
+test="libgtest-dev clang ccache python3 python3-dev python3-venv python3-numpy pybind11-dev curl jq
+  zsh fish"
 bench="libbenchmark-dev"
 fuzz="clang libclang-rt-14-dev"
 check="python3 clang clang-format-14 git"

@@ -1,5 +1,7 @@
 #include "cli/completions.h"
 
+#include <array>
+#include <string_view>
 #include <utility>
 
 #include "base/format.h"
@@ -49,53 +51,125 @@ std::string option_names(const CommandOptions& command) {
   return names;
 }
 
-std::string bash_script(CommandList commands) {
+// Commands that the program knows besides those with options.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kPlainCommands = {
+    {{"help", "Print the help of a command."}, {"version", "Print the version."}}};
+
+std::string command_names(CommandList commands) {
   std::string names;
+  for (const CommandOptions* command : commands) names += command->name() + " ";
+  for (const auto& [name, summary] : kPlainCommands) names += formatted("{} ", name);
+  names.pop_back();
+  return names;
+}
+
+/// All values that an option or a positional argument takes; empty where they are not a list.
+std::string words_of(const Option& option, CommandList commands) {
+  if (option.value_name() == "COMMAND") return command_names(commands);
+  if (option.value_name() == "SHELL") return "bash zsh fish";
+  return word_list(option.choices());
+}
+
+/// The words that may stand behind a command, and whether a file may.
+struct Behind {
+  std::string words;
+  bool takes_files = false;
+};
+Behind behind(const CommandOptions& command, CommandList commands) {
+  Behind found;
+  for (const Option& option : command.options()) {
+    if (!option.is_positional()) continue;
+    found.words = words_of(option, commands);
+    found.takes_files = found.words.empty();
+  }
+  return found;
+}
+
+// A line of a case of bash: "run -n"|"run --n-predict") ... ;;
+std::string bash_value_case(const CommandOptions& command, const Option& option,
+                            CommandList commands) {
+  std::string patterns;
+  for (const std::string& name : option.names()) {
+    if (!name.starts_with('-')) continue;
+    patterns += formatted("{}\"{} {}\"", patterns.empty() ? "" : "|", command.name(), name);
+  }
+  const std::string words = words_of(option, commands);
+  if (!words.empty()) return formatted("    {}) words=\"{}\" ;;\n", patterns, words);
+  return formatted("    {}) {} ;;\n", patterns,
+                   takes_file(option) ? "_moeflux_files; return" : "return");
+}
+
+std::string bash_script(CommandList commands) {
+  const std::string names = command_names(commands);
   std::string values;
   std::string options;
+  std::string arguments = formatted("    help) words=\"{}\" ;;\n    version) return ;;\n", names);
   for (const CommandOptions* command : commands) {
-    names += (names.empty() ? "" : " ") + command->name();
-    options += formatted("    {}) words=\"{}\" ;;\n", command->name(), option_names(*command));
+    options += formatted("      {}) words=\"{}\" ;;\n", command->name(), option_names(*command));
     for (const Option& option : command->options()) {
-      if (!is_completed(option) || option.choices().empty()) continue;
-      values += formatted("    \"{} {}\") words=\"{}\" ;;\n", command->name(), option.name(),
-                          word_list(option.choices()));
+      if (!is_completed(option) || option.is_flag()) continue;
+      values += bash_value_case(*command, option, commands);
+    }
+    const Behind other = behind(*command, commands);
+    if (!other.words.empty()) {
+      arguments += formatted("    {}) words=\"{}\" ;;\n", command->name(), other.words);
+    } else if (!other.takes_files) {
+      arguments += formatted("    {}) return ;;\n", command->name());
     }
   }
+  // Bash cuts --plan=auto in three words; COMPREPLY splits names of files at lines alone.
   return formatted(
       "# bash completion of moeflux\n"
+      "_moeflux_files() {{\n"
+      "  local IFS=$'\\n'\n"
+      "  compopt -o filenames 2>/dev/null\n"
+      "  COMPREPLY=($(compgen -f -- \"$current\"))\n"
+      "}}\n"
       "_moeflux() {{\n"
       "  local current=${{COMP_WORDS[COMP_CWORD]}} previous=${{COMP_WORDS[COMP_CWORD-1]}} words=\n"
+      "  COMPREPLY=()\n"
       "  if [ \"$COMP_CWORD\" -eq 1 ]; then\n"
       "    COMPREPLY=($(compgen -W \"{}\" -- \"$current\"))\n"
       "    return\n"
+      "  fi\n"
+      "  if [ \"$current\" = = ]; then\n"
+      "    current=\n"
+      "  elif [ \"$previous\" = = ]; then\n"
+      "    previous=${{COMP_WORDS[COMP_CWORD-2]}}\n"
       "  fi\n"
       "  case \"${{COMP_WORDS[1]}} $previous\" in\n{}"
       "  esac\n"
       "  if [ -z \"$words\" ] && [[ $current == -* ]]; then\n"
       "    case \"${{COMP_WORDS[1]}}\" in\n{}"
       "    esac\n"
+      "  elif [ -z \"$words\" ]; then\n"
+      "    case \"${{COMP_WORDS[1]}}\" in\n{}"
+      "    esac\n"
       "  fi\n"
       "  if [ -n \"$words\" ]; then\n"
       "    COMPREPLY=($(compgen -W \"$words\" -- \"$current\"))\n"
       "  else\n"
-      "    COMPREPLY=($(compgen -f -- \"$current\"))\n"
+      "    _moeflux_files\n"
       "  fi\n"
       "}}\n"
-      "complete -o filenames -F _moeflux moeflux\n",
-      names, values, options);
+      "complete -F _moeflux moeflux\n",
+      names, values, options, arguments);
 }
 
-std::string zsh_option(const Option& option) {
+std::string zsh_option(const Option& option, CommandList commands) {
   std::string names;
   for (const std::string& name : option.names()) {
-    if (name.starts_with('-')) names += (names.empty() ? "" : ",") + name;
+    if (!name.starts_with('-')) continue;
+    names += (names.empty() ? "" : ",") + name;
+    if (name.starts_with("--") && !option.is_flag()) names += '=';
   }
   const bool has_several = names.find(',') != std::string::npos;
   std::string action;
   if (!option.is_flag()) {
+    // Between the colons is a message, which may have none itself.
     action = ":" + option.value_name() + ":";
-    if (!option.choices().empty()) action += formatted("({})", word_list(option.choices()));
+    const std::string words = words_of(option, commands);
+    if (!words.empty()) action += formatted("({})", words);
     if (takes_file(option)) action += "_files";
   }
   const std::string text = shell_quoted(option.help(), "[]:");
@@ -104,16 +178,25 @@ std::string zsh_option(const Option& option) {
 }
 
 std::string zsh_script(CommandList commands) {
+  const std::string all = command_names(commands);
   std::string names;
-  std::string options;
+  std::string options = formatted("    help) _arguments ':COMMAND:({})' ;;\n", all);
   for (const CommandOptions* command : commands) {
     names += formatted("    {}\n", shell_quoted(command->name() + ":" + command->summary()));
     options += formatted("    {}) _arguments \\\n", command->name());
     for (const Option& option : command->options()) {
-      if (is_completed(option)) options += zsh_option(option);
+      if (is_completed(option)) options += zsh_option(option, commands);
     }
-    options += "      '*:file:_files' ;;\n";
+    const Behind other = behind(*command, commands);
+    const std::string last = !other.words.empty() ? formatted("':word:({})'", other.words)
+                             : other.takes_files  ? std::string("'*:file:_files'")
+                                                  : std::string();
+    options += formatted("      {} ;;\n", last);
   }
+  for (const auto& [name, summary] : kPlainCommands) {
+    names += formatted("    {}\n", shell_quoted(formatted("{}:{}", name, summary)));
+  }
+  // As a file of $fpath it is the function's body, and else what defines it.
   return formatted(
       "#compdef moeflux\n"
       "_moeflux() {{\n"
@@ -128,13 +211,16 @@ std::string zsh_script(CommandList commands) {
       "  case $words[1] in\n{}"
       "  esac\n"
       "}}\n"
-      "_moeflux \"$@\"\n",
+      "if [ \"$funcstack[1]\" = _moeflux ]; then\n"
+      "  _moeflux \"$@\"\n"
+      "else\n"
+      "  compdef _moeflux moeflux\n"
+      "fi\n",
       names, options);
 }
 
-std::string fish_option(const CommandOptions& command, const Option& option) {
-  std::string line =
-      formatted("complete -c moeflux -n '__fish_seen_subcommand_from {}'", command.name());
+std::string fish_option(const CommandOptions& command, const Option& option, CommandList commands) {
+  std::string line = formatted("complete -c moeflux -n '__moeflux_runs {}'", command.name());
   for (const std::string& name : option.names()) {
     if (name.starts_with("--")) {
       line += " -l " + name.substr(2);
@@ -143,19 +229,36 @@ std::string fish_option(const CommandOptions& command, const Option& option) {
     }
   }
   if (!option.is_flag()) line += takes_file(option) ? " -r -F" : " -x";
-  if (!option.choices().empty()) line += " -a " + shell_quoted(word_list(option.choices()));
+  const std::string words = words_of(option, commands);
+  if (!words.empty()) line += " -a " + shell_quoted(words);
   return formatted("{} -d {}\n", line, shell_quoted(option.help()));
 }
 
 std::string fish_script(CommandList commands) {
-  std::string text = "# fish completion of moeflux\n";
+  // The command is the first word, whatever later ones are.
+  std::string text =
+      "# fish completion of moeflux\n"
+      "function __moeflux_runs\n"
+      "  set -l words (commandline -opc)\n"
+      "  test \"$words[2]\" = \"$argv[1]\"\n"
+      "end\n";
+  const auto add_command = [&](std::string_view name, std::string_view summary) {
+    text += formatted("complete -c moeflux -n '__moeflux_runs \"\"' -f -a {} -d {}\n", name,
+                      shell_quoted(summary));
+  };
+  const auto add_words = [&](std::string_view name, std::string_view words) {
+    text += formatted("complete -c moeflux -n '__moeflux_runs {}' -f{}\n", name,
+                      words.empty() ? "" : " -a " + shell_quoted(words));
+  };
+  for (const CommandOptions* command : commands) add_command(command->name(), command->summary());
+  for (const auto& [name, summary] : kPlainCommands) add_command(name, summary);
+  add_words("help", command_names(commands));
+  add_words("version", "");
   for (const CommandOptions* command : commands) {
-    text += formatted("complete -c moeflux -n __fish_use_subcommand -f -a {} -d {}\n",
-                      command->name(), shell_quoted(command->summary()));
-  }
-  for (const CommandOptions* command : commands) {
+    const Behind other = behind(*command, commands);
+    if (!other.takes_files) add_words(command->name(), other.words);
     for (const Option& option : command->options()) {
-      if (is_completed(option)) text += fish_option(*command, option);
+      if (is_completed(option)) text += fish_option(*command, option, commands);
     }
   }
   return text;
