@@ -480,8 +480,9 @@ typedef struct mf_service_options {
   int32_t queue_max;                  // requests that may wait in line; 0: 64; MF_QUEUE_NONE
 } mf_service_options;
 
-/// A service over a model with a tokenizer; where its chat template is missing or broken, chat
-/// requests are answered with the reason. States of conversations outlive the process where the
+/// A service over a model with a tokenizer; where the model's own chat template is missing or
+/// broken, chat requests are answered with the reason. A chat_template of `options` that does not
+/// compile is MF_ERROR_INVALID_ARGUMENT. States of conversations outlive the process where the
 /// model has a prefix_cache_directory. `options` may be null. *service is the caller's, to
 /// mf_service_close(), and keeps what it needs of the model. Waits for the model's turn without a
 /// limit: never call it from a callback of the model's calls. Any thread.

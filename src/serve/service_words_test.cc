@@ -1,5 +1,6 @@
 // Errors use the client's names, where the client has one.
 #include "serve/service_test_util.h"
+#include "tests/support/expect_error.h"
 
 namespace moeflux::serve {
 namespace {
@@ -36,6 +37,16 @@ TEST_F(WordsTest, WhatATemplateWouldMissIsNamedInTheRequest) {
     EXPECT_EQ(answer->status(), 400) << messages;
     EXPECT_EQ(answer->json()["error"]["param"], param) << answer->wait();
   }
+}
+
+TEST_F(WordsTest, AGivenTemplateThatDoesNotCompileIsAnErrorOfTheStart) {
+  if (testing::without_engine()) return;
+  const std::string fable = std::string(MOEFLUX_SOURCE_DIR) + "/models/fable-20m";
+  auto model = open_model(fable, {.device = {.threads = 1}, .engine = {.context_length = 64}},
+                          std::move(load_model_text(fable)).value());
+  ASSERT_TRUE(model.ok()) << model.error().message();
+  testing::expect_error(Service::start(*model, {.template_text = "one\n{% for m in %}"}),
+                        ErrorCode::kInvalidArgument, {"the chat template that was given, line 2"});
 }
 
 TEST_F(WordsTest, AnEndThatCannotBeGoneOnWithIsCalledAsTheClientHasIt) {
