@@ -5,8 +5,9 @@
 #include <string>
 
 #include "base/result.h"
-#include "chat/model_template.h"
+#include "chat/chat_format.h"
 #include "cli/options.h"
+#include "cli/terminal.h"
 
 namespace moeflux {
 
@@ -14,5 +15,9 @@ void add_template_option(CommandOptions& command, std::string& file);
 
 /// The file's template; none where no file was named.
 Result<std::optional<GivenTemplate>> given_template(const std::string& file);
+
+/// Warns of a template that compiles and cannot show a question: an unknown filter, or an exception
+/// that it raises.
+void check_question(const ChatFormat& format, const Log& log);
 
 }  // namespace moeflux

@@ -51,6 +51,16 @@ def warns_of_the_models_own_template(program, folder):
     assert done.returncode == 1 and f"error: {path}, line 2: " in done.stderr, done
 
 
+def warns_of_a_question_that_cannot_be_shown(program, folder):
+    """A filter is looked for when a template runs, not when it is compiled."""
+    path = os.path.join(folder, "filter.jinja")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("one\n{{ messages | no_such_filter }}")
+    with Server(program, "--chat-template-file", path, template=None) as server:
+        warnings = [line for line in server.lines if line.startswith(f"warning: {path}, line 2: ")]
+        assert len(warnings) == 1 and "question" in warnings[0], server.lines
+
+
 def logs_what_it_refuses(program, _):
     """Status and reason of requests that never reach a handler; neither keys nor texts."""
     with Server(program, "--api-key", "sec-ret") as server:
@@ -86,6 +96,7 @@ def logs_what_it_refuses(program, _):
 
 def main():
     for check in (names_a_template_that_was_given, warns_of_the_models_own_template,
+                  warns_of_a_question_that_cannot_be_shown,
                   logs_what_it_refuses):
         with tempfile.TemporaryDirectory() as folder:
             check(sys.argv[1], folder)

@@ -63,8 +63,9 @@ CommandOutcome run(const Options& options) {
   MF_ASSIGN_OR_RETURN(OutputConstraint constraint, output_constraint(options.constraint));
   MF_ASSIGN_OR_RETURN(const auto given, given_template(options.template_file));
   // Before the weights are read: that may take minutes.
-  if (const auto usable = ChatFormat::load(*source, *text.tokenizer, given); !usable.ok()) {
-    return usable.error();
+  {
+    MF_ASSIGN_OR_RETURN(const auto usable, ChatFormat::load(*source, *text.tokenizer, given));
+    check_question(*usable, *options.model.log);
   }
   if (options.sampling.draws_seed()) options.model.log->note(formatted("seed {}", sampler.seed));
   MF_ASSIGN_OR_RETURN(EngineOptions engine, engine_options(options.model));

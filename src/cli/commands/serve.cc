@@ -137,7 +137,10 @@ Status check_chats(const std::string& directory, const ModelText& text,
   if (!text.tokenizer.ok()) return text.tokenizer.error();
   MF_ASSIGN_OR_RETURN(const auto source, open_model_source(directory));
   const auto format = ChatFormat::load(*source, *text.tokenizer, given);
-  if (format.ok()) return {};
+  if (format.ok()) {
+    check_question(**format, log);
+    return {};
+  }
   if (given) return format.error();
   log.warning(formatted("{}; chats are refused, completions work", format.error().message()));
   return {};
