@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "engine/dry_run.h"
-#include "engine/traffic.h"
+#include "engine/model_sizes.h"
 #include "experts/tiered_expert_store.h"
 
 namespace moeflux {

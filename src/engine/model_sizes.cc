@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/format.h"
+#include "engine/cost_model.h"
 
 namespace moeflux {
 
@@ -44,6 +45,26 @@ std::map<std::string, uint64_t> expert_bytes_by_format(const ExpertTable& expert
                    : formatted("{}, {}, {}", gate.to_string(), layer.up.format.to_string(),
                                layer.down.format.to_string())];
     own = std::max(own, layer.bytes_per_expert());
+  }
+  return bytes;
+}
+
+double expected_expert_bytes(const LoadedModel& model, int64_t tokens) {
+  double bytes = 0.0;
+  for (size_t i = 0; i < model.experts.layers.size(); ++i) {
+    const ExpertLayer& layer = model.experts.layers[i];
+    if (layer.num_experts == 0) continue;
+    const int64_t top_k = model.spec().layers[i].moe.experts_per_token;
+    bytes += distinct_experts(layer.num_experts, top_k, tokens) *
+             static_cast<double>(layer.bytes_per_expert());
+  }
+  return bytes;
+}
+
+double state_bytes_seen(const LoadedModel& model, int64_t length) {
+  double bytes = 0.0;
+  for (const LayerStateSpec& layer : model.states()) {
+    bytes += static_cast<double>(layer.bytes_seen(length));
   }
   return bytes;
 }

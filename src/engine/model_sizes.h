@@ -32,4 +32,11 @@ ModelSizes measure_model(const LoadedModel& model);
 /// of gate, up and down where they differ. The largest where layers of the same formats differ.
 std::map<std::string, uint64_t> expert_bytes_by_format(const ExpertTable& experts);
 
+/// Bytes of the distinct experts that a step of so many tokens uses when every expert is equally
+/// likely: exact for one token, more than natural text needs for several.
+double expected_expert_bytes(const LoadedModel& model, int64_t tokens);
+
+/// Bytes of a sequence's state that the step of its token `length` - 1 reads.
+double state_bytes_seen(const LoadedModel& model, int64_t length);
+
 }  // namespace moeflux

@@ -4,8 +4,8 @@
 #include <map>
 #include <vector>
 
-#include "engine/cost_model.h"
 #include "engine/dry_run.h"
+#include "engine/model_sizes.h"
 
 namespace moeflux {
 namespace {
@@ -41,26 +41,6 @@ double mean_expert_bytes(const ExpertTable& table) {
 }
 
 }  // namespace
-
-double expected_expert_bytes(const LoadedModel& model, int64_t tokens) {
-  double bytes = 0.0;
-  for (size_t i = 0; i < model.experts.layers.size(); ++i) {
-    const ExpertLayer& layer = model.experts.layers[i];
-    if (layer.num_experts == 0) continue;
-    const int64_t top_k = model.spec().layers[i].moe.experts_per_token;
-    bytes += distinct_experts(layer.num_experts, top_k, tokens) *
-             static_cast<double>(layer.bytes_per_expert());
-  }
-  return bytes;
-}
-
-double state_bytes_seen(const LoadedModel& model, int64_t length) {
-  double bytes = 0.0;
-  for (const LayerStateSpec& layer : model.states()) {
-    bytes += static_cast<double>(layer.bytes_seen(length));
-  }
-  return bytes;
-}
 
 Result<Traffic> traffic_per_token(const LoadedModel& model, const BenchmarkTest& test,
                                   int64_t batch, const BenchmarkRun& run) {
