@@ -8,7 +8,7 @@
 #include <string_view>
 #include <variant>
 
-#include "chat/text_request.h"
+#include "schedule/text_request.h"
 #include "serve/anthropic/prompt_nonces.h"
 #include "serve/anthropic/request.h"
 #include "serve/ollama/request.h"

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "templates/chat_template.h"
-#include "text/utf8.h"
+#include "text/encoding/utf8.h"
 
 namespace {
 

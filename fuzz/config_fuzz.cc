@@ -4,11 +4,11 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "model/config.h"
-#include "model/family.h"
+#include "model/config/config.h"
+#include "model/config/quant_config.h"
+#include "model/family/family.h"
 #include "model/mixers/attention.h"
 #include "model/model_spec.h"
-#include "model/quant_config.h"
 
 namespace {
 

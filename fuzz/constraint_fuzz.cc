@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
-#include "chat/token_tree.h"
 #include "constraint/constraint.h"
+#include "grammar/token_tree.h"
 #include "text/tokenizer.h"
 
 namespace {

@@ -15,7 +15,7 @@
 #include "serve/http/access.h"
 #include "serve/http/http_text.h"
 #include "serve/http/request_reader.h"
-#include "text/utf8.h"
+#include "text/encoding/utf8.h"
 
 namespace {
 

@@ -11,7 +11,7 @@
 #include <variant>
 
 #include "base/format.h"
-#include "chat/text_request.h"
+#include "schedule/text_request.h"
 #include "serve/openai/chat.h"
 #include "serve/openai/completions.h"
 

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "base/json.h"
-#include "text/byte_alphabet.h"
 #include "text/detokenizer.h"
+#include "text/encoding/byte_alphabet.h"
+#include "text/encoding/utf8.h"
 #include "text/tokenizer.h"
-#include "text/utf8.h"
 
 namespace {
 

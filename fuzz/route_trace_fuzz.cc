@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "experts/replay.h"
+#include "lab/replay.h"
 
 namespace {
 

@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "engine/saved_logits.h"
 #include "io/memory/memory_file.h"
+#include "lab/saved_logits.h"
 #include "sampling/text_score.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include "text/detokenizer.h"
-#include "text/sentencepiece_model.h"
-#include "text/utf8.h"
+#include "text/encoding/utf8.h"
+#include "text/formats/sentencepiece_model.h"
 
 namespace {
 

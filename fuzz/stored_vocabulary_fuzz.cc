@@ -10,9 +10,9 @@
 #include <string>
 #include <string_view>
 
-#include "text/byte_alphabet.h"
-#include "text/stored_vocabulary.h"
-#include "text/utf8.h"
+#include "text/encoding/byte_alphabet.h"
+#include "text/encoding/utf8.h"
+#include "text/formats/stored_vocabulary.h"
 
 namespace {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "text/tiktoken.h"
-#include "text/utf8.h"
+#include "text/encoding/utf8.h"
+#include "text/formats/tiktoken.h"
 
 namespace {
 

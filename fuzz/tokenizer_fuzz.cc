@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "text/detokenizer.h"
+#include "text/encoding/utf8.h"
 #include "text/tokenizer.h"
-#include "text/utf8.h"
 
 namespace {
 

@@ -98,17 +98,17 @@ FAMILIES = re.compile(
     r"qwen|deepseek|mixtral|mistral|olmoe|gpt[-_]?oss|minimax|(?<!o)llama|granite|\bglm|\bglm\d"
     r"|ernie|kimi|gemma", re.IGNORECASE)
 FAMILIES_BESIDES = {
-    "src/model/rope.cc": "rope types and their keys have names of families in config.json",
-    "src/model/rope.h": "rope types have names of families in config.json",
+    "src/model/config/rope.cc": "rope types and their keys have names of families in config.json",
+    "src/model/config/rope.h": "rope types have names of families in config.json",
     "src/cli/commands/perplexity.cc": "names the program whose scores it reproduces",
     "src/output/output_formats.cc": "some tags carry the names of families that write them",
-    "src/serve/native/metrics.cc": "counters have the names under which routers read them",
-    "src/serve/field_list.cc": "a form of reasoning has the name of a family in requests",
-    "src/text/named_splits.cc": "GGUF names splits after the families that use them",
-    "src/text/sentencepiece_model.cc": "names its kind as GGUF does",
+    "src/serve/metrics.cc": "counters have the names under which routers read them",
+    "src/serve/request/field_list.cc": "a form of reasoning has the name of a family in requests",
+    "src/text/regex/named_splits.cc": "GGUF names splits after the families that use them",
+    "src/text/formats/sentencepiece_model.cc": "names its kind as GGUF does",
     "src/cli/commands/plan.cc": "an example of its help names a published model",
     "src/cli/commands/synth.cc": "the same",
-    "src/text/stored_vocabulary.cc": "GGUF names kinds of tokenizers after families",
+    "src/text/formats/stored_vocabulary.cc": "GGUF names kinds of tokenizers after families",
 }
 
 # A storage format's parts are known to its definition, to those who decode or compute with it, and
@@ -128,25 +128,25 @@ FORMAT_HOMES = (
     "src/backend/gpu/latent_plans.cc",
     "src/backend/gpu/plan_building.cc",
     # Spellings of formats in checkpoints.
-    "src/model/stored_formats/")
+    "src/model/weights/stored_formats/")
 FORMAT_HOMES_BESIDES = {
     "src/checkpoint/expert_pack.cc": "spells formats in manifests",
     "src/checkpoint/expert_pack_parse.cc": "reads them",
-    "src/checkpoint/synthetic.cc": "makes affine tensors",
+    "src/convert/random/synthetic.cc": "makes affine tensors",
     "src/cli/commands/inspect.cc": "has flags for what is assumed",
     "src/cli/commands/pack.cc": "has flags for what to quantise to",
     "src/cli/commands/plan.cc": "has flags for what is assumed",
     "src/cli/commands/quantize.cc": "has flags for what to quantise to",
-    "src/engine/quantize_plan.cc": "chooses what to quantise to",
+    "src/convert/quantize/quantize_plan.cc": "chooses what to quantise to",
     "src/cli/commands/synth.cc": "has flags for what to make",
-    "src/engine/synthetic_model.cc": "chooses what to make",
-    "src/engine/pack_plan.cc": "chooses what to quantise to",
-    "src/model/assumed_weights.cc": "chooses what is assumed",
-    "src/model/quant_config.cc": "reads what config.json says of MLX's formats",
-    "src/model/quant_rule.cc": "reads what config.json says of other formats",
-    "src/model/stored_formats.cc": "finds MLX's formats by their tensors' shapes",
-    "src/model/tiled_read.cc": "arranges tiles while it reads",
-    "src/model/weight_origin.h": "chooses what is assumed",
+    "src/convert/random/synthetic_model.cc": "chooses what to make",
+    "src/convert/pack/pack_plan.cc": "chooses what to quantise to",
+    "src/model/weights/assumed_weights.cc": "chooses what is assumed",
+    "src/model/config/quant_config.cc": "reads what config.json says of MLX's formats",
+    "src/model/config/quant_rule.cc": "reads what config.json says of other formats",
+    "src/model/weights/stored_formats.cc": "finds MLX's formats by their tensors' shapes",
+    "src/model/weights/tiled_read.cc": "arranges tiles while it reads",
+    "src/model/weights/weight_origin.h": "chooses what is assumed",
 }
 # Folders in which the same words mean other things: threads of a group, bits of a lane.
 FORMAT_WORDS_ELSEWHERE = (
@@ -169,8 +169,8 @@ THREADS = re.compile(r"\bstd::j?thread\b(?!::)|\bstd::async\b|\bpthread_create\b
 # server's sockets wait on a thread of their own: no step of a model may make a client wait. Stored
 # parts of an answer wait for a drive on another: no drive may make a step wait.
 THREADS_ALLOWED = (
-    "src/base/thread_pool", "src/io/", "src/engine/", "src/chat/scheduler",
-    "src/serve/http/http_server", "src/serve/job_thread")
+    "src/base/thread_pool", "src/io/", "src/engine/", "src/schedule/scheduler",
+    "src/serve/http/http_server", "src/serve/kept/job_thread")
 
 # Code that makes a sampler draws tokens in a loop: there is one such loop, which clients share.
 SAMPLER = re.compile(r"\bSampler::create\s*\(")

@@ -10,7 +10,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "chat/model_template.h"
-#include "engine/model_source.h"
+#include "load/model_source.h"
 #include "output/output_format.h"
 #include "output/output_parser.h"
 #include "templates/chat_template.h"

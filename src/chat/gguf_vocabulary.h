@@ -5,7 +5,7 @@
 
 #include "base/result.h"
 #include "checkpoint/gguf.h"
-#include "text/stored_vocabulary.h"
+#include "text/formats/stored_vocabulary.h"
 
 namespace moeflux {
 

@@ -11,7 +11,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/gguf_bytes.h"
 #include "tests/support/temp_folder.h"
-#include "text/byte_alphabet.h"
+#include "text/encoding/byte_alphabet.h"
 
 namespace moeflux {
 namespace {

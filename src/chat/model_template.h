@@ -6,7 +6,7 @@
 
 #include "base/json_fwd.h"
 #include "base/result.h"
-#include "engine/model_source.h"
+#include "load/model_source.h"
 #include "templates/chat_template.h"
 #include "text/tokenizer.h"
 

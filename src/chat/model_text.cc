@@ -8,9 +8,9 @@
 #include "base/json.h"
 #include "chat/gguf_vocabulary.h"
 #include "sampling/generation_config.h"
-#include "text/sentencepiece_model.h"
-#include "text/spec_fields.h"
-#include "text/tiktoken.h"
+#include "text/encoding/spec_fields.h"
+#include "text/formats/sentencepiece_model.h"
+#include "text/formats/tiktoken.h"
 
 namespace moeflux {
 

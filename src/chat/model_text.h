@@ -7,7 +7,7 @@
 #include "base/format.h"
 #include "base/ids.h"
 #include "base/result.h"
-#include "engine/model_source.h"
+#include "load/model_source.h"
 #include "sampling/sampler.h"
 #include "text/tokenizer.h"
 

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "base/format.h"
-#include "chat/token_tree.h"
-#include "engine/model_loader.h"
+#include "grammar/token_tree.h"
+#include "load/model_loader.h"
 
 namespace moeflux {
 namespace {

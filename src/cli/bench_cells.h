@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/plan_mode.h"
+#include "plan/plan_mode.h"
 
 namespace moeflux {
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/json.h"
-#include "engine/benchmark.h"
-#include "engine/traffic.h"
+#include "lab/benchmark.h"
+#include "lab/traffic.h"
 #include "model/mixer.h"
 
 namespace moeflux {

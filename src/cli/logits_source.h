@@ -11,7 +11,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "chat/open_model.h"
-#include "engine/saved_logits.h"
+#include "lab/saved_logits.h"
 
 namespace moeflux {
 

@@ -9,12 +9,12 @@
 #include "base/units.h"
 #include "chat/tuning.h"
 #include "cli/terminal.h"
+#include "convert/pack/pack_gain.h"
 #include "devices/open_device.h"
 #include "engine/cache_types.h"
-#include "engine/model_loader.h"
-#include "engine/pack_gain.h"
 #include "io/file.h"
 #include "io/self_path.h"
+#include "load/model_loader.h"
 
 namespace moeflux {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "engine/model_packer.h"
+#include "convert/pack/model_packer.h"
 
 namespace moeflux {
 

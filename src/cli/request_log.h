@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "serve/exchange.h"
+#include "serve/wire/exchange.h"
 
 namespace moeflux {
 

@@ -3,7 +3,7 @@
 #include "base/format.h"
 #include "base/units.h"
 #include "engine/cache_types.h"
-#include "engine/model_sizes.h"
+#include "plan/model_sizes.h"
 
 namespace moeflux {
 namespace {

@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "base/json.h"
-#include "engine/device_plan.h"
-#include "engine/forecast.h"
+#include "plan/device_plan.h"
+#include "plan/forecast.h"
 
 namespace moeflux {
 

@@ -8,11 +8,11 @@
 #include "base/units.h"
 #include "checkpoint/checksum.h"
 #include "engine/cache_types.h"
-#include "engine/dry_run.h"
-#include "engine/model_fingerprint.h"
-#include "experts/near_slots.h"
+#include "experts/tiers/near_slots.h"
 #include "io/file.h"
 #include "io/page_cache.h"
+#include "load/model_fingerprint.h"
+#include "plan/dry_run.h"
 
 namespace moeflux {
 namespace {

@@ -5,10 +5,10 @@
 
 #include "base/format.h"
 #include "engine/engine.h"
-#include "experts/forced_routes.h"
-#include "experts/resident_expert_store.h"
-#include "experts/streamed_expert_store.h"
-#include "experts/tiered_expert_store.h"
+#include "experts/routes/forced_routes.h"
+#include "experts/stores/resident_expert_store.h"
+#include "experts/stores/streamed_expert_store.h"
+#include "experts/stores/tiered_expert_store.h"
 
 namespace moeflux {
 namespace {

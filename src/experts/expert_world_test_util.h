@@ -17,7 +17,7 @@
 #include "backend/trace/trace_device.h"
 #include "backend/trace/trace_encoder.h"
 #include "checkpoint/safetensors.h"
-#include "experts/streamed_expert_store.h"
+#include "experts/stores/streamed_expert_store.h"
 #include "tests/support/temp_folder.h"
 
 namespace moeflux {

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "serve/exchange.h"
+#include "serve/wire/exchange.h"
 
 namespace moeflux {
 

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "serve/context.h"
-#include "serve/interface.h"
-#include "serve/wire_json.h"
+#include "serve/wire/interface.h"
+#include "serve/wire/wire_json.h"
 
 namespace moeflux::serve {
 

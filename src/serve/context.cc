@@ -5,8 +5,8 @@
 
 #include "base/ascii.h"
 #include "base/format.h"
+#include "serve/answer/chat_text.h"
 #include "serve/call.h"
-#include "serve/chat_text.h"
 #include "serve/service_limits.h"
 
 namespace moeflux::serve {

@@ -15,17 +15,17 @@
 
 #include "chat/chat_format.h"
 #include "chat/open_model.h"
-#include "chat/scheduler.h"
-#include "serve/answer_encoder.h"
-#include "serve/answer_grammar.h"
-#include "serve/chat_request.h"
-#include "serve/choices.h"
-#include "serve/job_thread.h"
-#include "serve/keeper.h"
-#include "serve/native/metrics.h"
-#include "serve/native/resumable_streams.h"
-#include "serve/openai/common.h"
-#include "serve/raw_text.h"
+#include "schedule/scheduler.h"
+#include "serve/answer/answer_encoder.h"
+#include "serve/answer/answer_grammar.h"
+#include "serve/answer/answer_json.h"
+#include "serve/answer/choices.h"
+#include "serve/answer/raw_text.h"
+#include "serve/kept/job_thread.h"
+#include "serve/kept/keeper.h"
+#include "serve/kept/resumable_streams.h"
+#include "serve/metrics.h"
+#include "serve/request/chat_request.h"
 
 namespace moeflux::serve {
 

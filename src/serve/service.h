@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "serve/context.h"
-#include "serve/exchange.h"
-#include "serve/interface.h"
+#include "serve/wire/exchange.h"
+#include "serve/wire/interface.h"
 
 namespace moeflux::serve {
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/format.h"
-#include "text/spec_fields.h"
+#include "text/encoding/spec_fields.h"
 
 namespace moeflux::serve {
 

@@ -7,7 +7,7 @@
 
 #include "base/json.h"
 #include "chat/open_model.h"
-#include "serve/api_error.h"
+#include "serve/wire/api_error.h"
 
 namespace moeflux::serve {
 

@@ -1,6 +1,6 @@
 // Streams that are left and come back to: what their readers are told of their end, and what is no
 // place in them.
-#include "serve/native/metrics.h"
+#include "serve/metrics.h"
 #include "serve/service_test_util.h"
 
 namespace moeflux::serve {

@@ -11,8 +11,8 @@
 
 #include "base/json.h"
 #include "base/result.h"
-#include "text/added_tokens.h"
-#include "text/byte_range.h"
+#include "text/encoding/byte_range.h"
+#include "text/vocabulary/added_tokens.h"
 
 namespace moeflux {
 

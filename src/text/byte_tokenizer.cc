@@ -1,7 +1,7 @@
 #include "text/byte_tokenizer.h"
 
 #include "base/json.h"
-#include "text/byte_alphabet.h"
+#include "text/encoding/byte_alphabet.h"
 
 namespace moeflux {
 

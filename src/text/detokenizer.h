@@ -4,8 +4,8 @@
 #include <string>
 
 #include "base/ids.h"
+#include "text/encoding/utf8.h"
 #include "text/tokenizer.h"
-#include "text/utf8.h"
 
 namespace moeflux {
 

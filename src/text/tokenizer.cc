@@ -6,8 +6,8 @@
 #include <deque>
 
 #include "base/format.h"
-#include "text/unicode.h"
-#include "text/utf8.h"
+#include "text/encoding/unicode.h"
+#include "text/encoding/utf8.h"
 
 namespace moeflux {
 

@@ -38,14 +38,14 @@
 
 #include "base/ids.h"
 #include "base/result.h"
-#include "text/added_tokens.h"
-#include "text/bpe.h"
-#include "text/byte_range.h"
-#include "text/character_bpe.h"
-#include "text/metaspace.h"
-#include "text/pretokenizer.h"
-#include "text/sentencepiece_normalizer.h"
-#include "text/vocabulary.h"
+#include "text/bpe/bpe.h"
+#include "text/bpe/character_bpe.h"
+#include "text/encoding/byte_range.h"
+#include "text/regex/pretokenizer.h"
+#include "text/spaces/metaspace.h"
+#include "text/spaces/sentencepiece_normalizer.h"
+#include "text/vocabulary/added_tokens.h"
+#include "text/vocabulary/vocabulary.h"
 
 namespace moeflux {
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "text/detokenizer.h"
+#include "text/encoding/utf8.h"
 #include "text/golden_test_util.h"
 #include "text/tokenizer.h"
-#include "text/utf8.h"
 
 namespace moeflux {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/model_loader.h"
+#include "load/model_loader.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/golden_file.h"
 #include "tests/support/run_model.h"

@@ -12,7 +12,7 @@
 
 #include "base/format.h"
 #include "checkpoint/gguf.h"
-#include "engine/model_source.h"
+#include "load/model_source.h"
 #include "tests/support/golden_file.h"
 #include "tests/support/packed_copy.h"
 #include "tests/support/run_model.h"

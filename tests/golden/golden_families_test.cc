@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "model/family.h"
+#include "model/family/family.h"
 #include "tests/support/golden_file.h"
 
 namespace moeflux::testing {

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/family.h"
+#include "model/family/family.h"
 #include "tests/support/device_session.h"
 #include "tests/support/golden_file.h"
 #include "tests/support/run_model.h"

@@ -11,7 +11,7 @@
 
 #include "checkpoint/tensor_index.h"
 #include "engine/engine.h"
-#include "engine/model_sizes.h"
+#include "plan/model_sizes.h"
 #include "tests/support/eval_last.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/golden_families.h"

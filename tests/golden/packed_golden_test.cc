@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/model_quantizer.h"
+#include "convert/quantize/model_quantizer.h"
 #include "quant/format.h"
 #include "tests/support/golden_families.h"
 #include "tests/support/golden_file.h"

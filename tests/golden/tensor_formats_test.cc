@@ -13,7 +13,7 @@
 #include "checkpoint/tensor_index.h"
 #include "io/file.h"
 #include "io/memory/memory_file.h"
-#include "model/stored_formats.h"
+#include "model/weights/stored_formats.h"
 #include "quant/format_traits.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/golden_file.h"

@@ -10,7 +10,7 @@
 #include "backend/gpu/emulator/emulator.h"
 #include "backend/gpu/gpu_device.h"
 #include "engine/engine.h"
-#include "experts/replay.h"
+#include "lab/replay.h"
 #include "tests/support/eval_last.h"
 #include "tests/support/golden_file.h"
 #include "tests/support/temp_folder.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "model/family.h"
+#include "model/family/family.h"
 #include "tests/support/golden_file.h"
 
 namespace moeflux::testing {

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "engine/model_packer.h"
+#include "convert/pack/model_packer.h"
 
 namespace moeflux::testing {
 

@@ -10,8 +10,8 @@
 
 #include "base/result.h"
 #include "chat/answer_reader.h"
-#include "chat/scheduler.h"
 #include "cli/terminal.h"
+#include "schedule/scheduler.h"
 
 namespace moeflux {
 

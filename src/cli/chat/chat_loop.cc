@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "base/format.h"
-#include "chat/answer_grammar.h"
 #include "cli/chat/answer_printer.h"
 #include "cli/run_report.h"
 #include "cli/terminal.h"
 #include "cli/text_input.h"
+#include "grammar/answer_grammar.h"
 #include "io/file.h"
 
 namespace moeflux {

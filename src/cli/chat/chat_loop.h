@@ -13,9 +13,9 @@
 #include "chat/chat_format.h"
 #include "chat/conversation.h"
 #include "chat/open_model.h"
-#include "chat/scheduler.h"
 #include "cli/chat/line_editor.h"
 #include "constraint/output_constraint.h"
+#include "schedule/scheduler.h"
 
 namespace moeflux {
 

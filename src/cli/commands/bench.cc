@@ -19,11 +19,11 @@
 #include "cli/model_options.h"
 #include "cli/terminal.h"
 #include "cli/text_input.h"
-#include "engine/memory_bandwidth.h"
-#include "engine/model_sizes.h"
-#include "experts/forced_routes.h"
+#include "experts/routes/forced_routes.h"
 #include "io/drive_probe.h"
 #include "io/host_memory.h"
+#include "plan/memory_bandwidth.h"
+#include "plan/model_sizes.h"
 
 namespace moeflux {
 namespace bench_command {

@@ -13,10 +13,10 @@
 #include "cli/model_options.h"
 #include "cli/terminal.h"
 #include "engine/cache_types.h"
-#include "engine/device_plan.h"
-#include "engine/dry_run.h"
-#include "engine/model_sizes.h"
 #include "io/host_memory.h"
+#include "plan/device_plan.h"
+#include "plan/dry_run.h"
+#include "plan/model_sizes.h"
 
 namespace moeflux {
 namespace inspect_command {

@@ -8,7 +8,7 @@
 #include "cli/model_options.h"
 #include "cli/packing.h"
 #include "cli/terminal.h"
-#include "engine/model_packer.h"
+#include "convert/pack/model_packer.h"
 #include "io/interrupt.h"
 
 namespace moeflux {

@@ -15,10 +15,10 @@
 #include "cli/model_options.h"
 #include "cli/terminal.h"
 #include "cli/text_input.h"
-#include "engine/memory_plan.h"
-#include "engine/saved_logits.h"
 #include "io/file.h"
 #include "io/host_memory.h"
+#include "lab/saved_logits.h"
+#include "plan/memory_plan.h"
 #include "sampling/text_score.h"
 
 namespace moeflux {

@@ -17,14 +17,14 @@
 #include "cli/terminal.h"
 #include "cli/tier_report.h"
 #include "engine/cache_types.h"
-#include "engine/device_plan.h"
-#include "engine/dry_run.h"
-#include "engine/forecast.h"
-#include "engine/machine_probe.h"
-#include "engine/memory_bandwidth.h"
-#include "engine/model_sizes.h"
 #include "io/host_memory.h"
-#include "model/public_models.h"
+#include "model/family/public_models.h"
+#include "plan/device_plan.h"
+#include "plan/dry_run.h"
+#include "plan/forecast.h"
+#include "plan/machine_probe.h"
+#include "plan/memory_bandwidth.h"
+#include "plan/model_sizes.h"
 
 namespace moeflux {
 namespace {

@@ -9,8 +9,8 @@
 #include "cli/model_options.h"
 #include "cli/packing.h"
 #include "cli/terminal.h"
+#include "convert/quantize/model_quantizer.h"
 #include "devices/open_device.h"
-#include "engine/model_quantizer.h"
 #include "io/interrupt.h"
 
 namespace moeflux {

@@ -1,6 +1,6 @@
 // moeflux replay: what a cache of a given size would have hit on a recorded run, beside what an
 // LRU and a cache that knows the future would have.
-#include "experts/replay.h"
+#include "lab/replay.h"
 
 #include <algorithm>
 #include <charconv>

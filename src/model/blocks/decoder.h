@@ -10,7 +10,7 @@
 
 #include "model/blocks/moe.h"
 #include "model/model.h"
-#include "model/weight_store.h"
+#include "model/weights/weight_store.h"
 
 namespace moeflux::blocks {
 

@@ -9,7 +9,7 @@
 #include "backend/encoder.h"
 #include "base/ids.h"
 #include "model/model.h"
-#include "model/weight_store.h"
+#include "model/weights/weight_store.h"
 
 namespace moeflux::blocks {
 

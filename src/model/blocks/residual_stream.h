@@ -8,7 +8,7 @@
 #include "backend/encoder.h"
 #include "base/ids.h"
 #include "model/model_spec.h"
-#include "model/weight_store.h"
+#include "model/weights/weight_store.h"
 
 namespace moeflux::blocks {
 

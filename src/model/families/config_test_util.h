@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "model/family.h"
+#include "model/family/family.h"
+#include "model/family/public_models.h"
 #include "model/mixers/attention.h"
-#include "model/public_models.h"
 #include "tests/support/golden_file.h"
 #include "tests/support/temp_folder.h"
 

@@ -9,9 +9,9 @@
 
 #include "base/format.h"
 #include "model/blocks/decoder.h"
-#include "model/family.h"
+#include "model/family/family.h"
+#include "model/family/spec_fields.h"
 #include "model/mixers/compressed_attention.h"
-#include "model/spec_fields.h"
 #include "state/sequence_state.h"
 
 namespace moeflux {

@@ -7,9 +7,9 @@
 #include "base/format.h"
 #include "model/blocks/moe.h"
 #include "model/blocks/wanted_rows.h"
-#include "model/family.h"
+#include "model/family/family.h"
+#include "model/family/spec_fields.h"
 #include "model/mixers/attention.h"
-#include "model/spec_fields.h"
 
 namespace moeflux {
 namespace gemma4 {

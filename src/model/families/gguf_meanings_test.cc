@@ -1,4 +1,4 @@
-#include "model/gguf_meanings.h"
+#include "model/gguf/gguf_meanings.h"
 
 #include <gtest/gtest.h>
 

@@ -1,13 +1,13 @@
-#include "model/gguf_model.h"
+#include "model/gguf/gguf_model.h"
 
 #include <gtest/gtest.h>
 
 #include <set>
 
-#include "model/config.h"
+#include "model/config/config.h"
 #include "model/families/gguf_test_util.h"
-#include "model/family.h"
-#include "model/gguf_architecture.h"
+#include "model/family/family.h"
+#include "model/gguf/gguf_architecture.h"
 #include "model/mixers/latent_attention.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/gguf_bytes.h"

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "io/memory/memory_file.h"
-#include "model/config.h"
-#include "model/family.h"
-#include "model/gguf_model.h"
+#include "model/config/config.h"
+#include "model/family/family.h"
+#include "model/gguf/gguf_model.h"
 #include "tests/support/gguf_bytes.h"
 
 namespace moeflux::testing {

@@ -5,10 +5,10 @@
 
 #include "base/format.h"
 #include "model/blocks/decoder.h"
-#include "model/family.h"
+#include "model/family/family.h"
+#include "model/family/spec_fields.h"
 #include "model/mixers/attention.h"
 #include "model/mixers/mamba2.h"
-#include "model/spec_fields.h"
 
 namespace moeflux {
 namespace granitemoe {

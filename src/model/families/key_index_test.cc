@@ -5,7 +5,7 @@
 #include <string>
 
 #include "model/families/config_test_util.h"
-#include "model/family.h"
+#include "model/family/family.h"
 #include "model/mixers/latent_attention.h"
 #include "tests/support/expect_error.h"
 

@@ -2,9 +2,9 @@
 #include <utility>
 
 #include "model/blocks/decoder.h"
-#include "model/family.h"
+#include "model/family/family.h"
+#include "model/family/spec_fields.h"
 #include "model/mixers/attention.h"
-#include "model/spec_fields.h"
 
 namespace moeflux {
 namespace olmoe {

@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "model/blocks/decoder.h"
-#include "model/family.h"
+#include "model/family/family.h"
+#include "model/family/spec_fields.h"
 #include "model/mixers/attention.h"
 #include "model/mixers/gated_delta.h"
-#include "model/spec_fields.h"
 
 namespace moeflux {
 namespace qwen3_5_moe {

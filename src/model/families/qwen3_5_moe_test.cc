@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "model/families/config_test_util.h"
-#include "model/family.h"
+#include "model/family/family.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tiny_model.h"
 

@@ -8,10 +8,10 @@
 
 #include "base/format.h"
 #include "model/blocks/decoder.h"
-#include "model/family.h"
+#include "model/family/family.h"
+#include "model/family/spec_fields.h"
 #include "model/mixers/attention.h"
 #include "model/mixers/gated_delta.h"
-#include "model/spec_fields.h"
 #include "state/sequence_state.h"
 
 namespace moeflux {

@@ -5,10 +5,10 @@
 #include <utility>
 #include <vector>
 
+#include "model/config/quant_config.h"
 #include "model/families/config_test_util.h"
 #include "model/mixers/compressed_attention.h"
 #include "model/mixers/gated_delta.h"
-#include "model/quant_config.h"
 #include "tests/support/expect_error.h"
 
 namespace moeflux {

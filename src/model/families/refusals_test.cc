@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "model/families/config_test_util.h"
-#include "model/public_models.h"
+#include "model/family/public_models.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/golden_file.h"
 

@@ -5,7 +5,7 @@
 
 #include "model/mixers/query_scale.h"
 #include "model/model.h"
-#include "model/weight_store.h"
+#include "model/weights/weight_store.h"
 
 namespace moeflux {
 namespace {

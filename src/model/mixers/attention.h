@@ -8,9 +8,9 @@
 #include <string_view>
 
 #include "backend/ops.h"
+#include "model/config/rope.h"
 #include "model/mixer.h"
 #include "model/mixers/key_index.h"
-#include "model/rope.h"
 
 namespace moeflux {
 

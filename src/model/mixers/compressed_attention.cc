@@ -7,7 +7,7 @@
 #include "base/format.h"
 #include "base/units.h"
 #include "model/model.h"
-#include "model/weight_store.h"
+#include "model/weights/weight_store.h"
 
 namespace moeflux {
 namespace {

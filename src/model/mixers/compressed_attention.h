@@ -7,8 +7,8 @@
 #include <optional>
 #include <string_view>
 
+#include "model/config/rope.h"
 #include "model/mixer.h"
-#include "model/rope.h"
 
 namespace moeflux {
 

@@ -4,7 +4,7 @@
 
 #include "base/portable_math.h"
 #include "model/model.h"
-#include "model/weight_store.h"
+#include "model/weights/weight_store.h"
 
 namespace moeflux {
 namespace {

@@ -1,7 +1,7 @@
 #include "model/mixers/key_index.h"
 
 #include "model/model.h"
-#include "model/weight_store.h"
+#include "model/weights/weight_store.h"
 
 namespace moeflux {
 namespace {

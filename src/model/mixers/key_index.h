@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "backend/ops.h"
+#include "model/config/rope.h"
 #include "model/mixer.h"
-#include "model/rope.h"
 #include "quant/weight.h"
 
 namespace moeflux {

@@ -8,9 +8,9 @@
 #include <optional>
 #include <string_view>
 
+#include "model/config/rope.h"
 #include "model/mixer.h"
 #include "model/mixers/key_index.h"
-#include "model/rope.h"
 #include "quant/weight.h"
 
 namespace moeflux {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "backend/encoder.h"
-#include "model/rope.h"
+#include "model/config/rope.h"
 #include "state/step_batch.h"
 
 namespace moeflux {

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "serve/item_encoder.h"
-#include "serve/openai/common.h"
+#include "serve/answer/answer_json.h"
+#include "serve/answer/item_encoder.h"
 
 namespace moeflux::serve {
 

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "serve/answer_script_test_util.h"
+#include "serve/answer/answer_script_test_util.h"
 
 namespace moeflux::serve {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "base/format.h"
 #include "serve/anthropic/prompt_nonces.h"
-#include "serve/left_out_media.h"
-#include "serve/wire_json.h"
+#include "serve/request/left_out_media.h"
+#include "serve/wire/wire_json.h"
 
 namespace moeflux::serve {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "base/json.h"
 #include "serve/anthropic/request.h"
-#include "serve/fields.h"
+#include "serve/request/fields.h"
 
 namespace moeflux::serve {
 

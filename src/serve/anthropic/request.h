@@ -3,8 +3,8 @@
 #pragma once
 
 #include "base/json.h"
-#include "serve/chat_request.h"
 #include "serve/openai/chat.h"
+#include "serve/request/chat_request.h"
 
 namespace moeflux::serve {
 

@@ -7,7 +7,7 @@
 
 #include "base/ascii.h"
 #include "base/format.h"
-#include "serve/interface.h"
+#include "serve/wire/interface.h"
 #include "store/owner_name.h"
 
 namespace moeflux::serve {

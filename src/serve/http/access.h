@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "serve/exchange.h"
 #include "serve/http/http_text.h"
+#include "serve/wire/exchange.h"
 
 namespace moeflux::serve {
 

@@ -7,8 +7,8 @@
 #include <functional>
 #include <memory>
 
-#include "serve/exchange.h"
-#include "serve/job_thread.h"
+#include "serve/kept/job_thread.h"
+#include "serve/wire/exchange.h"
 
 namespace moeflux::serve {
 

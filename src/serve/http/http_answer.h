@@ -9,8 +9,8 @@
 #include <optional>
 #include <string>
 
-#include "serve/exchange.h"
 #include "serve/http/http_text.h"
+#include "serve/wire/exchange.h"
 
 namespace moeflux::serve {
 

@@ -17,10 +17,10 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "serve/exchange.h"
 #include "serve/http/access.h"
 #include "serve/http/handler_lanes.h"
 #include "serve/http/request_reader.h"
+#include "serve/wire/exchange.h"
 
 namespace moeflux::serve {
 

@@ -6,8 +6,8 @@
 
 #include "base/ascii.h"
 #include "base/format.h"
-#include "serve/interface.h"
-#include "text/utf8.h"
+#include "serve/wire/interface.h"
+#include "text/encoding/utf8.h"
 
 namespace moeflux::serve {
 namespace {

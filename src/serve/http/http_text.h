@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "serve/exchange.h"
+#include "serve/wire/exchange.h"
 
 namespace moeflux::serve {
 

@@ -5,8 +5,8 @@
 #include <memory>
 #include <string_view>
 
-#include "serve/exchange.h"
 #include "serve/http/http_text.h"
+#include "serve/wire/exchange.h"
 
 namespace moeflux::serve {
 

@@ -9,11 +9,11 @@
 #include <utility>
 
 #include "base/format.h"
-#include "serve/chat_request.h"
-#include "serve/fill_in.h"
 #include "serve/openai/completions.h"
 #include "serve/openai/constraint_fields.h"
-#include "serve/wire_json.h"
+#include "serve/request/chat_request.h"
+#include "serve/request/fill_in.h"
+#include "serve/wire/wire_json.h"
 
 namespace moeflux::serve {
 namespace {

@@ -8,11 +8,11 @@
 #include <variant>
 #include <vector>
 
-#include "serve/answer_encoder.h"
-#include "serve/field_list.h"
-#include "serve/openai/common.h"
+#include "serve/answer/answer_encoder.h"
+#include "serve/answer/answer_json.h"
+#include "serve/answer/raw_text.h"
 #include "serve/openai/running_timings.h"
-#include "serve/raw_text.h"
+#include "serve/request/field_list.h"
 
 namespace moeflux::serve {
 

@@ -7,7 +7,7 @@
 #include "base/format.h"
 #include "serve/openai/chat_answer.h"
 #include "serve/openai/chat_messages.h"
-#include "serve/utc_time.h"
+#include "serve/wire/utc_time.h"
 
 namespace moeflux::serve {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "base/json.h"
 #include "chat/open_model.h"
-#include "chat/scheduler.h"
+#include "schedule/scheduler.h"
 
 namespace moeflux::serve {
 

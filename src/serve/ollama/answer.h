@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "serve/answer_encoder.h"
-#include "serve/openai/common.h"
+#include "serve/answer/answer_encoder.h"
+#include "serve/answer/answer_json.h"
 
 namespace moeflux::serve {
 

@@ -1,7 +1,7 @@
 // The names that requests of Ollama's chat and generate may have.
 #pragma once
 
-#include "serve/field_list.h"
+#include "serve/request/field_list.h"
 
 namespace moeflux::serve {
 

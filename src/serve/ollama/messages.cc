@@ -11,8 +11,8 @@
 
 #include "base/ascii.h"
 #include "base/format.h"
-#include "serve/left_out_media.h"
-#include "serve/wire_json.h"
+#include "serve/request/left_out_media.h"
+#include "serve/wire/wire_json.h"
 
 namespace moeflux::serve {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/json.h"
-#include "serve/fields.h"
+#include "serve/request/fields.h"
 
 namespace moeflux::serve {
 

@@ -5,8 +5,8 @@
 #include <map>
 
 #include "base/format.h"
-#include "engine/model_sizes.h"
 #include "io/file.h"
+#include "plan/model_sizes.h"
 
 namespace moeflux::serve {
 namespace {

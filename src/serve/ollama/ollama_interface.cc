@@ -7,13 +7,13 @@
 #include <vector>
 
 #include "base/format.h"
-#include "engine/model_sizes.h"
+#include "plan/model_sizes.h"
 #include "serve/call.h"
-#include "serve/fill_in.h"
 #include "serve/ollama/answer.h"
 #include "serve/ollama/model_card.h"
 #include "serve/ollama/request.h"
-#include "serve/utc_time.h"
+#include "serve/request/fill_in.h"
+#include "serve/wire/utc_time.h"
 
 namespace moeflux::serve {
 namespace {

@@ -2,11 +2,11 @@
 #include <gtest/gtest.h>
 
 #include "base/format.h"
-#include "serve/answer_script_test_util.h"
+#include "serve/answer/answer_script_test_util.h"
 #include "serve/ollama/answer.h"
 #include "serve/ollama/model_card.h"
 #include "serve/ollama/request.h"
-#include "serve/utc_time.h"
+#include "serve/wire/utc_time.h"
 
 namespace moeflux::serve {
 namespace {

@@ -7,12 +7,12 @@
 #include <utility>
 
 #include "base/format.h"
-#include "chat/text_request.h"
-#include "serve/left_out_media.h"
+#include "schedule/text_request.h"
 #include "serve/ollama/field_list.h"
 #include "serve/ollama/messages.h"
 #include "serve/openai/constraint_fields.h"
-#include "serve/wire_json.h"
+#include "serve/request/left_out_media.h"
+#include "serve/wire/wire_json.h"
 
 namespace moeflux::serve {
 namespace {

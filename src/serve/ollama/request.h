@@ -9,7 +9,7 @@
 
 #include "base/ids.h"
 #include "base/json.h"
-#include "serve/chat_request.h"
+#include "serve/request/chat_request.h"
 
 namespace moeflux::serve {
 

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/format.h"
-#include "chat/text_request.h"
+#include "schedule/text_request.h"
 #include "serve/openai/chat_messages.h"
 #include "serve/openai/constraint_fields.h"
 #include "serve/openai/field_lists.h"

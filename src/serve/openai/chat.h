@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/json.h"
-#include "serve/chat_request.h"
+#include "serve/request/chat_request.h"
 
 namespace moeflux::serve {
 

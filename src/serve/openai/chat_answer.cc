@@ -1,6 +1,6 @@
 #include "serve/openai/chat_answer.h"
 
-#include "serve/wire_json.h"
+#include "serve/wire/wire_json.h"
 
 namespace moeflux::serve {
 namespace {

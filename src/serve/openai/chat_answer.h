@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "serve/answer_encoder.h"
-#include "serve/generation_fields.h"
-#include "serve/openai/common.h"
+#include "serve/answer/answer_encoder.h"
+#include "serve/answer/answer_json.h"
 #include "serve/openai/running_timings.h"
+#include "serve/request/generation_fields.h"
 
 namespace moeflux::serve {
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/format.h"
-#include "serve/left_out_media.h"
+#include "serve/request/left_out_media.h"
 
 namespace moeflux::serve {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "serve/fields.h"
+#include "serve/request/fields.h"
 
 namespace moeflux::serve {
 

@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "base/format.h"
-#include "chat/text_request.h"
-#include "serve/fill_in.h"
+#include "schedule/text_request.h"
 #include "serve/openai/constraint_fields.h"
 #include "serve/openai/field_lists.h"
+#include "serve/request/fill_in.h"
 
 namespace moeflux::serve {
 namespace {

@@ -4,8 +4,8 @@
 #include <variant>
 
 #include "base/json.h"
-#include "serve/api_error.h"
-#include "serve/raw_text.h"
+#include "serve/answer/raw_text.h"
+#include "serve/wire/api_error.h"
 
 namespace moeflux::serve {
 

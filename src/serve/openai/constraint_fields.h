@@ -3,8 +3,8 @@
 
 #include "base/json.h"
 #include "constraint/output_constraint.h"
-#include "serve/chat_request.h"
-#include "serve/fields.h"
+#include "serve/request/chat_request.h"
+#include "serve/request/fields.h"
 
 namespace moeflux::serve {
 

@@ -2,7 +2,7 @@
 // clients ask the same paths.
 #pragma once
 
-#include "serve/field_list.h"
+#include "serve/request/field_list.h"
 
 namespace moeflux::serve {
 

@@ -9,7 +9,7 @@
 #include "serve/openai/chat_answer.h"
 #include "serve/openai/completions.h"
 #include "serve/openai/text_answer.h"
-#include "serve/utc_time.h"
+#include "serve/wire/utc_time.h"
 
 namespace moeflux::serve {
 namespace {

@@ -1,6 +1,6 @@
 #include "serve/openai/running_timings.h"
 
-#include "serve/openai/common.h"
+#include "serve/answer/answer_json.h"
 
 namespace moeflux::serve {
 

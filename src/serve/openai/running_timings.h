@@ -4,7 +4,7 @@
 #include <chrono>
 
 #include "base/json.h"
-#include "chat/text_request.h"
+#include "schedule/text_request.h"
 
 namespace moeflux::serve {
 

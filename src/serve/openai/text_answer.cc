@@ -1,7 +1,7 @@
 #include "serve/openai/text_answer.h"
 
 #include "serve/openai/chat_answer.h"
-#include "serve/wire_json.h"
+#include "serve/wire/wire_json.h"
 
 namespace moeflux::serve {
 

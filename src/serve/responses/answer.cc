@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/format.h"
-#include "serve/wire_json.h"
+#include "serve/wire/wire_json.h"
 
 namespace moeflux::serve {
 namespace {

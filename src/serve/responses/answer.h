@@ -7,8 +7,8 @@
 #include <string>
 #include <utility>
 
-#include "serve/item_encoder.h"
-#include "serve/openai/common.h"
+#include "serve/answer/answer_json.h"
+#include "serve/answer/item_encoder.h"
 #include "serve/openai/running_timings.h"
 
 namespace moeflux::serve {

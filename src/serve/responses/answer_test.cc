@@ -7,7 +7,7 @@
 #include <sstream>
 #include <utility>
 
-#include "serve/answer_script_test_util.h"
+#include "serve/answer/answer_script_test_util.h"
 #include "serve/responses/request.h"
 
 namespace moeflux::serve {

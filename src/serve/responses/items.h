@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/json.h"
-#include "serve/fields.h"
+#include "serve/request/fields.h"
 
 namespace moeflux::serve {
 

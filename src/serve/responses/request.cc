@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/format.h"
-#include "chat/text_request.h"
+#include "schedule/text_request.h"
 #include "serve/openai/constraint_fields.h"
 #include "serve/responses/field_list.h"
 #include "serve/responses/items.h"

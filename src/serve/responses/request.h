@@ -5,8 +5,8 @@
 #include <variant>
 
 #include "base/json.h"
-#include "serve/chat_request.h"
 #include "serve/openai/chat.h"
+#include "serve/request/chat_request.h"
 
 namespace moeflux::serve {
 

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/format.h"
-#include "serve/left_out_media.h"
+#include "serve/request/left_out_media.h"
 
 namespace moeflux::serve {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "base/format.h"
 #include "chat/conversation.h"
-#include "serve/wire_json.h"
+#include "serve/wire/wire_json.h"
 
 namespace moeflux::serve {
 namespace {

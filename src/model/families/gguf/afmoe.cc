@@ -1,6 +1,6 @@
 // Trinity as GGUF files spell it. Embeddings are scaled and every fourth layer sees all, which no
 // key says.
-#include "model/gguf_architecture.h"
+#include "model/gguf/gguf_architecture.h"
 
 namespace moeflux {
 namespace gguf_afmoe {

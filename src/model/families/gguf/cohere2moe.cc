@@ -1,6 +1,6 @@
 // Cohere's Command A+ line as GGUF files spell it: the first, dense layers have positions whatever
 // they see, and shared experts count as much as routed ones.
-#include "model/gguf_architecture.h"
+#include "model/gguf/gguf_architecture.h"
 
 namespace moeflux {
 namespace gguf_cohere2moe {

@@ -2,7 +2,7 @@
 // GLM-4.7-Flash, of which keys alone tell which, softmax scores are V2's and sigmoid scores V3's;
 // and V3.2 and GLM-5, whose layers have an index. Files made from Mistral's own format say V2, too.
 #include "base/format.h"
-#include "model/gguf_architecture.h"
+#include "model/gguf/gguf_architecture.h"
 
 namespace moeflux {
 namespace gguf_deepseek2 {

@@ -1,7 +1,7 @@
 // DeepSeek-V4 as GGUF files spell it: tokens of an entry by block, in as many numbers as the
 // publisher's config has, which also counts blocks that predict; experts of tokens as I32.
 #include "base/format.h"
-#include "model/gguf_architecture.h"
+#include "model/gguf/gguf_architecture.h"
 
 namespace moeflux {
 namespace gguf_deepseek4 {

@@ -1,5 +1,5 @@
 // dots.llm1 as GGUF files spell it. Scores are sigmoids also where no key says so.
-#include "model/gguf_architecture.h"
+#include "model/gguf/gguf_architecture.h"
 
 namespace moeflux {
 namespace gguf_dots1 {

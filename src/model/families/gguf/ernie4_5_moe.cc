@@ -1,7 +1,7 @@
 // ERNIE 4.5 with experts as GGUF files spell it. The bias that selects and the width of shared
 // experts stand in the tensors.
 #include "base/format.h"
-#include "model/gguf_architecture.h"
+#include "model/gguf/gguf_architecture.h"
 
 namespace moeflux {
 namespace gguf_ernie4_5_moe {

@@ -1,5 +1,5 @@
 // K-EXAONE as GGUF files spell it.
-#include "model/gguf_architecture.h"
+#include "model/gguf/gguf_architecture.h"
 
 namespace moeflux {
 namespace gguf_exaone_moe {

@@ -1,5 +1,5 @@
 // GLM-4.5, 4.5-Air, 4.6 and 4.7 as GGUF files spell them.
-#include "model/gguf_architecture.h"
+#include "model/gguf/gguf_architecture.h"
 
 namespace moeflux {
 namespace gguf_glm4moe {

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "base/format.h"
-#include "model/gguf_architecture.h"
+#include "model/gguf/gguf_architecture.h"
 
 namespace moeflux {
 namespace gguf_glm5_next {

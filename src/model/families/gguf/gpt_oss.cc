@@ -1,6 +1,6 @@
 // gpt-oss as GGUF files spell it, llama.cpp's and Ollama's: gate and up apart, F32 biases. That
 // YaRN's range is not rounded is in OpenAI's config.json and in no key of these files.
-#include "model/gguf_architecture.h"
+#include "model/gguf/gguf_architecture.h"
 
 namespace moeflux {
 namespace gguf_gpt_oss {

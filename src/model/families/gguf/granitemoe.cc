@@ -1,7 +1,7 @@
 // Granite 3 MoE and Granite 4.0 H as GGUF files spell them: rows of q and k are in the order that
 // interleaved rotary pairs want; blocks without key-value heads are Mamba-2, whose decay is stored
 // as its rate.
-#include "model/gguf_architecture.h"
+#include "model/gguf/gguf_architecture.h"
 
 namespace moeflux {
 namespace gguf_granitemoe {

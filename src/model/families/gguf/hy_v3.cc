@@ -1,6 +1,6 @@
 // Tencent Hy3 as GGUF files spell it. Its first layer is dense also where no key says so.
 #include "base/format.h"
-#include "model/gguf_architecture.h"
+#include "model/gguf/gguf_architecture.h"
 
 namespace moeflux {
 namespace gguf_hy_v3 {

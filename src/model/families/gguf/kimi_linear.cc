@@ -3,7 +3,7 @@
 // Kimi-Linear have two matrices each, those of Ling one.
 #include <algorithm>
 
-#include "model/gguf_architecture.h"
+#include "model/gguf/gguf_architecture.h"
 
 namespace moeflux {
 namespace gguf_kimi_linear {

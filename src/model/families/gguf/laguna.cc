@@ -1,7 +1,7 @@
 // Laguna as GGUF files spell it: heads by block, rotary positions by kind of layer, gates whose
 // rows say whether they are of heads or of their numbers.
 #include "base/format.h"
-#include "model/gguf_architecture.h"
+#include "model/gguf/gguf_architecture.h"
 
 namespace moeflux {
 namespace gguf_laguna {

@@ -1,6 +1,6 @@
 // LFM2 with experts as GGUF files spell it: blocks without key-value heads convolve. Ollama calls
 // the last norm output_norm, as others do.
-#include "model/gguf_architecture.h"
+#include "model/gguf/gguf_architecture.h"
 
 namespace moeflux {
 namespace gguf_lfm2moe {

@@ -1,6 +1,6 @@
 // Mixtral as GGUF files spell it: a Llama with experts. Rows of q and k are in the order that
 // interleaved rotary pairs want: row 2i + p of a head is row p * head_dim / 2 + i of Hugging Face.
-#include "model/gguf_architecture.h"
+#include "model/gguf/gguf_architecture.h"
 
 namespace moeflux {
 namespace gguf_llama {

@@ -1,6 +1,6 @@
 // Llama 4 as GGUF files spell it. Files do not say how far layers see and which have positions:
 // they are those of the published models. Frequencies come divided by the factors of rope_freqs.
-#include "model/gguf_architecture.h"
+#include "model/gguf/gguf_architecture.h"
 
 namespace moeflux {
 namespace gguf_llama4 {

@@ -1,5 +1,5 @@
 // MiniMax-M2 to M2.7 as GGUF files spell them. Scores are sigmoids also where no key says so.
-#include "model/gguf_architecture.h"
+#include "model/gguf/gguf_architecture.h"
 
 namespace moeflux {
 namespace gguf_minimax_m2 {

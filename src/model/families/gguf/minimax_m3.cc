@@ -1,6 +1,6 @@
 // MiniMax-M3 as GGUF files spell it: norms are stored with their one, and layers with experts are
 // those with an index.
-#include "model/gguf_architecture.h"
+#include "model/gguf/gguf_architecture.h"
 
 namespace moeflux {
 namespace gguf_minimax_m3 {

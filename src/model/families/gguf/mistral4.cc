@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "base/format.h"
-#include "model/gguf_architecture.h"
+#include "model/gguf/gguf_architecture.h"
 
 namespace moeflux {
 namespace gguf_mistral4 {

@@ -1,7 +1,7 @@
 // Nemotron 3 as GGUF files spell it. A block has key-value heads, or a width of its network, or
 // neither: then it is Mamba-2, whose decay is stored as its rate. No position counts.
 #include "base/format.h"
-#include "model/gguf_architecture.h"
+#include "model/gguf/gguf_architecture.h"
 
 namespace moeflux {
 namespace gguf_nemotron_h_moe {

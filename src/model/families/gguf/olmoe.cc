@@ -1,5 +1,5 @@
 // OLMoE as GGUF files spell it. The width of experts is feed_forward_length.
-#include "model/gguf_architecture.h"
+#include "model/gguf/gguf_architecture.h"
 
 namespace moeflux {
 namespace gguf_olmoe {

@@ -2,7 +2,7 @@
 // decay of the delta rule is stored as its rate. Qwen3.5's converter puts value head g * r + j at
 // place j * key_heads + g, so that place p belongs to key head p % key_heads; Qwen3-Next's does
 // not.
-#include "model/gguf_architecture.h"
+#include "model/gguf/gguf_architecture.h"
 
 namespace moeflux {
 namespace gguf_qwen35moe {

@@ -1,5 +1,5 @@
 // Qwen3 and Qwen2 mixture-of-experts models as GGUF files spell them, and the text of Qwen3-VL.
-#include "model/gguf_architecture.h"
+#include "model/gguf/gguf_architecture.h"
 
 namespace moeflux {
 namespace gguf_qwen3moe {

@@ -2,7 +2,7 @@
 // rates and value heads tiled as those of Qwen3.5. The table of n-grams is one tensor, and keys
 // have the numbers that name its rows.
 #include "base/format.h"
-#include "model/gguf_architecture.h"
+#include "model/gguf/gguf_architecture.h"
 
 namespace moeflux {
 namespace gguf_qwen4exp {

@@ -1,0 +1,174 @@
+#include "convert/random/synthetic_gguf.h"
+
+#include <array>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "backend/trace/trace_device.h"
+#include "base/check.h"
+#include "base/format.h"
+#include "convert/random/gguf_writing.h"
+#include "convert/random/random_weights.h"
+#include "convert/random/synthetic_blocks.h"
+#include "convert/random/synthetic_model.h"
+#include "load/model_loader.h"
+#include "model/gguf/gguf_model.h"
+#include "model/mixers/latent_attention.h"
+
+namespace moeflux {
+namespace {
+
+const GgmlType& named(std::string_view name) {
+  const GgmlType* type = find_ggml_type(name);
+  MF_CHECK(type != nullptr);
+  return *type;
+}
+
+bool is_one_of(const GgmlType& type, std::initializer_list<std::string_view> names) {
+  for (const std::string_view name : names) {
+    if (type.name == name) return true;
+  }
+  return false;
+}
+
+bool fits(const GgmlType& type, int64_t cols) { return cols % type.block_elements == 0; }
+
+/// A type of shorter blocks for one whose blocks are longer than rows.
+const GgmlType& fitting(const GgmlType& type, int64_t cols) {
+  if (fits(type, cols)) return type;
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kShorter = {
+      {{"Q2_K", "Q4_0"}, {"Q3_K", "Q4_0"}, {"Q4_K", "Q5_0"}, {"Q5_K", "Q5_1"}, {"Q6_K", "Q8_0"}}};
+  for (const auto& [from, to] : kShorter) {
+    if (type.name == from && fits(named(to), cols)) return named(to);
+  }
+  const GgmlType& other = named("IQ4_NL");
+  if (type.name.starts_with("IQ") && fits(other, cols)) return other;
+  return named("F16");
+}
+
+const GgmlType& wanted_type(const GgmlType& wanted, const GgufMatrix& matrix) {
+  if (wanted.format->is_plain()) return wanted;
+  if (wanted.name == "MXFP4") return matrix.is_expert ? wanted : named("Q8_0");
+  if (matrix.is_head) {
+    if (wanted.name == "Q8_0") return wanted;
+    const bool is_low =
+        is_one_of(wanted, {"IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS"});
+    return named(is_low ? "Q5_K" : "Q6_K");
+  }
+  if (!matrix.is_embedding) return wanted;
+  if (is_one_of(wanted, {"IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS"})) return named("Q2_K");
+  if (is_one_of(wanted, {"IQ2_S", "IQ3_XXS"})) return named("IQ3_S");
+  return wanted;
+}
+
+class Builder {
+ public:
+  Builder(const LoadedModel& model, const GgufArchitecture& architecture, const GgmlType& type)
+      : model_(model), architecture_(architecture), type_(type) {}
+
+  void add(const RandomTensor& tensor) {
+    switch (tensor.kind) {
+      case RandomTensor::Kind::kRouter:
+        return add_uniform(tensor.name, tensor);
+      case RandomTensor::Kind::kTable:
+      case RandomTensor::Kind::kMatrix:
+        if (tensor.shape[0] == 1) return add_uniform(tensor.name, tensor);
+        if (tensor.name.ends_with(".kv_b_proj")) return add_split(tensor);
+        return add_matrix(gguf_name(architecture_, tensor.name + ".weight"), tensor);
+      case RandomTensor::Kind::kExperts:
+        return add_matrix(expert_name(tensor) + ".weight", tensor);
+      case RandomTensor::Kind::kFloats:
+        return add_floats(tensor);
+    }
+    __builtin_unreachable();
+  }
+
+  SyntheticCheckpoint take() && { return std::move(out_); }
+
+ private:
+  static std::string expert_name(const RandomTensor& tensor) {
+    const std::string_view projection = tensor.projection;
+    return formatted("blk.{}.ffn_{}_exps", index(tensor.layer),
+                     projection.substr(0, projection.find('_')));
+  }
+
+  void add_matrix(const std::string& name, const RandomTensor& tensor) {
+    const bool is_embedding = tensor.name == "embed_tokens";
+    const GgufMatrix matrix{
+        .is_expert = tensor.kind == RandomTensor::Kind::kExperts,
+        .is_embedding = is_embedding,
+        .is_head = tensor.name == "lm_head" || (is_embedding && model_.spec().tie_word_embeddings),
+        .cols = tensor.shape.back()};
+    out_.add_ggml(name, tensor.shape, type_of_matrix(type_, matrix), tensor.deviation);
+  }
+
+  /// Adds a tensor whose activations must stay exact. A gate of one row is a vector.
+  void add_uniform(const std::string& module, const RandomTensor& tensor) {
+    const Shape shape = tensor.shape[0] == 1 ? Shape{tensor.shape[1]} : tensor.shape;
+    out_.add_uniform(gguf_name(architecture_, module + ".weight"), shape, DType::kF32,
+                     tensor.deviation);
+  }
+
+  /// Up-projections of keys, each head's transposed, and of values.
+  void add_split(const RandomTensor& tensor) {
+    const std::string before = tensor.name.substr(0, tensor.name.rfind('.') + 1);
+    const auto* latent = first_mixer<LatentAttentionSpec>(model_.spec());
+    MF_CHECK(latent != nullptr);
+    RandomTensor part = tensor;
+    part.shape = {latent->num_heads, latent->kv_lora_rank, latent->nope_dim};
+    add_matrix(gguf_name(architecture_, before + "embed_q.weight"), part);
+    part.shape = {latent->num_heads, latent->v_dim, latent->kv_lora_rank};
+    add_matrix(gguf_name(architecture_, before + "unembed_out.weight"), part);
+  }
+
+  void add_floats(const RandomTensor& tensor) {
+    if (!tensor.projection.empty()) {
+      return out_.add_vector(expert_name(tensor) + ".bias", tensor.shape, DType::kF32, tensor.low,
+                             tensor.high);
+    }
+    constexpr std::string_view kDecay = ".A_log";
+    if (!tensor.name.ends_with(kDecay)) {
+      return out_.add_vector(gguf_name(architecture_, tensor.name), tensor.shape, DType::kF32,
+                             tensor.low, tensor.high);
+    }
+    // Files hold the rate itself, negated; rates are between 1 and 16.
+    const std::string before = tensor.name.substr(0, tensor.name.size() - kDecay.size());
+    out_.add_vector(gguf_name(architecture_, before + ".decay_rate"), tensor.shape, DType::kF32,
+                    -16.0f, -1.0f);
+  }
+
+  const LoadedModel& model_;
+  const GgufArchitecture& architecture_;
+  const GgmlType& type_;
+  SyntheticCheckpoint out_;
+};
+
+}  // namespace
+
+const GgmlType& type_of_matrix(const GgmlType& wanted, const GgufMatrix& matrix) {
+  return fitting(wanted_type(wanted, matrix), matrix.cols);
+}
+
+Result<SyntheticGguf> make_synthetic_gguf(std::string_view name, int64_t num_layers,
+                                          const GgmlType& type) {
+  if (!can_fill(type)) {
+    return make_error(ErrorCode::kInvalidArgument, "no random matrices of type {} can be made",
+                      type.name);
+  }
+  MF_ASSIGN_OR_RETURN(const std::string config, config_like(name, num_layers));
+  const std::unique_ptr<Device> device = make_trace_device();
+  MF_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedModel> model, assume_model(config, *device, {}));
+  const std::string title =
+      formatted("random {} of {} layers, {}", name, model->spec().num_layers(), type.name);
+  SyntheticGguf made;
+  MF_ASSIGN_OR_RETURN(made.keys, gguf_keys(model->spec(), config, title));
+  MF_ASSIGN_OR_RETURN(const GgufArchitecture* architecture,
+                      gguf_architecture_of(model->spec().model_type));
+  Builder builder(*model, *architecture, type);
+  for (const RandomTensor& tensor : random_tensors(*model)) builder.add(tensor);
+  made.checkpoint = std::move(builder).take();
+  return made;
+}
+
+}  // namespace moeflux

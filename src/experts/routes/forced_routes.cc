@@ -1,0 +1,184 @@
+#include "experts/routes/forced_routes.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/format.h"
+
+namespace moeflux {
+namespace {
+
+/// One token's experts, best first, and their weights.
+struct TokenRoutes {
+  std::vector<int32_t> ids;
+  std::vector<float> weights;
+};
+using Tokens = std::vector<TokenRoutes>;
+
+/// The tokens of one phase by layer. Layers without rows are left out.
+std::vector<Tokens> collect_tokens(const RouteTrace& trace, StepPhase phase) {
+  std::vector<Tokens> layers(static_cast<size_t>(trace.header().num_layers));
+  for (const RouteTrace::Visit& visit : trace.visits()) {
+    if (visit.phase != phase) continue;
+    const LayerRoutes routes = trace.routes(visit);
+    const auto top_k = static_cast<size_t>(routes.top_k());
+    for (size_t at = 0; at < routes.ids.size(); at += top_k) {
+      const auto ids = routes.ids.subspan(at, top_k);
+      const auto weights = routes.weights.subspan(at, top_k);
+      layers[static_cast<size_t>(index(visit.layer))].push_back(
+          {{ids.begin(), ids.end()}, {weights.begin(), weights.end()}});
+    }
+  }
+  layers.erase(std::remove_if(layers.begin(), layers.end(),
+                              [](const auto& tokens) { return tokens.empty(); }),
+               layers.end());
+  return layers;
+}
+
+// Wants no hints, as the interface has it: what routers say early is not what is forced on them.
+class ForcedRoutesStore : public ExpertStore {
+ public:
+  ForcedRoutesStore(std::unique_ptr<ExpertStore> store, const RouteTrace& trace,
+                    const ExpertTable& table, const ForcedRoutesOptions& options)
+      : store_(std::move(store)),
+        table_(table),
+        options_(options),
+        prompt_(collect_tokens(trace, StepPhase::kPrompt)),
+        decode_(collect_tokens(trace, StepPhase::kDecode)),
+        taken_(table.layers.size()) {
+    if (prompt_.empty()) prompt_ = decode_;
+    size_t routed = 0;
+    for (const ExpertLayer& layer : table.layers) {
+      routed_index_.push_back(routed);
+      if (layer.num_experts > 0) ++routed;
+    }
+  }
+
+  Result<std::unique_ptr<ExpertLease>> lease(LayerId layer, Encoder& encoder,
+                                             const Routes& routes) override {
+    ids_.clear();
+    weights_.clear();
+    for (const StepRows& rows : rows_) {
+      MF_RETURN_IF_ERROR(choose(layer, rows, routes.ids.dim(1)));
+    }
+    MF_CHECK(ids_.size() == static_cast<size_t>(routes.ids.num_elements()));
+    encoder.write(routes.ids, std::as_bytes(std::span(ids_)));
+    if (options_.with_weights) {
+      encoder.write(routes.weights, std::as_bytes(std::span(weights_)));
+    }
+    return store_->lease(layer, encoder, routes);
+  }
+  void begin_step(std::span<const StepRows> rows, Encoder& encoder) override {
+    rows_.assign(rows.begin(), rows.end());
+    store_->begin_step(rows, encoder);
+  }
+  void end_step() override { store_->end_step(); }
+  ExpertHelper* helper() override { return store_->helper(); }
+  void set_help(HelpMode mode) override { store_->set_help(mode); }
+  Tensor ids_memory(LayerId layer, int64_t tokens, int64_t top_k) override {
+    return store_->ids_memory(layer, tokens, top_k);
+  }
+  void observe_routes(RouteObserver* observer) override { store_->observe_routes(observer); }
+  ExpertStats stats() const override { return store_->stats(); }
+  uint64_t capacity_bytes() const override { return store_->capacity_bytes(); }
+  void release_memory(uint64_t bytes) override { store_->release_memory(bytes); }
+  bool add_uses(UsageProfile& profile) const override { return store_->add_uses(profile); }
+
+ private:
+  struct Taken {
+    size_t prompt = 0;
+    size_t decode = 0;
+  };
+
+  // Appends [rows, top_k] of the trace's next tokens to ids_ and weights_.
+  Status choose(LayerId layer, const StepRows& rows, int64_t top_k) {
+    const auto at = static_cast<size_t>(index(layer));
+    const bool decodes = rows.phase == StepPhase::kDecode;
+    const auto& layers = decodes ? decode_ : prompt_;
+    const Tokens& recorded = layers[routed_index_[at] % layers.size()];
+    size_t& next = decodes ? taken_[at].decode : taken_[at].prompt;
+    for (int64_t t = 0; t < rows.rows; ++t) {
+      const std::vector<float>& weights = recorded[next].weights;
+      if (options_.with_weights && weights.size() != static_cast<size_t>(top_k)) {
+        return make_error(ErrorCode::kInvalidArgument,
+                          "layer {}: the trace has {} weights a token, expected the model's {}",
+                          index(layer), weights.size(), top_k);
+      }
+      weights_.insert(weights_.end(), weights.begin(), weights.end());
+      append_token(recorded, next, static_cast<size_t>(top_k), table_.layer(layer).num_experts);
+      next = (next + 1) % recorded.size();
+    }
+    return {};
+  }
+
+  void append_token(const Tokens& recorded, size_t token, size_t top_k, int32_t num_experts) {
+    const size_t begin = ids_.size();
+    // After as many tokens as ranks there is an expert for each, or the layer is that small.
+    for (size_t ahead = 0; ahead <= top_k && ids_.size() - begin < top_k; ++ahead) {
+      for (const int32_t recorded_id : recorded[(token + ahead) % recorded.size()].ids) {
+        if (ids_.size() - begin == top_k) break;
+        const int32_t id = recorded_id % num_experts;
+        const bool own = ahead == 0;
+        if (!taken_before(begin, id)) {
+          ids_.push_back(id);
+        } else if (own) {
+          ids_.push_back(next_free(begin, id, num_experts));
+        }
+      }
+    }
+    while (ids_.size() - begin < top_k) ids_.push_back(next_free(begin, 0, num_experts));
+  }
+  bool taken_before(size_t begin, int32_t id) const {
+    return std::find(ids_.begin() + static_cast<std::ptrdiff_t>(begin), ids_.end(), id) !=
+           ids_.end();
+  }
+  // A router never chooses more experts than the layer has: one is free.
+  int32_t next_free(size_t begin, int32_t id, int32_t num_experts) const {
+    while (taken_before(begin, id)) id = (id + 1) % num_experts;
+    return id;
+  }
+
+  std::unique_ptr<ExpertStore> store_;
+  const ExpertTable& table_;
+  ForcedRoutesOptions options_;
+  std::vector<Tokens> prompt_;
+  std::vector<Tokens> decode_;
+  std::vector<size_t> routed_index_;  // by layer, among those with experts
+  std::vector<Taken> taken_;          // by layer
+  std::vector<StepRows> rows_;        // of the step
+  std::vector<int32_t> ids_;
+  std::vector<float> weights_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<ExpertStore>> make_forced_routes_store(std::unique_ptr<ExpertStore> store,
+                                                              const RouteTrace& trace,
+                                                              const ExpertTable& table,
+                                                              const ForcedRoutesOptions& options) {
+  const bool has_decode =
+      std::any_of(trace.visits().begin(), trace.visits().end(),
+                  [](const auto& visit) { return visit.phase == StepPhase::kDecode; });
+  if (!has_decode) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "the trace of {} has no decode tokens, expected at least one",
+                      trace.header().model);
+  }
+  return std::unique_ptr<ExpertStore>(
+      std::make_unique<ForcedRoutesStore>(std::move(store), trace, table, options));
+}
+
+std::string describe_forced_routes(const RouteTrace& trace, int64_t layers, int64_t experts,
+                                   int64_t top_k) {
+  const RouteTraceHeader& header = trace.header();
+  return formatted(
+      "routes forced from {} ({} layers of {} experts, {} a token) onto {} layers of {} experts, "
+      "{} a token: layers and experts modulo, missing ranks from the tokens that follow, weights "
+      "the router's; the text is meaningless",
+      header.model, header.num_layers, header.num_experts, trace.demand().per_layer, layers,
+      experts, top_k);
+}
+
+}  // namespace moeflux

@@ -1,0 +1,37 @@
+// Replaces what routers choose by recorded routes. So a cache can be measured on natural routing
+// with a model whose weights are random and whose output means nothing, and two devices can be
+// compared on the same routes.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "experts/expert_store.h"
+#include "experts/expert_table.h"
+#include "experts/routes/route_trace.h"
+
+namespace moeflux {
+
+struct ForcedRoutesOptions {
+  /// The trace's weights too, not the router's. The trace must have as many ranks as the model.
+  bool with_weights = false;
+};
+
+/// A store that overwrites routes.ids before `store` reads them: everything that follows, lease and
+/// arithmetic, sees the trace's experts; the weights stay the router's unless options say
+/// otherwise. Steps of one token take the trace's decode tokens in turn, longer ones its prompt
+/// tokens, each from the start again after the last. The model's n-th routed layer takes the
+/// trace's n-th, modulo their number; experts are taken modulo the layer's number, the next free
+/// one when two fall together; ranks beyond the trace's take the experts of the tokens that follow.
+/// Fails with kInvalidArgument when the trace has no decode tokens; with weights, its leases fail
+/// so where trace and model differ in ranks.
+Result<std::unique_ptr<ExpertStore>> make_forced_routes_store(std::unique_ptr<ExpertStore> store,
+                                                              const RouteTrace& trace,
+                                                              const ExpertTable& table,
+                                                              const ForcedRoutesOptions& options);
+
+/// One line on how the trace is mapped to a model of that many routed layers, experts and ranks.
+std::string describe_forced_routes(const RouteTrace& trace, int64_t layers, int64_t experts,
+                                   int64_t top_k);
+
+}  // namespace moeflux

@@ -1,0 +1,158 @@
+#include "lab/benchmark.h"
+
+#include <chrono>
+
+#include "sampling/philox.h"
+
+namespace moeflux {
+namespace {
+
+// An endless stream of tokens.
+class TokenSource {
+ public:
+  TokenSource(const BenchmarkOptions& options, int64_t vocab_size)
+      : options_(options), vocab_size_(vocab_size) {}
+
+  std::vector<TokenId> take(int64_t count) {
+    std::vector<TokenId> tokens(static_cast<size_t>(count));
+    for (TokenId& token : tokens) token = next();
+    return tokens;
+  }
+
+ private:
+  TokenId next() {
+    const uint64_t i = taken_++;
+    if (!options_.text.empty()) return options_.text[i % options_.text.size()];
+    return static_cast<TokenId>(uniform_draw(options_.seed, i) * static_cast<double>(vocab_size_));
+  }
+
+  const BenchmarkOptions& options_;
+  int64_t vocab_size_;
+  uint64_t taken_ = 0;
+};
+
+struct Repetition {
+  uint64_t ns = 0;
+  ExpertStats experts;
+  uint64_t turns_ns = 0;
+};
+
+using BenchClock = std::chrono::steady_clock;
+
+uint64_t ns_since(BenchClock::time_point begin) {
+  const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(BenchClock::now() - begin);
+  return static_cast<uint64_t>(ns.count());
+}
+
+Status evaluate(Engine& engine, Sequence& sequence, std::span<const TokenId> tokens,
+                const EvalOptions& options) {
+  return engine.eval(sequence, tokens, options,
+                     [](int64_t, std::span<const float>) { return Status(); });
+}
+
+// A token as generation takes it: only the best logit is read.
+EvalOptions generating(const Engine& engine) {
+  return {.best = {.count = 1, .of = static_cast<int32_t>(engine.spec().vocab_size)},
+          .phase = StepPhase::kDecode};
+}
+
+// A token of every sequence, of which tokens[i] is the next.
+Status evaluate_step(Engine& engine, std::span<StepItem> items, std::span<const TokenId> tokens) {
+  for (size_t i = 0; i < items.size(); ++i) items[i].tokens = tokens.subspan(i, 1);
+  engine.eval_step(items);
+  for (const StepItem& item : items) MF_RETURN_IF_ERROR(item.outcome);
+  return {};
+}
+
+Result<Repetition> repeat_in_common(Engine& engine, const BenchmarkTest& test,
+                                    TokenSource& source) {
+  std::vector<std::unique_ptr<Sequence>> sequences;
+  std::vector<StepItem> items;
+  for (int64_t i = 0; i < test.n_parallel; ++i) {
+    MF_ASSIGN_OR_RETURN(std::unique_ptr<Sequence> sequence, engine.create_sequence());
+    const std::vector<TokenId> depth = source.take(test.n_depth);
+    if (!depth.empty()) {
+      MF_RETURN_IF_ERROR(evaluate(engine, *sequence, depth, {.logits = LogitsMode::kNone}));
+    }
+    items.push_back({.sequence = sequence.get(), .options = generating(engine)});
+    items.back().sink = [](int64_t, std::span<const float>) { return Status(); };
+    sequences.push_back(std::move(sequence));
+  }
+  Repetition repetition;
+  for (int64_t round = 0; round < test.n_gen; ++round) {
+    const std::vector<TokenId> tokens = source.take(2 * test.n_parallel);
+    const auto together = std::span(tokens).first(items.size());
+    const auto by_turns = std::span(tokens).last(items.size());
+    const ExpertStats before = engine.expert_stats();
+    BenchClock::time_point begin = BenchClock::now();
+    MF_RETURN_IF_ERROR(evaluate_step(engine, items, together));
+    repetition.ns += ns_since(begin);
+    repetition.experts += engine.expert_stats() - before;
+    begin = BenchClock::now();
+    for (size_t i = 0; i < items.size(); ++i) {
+      MF_RETURN_IF_ERROR(evaluate_step(engine, std::span(&items[i], 1), by_turns.subspan(i, 1)));
+    }
+    repetition.turns_ns += ns_since(begin);
+  }
+  return repetition;
+}
+
+Result<Repetition> repeat_once(Engine& engine, const BenchmarkTest& test, TokenSource& source) {
+  if (test.n_parallel > 0) return repeat_in_common(engine, test, source);
+  const std::vector<TokenId> depth = source.take(test.n_depth);
+  const std::vector<TokenId> prompt = source.take(test.n_prompt);
+  const std::vector<TokenId> generated = source.take(test.n_gen);
+  MF_ASSIGN_OR_RETURN(const std::unique_ptr<Sequence> sequence, engine.create_sequence());
+  if (!depth.empty()) {
+    MF_RETURN_IF_ERROR(evaluate(engine, *sequence, depth, {.logits = LogitsMode::kNone}));
+  }
+  const ExpertStats before = engine.expert_stats();
+  const BenchClock::time_point begin = BenchClock::now();
+  if (!prompt.empty()) {
+    MF_RETURN_IF_ERROR(evaluate(engine, *sequence, prompt, {}));
+  }
+  for (const TokenId& token : generated) {
+    MF_RETURN_IF_ERROR(evaluate(engine, *sequence, std::span(&token, 1), generating(engine)));
+  }
+  return Repetition{ns_since(begin), engine.expert_stats() - before};
+}
+
+void add_repetition(BenchmarkRun& run, const Repetition& repetition, const BenchmarkTest& test) {
+  run.samples_ns.push_back(repetition.ns);
+  if (test.n_parallel > 0) run.turns_ns.push_back(repetition.turns_ns);
+  run.experts += repetition.experts;
+}
+
+}  // namespace
+
+Result<BenchmarkRun> run_benchmark(Engine& engine, const BenchmarkTest& test,
+                                   const BenchmarkOptions& options) {
+  TokenSource source(options, engine.spec().vocab_size);
+  BenchmarkRun run;
+  for (int i = 0; i < options.warm_ups + options.repetitions; ++i) {
+    MF_ASSIGN_OR_RETURN(const Repetition repetition, repeat_once(engine, test, source));
+    if (options.progress) options.progress(i + 1);
+    if (i >= options.warm_ups) add_repetition(run, repetition, test);
+  }
+  return run;
+}
+
+Result<std::vector<BenchmarkRun>> run_benchmark_in_turn(Engine& engine, const BenchmarkTest& test,
+                                                        const BenchmarkOptions& options,
+                                                        std::span<const PlanMode> plans) {
+  TokenSource source(options, engine.spec().vocab_size);
+  std::vector<BenchmarkRun> runs(plans.size());
+  int finished = 0;
+  for (int i = -options.warm_ups; i < options.repetitions; ++i) {
+    for (size_t turn = 0; turn < plans.size(); ++turn) {
+      const size_t at = i % 2 == 0 ? turn : plans.size() - 1 - turn;
+      MF_RETURN_IF_ERROR(engine.set_plan(plans[at]));
+      MF_ASSIGN_OR_RETURN(const Repetition repetition, repeat_once(engine, test, source));
+      if (options.progress) options.progress(++finished);
+      if (i >= 0) add_repetition(runs[at], repetition, test);
+    }
+  }
+  return runs;
+}
+
+}  // namespace moeflux

@@ -1,0 +1,58 @@
+// Family: one architecture line, chosen at run time by config.json's model_type. A file in
+// families/ defines one object `<name>_family`, where <name> is the file's; the build lists them in
+// a generated table.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "model/config/config.h"
+#include "model/model.h"
+#include "model/weights/weight_store.h"
+
+namespace moeflux {
+
+/// The names that mlx-lm has for the weights of a family, where NameScheme does not make them of
+/// canonical names with the usual prefix, and the parts that it cannot read in groups.
+struct MlxNames {
+  std::string prefix = "model.";  // of all names but the head's
+  std::string head_prefix = "";
+  std::string experts = "switch_mlp";  // has the stacked experts of the module of their prefix
+  std::vector<std::pair<std::string, std::string>> renamed = {};  // as NameScheme's, after it
+  bool plain_router = false;                         // no linear module there: stays floats
+  std::vector<std::string_view> plain_modules = {};  // last components of others that do
+  /// The model_type that has this one's config.json as its "text_config"; empty: none.
+  std::string outer_model_type = "";
+};
+
+/// mlx-lm's name of what a family calls `canonical`.
+std::string mlx_name(std::string_view canonical, const NameScheme& scheme, const MlxNames& names);
+
+struct Family {
+  /// Every model_type spelling this family answers to.
+  std::vector<std::string_view> model_types;
+  /// Contradictions and unsupported variants are errors that name the key.
+  Result<ModelSpec> (*read_spec)(Config& config);
+  NameScheme (*name_scheme)(const ModelSpec& spec);
+  /// Claims every weight; the caller runs WeightStore::finish() afterwards and drops the model when
+  /// that fails.
+  std::unique_ptr<Model> (*create)(const ModelSpec& spec, WeightStore& weights);
+  /// Null: the defaults.
+  MlxNames (*mlx_names)(std::string_view model_type) = nullptr;
+  /// Fails with kUnsupported for a model that is planned and inspected and not run, and says what
+  /// is missing. Null: all are run.
+  Status (*runs)(const ModelSpec& spec) = nullptr;
+};
+
+/// All families in the build.
+std::span<const Family* const> families();
+
+/// Fails with kUnsupported, listing the known types.
+Result<const Family*> find_family(std::string_view model_type);
+
+}  // namespace moeflux

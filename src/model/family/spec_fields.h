@@ -1,0 +1,105 @@
+// Parts of a config.json that many families share, read with their checks. Problems stick to the
+// Config.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/config/config.h"
+#include "model/mixers/attention.h"
+#include "model/mixers/gated_delta.h"
+#include "model/mixers/latent_attention.h"
+#include "model/model_spec.h"
+#include "model/weights/weight_store.h"
+
+namespace moeflux {
+
+/// Widths, vocabulary, eps and embedding tying; hidden_act must be `activation`. Layers are left
+/// empty.
+ModelSpec read_trunk(Config& c, std::string_view activation = "silu");
+int64_t read_num_layers(Config& c);
+
+/// num_attention_heads, num_key_value_heads (default: as many), head_dim (default: hidden_size /
+/// heads) and the scale head_dim^-0.5.
+AttentionSpec read_heads(Config& c, int64_t hidden_size);
+/// A family's rotary positions in latent attention.
+struct LatentRope {
+  bool interleaved = true;      // where rope_interleave does not say it
+  int64_t wider = 0;            // width that partial_rotary_factor scales; 0: a key's
+  bool scales_queries = false;  // as RopeDefaults has it
+};
+/// The keys of multi-head latent attention, with rope and YaRN's factor in the scale.
+LatentAttentionSpec read_latent_attention(Config& c, const LatentRope& rope);
+/// The same where no dimension turns, whatever a config that has keys of rope says in them.
+LatentAttentionSpec read_latent_attention_without_rope(Config& c);
+GatedDeltaSpec read_gated_delta(Config& c);
+/// Refuses bounds of Mamba's steps.
+void expect_no_time_step_limit(Config& c);
+
+/// Expert counts under any of the names in use (num_experts, num_local_experts or n_routed_experts;
+/// num_experts_per_tok or its synonyms) and their width under the family's.
+MoeSpec read_experts(Config& c, std::string_view width_key);
+inline MoeSpec read_experts(Config& c) { return read_experts(c, "moe_intermediate_size"); }
+/// The same where a family has names of its own for more.
+struct ExpertKeys {
+  std::string_view width = "moe_intermediate_size";
+  std::string_view experts = "num_experts";
+  std::string_view chosen = "num_experts_per_tok";
+};
+MoeSpec read_experts(Config& c, const ExpertKeys& keys);
+/// Sigmoid scores, a correction bias that selects, groups, renormalised and scaled weights
+/// (DeepSeek's noaux_tc), under any of the names in use.
+void read_noaux_tc(Config& c, MoeSpec& moe);
+
+/// One entry per layer from `key`, each one of `known`. Absent: every interval-th layer (counting
+/// from 1) is `periodic`, the others `usual`.
+struct LayerTypes {
+  std::string key;
+  std::string usual;
+  std::string periodic;
+  int64_t interval = 1;
+};
+std::vector<std::string> read_layer_types(Config& c, int64_t num_layers, const LayerTypes& types);
+
+/// A list of whole numbers, one a layer.
+std::vector<int64_t> read_layer_ints(Config& c, std::string_view key, int64_t num_layers);
+/// A list with an entry a layer, and some behind the last layer's for those that predict further
+/// tokens. Empty where the list is, or is absent.
+std::vector<Json> read_layer_entries(Config& c, std::string_view key, int64_t num_layers);
+/// Gated units by a list with the limit of each layer; 0 and null are none, and so is no list.
+std::vector<GluOptions> read_capped_units(Config& c, std::string_view key, int64_t num_layers);
+/// Sets the layers whose numbers a list has, or `absent` where there is none; others are passed
+/// over.
+void mark_listed_layers(Config& c, std::string_view key, std::vector<bool>& layers,
+                        std::vector<int64_t> absent = {});
+
+/// The layers that have a dense feed-forward network instead of experts: mlp_layer_types ("dense"
+/// or "sparse"), else the first first_k_dense_replace.
+std::vector<bool> read_dense_layers(Config& c, int64_t num_layers);
+/// n_shared_experts (or num_shared_experts) experts in one network of their summed width.
+void read_shared_experts(Config& c, MoeSpec& moe);
+/// Layers like `layer`: dense ones of dense_size, or of intermediate_size, the others with `moe`.
+std::vector<LayerSpec> make_layers(LayerSpec layer, const MoeSpec& moe,
+                                   const std::vector<bool>& dense, int64_t dense_size);
+std::vector<LayerSpec> make_layers(Config& c, LayerSpec layer, const MoeSpec& moe,
+                                   const std::vector<bool>& dense);
+/// Where a hybrid model attends to a window: layer_types ("sliding_attention" or "full_attention").
+std::vector<bool> read_sliding_layers(Config& c, int64_t num_layers);
+/// Closes the reading: the config's first problem, or the spec with the keys nobody read.
+Result<ModelSpec> finish_spec(Config& c, ModelSpec spec);
+
+/// The number to add to the norm weights of models with layers of Gated DeltaNet. Hugging Face
+/// stores them as w of (1 + w) and convolutions as [channels, 1, taps]; MLX stores 1 + w and
+/// [channels, taps, 1]. One convolution tells for the whole model.
+float zero_centred_norm_add(const WeightStore& weights, int64_t num_layers);
+
+/// The usual prefixes of names: "language_model.model.", "model.language_model.", "model." and
+/// none, for the trunk and for the head.
+std::vector<std::string> usual_prefixes();
+/// The usual prefixes; ignores the layers behind the last one (multi-token prediction) and vision
+/// towers.
+NameScheme usual_names(const ModelSpec& spec);
+
+}  // namespace moeflux

@@ -1,0 +1,108 @@
+// GgufArchitecture: what the keys and names of GGUF files of one architecture say. Keys become the
+// config.json that the family reads, and names become the canonical ones, so that a family knows
+// nothing of GGUF. A file in families/gguf defines one object `<name>_gguf`; the build lists them
+// in a generated table.
+#pragma once
+
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json_fwd.h"
+#include "model/gguf/gguf_keys.h"
+
+namespace moeflux {
+
+/// A tensor's name behind "blk.7.", and what it is behind "layers.7.". `stored` is the whole of it,
+/// or what stands before the last dot: suffixes stay.
+struct GgufName {
+  std::string_view stored;
+  std::string_view canonical;  // empty: the tensor says nothing that the model needs
+  /// The name does not count in blocks that have this tensor.
+  std::string_view unless = {};
+};
+
+/// The architecture that a file of a family's models names.
+struct GgufWritten {
+  std::string_view model_type;  // of config.json
+  std::string_view name;        // one of GgufArchitecture::names
+  bool has_pattern = false;     // attention.sliding_window_pattern
+};
+
+struct GgufArchitecture {
+  /// Values of general.architecture.
+  std::vector<std::string_view> names;
+  /// Completes a config.json in which read_gguf_trunk() has written. Problems stick to the keys.
+  void (*config)(GgufKeys& keys, Json& config);
+  /// They come before those that all architectures share.
+  std::vector<GgufName> tensors;
+  /// The module above routed experts: "mlp" for "layers.7.mlp".
+  std::string_view experts = "mlp";
+  /// Tensors of no block in the file that are one layer's: the first of the list that the config
+  /// has under this key, which counts layers from 1.
+  std::vector<GgufName> of_one_layer = {};
+  /// Keys with arrays of 64 bits a number, which are tensors of that layer.
+  std::vector<GgufName> keys_of_one_layer = {};
+  std::string_view one_layer = {};
+  /// Empty: files of it are read and not written.
+  std::vector<GgufWritten> written = {};
+};
+
+std::span<const GgufArchitecture* const> gguf_architectures();
+
+// Parts that many architectures share. Each writes what config.json would say.
+
+/// Layers, widths, vocabulary, eps, context length, embedding tying.
+void read_gguf_trunk(GgufKeys& keys, Json& config);
+/// Heads, their size and rotary positions, with YaRN.
+void read_gguf_attention(GgufKeys& keys, Json& config);
+/// Heads and widths of latent attention. Older files have the lengths of whole heads, newer ones
+/// those of the latent and, beside them, of heads.
+void read_gguf_latent_widths(GgufKeys& keys, Json& config);
+/// A whole config of latent attention whose queries grow with their position.
+void read_gguf_growing_queries(GgufKeys& keys, Json& config);
+/// Names of latent attention's tensors, behind an architecture's own.
+std::vector<GgufName> gguf_latent_names(std::vector<GgufName> own);
+/// Widths of Mamba-2, which configs name in several ways.
+struct GgufScan {
+  int64_t heads = 0;
+  int64_t head_dim = 0;
+  int64_t groups = 0;
+  int64_t state_dim = 0;
+  int64_t conv_taps = 0;
+  bool conv_bias = false;
+};
+GgufScan read_gguf_scan(GgufKeys& keys);
+/// Widths of the gated delta rule, and which layers have it.
+void read_gguf_gated_delta(GgufKeys& keys, Json& config);
+/// Names of its tensors, and of shared experts with a gate, behind an architecture's own.
+std::vector<GgufName> gguf_gated_delta_names(std::vector<GgufName> own);
+/// Number, choice and width of experts.
+void read_gguf_experts(GgufKeys& keys, Json& config);
+/// Sigmoid scores with a bias that selects, groups, and weights that are scaled.
+void read_gguf_noaux_tc(GgufKeys& keys, Json& config);
+/// The limits that gated units of layers have, under `own`, if the file has the key.
+void read_gguf_limits(GgufKeys& keys, std::string_view key, Json& config, std::string_view own);
+/// The limit that gated units of all layers, routed and shared, have in common: swiglu_limit.
+void read_gguf_common_limit(GgufKeys& keys, Json& config);
+/// Streams of a residual and how they are balanced.
+void read_gguf_streams(GgufKeys& keys, Json& config);
+/// The first layers, which have no experts, and their width.
+void read_gguf_dense_layers(GgufKeys& keys, Json& config);
+/// layer_types, by the pattern in the file, which has a truth value of each block; else the
+/// full_at-th of each `interval` layers sees all and the others a window.
+struct GgufPattern {
+  int64_t interval = 1;
+  int64_t full_at = 0;
+};
+void read_gguf_layer_types(GgufKeys& keys, Json& config, const GgufPattern& usual);
+/// The rope_scaling of config.json; null where positions are not scaled. Keys that would change the
+/// numbers in a way that is not computed here fail by name.
+Json read_gguf_rope_scaling(GgufKeys& keys);
+/// Fails with kUnsupported unless the key is absent or nearly one of these.
+void expect_gguf_number(GgufKeys& keys, std::string_view key,
+                        std::initializer_list<double> neutral);
+
+}  // namespace moeflux

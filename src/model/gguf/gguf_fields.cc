@@ -1,0 +1,256 @@
+// Keys that architectures share, as the keys of a config.json.
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/format.h"
+#include "model/gguf/gguf_architecture.h"
+
+namespace moeflux {
+namespace {
+
+// Values of expert_gating_func.
+constexpr int64_t kSigmoid = 2;
+constexpr double kFreqBaseUsual = 10000.0;
+constexpr int64_t kExpertsMax = 4096;
+
+}  // namespace
+
+void expect_gguf_number(GgufKeys& keys, std::string_view key,
+                        std::initializer_list<double> neutral) {
+  if (!keys.has(key)) return keys.ignore(key);
+  const double found = keys.require_number(key);
+  const auto is_found = [&](double number) { return std::abs(found - number) <= 1e-5; };
+  if (std::any_of(neutral.begin(), neutral.end(), is_found)) return;
+  keys.fail(ErrorCode::kUnsupported, formatted("key {} is {}, only {} is supported", keys.full(key),
+                                               found, *neutral.begin()));
+}
+
+void read_gguf_trunk(GgufKeys& keys, Json& config) {
+  config["num_hidden_layers"] = keys.num_layers();
+  config["hidden_size"] = keys.require_int("embedding_length");
+  const gguf::TensorInfo* embedding = keys.tensor("token_embd.weight");
+  int64_t vocab_size = keys.int_or("vocab_size", 0);
+  if (vocab_size == 0 && embedding != nullptr && embedding->shape.rank() == 2) {
+    vocab_size = embedding->shape[0];
+  }
+  config["vocab_size"] = vocab_size;
+  if (keys.has("context_length")) {
+    config["max_position_embeddings"] = keys.require_int("context_length");
+  }
+  constexpr std::string_view kRmsEps = "attention.layer_norm_rms_epsilon";
+  constexpr std::string_view kMeanEps = "attention.layer_norm_epsilon";
+  const bool subtracts_mean = keys.has(kMeanEps) && !keys.has(kRmsEps);
+  config[subtracts_mean ? "layer_norm_eps" : "rms_norm_eps"] =
+      keys.require_number(subtracts_mean ? kMeanEps : kRmsEps);
+  config["tie_word_embeddings"] = keys.tensor("output.weight") == nullptr;
+}
+
+// Applies YaRN's keys as llama.cpp does (src/llama-context.cpp, since its pull request 17945): cos
+// and sin are multiplied by 1 + 0.1 ln(factor), and by attn_factor whatever the type.
+// yarn_attn_factor is the whole product of a config.json there, and llama.cpp computes its own.
+Json read_gguf_rope_scaling(GgufKeys& keys) {
+  const double factor = keys.number_or("rope.scaling.factor", 0.0);
+  // A factor alone divides positions, as in llama.cpp's first files.
+  const bool is_scaled = factor != 0.0 && factor != 1.0;
+  const std::string type = keys.text_or("rope.scaling.type", is_scaled ? "linear" : "none");
+  const bool is_none = type == "none" || type.empty() || type == "default";
+  const bool is_yarn = type == "yarn";
+  const double attention = keys.number_or("rope.scaling.attn_factor", 1.0);
+  if (!is_yarn) expect_gguf_number(keys, "rope.scaling.attn_factor", {1.0});
+  if (is_none) return nullptr;
+  Json scaling = {{"type", type}, {"factor", is_scaled ? factor : 1.0}};
+  const int64_t original = keys.int_or("rope.scaling.original_context_length", 0);
+  if (original > 0) {
+    scaling["original_max_position_embeddings"] = original;
+  } else if (is_yarn && keys.has("context_length")) {
+    scaling["original_max_position_embeddings"] = keys.require_int("context_length");
+  }
+  if (!is_yarn) return scaling;
+  const double product = factor > 1.0 ? 1.0 + 0.1 * std::log(factor) : 1.0;
+  expect_gguf_number(keys, "rope.scaling.yarn_attn_factor", {1.0, product});
+  expect_gguf_number(keys, "rope.scaling.yarn_ext_factor", {1.0, -1.0});
+  if (attention != 1.0) scaling["attention_factor"] = attention * product;
+  const auto turns = [&](std::string_view key, double absent) {
+    const double found = keys.number_or(key, 0.0);
+    return found == 0.0 ? absent : found;
+  };
+  scaling["beta_fast"] = turns("rope.scaling.yarn_beta_fast", 32.0);
+  scaling["beta_slow"] = turns("rope.scaling.yarn_beta_slow", 1.0);
+  return scaling;
+}
+
+void read_gguf_attention(GgufKeys& keys, Json& config) {
+  const int64_t heads = keys.require_int("attention.head_count");
+  const int64_t hidden_size = keys.require_int("embedding_length");
+  config["num_attention_heads"] = heads;
+  config["num_key_value_heads"] = keys.int_or("attention.head_count_kv", heads);
+  const int64_t head_dim =
+      keys.int_or("attention.key_length", hidden_size / std::max<int64_t>(heads, 1));
+  keys.expect_int("attention.value_length", head_dim);
+  config["head_dim"] = head_dim;
+  config["rope_theta"] = keys.number_or("rope.freq_base", kFreqBaseUsual);
+  const int64_t rotary = keys.int_or("rope.dimension_count", head_dim);
+  config["partial_rotary_factor"] =
+      static_cast<double>(rotary) / static_cast<double>(std::max<int64_t>(head_dim, 1));
+  keys.ignore("rope.dimension_sections");  // of images; a text's positions are all the same
+  const Json scaling = read_gguf_rope_scaling(keys);
+  if (!scaling.is_null()) config["rope_scaling"] = scaling;
+}
+
+void read_gguf_latent_widths(GgufKeys& keys, Json& config) {
+  const bool is_split = keys.has("attention.key_length_mla");
+  const int64_t rope = keys.require_int("rope.dimension_count");
+  const int64_t key =
+      keys.require_int(is_split ? "attention.key_length_mla" : "attention.key_length");
+  config["num_attention_heads"] = keys.require_int("attention.head_count");
+  config["kv_lora_rank"] = keys.require_int("attention.kv_lora_rank");
+  if (keys.has("attention.q_lora_rank")) {
+    config["q_lora_rank"] = keys.require_int("attention.q_lora_rank");
+  }
+  config["qk_nope_head_dim"] = key - rope;
+  config["qk_rope_head_dim"] = rope;
+  config["v_head_dim"] =
+      keys.require_int(is_split ? "attention.value_length_mla" : "attention.value_length");
+  for (const char* follows :
+       {"attention.head_count_kv", "attention.key_length", "attention.value_length"}) {
+    keys.ignore(follows);  // from the others
+  }
+}
+
+std::vector<GgufName> gguf_latent_names(std::vector<GgufName> own) {
+  own.insert(own.end(), {{"attn_q_a", "self_attn.q_a_proj"},
+                         {"attn_q_a_norm", "self_attn.q_a_layernorm"},
+                         {"attn_q_b", "self_attn.q_b_proj"},
+                         {"attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"},
+                         {"attn_kv_a_norm", "self_attn.kv_a_layernorm"},
+                         {"attn_k_b", "self_attn.embed_q"},  // each head's keys transposed already
+                         {"attn_v_b", "self_attn.unembed_out"},
+                         {"attn_kv_b", "self_attn.kv_b_proj", "attn_k_b.weight"},
+                         {"attn_kv_b", ""}});
+  return own;
+}
+
+GgufScan read_gguf_scan(GgufKeys& keys) {
+  GgufScan scan;
+  scan.heads = keys.require_int("ssm.time_step_rank");
+  scan.head_dim = keys.require_int("ssm.inner_size") / std::max<int64_t>(scan.heads, 1);
+  scan.groups = keys.require_int("ssm.group_count");
+  scan.state_dim = keys.require_int("ssm.state_size");
+  scan.conv_taps = keys.require_int("ssm.conv_kernel");
+  scan.conv_bias = keys.any_block_has("ssm_conv1d.bias");
+  return scan;
+}
+
+void read_gguf_gated_delta(GgufKeys& keys, Json& config) {
+  const int64_t interval = std::max<int64_t>(keys.int_or("full_attention_interval", 4), 1);
+  std::vector<int64_t> recurrent;
+  for (int64_t i = 1; i <= keys.num_layers(); ++i) recurrent.push_back(i % interval != 0 ? 1 : 0);
+  if (keys.has("attention.recurrent_layers")) {
+    recurrent = keys.of_blocks("attention.recurrent_layers");
+  }
+  Json types = Json::array();
+  for (int64_t i = 0; i < keys.num_layers(); ++i) {
+    types.push_back(recurrent[static_cast<size_t>(i)] != 0 ? "linear_attention" : "full_attention");
+  }
+  config["layer_types"] = types;
+  const int64_t value_heads = keys.require_int("ssm.time_step_rank");
+  config["linear_num_key_heads"] = keys.require_int("ssm.group_count");
+  config["linear_num_value_heads"] = value_heads;
+  config["linear_key_head_dim"] = keys.require_int("ssm.state_size");
+  config["linear_value_head_dim"] =
+      keys.require_int("ssm.inner_size") / std::max<int64_t>(value_heads, 1);
+  config["linear_conv_kernel_dim"] = keys.require_int("ssm.conv_kernel");
+}
+
+std::vector<GgufName> gguf_gated_delta_names(std::vector<GgufName> own) {
+  own.insert(own.end(), {{"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
+                         {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
+                         {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
+                         // Layers of attention may hold q, k and v in a tensor of this name.
+                         {"attn_qkv", "linear_attn.in_proj_qkv", "attn_output.weight"},
+                         {"attn_gate", "linear_attn.in_proj_z"},
+                         {"ssm_alpha", "linear_attn.in_proj_a"},
+                         {"ssm_beta", "linear_attn.in_proj_b"},
+                         {"ssm_conv1d", "linear_attn.conv1d"},
+                         {"ssm_a", "linear_attn.decay_rate"},
+                         {"ssm_dt.bias", "linear_attn.dt_bias"},
+                         {"ssm_norm", "linear_attn.norm"},
+                         {"ssm_out", "linear_attn.out_proj"}});
+  return own;
+}
+
+void read_gguf_experts(GgufKeys& keys, Json& config) {
+  const int64_t experts = keys.require_int("expert_count");
+  if (experts > kExpertsMax) {
+    keys.fail(ErrorCode::kUnsupported,
+              formatted("expert_count is {}, expected at most {}", experts, kExpertsMax));
+  }
+  config["num_experts"] = experts;
+  config["num_experts_per_tok"] = keys.require_int("expert_used_count");
+  // Older files do not say the width of experts, but their tensors do.
+  int64_t width = keys.int_or("expert_feed_forward_length", 0);
+  for (int64_t i = 0; width == 0 && i < keys.num_layers(); ++i) {
+    const gguf::TensorInfo* down = keys.tensor(formatted("blk.{}.ffn_down_exps.weight", i));
+    if (down != nullptr && down->shape.rank() == 3) width = down->shape[2];
+  }
+  config["moe_intermediate_size"] = width;
+}
+
+void read_gguf_noaux_tc(GgufKeys& keys, Json& config) {
+  keys.expect_int("expert_gating_func", kSigmoid);
+  config["scoring_func"] = "sigmoid";
+  config["n_group"] = keys.int_or("expert_group_count", 1);
+  config["topk_group"] = keys.int_or("expert_group_used_count", 1);
+  config["norm_topk_prob"] = keys.bool_or("expert_weights_norm", false);
+  config["routed_scaling_factor"] = keys.number_or("expert_weights_scale", 1.0);
+}
+
+void read_gguf_limits(GgufKeys& keys, std::string_view key, Json& config, std::string_view own) {
+  if (!keys.has(key)) return;
+  const std::vector<double> all = keys.numbers_of_blocks(key);
+  config[std::string(own)] = std::vector<double>(all.begin(), all.begin() + keys.num_layers());
+}
+
+void read_gguf_common_limit(GgufKeys& keys, Json& config) {
+  const double limit = keys.numbers_of_blocks("swiglu_clamp_exp").front();
+  for (const std::string_view key : {"swiglu_clamp_exp", "swiglu_clamp_shexp"}) {
+    if (!keys.has(key)) continue;
+    for (const double own : keys.numbers_of_blocks(key)) {
+      if (own == limit) continue;
+      keys.fail(ErrorCode::kUnsupported,
+                formatted("{} has {} and {}, expected one limit for all layers, routed and shared",
+                          key, limit, own));
+    }
+  }
+  config["swiglu_limit"] = limit;
+}
+
+void read_gguf_streams(GgufKeys& keys, Json& config) {
+  config["hc_mult"] = keys.require_int("hyper_connection.count");
+  config["hc_sinkhorn_iters"] = keys.require_int("hyper_connection.sinkhorn_iterations");
+  config["hc_eps"] = keys.require_number("hyper_connection.epsilon");
+}
+
+void read_gguf_layer_types(GgufKeys& keys, Json& config, const GgufPattern& usual) {
+  constexpr std::string_view kPattern = "attention.sliding_window_pattern";
+  std::vector<int64_t> sliding;
+  if (keys.has(kPattern)) sliding = keys.of_blocks(kPattern);
+  Json types = Json::array();
+  for (int64_t i = 0; i < keys.num_layers(); ++i) {
+    const bool slides = sliding.empty() ? i % usual.interval != usual.full_at
+                                        : sliding[static_cast<size_t>(i)] != 0;
+    types.push_back(slides ? "sliding_attention" : "full_attention");
+  }
+  config["layer_types"] = types;
+}
+
+void read_gguf_dense_layers(GgufKeys& keys, Json& config) {
+  const int64_t dense = keys.int_or("leading_dense_block_count", 0);
+  config["first_k_dense_replace"] = dense;
+  if (dense > 0 || keys.has("feed_forward_length")) {
+    config["intermediate_size"] = keys.require_int("feed_forward_length");
+  }
+}
+
+}  // namespace moeflux

@@ -1,0 +1,128 @@
+#include "model/weights/tensor_claims.h"
+
+#include <algorithm>
+#include <span>
+
+#include "base/format.h"
+
+namespace moeflux {
+namespace {
+
+// Ignored in any family: recomputed from the config, written by old exporters.
+bool is_derived(std::string_view name) { return name.ends_with("rotary_emb.inv_freq"); }
+
+/// The first twenty and how many more there are.
+std::string first_of(std::span<const std::string> texts, std::string_view separator) {
+  constexpr size_t kNamedMax = 20;
+  std::string all;
+  for (const std::string& text : texts.first(std::min(texts.size(), kNamedMax))) {
+    if (!all.empty()) all += separator;
+    all += text;
+  }
+  if (texts.size() > kNamedMax) {
+    all += formatted("{}and {} more", separator, texts.size() - kNamedMax);
+  }
+  return all;
+}
+
+}  // namespace
+
+std::string rename_parts(std::string_view name,
+                         const std::vector<std::pair<std::string, std::string>>& renamed) {
+  std::string all = formatted(".{}.", name);
+  for (const auto& [part, own] : renamed) {
+    const size_t at = all.find(formatted(".{}.", part));
+    if (at != std::string::npos) all.replace(at + 1, part.size(), own);
+  }
+  return all.substr(1, all.size() - 2);
+}
+
+std::string TensorClaims::full_name(std::string_view canonical) const {
+  const std::string name = rename_parts(canonical, scheme_.renamed);
+  const auto find = [&](const std::string& own) -> std::string {
+    for (const std::string& prefix : scheme_.prefixes) {
+      if (index_.find(prefix + own) != nullptr) return prefix + own;
+    }
+    return {};
+  };
+  std::string found = find(name);
+  if (found.empty() && !scheme_.otherwise.empty()) {
+    found = find(rename_parts(name, scheme_.otherwise));
+  }
+  if (!found.empty()) return found;
+  return (scheme_.prefixes.empty() ? std::string() : scheme_.prefixes.front()) + name;
+}
+
+bool TensorClaims::has(std::string_view canonical) const {
+  if (index_.find(full_name(canonical)) != nullptr) return true;
+  const std::string name = rename_parts(canonical, scheme_.renamed);
+  const auto names_it = [&](const auto& item) {
+    const std::string& gate = item.second.layout.gate_tensor;
+    const auto spelled_with = [&](const std::string& prefix) { return gate == prefix + name; };
+    return gate == name ||
+           std::any_of(scheme_.prefixes.begin(), scheme_.prefixes.end(), spelled_with);
+  };
+  return std::any_of(index_.packed_layers().begin(), index_.packed_layers().end(), names_it);
+}
+
+const TensorEntry* TensorClaims::claim(const std::string& full_name) {
+  const TensorEntry* entry = index_.find(full_name);
+  if (entry == nullptr) {
+    fail_missing(full_name);
+  } else {
+    claimed_.insert(full_name);
+  }
+  return entry;
+}
+
+Status TensorClaims::failures() const {
+  std::vector<std::string> what;
+  for (const Error& error : errors_) what.push_back(error.message());
+  const ErrorCode code = errors_.empty() ? ErrorCode::kNotFound : errors_.front().code();
+  if (missing_.size() == 1) {
+    what.push_back(formatted("tensor {} is missing from the checkpoint", missing_.front()));
+  } else if (!missing_.empty()) {
+    what.push_back(formatted("{} tensors are missing from the checkpoint: {}", missing_.size(),
+                             first_of(missing_, ", ")));
+  }
+  return Error(code, first_of(what, "; "));
+}
+
+Status TensorClaims::unclaimed() const {
+  std::vector<std::string> names;
+  for (const auto& item : index_.entries()) {
+    const std::string& name = item.first;
+    const bool ignored =
+        is_derived(name) ||
+        std::any_of(scheme_.ignored_prefixes.begin(), scheme_.ignored_prefixes.end(),
+                    [&](const std::string& p) { return name.starts_with(p); });
+    if (!ignored && !claimed_.contains(name)) names.push_back(name);
+  }
+  if (names.empty()) return {};
+  if (names.size() == 1) {
+    return make_error(ErrorCode::kUnsupported,
+                      "tensor {} is in the checkpoint and no part of the model uses it",
+                      names.front());
+  }
+  return make_error(ErrorCode::kUnsupported,
+                    "{} tensors are in the checkpoint and no part of the model uses them: {}",
+                    names.size(), first_of(names, ", "));
+}
+
+Status TensorClaims::check_pack_is_used() const {
+  for (const auto& [number, packed] : index_.packed_layers()) {
+    if (packed_claimed_.contains(number)) continue;
+    return make_error(ErrorCode::kUnsupported,
+                      "{} has experts of layer {}, which no part of the model uses",
+                      kExpertPackName, number);
+  }
+  return {};
+}
+
+Status TensorClaims::finish() const {
+  if (!errors_.empty() || !missing_.empty()) return failures();
+  MF_RETURN_IF_ERROR(unclaimed());
+  return check_pack_is_used();
+}
+
+}  // namespace moeflux

@@ -1,0 +1,25 @@
+#include "model/weights/tensor_claims.h"
+
+#include <gtest/gtest.h>
+
+namespace moeflux {
+namespace {
+
+TEST(TensorClaims, RenamesWholeComponentsInOrder) {
+  const TensorIndex empty;
+  const TensorClaims claims(empty, {.prefixes = {"model.", ""},
+                                    .renamed = {{"mlp.gate", "feed_forward.router"},
+                                                {"mlp", "feed_forward"},
+                                                {"norm", "last_norm"}},
+                                    .ignored_prefixes = {}});
+  EXPECT_EQ(claims.full_name("layers.0.mlp.gate.weight"),
+            "model.layers.0.feed_forward.router.weight");
+  EXPECT_EQ(claims.full_name("layers.0.mlp.gate_proj.weight"),
+            "model.layers.0.feed_forward.gate_proj.weight");
+  EXPECT_EQ(claims.full_name("norm.weight"), "model.last_norm.weight");
+  EXPECT_EQ(claims.full_name("layers.0.input_layernorm.weight"),
+            "model.layers.0.input_layernorm.weight");
+}
+
+}  // namespace
+}  // namespace moeflux

@@ -1,0 +1,223 @@
+#include "model/weights/weight_store.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/format.h"
+#include "base/units.h"
+
+namespace moeflux {
+
+WeightStore::WeightStore(const TensorIndex& index, const QuantConfig& quant, Device& device,
+                         Options options)
+    : device_(device),
+      loading_(options.loading),
+      claims_(index, std::move(options.scheme)),
+      origin_(options.loading == WeightLoading::kAssume
+                  ? make_assumed_origin(claims_.scheme(), quant, device, options.assumed)
+                  : make_checkpoint_origin(claims_, quant, device)),
+      reads_(index, device),
+      places_(std::move(options.places)) {
+  open_blocks();
+  experts_.layers.resize(static_cast<size_t>(options.num_layers));
+  expert_prefixes_.resize(static_cast<size_t>(options.num_layers));
+}
+
+void WeightStore::open_blocks() {
+  const auto open = [&](MemoryKind kind, uint64_t bytes) {
+    if (bytes == 0) return;
+    const Status opened = reads_.open_block(kind, bytes);
+    if (!opened.ok()) claims_.fail(opened.error());
+  };
+  open(MemoryKind::kDevice, places_.device_bytes);
+  open(MemoryKind::kHostVisible, places_.host_bytes);
+}
+
+Weight WeightStore::matrix(std::string_view name, int64_t rows, int64_t cols) {
+  return take_module(name, {rows, cols}, Placement::kPreferred);
+}
+
+Weight WeightStore::per_head_matrix(std::string_view name, int64_t rows, int64_t cols) {
+  return take_module(name, {rows, cols}, Placement::kAsStored);
+}
+
+Weight WeightStore::stacked_matrix(std::string_view name, int64_t heads, int64_t rows,
+                                   int64_t cols) {
+  return take_module(name, {heads, rows, cols}, Placement::kAsStored);
+}
+
+Weight WeightStore::router(std::string_view name, int64_t num_experts, int64_t cols) {
+  Weight router = take_module(name, {num_experts, cols}, Placement::kPreferred, true);
+  router.exact_activations = true;
+  return router;
+}
+
+Weight WeightStore::embedding(int64_t vocab_size, int64_t hidden_size, bool tied) {
+  const Weight table =
+      take_module("embed_tokens", {vocab_size, hidden_size},
+                  shares_head(tied) ? Placement::kPreferred : Placement::kAsStored);
+  sizes_.lookup_parameters = static_cast<uint64_t>(table.rows * table.cols);
+  sizes_.lookup_bytes = table.is_null() ? 0 : table.size_bytes();
+  return table;
+}
+
+Weight WeightStore::head(const Weight& embedding, int64_t vocab_size, int64_t hidden_size,
+                         bool tied) {
+  if (!shares_head(tied)) {
+    return take_module("lm_head", {vocab_size, hidden_size}, Placement::kPreferred);
+  }
+  sizes_.lookup_parameters = sizes_.lookup_bytes = 0;
+  return embedding;
+}
+
+Tensor WeightStore::place(size_t bytes, const Shape& shape, DType dtype, MemoryKind kind) {
+  const Result<Tensor> placed = reads_.place(bytes, shape, dtype, kind);
+  if (!placed.ok()) {
+    claims_.fail(placed.error());
+    return {};
+  }
+  sizes_.bytes += bytes;
+  if (kind == MemoryKind::kHostVisible) sizes_.host_bytes += bytes;
+  sizes_.placed_bytes += round_up(bytes, WeightReads::kPlaceAlignment);
+  return *placed;
+}
+
+/// A stack of matrices can be taken for one of all their rows unless rows share scales.
+static bool is_stored_as(const StoredModule& module, const Weight& stored) {
+  return std::all_of(kPartRoles.begin(), kPartRoles.end(), [&](PartRole role) {
+    const TensorEntry* entry = module.parts[role].entry;
+    return stored.has(role)
+               ? entry != nullptr && entry->size_bytes == stored.parts[role].size_bytes()
+               : entry == nullptr;
+  });
+}
+
+Weight WeightStore::take_module(std::string_view name, const Shape& shape, Placement placement,
+                                bool is_router) {
+  const std::optional<StoredModule> module = origin_->module(name, shape, is_router);
+  if (!module) return {};
+  const size_t at = modules_.size();
+  const bool on_host = at < places_.on_host.size() && places_.on_host[at];
+  modules_.push_back({.name = module->name,
+                      .shape = shape,
+                      .format = module->format,
+                      .is_router = is_router,
+                      .canonical = std::string(name),
+                      .stored = *module});
+  const int64_t cols = shape.back();
+  const int64_t rows = shape.num_elements() / cols;
+  QuantFormat format = format_in_memory(module->format, rows, cols);
+  if (placement == Placement::kPreferred) {
+    format.order = device_.preferred_order(format, rows, cols);
+  }
+  Weight weight = lay_out(format, rows, cols);
+  sizes_.parameters += static_cast<uint64_t>(shape.num_elements());
+  const Weight stored = lay_out(module->format, rows, cols);
+  if (!module->is_assumed() && !is_stored_as(*module, stored)) {
+    claims_.fail(make_error(ErrorCode::kUnsupported,
+                            "module {}: scales of {} {} are not those of one matrix", module->name,
+                            module->format.to_string(), shape.to_string()));
+    return {};
+  }
+  sizes_.stored_bytes += stored.size_bytes();
+  for (const PartRole role : kPartRoles) {
+    if (!weight.has(role)) continue;
+    Tensor& part = weight.parts[role];
+    part = place(part.size_bytes(), part.shape, part.dtype,
+                 on_host ? MemoryKind::kHostVisible : MemoryKind::kDevice);
+    if (part.is_null()) return {};
+    modules_[at].placed_bytes += round_up(part.size_bytes(), WeightReads::kPlaceAlignment);
+  }
+  if (!module->is_assumed()) reads_.add_module(weight, *module);
+  return weight;
+}
+
+Tensor WeightStore::vector(std::string_view name, const Shape& shape, float add) {
+  return mapped_vector(name, shape, [add](float value) { return value + add; });
+}
+
+Tensor WeightStore::mapped_vector(std::string_view name, const Shape& shape,
+                                  const std::function<float(float)>& map) {
+  const std::optional<StoredFloats> stored = origin_->floats(name, shape);
+  if (!stored) return {};
+  floats_.push_back({std::string(name), shape, *stored, map});
+  const auto elements = static_cast<uint64_t>(shape.num_elements());
+  sizes_.parameters += elements;
+  sizes_.stored_bytes += stored->stored_bytes;
+  const Tensor tensor = place(elements * sizeof(float), shape, DType::kF32);
+  if (stored->entry != nullptr && !tensor.is_null()) {
+    reads_.add_floats(tensor, stored->name, *stored->entry, map);
+  }
+  return tensor;
+}
+
+Tensor WeightStore::spread_taps(std::string_view name, int64_t channels, int64_t taps,
+                                int64_t step) {
+  const std::optional<StoredFloats> stored = origin_->floats(name, {channels, taps});
+  if (!stored) return {};
+  floats_.push_back({std::string(name), {channels, taps}, *stored, [](float v) { return v; }});
+  sizes_.parameters += static_cast<uint64_t>(channels * taps);
+  sizes_.stored_bytes += stored->stored_bytes;
+  const Shape shape{channels, (taps - 1) * step + 1};
+  const Tensor tensor =
+      place(static_cast<size_t>(shape.num_elements()) * sizeof(float), shape, DType::kF32);
+  if (stored->entry != nullptr && !tensor.is_null()) {
+    reads_.add_spread_floats(tensor, stored->name, *stored->entry, {taps, step});
+  }
+  return tensor;
+}
+
+Tensor WeightStore::ids(std::string_view name, const Shape& shape, int64_t below) {
+  const std::optional<StoredFloats> stored = origin_->ids(name, shape);
+  if (!stored) return {};
+  floats_.push_back({std::string(name), shape, *stored, {}, below});
+  const auto elements = static_cast<uint64_t>(shape.num_elements());
+  sizes_.parameters += elements;
+  sizes_.stored_bytes += stored->stored_bytes;
+  const Tensor tensor = place(elements * sizeof(int32_t), shape, DType::kI32);
+  if (stored->entry != nullptr && !tensor.is_null()) {
+    reads_.add_ids(tensor, stored->name, *stored->entry, below);
+  }
+  return tensor;
+}
+
+Weight WeightStore::float_matrix(std::string_view name, int64_t rows, int64_t cols) {
+  Weight weight = lay_out(QuantFormat::plain(DType::kF32), rows, cols);
+  weight.parts.codes = vector(name, {rows, cols});
+  weight.exact_activations = true;
+  return weight;
+}
+
+float WeightStore::scalar(std::string_view name) {
+  const std::optional<StoredFloats> stored = origin_->floats(name, {1});
+  if (stored) {
+    floats_.push_back({std::string(name), {1}, *stored, [](float value) { return value; }});
+  }
+  if (!stored || stored->entry == nullptr || loading_ != WeightLoading::kRead) return 1.0f;
+  const Result<std::vector<float>> values = reads_.read_floats(stored->name, *stored->entry);
+  if (values.ok()) return values->front();
+  claims_.fail(values.error());
+  return 1.0f;
+}
+
+Tensor WeightStore::constant(std::span<const float> values) {
+  const Shape shape{static_cast<int64_t>(values.size())};
+  const Tensor tensor = place(values.size_bytes(), shape, DType::kF32);
+  if (!tensor.is_null() && !values.empty()) reads_.add_constant(tensor, values);
+  return tensor;
+}
+
+void WeightStore::experts(LayerId id, std::string_view prefix, const MoeSpec& moe,
+                          int64_t hidden_size) {
+  expert_prefixes_[static_cast<size_t>(index(id))] = std::string(prefix);
+  ExpertLayer layer;
+  layer.num_experts = static_cast<int32_t>(moe.num_experts);
+  layer.up.rows = layer.down.cols = moe.moe_intermediate_size;
+  layer.up.cols = layer.down.rows = hidden_size;
+  if (has_gate(moe.glu)) layer.gate = layer.up;
+  if (auto found = origin_->experts(id, prefix, std::move(layer), moe.expert_bias)) {
+    experts_.layers[static_cast<size_t>(index(id))] = *std::move(found);
+  }
+}
+
+}  // namespace moeflux

@@ -1,0 +1,88 @@
+#include "plan/device_plan.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/expect_error.h"
+
+namespace moeflux {
+namespace {
+
+using testing::expect_error;
+
+constexpr uint64_t kReserve = kMiB;  // of devices below eight
+
+/// A table, a head and two weights of layers. Without room for parts and pages `least` is free.
+DeviceNeeds needs_with(uint64_t free_beyond_least) {
+  DeviceNeeds needs{.scratch_bytes = 1000,
+                    .dense_kept_bytes = 200,
+                    .state_kept_bytes = 30,
+                    .state_pages_bytes = 500,
+                    .experts_least_bytes = 4000,
+                    .dense_parts = {100, 80, 50, 60},
+                    .has_table = true};
+  needs.free_bytes = 5230 + kReserve + free_beyond_least;
+  return needs;
+}
+
+DeviceSplit split(const DeviceNeeds& needs) {
+  const Result<DeviceSplit> found = split_device(needs);
+  EXPECT_TRUE(found.ok()) << found.error().to_string();
+  return found.ok() ? *found : DeviceSplit{};
+}
+
+TEST(SplitDevice, WhereEverythingFitsNothingLeaves) {
+  const DeviceSplit all = split(needs_with(790));
+  EXPECT_EQ(all.parts_on_host, 0u);
+  EXPECT_EQ(all.state_page_bytes, 500u);
+}
+
+TEST(SplitDevice, TheTableLeavesFirstThenPagesThenTheHeadThenLayers) {
+  const auto at = [&](uint64_t beyond) {
+    const DeviceSplit found = split(needs_with(beyond));
+    return std::pair(found.parts_on_host, found.state_page_bytes);
+  };
+  EXPECT_EQ(at(789), std::pair(size_t{1}, uint64_t{500}));
+  EXPECT_EQ(at(690), std::pair(size_t{1}, uint64_t{500}));
+  EXPECT_EQ(at(689), std::pair(size_t{1}, uint64_t{499}));
+  EXPECT_EQ(at(190), std::pair(size_t{1}, uint64_t{0}));
+  EXPECT_EQ(at(189), std::pair(size_t{2}, uint64_t{79}));  // pages get the rest behind the head
+  EXPECT_EQ(at(109), std::pair(size_t{3}, uint64_t{49}));
+  EXPECT_EQ(at(0), std::pair(size_t{4}, uint64_t{0}));
+}
+
+TEST(SplitDevice, ATiedTableIsAHead) {
+  DeviceNeeds needs = needs_with(789);
+  needs.has_table = false;
+  EXPECT_EQ(split(needs).parts_on_host, 0u);
+  EXPECT_EQ(split(needs).state_page_bytes, 499u);
+}
+
+TEST(SplitDevice, RefusesWhatCannotLeaveAndNamesIt) {
+  DeviceNeeds needs = needs_with(0);
+  needs.free_bytes -= 1;
+  expect_error(split_device(needs), ErrorCode::kResourceExhausted,
+               {format_bytes(needs.free_bytes), format_bytes(needs.free_bytes + 1), "1000 B",
+                "200 B", "30 B", "3.91 KiB", format_bytes(kReserve)});
+}
+
+TEST(DeviceReserve, IsAnEighthWithinBounds) {
+  EXPECT_EQ(device_reserve(0), kMiB);
+  EXPECT_EQ(device_reserve(2 * kGiB), 256 * kMiB);
+  EXPECT_EQ(device_reserve(80 * kGiB), kDeviceReserveBytes);
+}
+
+TEST(DescribeHostShare, IsEmptyWhereNothingIsKept) {
+  MemoryPlan plan{.dense_bytes = 3 * kGiB, .state_bytes = kGiB, .scratch_bytes = kMiB};
+  EXPECT_EQ(describe_host_share(plan), "");  // memory is the host's
+  plan.on_device = {plan.dense_bytes, plan.state_bytes, plan.scratch_bytes};
+  EXPECT_EQ(describe_host_share(plan), "");
+  plan.on_device.dense_bytes = kGiB;
+  EXPECT_EQ(describe_host_share(plan), "the host keeps 2.00 GiB of 3.00 GiB of dense weights");
+  plan.on_device.state_bytes = kGiB / 2;
+  EXPECT_EQ(describe_host_share(plan),
+            "the host keeps 2.00 GiB of 3.00 GiB of dense weights, 512.0 MiB of 1.00 GiB of a full "
+            "context's state");
+}
+
+}  // namespace
+}  // namespace moeflux

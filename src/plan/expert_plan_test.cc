@@ -1,0 +1,84 @@
+#include "plan/expert_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <utility>
+
+#include "engine/tiny_engine_test_util.h"
+
+namespace moeflux {
+namespace {
+
+// Two layers of four experts.
+class ExpertPlanTest : public TinyEngineTest {
+ protected:
+  ExpertPlanTest() {
+    auto loaded = load_model(folder_.path(), *device_, WeightLoading::kRead);
+    EXPECT_TRUE(loaded.ok());
+    model_ = std::move(loaded).value();
+    slot_ = model_->experts.slot_bytes_max();
+  }
+
+  /// On a host whose cache has room for so many experts.
+  ExpertPlan plan(uint64_t cached, std::optional<DeviceMemory> device,
+                  const ExpertPlanRequest& request = {}) const {
+    MemoryPlan memory{.experts_bytes = 8 * slot_, .expert_slot_bytes = slot_};
+    memory.expert_cache_bytes = request.expert_cache_bytes.value_or(cached * slot_);
+    return plan_experts(model_->experts, memory, device, request);
+  }
+  DeviceMemory device(uint64_t slots) const {
+    return {.free_bytes = kTaken + slots * slot_, .taken_bytes = kTaken, .copies_beside = true};
+  }
+
+  static constexpr uint64_t kTaken = 1000;
+
+  std::unique_ptr<LoadedModel> model_;
+  uint64_t slot_ = 0;
+};
+
+TEST_F(ExpertPlanTest, ADeviceThatHoldsAllHoldsAll) {
+  EXPECT_EQ(plan(0, device(8)).home, ExpertHome::kDevice);
+  EXPECT_EQ(plan(0, device(7)).home, ExpertHome::kDrive);
+  DeviceMemory plain = device(8);
+  plain.copies_beside = false;
+  EXPECT_EQ(plan(0, plain).home, ExpertHome::kDevice);
+}
+
+TEST_F(ExpertPlanTest, WhoAsksForLessHasLess) {
+  EXPECT_EQ(plan(8, device(8), {.near_cache_bytes = 4 * slot_}).home, ExpertHome::kHostAndDevice);
+  EXPECT_EQ(plan(8, device(8), {.near_cache_bytes = 4 * slot_}).near_bytes, 4 * slot_);
+  EXPECT_EQ(plan(8, device(8), {.expert_cache_bytes = 4 * slot_}).home, ExpertHome::kDrive);
+}
+
+TEST_F(ExpertPlanTest, AHostThatHoldsAllIsBehindTheDevice) {
+  const ExpertPlan split = plan(8, device(5));
+  EXPECT_EQ(split.home, ExpertHome::kHostAndDevice);
+  EXPECT_EQ(split.near_bytes, 5 * slot_);
+  EXPECT_EQ(split.ring_bytes, 0u);  // a quarter would not be two waves
+  EXPECT_EQ(split.far_bytes, 8 * slot_);
+  EXPECT_EQ(plan(8, device(5), {.ring_bytes = 3 * slot_}).ring_bytes, 3 * slot_);
+  EXPECT_EQ(plan(8, device(5), {.token_bytes = 2 * slot_}).near_bytes, 3 * slot_);
+}
+
+TEST_F(ExpertPlanTest, WithoutRoomTheDriveIsBehindBoth) {
+  const ExpertPlan split = plan(3, device(5));
+  EXPECT_EQ(split.home, ExpertHome::kDrive);
+  EXPECT_EQ(split.near_bytes, 5 * slot_);
+  EXPECT_EQ(split.far_bytes, 3 * slot_);
+  const ExpertPlan shared = plan(0, device(5), {.expert_cache_bytes = 6 * slot_});
+  EXPECT_EQ(shared.near_bytes, 3 * slot_);
+  EXPECT_EQ(shared.far_bytes, 3 * slot_);
+}
+
+TEST_F(ExpertPlanTest, ADeviceInTheHostsMemoryHasACacheAlone) {
+  const ExpertPlan split = plan(3, std::nullopt);
+  EXPECT_EQ(split.home, ExpertHome::kDrive);
+  EXPECT_EQ(split.near_bytes, 0u);
+  EXPECT_EQ(split.far_bytes, 3 * slot_);
+  DeviceMemory plain = device(5);
+  plain.copies_beside = false;
+  EXPECT_EQ(plan(3, plain).near_bytes, 0u);
+}
+
+}  // namespace
+}  // namespace moeflux

@@ -1,0 +1,177 @@
+#include "plan/forecast.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "experts/stores/tiered_expert_store.h"
+#include "plan/dry_run.h"
+#include "plan/model_sizes.h"
+
+namespace moeflux {
+namespace {
+
+Result<StepWork> work_of_step(const LoadedModel& model, int64_t tokens, int64_t length) {
+  MF_ASSIGN_OR_RETURN(const DryRun dry, dry_run(*model.model, tokens, 1));
+  StepWork work{
+      .dense_bytes = static_cast<double>(dry.weight_bytes) + state_bytes_seen(model, length),
+      .expert_bytes = expected_expert_bytes(model, tokens),
+      .multiply_adds = static_cast<double>(dry.multiply_adds),
+      .layers = static_cast<double>(model.spec().layers.size())};
+  for (size_t i = 0; i < model.experts.layers.size(); ++i) {
+    const ExpertLayer& layer = model.experts.layers[i];
+    if (layer.num_experts == 0) continue;
+    const int64_t top_k = model.spec().layers[i].moe.experts_per_token;
+    work.expert_multiply_adds +=
+        static_cast<double>(tokens * top_k) * static_cast<double>(layer.parameters_per_expert());
+  }
+  work.multiply_adds += work.expert_multiply_adds;
+  return work;
+}
+
+DecodeForecast decode_of(const StepWork& work, double hit_rate, const MachineSpeeds& speeds) {
+  return {hit_rate, (1.0 - hit_rate) * work.expert_bytes, cost_of(work, hit_rate, speeds)};
+}
+
+/// How many experts each memory holds, of how many.
+struct TierSlots {
+  double near = 0.0;
+  double far = 0.0;
+};
+
+TierSlots slots_of(const LoadedModel& model, const ExpertPlan& plan) {
+  const auto all = static_cast<double>(model.experts.num_experts_total());
+  const uint64_t slot_bytes = model.experts.slot_bytes_max();
+  if (plan.home == ExpertHome::kDevice || slot_bytes == 0) return {1.0, 0.0};
+  const auto share = [&](uint64_t bytes) { return static_cast<double>(bytes / slot_bytes) / all; };
+  const double near = std::min(1.0, share(plan.near_bytes));
+  return {near, std::min(1.0 - near, share(plan.far_bytes))};
+}
+
+// The device has the experts that are used most, and the host the most used of the others.
+TierShares found_in(const TierSlots& slots, double (*hits)(double fraction)) {
+  const double near = hits(slots.near);
+  const double both = std::max(near, hits(std::min(1.0, slots.near + slots.far)));
+  return {near, both - near, 1.0 - both};
+}
+
+// A prompt goes through the ring where its choices are twice a layer's experts; products read
+// experts in place once for each tile of 64 tokens. Tiles that are part empty cost what tiles of 32
+// would: 512 tokens of a model with 16 for an expert run at 0.63 of the rate of 4096.
+TierStep prompt_step(const LoadedModel& model, const ExpertPlan& plan, const StepWork& work,
+                     int64_t tokens) {
+  constexpr double kTileTokens = 64.0;
+  constexpr double kFilledTokens = 32.0;
+  TierStep step{.work = work};
+  double choices = 0.0;  // of an expert
+  for (size_t i = 0; i < model.experts.layers.size(); ++i) {
+    const ExpertLayer& layer = model.experts.layers[i];
+    if (layer.num_experts == 0) continue;
+    choices = static_cast<double>(tokens * model.spec().layers[i].moe.experts_per_token) /
+              static_cast<double>(layer.num_experts);
+  }
+  const bool in_ring =
+      plan.home == ExpertHome::kDevice ||
+      (plan.home == ExpertHome::kHostAndDevice && plan.ring_bytes > 0 && choices >= kRingChoices);
+  if (choices > 0.0) {
+    step.tiles_filled = choices / (std::ceil(choices / kFilledTokens) * kFilledTokens);
+  }
+  step.far_reads = in_ring ? FarReads::kRing : FarReads::kInPlace;
+  if (!in_ring) step.passes = std::ceil(std::max(1.0, choices / kTileTokens));
+  return step;
+}
+
+PromptForecast prompt_of(const StepWork& work, int64_t tokens, double hit_rate,
+                         const MachineSpeeds& speeds) {
+  return {tokens, (1.0 - hit_rate) * work.expert_bytes, cost_of(work, hit_rate, speeds)};
+}
+
+}  // namespace
+
+Result<Forecast> forecast(const LoadedModel& model, const MemoryPlan& plan, int64_t context,
+                          int64_t prompt_tokens, const MachineSpeeds& speeds) {
+  MF_ASSIGN_OR_RETURN(const StepWork token,
+                      work_of_step(model, 1, std::max<int64_t>(1, context / 2)));
+  MF_ASSIGN_OR_RETURN(const StepWork prompt, work_of_step(model, prompt_tokens, prompt_tokens));
+  const uint64_t slots_bytes = plan.expert_slot_bytes * model.experts.num_experts_total();
+  Forecast result;
+  result.cached_share = slots_bytes == 0
+                            ? 1.0
+                            : std::min(1.0, static_cast<double>(plan.expert_cache_bytes) /
+                                                static_cast<double>(slots_bytes));
+  const HitRange natural = natural_hit_rates(result.cached_share);
+  result.uniform = decode_of(token, result.cached_share, speeds);
+  result.natural_low = decode_of(token, natural.low, speeds);
+  result.natural_high = decode_of(token, natural.high, speeds);
+  result.cold_prompt = prompt_of(prompt, prompt_tokens, 0.0, speeds);
+  result.warm_prompt = prompt_of(prompt, prompt_tokens, result.cached_share, speeds);
+  return result;
+}
+
+Result<TierForecast> forecast_tiers(const LoadedModel& model, const ExpertPlan& experts,
+                                    int64_t context, std::span<const int64_t> prompts,
+                                    const TierSpeeds& speeds) {
+  MF_ASSIGN_OR_RETURN(const StepWork token,
+                      work_of_step(model, 1, std::max<int64_t>(1, context / 2)));
+  const TierSlots slots = slots_of(model, experts);
+  const auto same = [](double fraction) { return fraction; };
+  const auto decode = [&](double (*hits)(double fraction)) {
+    const TierShares found = found_in(slots, hits);
+    const bool on_drive = experts.home == ExpertHome::kDrive;
+    return TierStepForecast{
+        .tokens = 1,
+        .found = found,
+        .cost = cost_on_tiers({.work = token,
+                               .found = found,
+                               .far_reads = on_drive ? FarReads::kInPlace : FarReads::kFetched,
+                               .experts_move = slots.near > 0.0},
+                              speeds)};
+  };
+  TierForecast result{.near_share = slots.near, .far_share = slots.far};
+  result.uniform = decode(same);
+  result.natural_low = decode([](double f) { return natural_hit_rates(f).low; });
+  result.natural_high = decode([](double f) { return natural_hit_rates(f).high; });
+  for (const int64_t tokens : prompts) {
+    MF_ASSIGN_OR_RETURN(const StepWork work, work_of_step(model, tokens, tokens));
+    TierStep step = prompt_step(model, experts, work, tokens);
+    step.found = found_in(slots, same);
+    result.prompts.push_back(
+        {.tokens = tokens, .found = step.found, .cost = cost_on_tiers(step, speeds)});
+  }
+  return result;
+}
+
+std::string explain_limit(CostLimit limit) {
+  switch (limit) {
+    case CostLimit::kDrive:
+      return "the drive: experts that are not in memory have to be read; a faster drive or more "
+             "memory for them helps, a faster processor does not";
+    case CostLimit::kMemory:
+      return "memory bandwidth: every token reads the weights it uses once; faster memory or fewer "
+             "bits a weight help, a faster drive does not";
+    case CostLimit::kCompute:
+      return "the processor: more or faster cores, or a GPU, help; a faster drive does not";
+  }
+  __builtin_unreachable();
+}
+
+std::string explain_limit(TierLimit limit) {
+  switch (limit) {
+    case TierLimit::kDevice:
+      return "the device's memory: every token reads the weights it uses once";
+    case TierLimit::kLaunches:
+      return "launches: what begins and ends the work of a layer takes longer than the work";
+    case TierLimit::kCompute:
+      return "the device's arithmetic";
+    case TierLimit::kBus:
+      return "the bus: experts that are not in the device's memory come over it; more memory on "
+             "the "
+             "device or a wider bus help";
+    case TierLimit::kMemory:
+      return "the host's memory, which experts are read from";
+    case TierLimit::kDrive:
+      return explain_limit(CostLimit::kDrive);
+  }
+  __builtin_unreachable();
+}
+
+}  // namespace moeflux

@@ -1,0 +1,21 @@
+// Measures what limits a model on this machine: reads of its experts from the drive, and matrix
+// products. plan/memory_bandwidth measures memory.
+#pragma once
+
+#include "backend/device.h"
+#include "base/result.h"
+#include "io/drive_probe.h"
+#include "io/reader_factory.h"
+#include "load/model_loader.h"
+
+namespace moeflux {
+
+/// Random reads of as many bytes as an expert of the model has, from the file that holds its first.
+/// Fails with kNotFound for a model without routed experts or without files, and as probe_drive().
+Result<DriveProbe> probe_expert_reads(const LoadedModel& model, IoMode mode, double seconds);
+
+/// Multiply-adds per second of the best of several products of 512 vectors with a 4-bit matrix as
+/// the device prefers it.
+Result<double> measure_multiply_adds(Device& device, double seconds);
+
+}  // namespace moeflux

@@ -1,0 +1,164 @@
+// One request from its submission to its last call: says what of its prompt or text the next step
+// is to evaluate and draws what follows, on a state that it can lose and have made again.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <utility>
+#include <vector>
+
+#include "chat/decoding.h"
+#include "schedule/scheduler_masks.h"
+#include "schedule/text_request.h"
+#include "schedule/text_state.h"
+
+namespace moeflux {
+
+/// The work for one request so far.
+struct TextWork {
+  int64_t prompt_tokens = 0;  // evaluated in pieces
+  int64_t generated_tokens = 0;
+  int64_t decode_steps = 0;
+  double prefill_seconds = 0.0;
+  double decode_seconds = 0.0;
+  std::optional<double> first_token_seconds = {};  // from the submission to the first token
+};
+
+class RunningText {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  RunningText(TextRequestId id, TextRequest request, std::shared_ptr<TextReceiver> receiver);
+
+  // These are for any thread.
+
+  TextRequestId id() const { return id_; }
+  const TextRequest& request() const { return request_; }
+  void cancel() { stop_.request_stop(); }
+  bool is_cancelled() const { return stop_.stop_requested(); }
+  /// Undoes a park, also one that the receiver's call at hand will ask for.
+  void resume() { ++resumes_; }
+
+  // All others are for the scheduler's thread.
+
+  TextReceiver& receiver() { return *receiver_; }
+  /// The prompt, and what followed it so far.
+  std::span<const TokenId> tokens() const { return tokens_; }
+  /// How many of them are the prompt's.
+  int64_t prompt_length() const { return static_cast<int64_t>(request_.prompt.size()); }
+  const TextStatistics& statistics() const { return statistics_; }
+  std::optional<FinishReason> end() const { return end_; }
+  bool is_parked() const { return parked_at_ && *parked_at_ == resumes_; }
+  /// Tokens are to be evaluated whose logits are of no use.
+  bool is_in_prompt() const { return !is_at_end_; }
+  /// All of these, and those of the next piece; 0 behind the prompt.
+  int64_t tokens_left() const;
+  int64_t piece_left() const;
+  /// Has its masks computed there from now on, the first at once.
+  void begin_masks(SchedulerMasks& masks);
+  /// A mask that is being computed or was, until settle(); or null.
+  const std::shared_ptr<const MaskJob>& mask() const { return mask_; }
+  /// It takes part in no step: its next token cannot be drawn, or told, before its mask is known.
+  bool waits_for_mask() const;
+  /// The mask is known: draws or tells what waited for it. Fails as take() does.
+  Status settle();
+  /// The mask is of no use any more.
+  void stop_mask() const;
+  /// Nobody else may take part in its steps: there are logits of many rows, or a step with others
+  /// has failed.
+  bool is_alone() const;
+  Clock::time_point submitted() const { return submitted_; }
+  /// Since when it has had what it has: a place in the queue, or room for its state.
+  Clock::time_point since() const { return since_; }
+  int64_t processed_tokens() const;
+  TextWork work() const;
+
+  void tell_position(int64_t queue_position);
+  void note_begin();
+  void note_admission() { since_ = Clock::now(); }
+  void add_experts(const ExpertStats& more) { statistics_.experts += more; }
+  void end_as(FinishReason reason) { end_ = reason; }
+
+  bool has_state() const { return state_.has_value(); }
+  TextState& state() { return *state_; }
+  /// Takes a state of the first of tokens(), all but one of them at most. Others share the first
+  /// `branch`, which gets a checkpoint if it lies ahead.
+  void begin_from(TextState state, int64_t branch);
+  /// Forgets the state; the text goes on from another one.
+  void drop_state();
+  /// A step with others has failed. The state is lost; the text is evaluated again, by itself until
+  /// it goes on.
+  void go_on_alone();
+
+  bool is_preempted() const { return is_preempted_; }
+  /// Gives the state's memory back and keeps a snapshot of it, where there is a state and memory
+  /// for that. For the call whose turn it is.
+  void preempt();
+  uint64_t saved_bytes() const { return saved_.size(); }
+  /// Goes on, from the snapshot if there is one. Fails as Session::load() does; the text can then
+  /// begin from another state.
+  void end_preemption() { is_preempted_ = false; }
+  bool has_snapshot() const { return !saved_.empty(); }
+  Status restore(std::shared_ptr<OpenModel> model);
+  /// None after a failure.
+  std::optional<TextState> take_state() { return std::exchange(state_, std::nullopt); }
+
+  /// Its part of a step: so many of tokens() at most, or the token that was drawn. Lives until
+  /// take().
+  SessionStep part(int64_t tokens);
+  /// Takes the result of a step that took `seconds`: samples the next token if those were the last,
+  /// and tells the receiver. For the call whose turn it is, before anything else is evaluated.
+  /// Fails as the step and Sampler do.
+  Status take(const SessionStep& done, double seconds);
+
+ private:
+  SessionStep piece_part(int64_t tokens);
+  Status take_piece(const SessionStep& done, double seconds);
+  Status take_token(const SessionStep& done, double seconds);
+  bool wants_all_logits() const { return request_.prompt_logprobs && !decoding_; }
+  void plan_checkpoints(int64_t branch);
+  Status note_logprobs(int64_t first_position, std::span<const float> rows);
+  Status start_text();
+  Status draw_masked();
+  Status draw(const LastLogits* logits);
+  std::optional<FinishReason> tell(const DrawnToken& drawn);
+  void tell_progress(int64_t queue_position);
+
+  const TextRequestId id_;
+  const TextRequest request_;
+  const std::shared_ptr<TextReceiver> receiver_;
+  std::stop_source stop_;
+  std::atomic<uint64_t> resumes_ = 0;
+
+  const Clock::time_point submitted_ = Clock::now();
+  Clock::time_point since_ = submitted_;
+  std::optional<Clock::time_point> began_;
+  std::vector<TokenId> tokens_;
+  std::optional<TextState> state_;
+  std::vector<int64_t> checkpoints_ahead_;  // lengths, shortest first
+  bool is_at_end_ = false;    // tokens_ are evaluated, but for one that was just drawn
+  int64_t piece_tokens_ = 0;  // evaluated by all pieces
+  std::vector<TokenLogprobs> prompt_logprobs_;
+  std::unique_ptr<Decoding> decoding_;  // from the prompt's end on
+  TokenId drawn_ = 0;                   // in a step, the token that is evaluated
+  bool is_alone_ = false;               // until it goes on
+  SchedulerMasks* masks_ = nullptr;
+  std::shared_ptr<ConstrainedText> constrained_;  // or null
+  std::shared_ptr<const MaskJob> mask_;
+  MaskPace mask_pace_;
+  bool draws_later_ = false;  // the first token, once its mask is known
+  bool is_preempted_ = false;
+  std::vector<std::byte> saved_;       // a snapshot of a text that was preempted, or empty
+  std::optional<uint64_t> parked_at_;  // resumes_ then
+  std::optional<double> first_token_seconds_;
+  std::optional<int64_t> told_position_;
+  TextStatistics statistics_;
+  std::optional<FinishReason> end_;
+};
+
+}  // namespace moeflux

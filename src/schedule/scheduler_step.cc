@@ -1,0 +1,325 @@
+// The scheduler's steps: who begins and gives way, what a step has of each text, and what it
+// brings.
+#include <algorithm>
+#include <chrono>
+#include <iterator>
+#include <utility>
+
+#include "schedule/scheduler_loop.h"
+
+namespace moeflux {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A step waits so long at most for masks of quick texts: a quarter of what the last step took.
+constexpr std::chrono::microseconds kMaskWaitMin{100};
+constexpr std::chrono::microseconds kMaskWaitMax{5000};
+// A mask of all that the limits allow takes a second of a processor. Rows of ambiguous grammars are
+// not bounded by them, and may have to give way to others.
+constexpr std::chrono::seconds kMaskMax{20};
+// Less of a common beginning is not worth a wait.
+constexpr int64_t kCommonTokensMin = 64;
+
+int64_t microseconds(Clock::time_point time) {
+  return std::chrono::duration_cast<std::chrono::microseconds>(time.time_since_epoch()).count();
+}
+
+}  // namespace
+
+Scheduler::Loop::TextPtr Scheduler::Loop::find(TextRequestId id) const {
+  const auto text =
+      std::ranges::find_if(active_, [id](const TextPtr& one) { return one->id() == id; });
+  return text == active_.end() ? nullptr : *text;
+}
+
+// --- Admission ---
+
+// Snapshots take room where states do.
+AdmissionView Scheduler::Loop::admission_view() const {
+  AdmissionView view;
+  view.now_us = microseconds(Clock::now());
+  const bool shares_memory = !engine_.device_has_memory();
+  for (const TextPtr& text : active_) {
+    if (text->is_preempted()) {
+      if (text->is_parked() || text->waits_for_mask()) continue;
+      view.waiting.push_back({.id = text->id(),
+                              .state_bytes = state_bytes(*text),
+                              .saved_bytes = shares_memory ? text->saved_bytes() : 0,
+                              .since_us = microseconds(text->since())});
+      continue;
+    }
+    const uint64_t now = text->has_state() ? engine_.state_bytes(text->state().length()) : 0;
+    view.active.push_back({.id = text->id(),
+                           .is_parked = text->is_parked(),
+                           .state_bytes = state_bytes(*text),
+                           .saved_bytes = shares_memory ? now : 0,
+                           .since_us = microseconds(text->since())});
+  }
+  std::ranges::stable_sort(view.active, {}, &ActiveView::since_us);
+  {
+    const std::lock_guard lock(mutex_);
+    for (const TextPtr& text : queue_) {
+      view.waiting.push_back({.id = text->id(),
+                              .state_bytes = state_bytes(*text),
+                              .since_us = microseconds(text->since())});
+    }
+  }
+  std::ranges::stable_sort(view.waiting, {}, &WaitingView::since_us);
+  return view;
+}
+
+// Beside the texts that run; kept states give way. Where somebody waits for memory, nobody begins.
+void Scheduler::Loop::admit() {
+  if (waits_for_memory()) return;
+  const AdmissionPlan plan = plan_admission(limits_, admission_view());
+  if (!preempt(plan.preempt)) return;
+  for (const TextRequestId id : plan.admit) {
+    TextPtr text = find(id);
+    if (text == nullptr) {
+      const std::lock_guard lock(mutex_);
+      const auto waiting =
+          std::ranges::find_if(queue_, [id](const TextPtr& one) { return one->id() == id; });
+      if (waiting == queue_.end()) continue;  // it was cancelled meanwhile
+      text = std::move(*waiting);
+      queue_.erase(waiting);
+      queue_changed_ = true;
+      active_.push_back(text);
+    }
+    admit(text);
+  }
+}
+
+void Scheduler::Loop::admit(const TextPtr& text) {
+  text->note_admission();
+  book_.add(text->id());
+  note_beginning(*text);
+  const bool goes_on = text->is_preempted();
+  text->end_preemption();
+  if (goes_on) return publish_state(*text);
+  const std::lock_guard lock(mutex_);
+  slots_[text->id()] = {.id = text->id(),
+                        .prompt_tokens = text->prompt_length(),
+                        .tokens_max = text->request().tokens_max,
+                        .client = text->request().client};
+}
+
+// False where the turn for it was not to be had.
+bool Scheduler::Loop::preempt(const std::vector<TextRequestId>& ids) {
+  if (ids.empty()) return true;
+  const Turn turn(model_, {caller_}, -1);
+  if (turn.state() != Turn::State::kRunning) return false;
+  for (const TextRequestId id : ids) {
+    const TextPtr text = find(id);
+    book_.remove(id);
+    text->preempt();
+    publish_state(*text);
+    const std::lock_guard lock(mutex_);
+    ++counters_.preemptions;
+  }
+  return true;
+}
+
+// Finds the request that evaluates most of this one's beginning, if this one could then begin from
+// there.
+void Scheduler::Loop::note_beginning(const RunningText& text) {
+  const std::span<const TokenId> wanted = reusable(text);
+  Beginning best;
+  for (const TextPtr& other : active_) {
+    if (other.get() == &text || !other->is_in_prompt() || other->is_preempted()) continue;
+    if (other->request().client != text.request().client) continue;
+    const int64_t whole = other->prompt_length() - 1;  // up to where it leaves a checkpoint
+    const bool forgets = engine_.shortest_truncation(other->prompt_length()) == 0;
+    const int64_t common = common_tokens(other->tokens(), wanted);
+    const bool is_enough = common >= whole || (forgets && common >= kCommonTokensMin);
+    if (is_enough && common > best.tokens) best = {.of = other->id(), .tokens = common};
+  }
+  if (best.tokens > 0) beginnings_[text.id()] = best;
+}
+
+std::optional<TextRequestId> Scheduler::Loop::evaluates_beginning(const RunningText& text) {
+  const auto found = beginnings_.find(text.id());
+  if (found == beginnings_.end()) return std::nullopt;
+  const Beginning beginning = found->second;
+  const TextPtr other = find(beginning.of);
+  const bool is_to_come = !text.has_state() && other != nullptr && is_ready(*other) &&
+                          other->is_in_prompt() && other->processed_tokens() < beginning.tokens;
+  if (is_to_come) return beginning.of;
+  beginnings_.erase(found);
+  return std::nullopt;
+}
+
+// --- Masks ---
+
+// A mask that has taken too long ends, and its request with it.
+void Scheduler::Loop::settle_masks() {
+  wait_for_quick_masks();
+  std::vector<TextPtr> masked;  // a copy: texts that end leave
+  std::ranges::copy_if(active_, std::back_inserter(masked),
+                       [](const TextPtr& text) { return text->mask() != nullptr; });
+  for (const TextPtr& text : masked) {
+    if (!text->mask()->is_done) {
+      if (Clock::now() - text->mask()->since > kMaskMax) text->stop_mask();
+      continue;
+    }
+    const Status settled = text->settle();
+    if (!settled.ok()) {
+      fail(text, settled.error());
+    } else if (text->end()) {
+      finish(text);
+    } else {
+      publish(*text);
+    }
+  }
+}
+
+// Masks of quick requests are worth a wait that is short beside a step: these requests take part in
+// the next one, then.
+void Scheduler::Loop::wait_for_quick_masks() {
+  std::vector<std::shared_ptr<const MaskJob>> quick;
+  bool others_are_ready = false;
+  for (const TextPtr& text : active_) {
+    const bool waits = text->waits_for_mask() && text->mask()->pace == MaskPace::Kind::kQuick;
+    if (waits) quick.push_back(text->mask());
+    others_are_ready = others_are_ready || is_ready(*text);
+  }
+  if (quick.empty() || !others_are_ready) return;
+  masks_.wait(quick, Clock::now() + std::clamp(last_step_ / 4, kMaskWaitMin, kMaskWaitMax));
+}
+
+// --- A step ---
+
+StepView Scheduler::Loop::step_view() {
+  StepView view;
+  view.now_us = microseconds(Clock::now());
+  for (const TextPtr& text : active_) {
+    if (!is_ready(*text)) continue;
+    view.texts.push_back({.id = text->id(),
+                          .alone = text->is_alone(),
+                          .prompt_tokens = text->tokens_left(),
+                          .piece_tokens = text->piece_left(),
+                          .behind = evaluates_beginning(*text),
+                          .waits_since_us = microseconds(text->submitted())});
+  }
+  book_.complete(view);
+  return view;
+}
+
+// False when nobody can go on.
+bool Scheduler::Loop::step() {
+  const StepPlan plan = plan_step(limits_, step_view());
+  if (plan.parts.empty()) return false;
+  {
+    const std::lock_guard lock(mutex_);
+    is_in_step_ = true;
+  }
+  std::vector<Part> parts;
+  {
+    const Turn turn(model_, {caller_}, -1);
+    if (turn.state() == Turn::State::kRunning) run_step(plan, parts);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    is_in_step_ = false;
+  }
+  tell_news();
+  end_parts(parts);
+  return true;
+}
+
+void Scheduler::Loop::run_step(const StepPlan& plan, std::vector<Part>& parts) {
+  const Clock::time_point begin_time = Clock::now();
+  const ExpertStats experts_before = engine_.expert_stats();
+  std::vector<SessionStep> steps = begin_parts(plan, parts);
+  const Clock::time_point evaluation = Clock::now();
+  Session::eval_batch(steps);
+  const std::chrono::duration<double> seconds = Clock::now() - evaluation;
+  const ExpertStats used = engine_.expert_stats() - experts_before;
+  for (const Part& part : parts) part.text->add_experts(used);
+  take_parts(steps, seconds.count(), parts);
+  const auto elapsed =
+      std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin_time);
+  last_step_ = elapsed;
+  count_step(plan, parts,
+             {.elapsed_us = elapsed.count(), .stall_us = static_cast<int64_t>(used.stall_us)});
+}
+
+// A step for every part that has tokens, in their order.
+std::vector<SessionStep> Scheduler::Loop::begin_parts(const StepPlan& plan,
+                                                      std::vector<Part>& parts) {
+  std::vector<SessionStep> steps;
+  for (const StepPart& planned : plan.parts) {
+    Part& part = parts.emplace_back();
+    part.text = find(planned.id);
+    part.is_prompt = planned.is_prompt;
+    if (!part.text->has_state()) {
+      make_room(*part.text);
+      part.done = begin(*part.text);
+    }
+    if (!part.done.ok() || part.text->end()) continue;
+    steps.push_back(part.text->part(planned.tokens));
+    part.tokens = static_cast<int64_t>(steps.back().tokens.size());
+  }
+  return steps;
+}
+
+// A step that failed in the middle has broken the state of everybody in it, and says nothing of who
+// is to blame: each is evaluated again by itself.
+void Scheduler::Loop::take_parts(std::vector<SessionStep>& steps, double seconds,
+                                 std::vector<Part>& parts) {
+  const auto has_failed = [](const SessionStep& step) {
+    return !step.outcome.ok() && step.outcome.error().code() != ErrorCode::kCancelled;
+  };
+  const bool all_failed = steps.size() > 1 && std::ranges::all_of(steps, [&](const auto& step) {
+                            return !step.outcome.ok();
+                          });
+  size_t at = 0;
+  for (Part& part : parts) {
+    if (part.tokens == 0) continue;
+    const SessionStep& step = steps[at++];
+    const bool is_memory_of_one = has_failed(step) &&
+                                  step.outcome.error().code() == ErrorCode::kResourceExhausted &&
+                                  !all_failed;
+    if (steps.size() > 1 && has_failed(step) && !is_memory_of_one) {
+      part.text->go_on_alone();
+      part.has_lost_state = true;
+      continue;
+    }
+    part.done = part.text->take(step, seconds);
+    publish(*part.text);
+  }
+}
+
+void Scheduler::Loop::count_step(const StepPlan& plan, const std::vector<Part>& parts,
+                                 const StepMeasure& measure) {
+  StepPlan done{.owner = plan.owner,
+                .begins_slice = plan.begins_slice,
+                .is_alone = plan.is_alone,
+                .parts = {}};
+  uint64_t tokens = 0;
+  for (const Part& part : parts) {
+    if (part.tokens == 0) continue;
+    done.parts.push_back(
+        {.id = part.text->id(), .tokens = part.tokens, .is_prompt = part.is_prompt});
+    tokens += static_cast<uint64_t>(part.tokens);
+  }
+  if (done.parts.empty()) return;
+  book_.note(done, measure);
+  const std::lock_guard lock(mutex_);
+  ++counters_.steps;
+  counters_.step_tokens += tokens;
+  counters_.step_texts += done.parts.size();
+}
+
+void Scheduler::Loop::end_parts(const std::vector<Part>& parts) {
+  for (const Part& part : parts) {
+    if (part.has_lost_state) continue;
+    if (!part.done.ok()) {
+      fail(part.text, part.done.error());
+    } else if (part.text->end()) {
+      finish(part.text);
+    }
+  }
+}
+
+}  // namespace moeflux

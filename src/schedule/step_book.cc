@@ -1,0 +1,125 @@
+#include "schedule/step_book.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+
+namespace moeflux {
+namespace {
+
+// Stalls of so long ago count half.
+constexpr double kStallMemoryUs = 2e6;
+// Where steps wait longer than the first share for a drive, slices are better; where less than the
+// second, common steps are. Between them it stays as it is.
+constexpr double kDriveBoundShare = 0.2;
+constexpr double kResidentShare = 0.1;
+// The latest step's part of what the next is expected to take.
+constexpr double kNewShare = 0.25;
+// Smaller pieces do not pay for the experts that they read.
+constexpr int64_t kResidentPieceMin = 16;
+constexpr int64_t kDrivePieceMin = 64;
+
+}  // namespace
+
+StepBook::StepBook(const StepBookOptions& options) : options_(options) {
+  is_drive_bound_ = options_.sharing == Sharing::kSlices ||
+                    (options_.sharing == Sharing::kAuto && !options_.experts_fit);
+  // The behaviour of an empty cache is not known: as if it was waited for half the time.
+  recent_us_ = kStallMemoryUs;
+  recent_stall_us_ = kStallMemoryUs / 2;
+}
+
+void StepBook::add(uint64_t id) { texts_.push_back({.id = id, .served_us = least_served_us_}); }
+
+void StepBook::remove(uint64_t id) {
+  std::erase_if(texts_, [id](const Text& text) { return text.id == id; });
+}
+
+StepBook::Text* StepBook::find(uint64_t id) {
+  const auto text = std::ranges::find(texts_, id, &Text::id);
+  return text == texts_.end() ? nullptr : &*text;
+}
+
+void StepBook::complete(StepView& view) {
+  std::optional<int64_t> least;
+  for (Text& text : texts_) {
+    const auto shown = std::ranges::find(view.texts, text.id, &TextView::id);
+    const bool is_ready = shown != view.texts.end();
+    if (is_ready && !text.was_ready) text.served_us = std::max(text.served_us, least_served_us_);
+    text.was_ready = is_ready;
+    if (!is_ready) continue;
+    shown->served_us = text.served_us;
+    shown->last_step = text.last_step;
+    least = std::min(least.value_or(text.served_us), text.served_us);
+  }
+  if (least) least_served_us_ = std::max(least_served_us_, *least);
+  view.steps = steps_;
+  view.is_drive_bound = is_drive_bound_;
+  view.prompt_tokens = prompt_tokens_;
+  view.token_us = static_cast<int64_t>(token_us_);
+  view.was_alone = was_alone_;
+  view.slice = slice_;
+}
+
+void StepBook::note(const StepPlan& plan, const StepMeasure& measure) {
+  MF_CHECK(!plan.parts.empty());
+  ++steps_;
+  was_alone_ = plan.is_alone;
+  charge(plan, measure.elapsed_us);
+  int64_t prompt_tokens = 0;
+  for (const StepPart& part : plan.parts) prompt_tokens += part.is_prompt ? part.tokens : 0;
+  if (prompt_tokens > 0) {
+    note_prompt(prompt_tokens, measure.elapsed_us);
+  } else {
+    const auto elapsed = static_cast<double>(measure.elapsed_us);
+    token_us_ += (token_us_ == 0.0 ? 1.0 : kNewShare) * (elapsed - token_us_);
+  }
+  note_stall(measure);
+}
+
+// A slice is its owner's time, whoever rides along; a common step everybody's.
+void StepBook::charge(const StepPlan& plan, int64_t elapsed_us) {
+  for (const StepPart& part : plan.parts) {
+    Text* text = find(part.id);
+    if (text == nullptr) continue;
+    text->last_step = steps_;
+    if (!plan.owner || *plan.owner == part.id) text->served_us += elapsed_us;
+  }
+  if (!plan.owner) {
+    slice_.reset();
+  } else {
+    const int64_t before = plan.begins_slice || !slice_ ? 0 : slice_->elapsed_us;
+    slice_ = {.id = *plan.owner, .elapsed_us = before + elapsed_us};
+  }
+}
+
+void StepBook::note_stall(const StepMeasure& measure) {
+  if (options_.sharing != Sharing::kAuto || options_.experts_fit) return;
+  const auto elapsed = static_cast<double>(measure.elapsed_us);
+  const double kept = std::exp2(-elapsed / kStallMemoryUs);
+  recent_us_ = kept * recent_us_ + elapsed;
+  recent_stall_us_ = kept * recent_stall_us_ + static_cast<double>(measure.stall_us);
+  const double share = recent_stall_us_ / recent_us_;
+  const bool was_drive_bound = is_drive_bound_;
+  if (share > kDriveBoundShare) is_drive_bound_ = true;
+  if (share < kResidentShare) is_drive_bound_ = false;
+  if (is_drive_bound_ == was_drive_bound) return;
+  slice_.reset();
+  prompt_tokens_ = kPromptTokensBegin;
+}
+
+// The next piece is as long as would have taken the time that there is, at most twice this one.
+// A step has costs that do not grow with its tokens; so this errs to the short side and comes
+// closer with every step.
+void StepBook::note_prompt(int64_t tokens, int64_t elapsed_us) {
+  const int64_t wanted_us = is_drive_bound_ ? options_.drive_step_us : options_.resident_step_us;
+  if (tokens < prompt_tokens_ && elapsed_us <= wanted_us) return;  // it was no whole piece
+  const double factor = std::min(
+      2.0, static_cast<double>(wanted_us) / static_cast<double>(std::max<int64_t>(1, elapsed_us)));
+  const auto next = static_cast<int64_t>(static_cast<double>(tokens) * factor);
+  const int64_t least = is_drive_bound_ ? kDrivePieceMin : kResidentPieceMin;
+  prompt_tokens_ = std::clamp<int64_t>(next, least, int64_t{1} << 20);
+}
+
+}  // namespace moeflux
