@@ -8,6 +8,7 @@ import unittest
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 sys.path.insert(0, os.path.join(ROOT, "tools"))
 import check_layers  # noqa: E402
+import shelves  # noqa: E402
 
 
 class CheckLayersTest(unittest.TestCase):
@@ -78,6 +79,41 @@ class CheckLayersTest(unittest.TestCase):
     def test_an_include_relative_to_the_file_is_refused(self):
         self.write("src/base/x.cc", '#include "result.h"\n')
         self.assert_fires("src/base/x.cc", 1, "include root")
+
+    def test_a_shelf_includes_what_its_row_allows(self):
+        self.write("src/text/tokenizer.h", '#include "text/bpe/bpe.h"\n')
+        self.write("src/text/bpe/bpe.h", '#include "base/result.h"\n')
+        self.write("src/text/bpe/bpe_test.cc", '#include "text/tokenizer.h"\n')
+        self.assert_clean()
+        self.write("src/text/bpe/bpe.cc", '\n#include "text/tokenizer.h"\n')
+        self.assert_fires("src/text/bpe/bpe.cc", 2, "text/tokenizer.h", "text/vocabulary")
+
+    def test_a_folder_outside_the_tables_is_refused(self):
+        self.write("src/backend/cpu/x/y.cc", "\n")
+        self.assert_clean()
+        self.write("src/text/more/x.cc", "\n")
+        self.assert_fires("src/text/more/x.cc", 1, "src/text/more", "tools/shelves.py")
+
+    def test_a_folder_holds_sixty_source_files(self):
+        for i in range(59):
+            self.write(f"src/backend/gpu/file_{i:02}.cc", "\n")
+        self.write("src/backend/gpu/file_00_test.cc", "\n")
+        self.write("src/backend/gpu/CMakeLists.txt", "\n")
+        self.write("src/backend/gpu/emulator/x.cc", "\n")
+        self.assert_clean()
+        self.write("src/backend/gpu/list.cc.in", "\n")
+        self.assert_fires("src/backend/gpu/file_00.cc", 1, "src/backend/gpu holds 61", "60")
+
+    def test_the_tables_of_folders_in_architecture_are_complete(self):
+        rows = sorted(set(check_layers.MODULES) | set(shelves.SHELVES))
+        lines = ["# A", "## Folders", *(f"| `{name}` | job |" for name in rows), "## B", "| `b` |"]
+        self.write("ARCHITECTURE.md", "\n".join(lines))
+        self.assert_clean()
+        self.write("ARCHITECTURE.md", "\n".join(lines).replace("| `text/bpe` ", "| `text/pairs` "))
+        found = [(line, message) for _, line, message in self.check()]
+        self.assertEqual([line for line, _ in found], [2, lines.index("| `text/bpe` | job |") + 1])
+        self.assertIn("text/bpe", found[0][1])
+        self.assertIn("text/pairs", found[1][1])
 
     def test_a_module_outside_the_table_is_refused(self):
         self.write("src/utils/x.cc", '#include "base/result.h"\n')
@@ -293,6 +329,21 @@ class RealTreeTest(unittest.TestCase):
         for module, allowed in check_layers.MODULES.items():
             for other in allowed or ():
                 self.assertIn(other, check_layers.MODULES, f"{module} allows it")
+
+    def test_rows_of_shelves_are_folders_of_one_module(self):
+        for shelf, allowed in shelves.SHELVES.items():
+            self.assertTrue(os.path.isdir(os.path.join(ROOT, "src", shelf)), shelf)
+            for other in allowed:
+                self.assertIn(other, shelves.SHELVES, f"{shelf} allows it")
+                self.assertEqual(other.split("/")[0], shelf.split("/")[0])
+
+    def test_the_library_holds_neither_conversion_nor_the_laboratory(self):
+        held, left = set(), ["library"]
+        while left:
+            module = left.pop()
+            held.add(module)
+            left += (check_layers.MODULES[module] or set()) - held
+        self.assertFalse(held & {"convert", "lab", "cli"})
 
     def test_the_table_has_no_cycle(self):
         def reach(module, seen):

@@ -1,0 +1,144 @@
+"""Folders below the modules of src/: what each may include of its own module, and how many files a
+folder holds. tools/check_layers.py enforces these rows beside its table of modules.
+"""
+
+import os
+import re
+
+# Source files of a folder, tests beside them included: more is a list that nobody reads.
+FOLDER_FILES_MAX = 60
+SOURCES = (".h", ".cc", ".mm", ".cu", ".in", ".inl", ".metal")
+
+# Modules with folders that the rows of their module cover: kernels are sorted by operation and
+# dialect there, and each backend is a module.
+WITHOUT_ROWS = ("backend",)
+
+_SERVE_PARTS = {"serve", "serve/answer", "serve/request", "serve/wire"}
+
+# Folder of a module that has shelves -> folders of the same module that it may include.
+SHELVES = {
+    "cli": {"cli/commands"},  # the list of commands
+    "cli/chat": {"cli"},
+    "cli/commands": {"cli", "cli/chat"},
+
+    "convert": set(),
+    "convert/pack": {"convert"},
+    "convert/quantize": {"convert"},
+    "convert/random": {"convert"},
+
+    "experts": set(),
+    "experts/cache": {"experts"},
+    "experts/drive": {"experts", "experts/cache"},
+    "experts/routes": {"experts", "experts/cache"},
+    "experts/tiers": {"experts", "experts/cache"},
+    "experts/stores": {"experts", "experts/cache", "experts/drive", "experts/routes",
+                       "experts/tiers"},
+
+    "io": {"io/uring"},  # the list of readers
+    "io/faulty": {"io", "io/uring"},
+    "io/linux": {"io"},
+    "io/macos": {"io"},
+    "io/memory": {"io"},
+    "io/posix": {"io"},
+    "io/uring": {"io"},
+    "io/virtual_disk": {"io"},
+
+    "model": set(),
+    "model/config": {"model"},
+    "model/gguf": set(),
+    "model/weights": {"model", "model/config"},
+    "model/weights/stored_formats": {"model/weights"},
+    "model/mixers": {"model", "model/config", "model/weights"},
+    "model/blocks": {"model", "model/mixers", "model/weights"},
+    "model/family": {"model", "model/config", "model/mixers", "model/weights"},
+    "model/families": {"model/blocks", "model/family", "model/mixers"},
+    "model/families/gguf": {"model/gguf"},
+
+    "quant": {"quant/formats"},  # the list of formats
+    "quant/formats": {"quant"},
+
+    "serve": {"serve/answer", "serve/http", "serve/kept", "serve/request", "serve/wire"},
+    "serve/wire": set(),
+    "serve/kept": {"serve/wire"},
+    "serve/request": {"serve/wire"},
+    "serve/answer": {"serve/kept", "serve/request", "serve/wire"},
+    "serve/http": {"serve/kept", "serve/wire"},
+    # Each answers requests of the other's clients: /completions without a version is llama.cpp's.
+    "serve/openai": _SERVE_PARTS | {"serve/native"},
+    "serve/native": _SERVE_PARTS | {"serve/http", "serve/kept", "serve/openai"},
+    "serve/anthropic": _SERVE_PARTS | {"serve/openai"},
+    "serve/ollama": _SERVE_PARTS | {"serve/openai"},
+    "serve/responses": _SERVE_PARTS | {"serve/openai"},
+
+    "text": {"text/bpe", "text/encoding", "text/regex", "text/spaces", "text/vocabulary"},
+    "text/encoding": set(),
+    "text/vocabulary": {"text/encoding"},
+    "text/bpe": {"text/encoding", "text/vocabulary"},
+    "text/regex": {"text/encoding"},
+    "text/spaces": {"text/bpe", "text/encoding", "text/regex", "text/vocabulary"},
+    "text/formats": {"text", "text/encoding", "text/regex", "text/spaces", "text/vocabulary"},
+}
+
+ARCHITECTURE = "ARCHITECTURE.md"
+_HEADING = re.compile(r"## Folders\b")
+_ROW = re.compile(r"\| `([a-z_/]+)` \|")
+
+
+def folder_files(root):
+    """{folder below src/: its source files, sorted}."""
+    src = os.path.join(root, "src")
+    found = {}
+    for folder, _, files in os.walk(src):
+        sources = sorted(name for name in files if name.endswith(SOURCES))
+        if sources:
+            found[os.path.relpath(folder, src).replace(os.sep, "/")] = sources
+    return found
+
+
+def check_include(path, target):
+    """Violations of a file of src/ that includes a header of its own module, or None."""
+    own, other = os.path.dirname(path), os.path.dirname(target)
+    if own == other or own not in SHELVES:
+        return None
+    if other in SHELVES[own]:
+        return None
+    names = ", ".join(sorted(SHELVES[own])) or "nothing of its module"
+    return f'{own} includes "{target}" of {other}, allowed: {names}'
+
+
+def check_folders(root, modules):
+    """(path, line, message) of folders that hold too much or that a table does not name."""
+    found = []
+    for folder, files in folder_files(root).items():
+        first = f"src/{folder}/{files[0]}"
+        if len(files) > FOLDER_FILES_MAX:
+            found.append((first, 1, f"folder src/{folder} holds {len(files)} source files, "
+                                    f"allowed: {FOLDER_FILES_MAX}"))
+        is_shelf = "/" in folder and folder.split("/")[0] not in WITHOUT_ROWS
+        if is_shelf and folder.split("/")[0] in modules and folder not in SHELVES:
+            found.append((first, 1, f"folder src/{folder} is not in the table of "
+                                    "tools/shelves.py"))
+    return found + check_document(root, modules)
+
+
+def check_document(root, modules):
+    """ARCHITECTURE.md has a row for each module and shelf, and for nothing else."""
+    path = os.path.join(root, ARCHITECTURE)
+    if not os.path.exists(path):
+        return []
+    rows, inside, heading = {}, False, 1
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            if line.startswith("## "):
+                inside = bool(_HEADING.match(line))
+                heading = number if inside else heading
+            row = _ROW.match(line)
+            if inside and row:
+                rows[row.group(1)] = number
+    expected = set(modules) | set(SHELVES)
+    missing = [(ARCHITECTURE, heading, f"no row for `{name}` in the tables of folders")
+               for name in sorted(expected - set(rows))]
+    return missing + [(ARCHITECTURE, rows[name], f"`{name}` is neither a module of "
+                                                 "tools/check_layers.py nor a folder of "
+                                                 "tools/shelves.py")
+                      for name in sorted(set(rows) - expected)]
