@@ -130,6 +130,7 @@ check:
 	@tools/install_deps.sh check
 	@tools/format.sh
 	@python3 tools/check_layers.py
+	@python3 tools/class_sizes.py
 	@python3 tools/tidy.py
 	@python3 tools/check_docs.py
 

@@ -20,7 +20,7 @@ import cases
 import parts
 
 # Scripts whose tests a file belongs to, where no folder says so: pattern of the file, of the case.
-SCRIPTS = ((r"^(tools|\.ci)/", r"(_selftest|^tidy|^check_layers)$"),
+SCRIPTS = ((r"^(tools|\.ci)/", r"(_selftest|^tidy|^check_layers|^class_sizes)$"),
            (r"^src/serve/", r"^serve_"),
            (r"^(python|include|src/library)/", r"^(python(_example)?|same_text|install_library)$"),
            (r"^src/cli/", r"^(option_names|chat_.*)$"), (r"^rust/", r"^rust$"))

@@ -52,6 +52,37 @@ function(moeflux_families prefix type ending list)
   set(${list} "${${list}}" PARENT_SCOPE)
 endfunction()
 
+# moeflux_operations(PREFIX files...)
+# Files named as operations are. Sets PREFIX_NAMES to the list of their structs (head_linear.cc: HeadLinear),
+# PREFIX_INCLUDES to that of their headers, and PREFIX_DECLARATIONS to `void run(CONTEXT&, const ops::HeadLinear& op);` for
+# each, where CONTEXT is ${PREFIX}_CONTEXT.
+function(moeflux_operations prefix)
+  set(names "")
+  set(includes "")
+  set(declarations "")
+  foreach(source ${ARGN})
+    get_filename_component(file ${source} NAME_WE)
+    string(REPLACE "_" ";" words ${file})
+    set(name "")
+    foreach(word ${words})
+      string(SUBSTRING ${word} 0 1 first)
+      string(SUBSTRING ${word} 1 -1 rest)
+      string(TOUPPER ${first} first)
+      string(APPEND name "${first}${rest}")
+    endforeach()
+    list(APPEND names ${name})
+    string(APPEND includes "#include \"backend/ops/${file}.h\"\n")
+    string(APPEND declarations "void run(${${prefix}_CONTEXT}& context, const ops::${name}& op);\n")
+  endforeach()
+  list(TRANSFORM names PREPEND "ops::" OUTPUT_VARIABLE qualified)
+  list(JOIN names ", " names)
+  list(JOIN qualified ", " qualified)
+  set(${prefix}_NAMES "${names}" PARENT_SCOPE)
+  set(${prefix}_QUALIFIED "${qualified}" PARENT_SCOPE)
+  set(${prefix}_INCLUDES "${includes}" PARENT_SCOPE)
+  set(${prefix}_DECLARATIONS "${declarations}" PARENT_SCOPE)
+endfunction()
+
 # moeflux_precompile(TARGET headers...)
 # With MOEFLUX_PCH. Modules share what moeflux_base precompiles. Modules with kernels of several instruction sets are left
 # alone: those share no compiled header.

@@ -131,11 +131,11 @@ FORMAT_HOMES = (
     # Decoders and the kernels of formats that have some, with the files that choose among them.
     "src/backend/cpu/decoders/", "src/backend/cpu/isa/", "src/backend/cpu/kernels/",
     "src/backend/cpu/kernel_args.h", "src/backend/cpu/tile_products.",
-    "src/backend/cpu/cpu_device.cc", "src/backend/cpu/cpu_encoder.h",
-    "src/backend/gpu/kernels/", "src/backend/gpu/mma_",
-    "src/backend/gpu/down_sum_plans.cc", "src/backend/gpu/few_slots_plans.cc",
-    "src/backend/gpu/latent_plans.cc",
-    "src/backend/gpu/plan_building.cc",
+    "src/backend/cpu/cpu_device.cc", "src/backend/cpu/weight_kernels.",
+    "src/backend/gpu/kernels/", "src/backend/gpu/launch/mma_",
+    "src/backend/gpu/launch/down_sum_plans.cc", "src/backend/gpu/launch/few_slots_plans.cc",
+    "src/backend/gpu/ops/latent_attention.cc",
+    "src/backend/gpu/launch/plan_building.cc",
     # Spellings of formats in checkpoints.
     "src/model/weights/stored_formats/")
 FORMAT_HOMES_BESIDES = {
@@ -159,8 +159,8 @@ FORMAT_HOMES_BESIDES = {
 }
 # Folders in which the same words mean other things: threads of a group, bits of a lane.
 FORMAT_WORDS_ELSEWHERE = (
-    "src/backend/cuda/", "src/backend/gpu/emulator/", "src/backend/gpu/plan.", "src/backend/metal/",
-    "src/tensor/dtype.")
+    "src/backend/cuda/", "src/backend/gpu/emulator/", "src/backend/gpu/launch/plan.",
+    "src/backend/metal/", "src/tensor/dtype.")
 
 FILE_ACCESS = re.compile(
     r"#\s*include\s*<(?:fstream|filesystem|fcntl\.h|dirent\.h|sys/stat\.h)>"

@@ -61,9 +61,13 @@ void run_experts(benchmark::State& state, const Problem& p) {
       ids[i] = static_cast<int32_t>((first + i) % kExperts);
     }
     const int64_t used = std::min(kExperts, p.n * p.top_k);
-    device->encoder().expert_ffn(
-        slots, intermediate, x, routes,
-        std::span(experts).subspan(static_cast<size_t>(first), static_cast<size_t>(used)), {});
+    device->encoder().run(ops::ExpertFfn{
+        slots,
+        intermediate,
+        x,
+        routes,
+        std::span(experts).subspan(static_cast<size_t>(first), static_cast<size_t>(used)),
+        {}});
     first = static_cast<int32_t>((first + used) % kExperts);
   }
   const auto used = static_cast<double>(std::min(kExperts, p.n * p.top_k));

@@ -49,7 +49,7 @@ void run_linear(benchmark::State& state, const Problem& p) {
   for (auto _ : state) {
     EventId last{};
     for (int i = 0; i < p.queued; ++i) {
-      device->encoder().linear(out, x, weights[next]);
+      device->encoder().run(ops::Linear{out, x, weights[next]});
       last = device->encoder().submit();  // or the product waits for its likes
       next = (next + 1) % weights.size();
     }

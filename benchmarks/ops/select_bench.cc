@@ -7,6 +7,7 @@
 
 #include "base/format.h"
 #include "bench_device.h"
+#include "tests/support/one_sequence.h"
 
 namespace moeflux {
 namespace {
@@ -45,7 +46,7 @@ void run_select(benchmark::State& state, const Index& p) {
   const Tensor ids = device->filled({p.n, p.groups, p.most}, DType::kI32);
   const KvRows rows{p.n, {pages, pages, kPageTokens, p.depth}};
   for (auto _ : state) {
-    device->encoder().select_keys(ids, q, k, weights, {&rows, 1}, p.options);
+    device->encoder().run(ops::SelectKeys{ids, q, k, weights, {&rows, 1}, p.options});
   }
   const auto seen = static_cast<double>(p.n * ((p.depth + p.n / 2) / key_tokens));
   state.counters["GFLOP/s"] = giga_rate(state, 2.0 * seen * static_cast<double>(p.heads * kDim));
@@ -97,7 +98,12 @@ void run_attention(benchmark::State& state, const Attended& p) {
   const Tensor out = device->noise({p.n, p.heads, p.v_head_dim});
   const KvView kv{k_pages, v_pages, kPageTokens, depth};
   for (auto _ : state) {
-    device->encoder().attention(out, q, k, v, kv, {.scale = 0.0625f, .selected = {ids, p.unit}});
+    device->encoder().run(ops::Attention{out,
+                                         q,
+                                         k,
+                                         v,
+                                         testing::one_sequence(q.dim(0), kv),
+                                         {.scale = 0.0625f, .selected = {ids, p.unit}}});
   }
   const auto width = static_cast<double>(p.head_dim + p.v_head_dim);
   state.counters["GFLOP/s"] =
@@ -137,8 +143,12 @@ void run_pooled(benchmark::State& state, const Pooled& p) {
   const Tensor out = device->noise({p.n, kHeads, kDim});
   const KvView kv{window, window, kPageTokens, p.depth};
   for (auto _ : state) {
-    device->encoder().attention(out, q, k, Tensor{}, kv,
-                                {.scale = 0.0442f, .window = kWindow, .pooled = pooled});
+    device->encoder().run(ops::Attention{out,
+                                         q,
+                                         k,
+                                         Tensor{},
+                                         testing::one_sequence(q.dim(0), kv),
+                                         {.scale = 0.0442f, .window = kWindow, .pooled = pooled}});
   }
   const auto keys = static_cast<double>(kWindow + pooled.count_at(p.depth));
   state.counters["GFLOP/s"] =

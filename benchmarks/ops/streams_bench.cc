@@ -35,17 +35,17 @@ class Streams {
     weight_.parts.codes = device.noise({kLogits, kStreams * kHidden});
     weight_.exact_activations = true;
   }
-  void read_by_gates() { encoder_.read_streams(branch_, gates_, x_, logits_, options_); }
+  void read_by_gates() { encoder_.run(ops::ReadStreams{branch_, gates_, x_, logits_, options_}); }
   void read() {
-    encoder_.rms_norm(normed_, x_.reshape(normed_.shape), {}, 1e-5f);
-    encoder_.linear(logits_, normed_, weight_);
+    encoder_.run(ops::RmsNorm{normed_, x_.reshape(normed_.shape), {}, 1e-5f});
+    encoder_.run(ops::Linear{logits_, normed_, weight_});
     read_by_gates();
   }
   void root() {
-    encoder_.root_dots(gates_.write, x_, next_, {.scale = 1.0f / 64.0f, .least = 1e-6f});
+    encoder_.run(ops::RootDots{gates_.write, x_, next_, {.scale = 1.0f / 64.0f, .least = 1e-6f}});
   }
-  void sum() { encoder_.sum_gated(branch_, x_, next_); }
-  void add() { encoder_.expand_streams(next_, x_, branch_, gates_); }
+  void sum() { encoder_.run(ops::SumGated{branch_, x_, next_}); }
+  void add() { encoder_.run(ops::ExpandStreams{next_, x_, branch_, gates_}); }
 
  private:
   Encoder& encoder_;
@@ -92,7 +92,7 @@ void run_pool(benchmark::State& state, const Problem& p, const Pools& pools) {
   const Tensor out = device->noise({p.n, pools.width});
   const StateRows rows{p.n, device->noise({gates.kept_rows(pools.unit), 2 * cols})};
   for (auto _ : state) {
-    device->encoder().pool_rows(out, x, gates, positions, {&rows, 1}, pools.unit);
+    device->encoder().run(ops::PoolRows{out, x, gates, positions, {&rows, 1}, pools.unit});
   }
   count_tokens(state, p.n);
 }

@@ -17,6 +17,9 @@
 namespace moeflux {
 
 class Encoder;
+namespace ops {
+struct AnyOp;
+}
 
 enum class MemoryKind {
   kDevice,  // weights, state and scratch
@@ -52,6 +55,8 @@ class Device {
   virtual std::optional<uint64_t> free_bytes() const { return std::nullopt; }
   /// `scratch_bytes` bounds Encoder::scratch(): measured by a dry run on the trace backend.
   virtual Result<std::unique_ptr<Encoder>> create_encoder(size_t scratch_bytes) = 0;
+  /// kUnsupported with the operation's name where its encoders do not compute it.
+  virtual Status supports(const ops::AnyOp& /*op*/) const { return {}; }
   /// Tokens of a prompt that are best evaluated together, if nobody says otherwise.
   virtual int64_t preferred_prefill_chunk() const { return kPrefillChunkUsual; }
   /// True when expert_ffn() takes parts of experts that begin at any multiple of their elements.

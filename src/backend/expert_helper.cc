@@ -37,7 +37,7 @@ Tensor ExpertHelper::slots(int64_t rows, int64_t top_k) {
 void ExpertHelper::take(Encoder& encoder, Tensor x) {
   MF_CHECK(x.dim(0) <= shape_.rows_max && x.dim(1) == shape_.hidden);
   x_now_ = Tensor::view(*x_, 0, {x.dim(0), shape_.hidden}, DType::kF32);
-  encoder.copy(x_now_, x);
+  encoder.run(ops::Copy{x_now_, x});
 }
 
 Status ExpertHelper::compute(std::span<const ExpertWeights> experts, const Routes& routes,
@@ -46,9 +46,12 @@ Status ExpertHelper::compute(std::span<const ExpertWeights> experts, const Route
   const int64_t top_k = routes.ids.dim(1);
   const int64_t width = experts.front().gate.rows;
   MF_CHECK(rows == x_now_.dim(0) && width <= shape_.intermediate_max);
-  encoder_->expert_ffn(slots(rows, top_k),
-                       Tensor::view(*intermediate_, 0, {rows, top_k, width}, DType::kF32), x_now_,
-                       {ids(rows, top_k), routes.weights}, experts, glu);
+  encoder_->run(ops::ExpertFfn{slots(rows, top_k),
+                               Tensor::view(*intermediate_, 0, {rows, top_k, width}, DType::kF32),
+                               x_now_,
+                               {ids(rows, top_k), routes.weights},
+                               experts,
+                               glu});
   return encoder_->wait(encoder_->submit());
 }
 

@@ -3,7 +3,8 @@
 #pragma once
 
 #include "backend/encoder.h"
-#include "backend/ops.h"
+#include "backend/ops/attention.h"
+#include "backend/sequence_rows.h"
 #include "base/units.h"
 
 namespace moeflux {

@@ -5,7 +5,7 @@
 #include <bit>
 #include <limits>
 
-#include "backend/ops.h"
+#include "backend/ops/top_rows.h"
 #include "base/check.h"
 
 namespace moeflux {

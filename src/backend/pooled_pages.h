@@ -7,7 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "backend/ops.h"
+#include "backend/ops/attention.h"
+#include "backend/sequence_rows.h"
 #include "base/check.h"
 
 namespace moeflux {

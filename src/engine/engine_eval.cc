@@ -317,8 +317,8 @@ Status Engine::read_best(std::span<const RunningItem> items) {
   const Tensor values = Tensor::view(*best_.buffer, best_.offset_bytes, shape, DType::kF32);
   const Tensor ids =
       Tensor::view(*best_.buffer, best_.offset_bytes + values.size_bytes(), shape, DType::kI32);
-  encoder_->top_rows(values, ids,
-                     logits_.slice(0, items.front().logits_begin, rows).slice(1, 0, best.of));
+  encoder_->run(ops::TopRows{
+      values, ids, logits_.slice(0, items.front().logits_begin, rows).slice(1, 0, best.of)});
   host_best_words_.resize(2 * items.size() * k);
   MF_RETURN_IF_ERROR(encoder_->read(
       std::as_writable_bytes(std::span(host_best_words_)),

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "backend/device.h"
-#include "backend/ops.h"
+#include "backend/ops/expert_ffn.h"
 #include "base/ids.h"
 #include "checkpoint/expert_pack.h"
 #include "quant/weight.h"

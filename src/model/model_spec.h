@@ -7,7 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "backend/ops.h"
+#include "backend/activation.h"
+#include "backend/ops/route.h"
 #include "model/mixer.h"
 #include "model/ngram.h"
 #include "state/state_spec.h"

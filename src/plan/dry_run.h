@@ -17,7 +17,9 @@ struct DryRun {
   std::string ops;             // one a line
 };
 
-/// Evaluates `tokens` tokens of a fresh sequence with logits for the last `logits_rows`.
-Result<DryRun> dry_run(const Model& model, int64_t tokens, int64_t logits_rows);
+/// Evaluates `tokens` tokens of a fresh sequence with logits for the last `logits_rows`. With a
+/// target, fails with kUnsupported where that device does not compute one of the operations.
+Result<DryRun> dry_run(const Model& model, int64_t tokens, int64_t logits_rows,
+                       const Device* target = nullptr);
 
 }  // namespace moeflux

@@ -97,7 +97,7 @@ Result<double> measure_multiply_adds(Device& device, double seconds) {
   std::chrono::duration<double> total{};
   for (int pass = 0; pass < 2 || total.count() < seconds; ++pass) {
     const Clock::time_point begin = Clock::now();
-    encoder->linear(out, x, weight);
+    encoder->run(ops::Linear{out, x, weight});
     MF_RETURN_IF_ERROR(encoder->wait(encoder->submit()));
     const std::chrono::duration<double> taken = Clock::now() - begin;
     best = std::max(best, static_cast<double>(kRows * kCols * kTokens) / taken.count());

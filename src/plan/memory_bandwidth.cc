@@ -63,7 +63,7 @@ Result<double> measure_read_bandwidth(Device& device, const BandwidthProbe& prob
   std::chrono::duration<double> total{};
   for (int pass = 0; pass < 2 || total.count() < probe.seconds; ++pass) {
     const Clock::time_point begin = Clock::now();
-    encoder->linear(out, x, weight);
+    encoder->run(ops::Linear{out, x, weight});
     MF_RETURN_IF_ERROR(encoder->read(std::as_writable_bytes(std::span(&last, 1)),
                                      out.slice(1, rows - 1, 1)));  // waits for the product
     const std::chrono::duration<double> seconds = Clock::now() - begin;

@@ -182,7 +182,7 @@ Status SequenceState::own_block(Held& held, size_t block, bool is_read, Encoder&
   const Block shared = std::exchange(held.blocks[block], own.front());
   view_block(held, block);
   if (!is_read) return {};
-  encoder.copy(words_of(*held.blocks[block], held.spec), words_of(*shared, held.spec));
+  encoder.run(ops::Copy{words_of(*held.blocks[block], held.spec), words_of(*shared, held.spec)});
   encoder.keep_alive(std::make_unique<KeptBlock>(shared));
   return {};
 }

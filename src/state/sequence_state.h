@@ -11,7 +11,7 @@
 
 #include "backend/device.h"
 #include "backend/encoder.h"
-#include "backend/ops.h"
+#include "backend/sequence_rows.h"
 #include "base/ids.h"
 #include "base/result.h"
 #include "state/state_memory.h"

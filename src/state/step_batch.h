@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "backend/ops.h"
+#include "backend/sequence_rows.h"
 #include "base/ids.h"
 #include "base/step_rows.h"
 #include "state/sequence_state.h"

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "tests/conformance/models.h"
 #include "tests/conformance/support.h"
+#include "tests/support/one_sequence.h"
 
 namespace {
 std::atomic<int64_t> allocations{0};
@@ -65,25 +66,27 @@ TEST(Allocation, WarmStepsAllocateNothing) {
     const HeadRows head_rows{.head_stride = 64, .row_begin = 3, .rows_per_head = 40};
     const Tensor wide = s.zeros({kTokens, 2, 128});
     const Tensor narrow = s.zeros({kTokens, 2, 40});
+    const auto pages = testing::one_sequence(kTokens, {k_pages, v_pages, 16, 0});
+    const auto past_rows = testing::one_sequence(kTokens, past);
+    const auto delta_rows = testing::one_sequence(kTokens, delta);
     const auto step = [&] {
-      e.linear(y, x, w);
-      e.embed(y, w, positions);
-      e.rms_norm(y, x, past.slice(0, 0, 1), 1e-6f);
-      e.rope(heads, positions, frequencies, {.rotary_dim = 32});
-      e.attention(attended, heads, heads, heads, {k_pages, v_pages, 16, 0},
-                  {.window = 5, .sinks = sinks});
-      e.causal_conv(y, x, taps, {}, past);
-      e.gated_delta(delta_out, x, gates, gates, one, one, delta, {1, 1, 32, 64});
-      e.route(routes, logits, {.num_groups = 2});
-      e.expert_ffn(slots, intermediate, x, routes, experts, {});
-      e.combine_experts(y, slots, routes);
-      e.add(y, y, x);
-      e.add_bias(y, logits_bias);
-      e.scale(y, y, 0.5f);
-      e.soft_cap(y, 30.0f);
-      e.head_linear(narrow, wide, w, head_rows);
-      e.head_linear_transposed(wide, narrow, w, head_rows);
-      e.glu(y, y, x, {});
+      e.run(ops::Linear{y, x, w});
+      e.run(ops::Embed{y, w, positions});
+      e.run(ops::RmsNorm{y, x, past.slice(0, 0, 1), 1e-6f});
+      e.run(ops::Rope{heads, positions, frequencies, {.rotary_dim = 32}});
+      e.run(ops::Attention{attended, heads, heads, heads, pages, {.window = 5, .sinks = sinks}});
+      e.run(ops::CausalConv{y, x, taps, {}, past_rows});
+      e.run(ops::GatedDelta{delta_out, x, gates, gates, one, one, delta_rows, {1, 1, 32, 64}});
+      e.run(ops::Route{routes, logits, {.num_groups = 2}});
+      e.run(ops::ExpertFfn{slots, intermediate, x, routes, experts, {}});
+      e.run(ops::CombineExperts{y, slots, routes});
+      e.run(ops::Add{y, y, x});
+      e.run(ops::AddBias{y, logits_bias});
+      e.run(ops::Scale{y, y, 0.5f});
+      e.run(ops::SoftCap{y, 30.0f});
+      e.run(ops::HeadLinear{narrow, wide, w, head_rows});
+      e.run(ops::HeadLinearTransposed{wide, narrow, w, head_rows});
+      e.run(ops::Glu{y, y, x, {}});
     };
     // A GPU's launches come to know themselves again in the second step, and run as they are in
     // the third.

@@ -9,6 +9,7 @@
 #include "quant/q8_rows.h"
 #include "tests/conformance/models.h"
 #include "tests/conformance/support.h"
+#include "tests/support/one_sequence.h"
 
 namespace moeflux::conformance {
 namespace {
@@ -161,9 +162,14 @@ TEST(Attention, PagesOf8BitsHaveTheBytesOfTheirDefinition) {
       const Tensor pages[] = {p.page(s, dim, DType::kI8), p.page(s, dim, DType::kI8)};
       const Tensor k = s.floats({p.n, p.kv_heads, dim}, p.k);
       const Tensor q = s.floats({p.n, p.heads, dim}, p.q);
-      s.encoder().attention(s.zeros({p.n, p.heads, dim}), q, k, k,
-                            {std::span(pages, 1), std::span(pages + 1, 1), p.page_tokens, 0},
-                            {.scale = 0.1f});
+      s.encoder().run(
+          ops::Attention{s.zeros({p.n, p.heads, dim}),
+                         q,
+                         k,
+                         k,
+                         testing::one_sequence(
+                             p.n, {std::span(pages, 1), std::span(pages + 1, 1), p.page_tokens, 0}),
+                         {.scale = 0.1f}});
       for (const Tensor& page : pages) {
         std::vector<std::byte> got(expected.size());
         const Status read = s.encoder().read(got, page);
@@ -187,7 +193,8 @@ TEST(Attention, ReadsQueriesInsideAWiderProjection) {
     const std::vector<Tensor> k_pages = {s.zeros({4, 2, 32})};
     const std::vector<Tensor> v_pages = {s.zeros({4, 2, 32})};
     const Tensor out = s.zeros({3, 4, 32});
-    s.encoder().attention(out, q, k, k, {k_pages, v_pages, 4, 0}, {.scale = 0.1f});
+    s.encoder().run(ops::Attention{
+        out, q, k, k, testing::one_sequence(q.dim(0), {k_pages, v_pages, 4, 0}), {.scale = 0.1f}});
     return s.read(out);
   });
 }

@@ -146,11 +146,13 @@ std::vector<std::vector<float>> attend_together(Session& s, const std::vector<St
       rows.push_back({piece.rows, {own.keys, own.values, p.page_tokens, piece.begin}});
     }
     const Tensor out = s.zeros({n, p.heads, p.v_head_dim});
-    s.encoder().attention(
-        out, placed(p.heads, p.head_dim, &AttentionProblem::q),
+    s.encoder().run(ops::Attention{
+        out,
+        placed(p.heads, p.head_dim, &AttentionProblem::q),
         placed(p.kv_heads, p.head_dim, &AttentionProblem::k),
-        p.values_are_keys ? Tensor{} : placed(p.kv_heads, p.v_head_dim, &AttentionProblem::v), rows,
-        {.scale = 0.2f, .window = p.window, .sinks = sinks});
+        p.values_are_keys ? Tensor{} : placed(p.kv_heads, p.v_head_dim, &AttentionProblem::v),
+        rows,
+        {.scale = 0.2f, .window = p.window, .sinks = sinks}});
     scatter(step, p.heads * p.v_head_dim, s.read(out), results);
   }
   return results;
@@ -235,7 +237,7 @@ TEST(SequenceInvariance, CausalConv) {
         std::vector<StateRows> rows;
         for (const Piece& piece : step) rows.push_back({piece.rows, states[piece.sequence]});
         const Tensor out = s.zeros({n, channels});
-        s.encoder().causal_conv(out, x, weight, {}, rows);
+        s.encoder().run(ops::CausalConv{out, x, weight, {}, rows});
         scatter(step, channels, s.read(out), results);
       }
       for (size_t i = 0; i < states.size(); ++i) append(results[i], s.read(states[i]));
@@ -283,10 +285,10 @@ void check_gated_delta(const GatedDeltaOptions& o, bool has_norm = false) {
       const Tensor gate =
           s.floats(out.shape, gather(
                                   step, inner, [&](size_t i) -> const auto& { return gates[i]; }));
-      s.encoder().gated_delta(out, qkv, decays, betas, rates, biases, rows, o);
+      s.encoder().run(ops::GatedDelta{out, qkv, decays, betas, rates, biases, rows, o});
       if (has_norm) {
-        s.encoder().rms_norm(out, out, norm, 1e-6f);
-        s.encoder().mul_activated(out, out, gate, Activation::kSilu);
+        s.encoder().run(ops::RmsNorm{out, out, norm, 1e-6f});
+        s.encoder().run(ops::MulActivated{out, out, gate, Activation::kSilu});
       }
       scatter(step, inner, s.read(out), results);
     }
@@ -335,8 +337,8 @@ TEST(SequenceInvariance, SelectiveScan) {
       std::vector<StateRows> rows;
       for (const Piece& piece : step) rows.push_back({piece.rows, states[piece.sequence]});
       const Tensor out = s.zeros({n, o.heads, o.head_dim});
-      s.encoder().selective_scan(out, placed(o.row_width(), &ScanProblem::xbc),
-                                 placed(o.heads, &ScanProblem::dt), weights, rows, o);
+      s.encoder().run(ops::SelectiveScan{out, placed(o.row_width(), &ScanProblem::xbc),
+                                         placed(o.heads, &ScanProblem::dt), weights, rows, o});
       scatter(step, o.heads * o.head_dim, s.read(out), results);
     }
     for (size_t i = 0; i < states.size(); ++i) append(results[i], s.read(states[i]));

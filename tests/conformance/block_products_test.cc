@@ -77,7 +77,7 @@ struct Product {
     const Tensor out = s.zeros({tokens, w.rows});
     int64_t at = 0;
     for (const int64_t count : calls) {
-      s.encoder().linear(out.slice(0, at, count), in.slice(0, at, count), w);
+      s.encoder().run(ops::Linear{out.slice(0, at, count), in.slice(0, at, count), w});
       at += count;
     }
     EXPECT_EQ(at, tokens);
@@ -180,8 +180,8 @@ struct Experts {
     }
     const Routes routes{s.ints({tokens, 2}, ids), s.zeros({tokens, 2})};
     const Tensor out = s.zeros({tokens * 2, kHidden});
-    s.encoder().expert_ffn(out, s.zeros({tokens * 2, kWidth}), s.floats({tokens, kHidden}, x),
-                           routes, ready, {});
+    s.encoder().run(ops::ExpertFfn{
+        out, s.zeros({tokens * 2, kWidth}), s.floats({tokens, kHidden}, x), routes, ready, {}});
     return s.read(out);
   }
 

@@ -10,6 +10,7 @@
 #include "base/format.h"
 #include "tests/conformance/models.h"
 #include "tests/conformance/support.h"
+#include "tests/support/one_sequence.h"
 
 namespace moeflux::conformance {
 namespace {
@@ -102,7 +103,7 @@ TEST(CpuEncoder, AnUnsupportedFormatSticksAndSurfacesInReadAndWait) {
     Weight weight = s.weight(w);
     weight.format.bits = 7;
     const Tensor out = s.zeros({1, 4});
-    s.encoder().linear(out, s.zeros({1, 32}), weight);
+    s.encoder().run(ops::Linear{out, s.zeros({1, 32}), weight});
     float value[4];
     const Status read = s.encoder().read(std::as_writable_bytes(std::span(value)), out);
     ASSERT_FALSE(read.ok()) << device->name;
@@ -154,34 +155,42 @@ TEST(EmptyStep, EveryOpAcceptsZeroTokens) {
     const Tensor heads = s.zeros({0, 2, 16});
     const Tensor ids = s.zeros({0, 2}, DType::kI32);
     const Routes routes{ids, s.zeros({0, 2})};
-    e.copy(x, x);
-    e.add(x, x, x);
-    e.mul_activated(x, x, x, Activation::kSilu);
-    e.rms_norm(x, x, s.zeros({32}), 1e-6f);
-    e.embed(x, s.weight(w), s.zeros({0}, DType::kI32));
-    e.linear(s.zeros({0, 8}), x, s.weight(w));
+    e.run(ops::Copy{x, x});
+    e.run(ops::Add{x, x, x});
+    e.run(ops::MulActivated{x, x, x, Activation::kSilu});
+    e.run(ops::RmsNorm{x, x, s.zeros({32}), 1e-6f});
+    e.run(ops::Embed{x, s.weight(w), s.zeros({0}, DType::kI32)});
+    e.run(ops::Linear{s.zeros({0, 8}), x, s.weight(w)});
     const HeadRows head_rows{.head_stride = 4, .row_begin = 0, .rows_per_head = 2};
     const Tensor wide = s.zeros({0, 2, 32});
     const Tensor narrow = s.zeros({0, 2, 2});
-    e.head_linear(narrow, wide, s.weight(w), head_rows);
-    e.head_linear_transposed(wide, narrow, s.weight(w), head_rows);
-    e.add_bias(x, s.zeros({32}));
-    e.scale(x, x, 2.0f);
-    e.soft_cap(x, 30.0f);
-    e.glu(x, x, x, {});
-    e.rope(heads, s.zeros({0}, DType::kI32), s.zeros({8}), {.rotary_dim = 16});
+    e.run(ops::HeadLinear{narrow, wide, s.weight(w), head_rows});
+    e.run(ops::HeadLinearTransposed{wide, narrow, s.weight(w), head_rows});
+    e.run(ops::AddBias{x, s.zeros({32})});
+    e.run(ops::Scale{x, x, 2.0f});
+    e.run(ops::SoftCap{x, 30.0f});
+    e.run(ops::Glu{x, x, x, {}});
+    e.run(ops::Rope{heads, s.zeros({0}, DType::kI32), s.zeros({8}), {.rotary_dim = 16}});
     const std::vector<Tensor> pages = {s.zeros({4, 2, 16})};
-    e.attention(heads, heads, heads, heads, {pages, pages, 4, 0}, {});
+    e.run(ops::Attention{
+        heads, heads, heads, heads, testing::one_sequence(heads.dim(0), {pages, pages, 4, 0}), {}});
     const Tensor state = s.floats({3, 32}, std::vector<float>(96, 1.5f));
-    e.causal_conv(s.zeros({0, 32}), x, s.zeros({32, 4}), {}, state);
+    e.run(ops::CausalConv{
+        s.zeros({0, 32}), x, s.zeros({32, 4}), {}, testing::one_sequence(x.dim(0), state)});
     EXPECT_EQ(s.read(state), std::vector<float>(96, 1.5f));
     const Tensor delta = s.floats({1, 8, 16}, std::vector<float>(128, 2.5f));
-    e.gated_delta(s.zeros({0, 1, 16}), x, s.zeros({0, 1}), s.zeros({0, 1}), s.zeros({1}),
-                  s.zeros({1}), delta, {1, 1, 8, 16});
+    e.run(ops::GatedDelta{s.zeros({0, 1, 16}),
+                          x,
+                          s.zeros({0, 1}),
+                          s.zeros({0, 1}),
+                          s.zeros({1}),
+                          s.zeros({1}),
+                          testing::one_sequence(x.dim(0), delta),
+                          {1, 1, 8, 16}});
     EXPECT_EQ(s.read(delta), std::vector<float>(128, 2.5f));
-    e.route(routes, s.zeros({0, 4}), {});
-    e.expert_ffn(s.zeros({0, 2, 32}), s.zeros({0, 2, 32}), x, routes, {}, {});
-    e.combine_experts(x, s.zeros({0, 2, 32}), routes);
+    e.run(ops::Route{routes, s.zeros({0, 4}), {}});
+    e.run(ops::ExpertFfn{s.zeros({0, 2, 32}), s.zeros({0, 2, 32}), x, routes, {}, {}});
+    e.run(ops::CombineExperts{x, s.zeros({0, 2, 32}), routes});
     EXPECT_TRUE(e.wait(e.submit()).ok()) << device->description();
   }
 }

@@ -6,6 +6,7 @@
 
 #include "base/format.h"
 #include "tests/conformance/differential.h"
+#include "tests/support/one_sequence.h"
 
 namespace moeflux::conformance {
 namespace {
@@ -102,8 +103,8 @@ class Writer {
     add_step(formatted("add {} = {} + {}", to.begin, turned ? b.begin : a.begin,
                        turned ? a.begin : b.begin),
              [=](World& w) {
-               w.encoder.add(w.rows(to.begin), w.rows((turned ? b : a).begin),
-                             w.rows((turned ? a : b).begin));
+               w.encoder.run(ops::Add{w.rows(to.begin), w.rows((turned ? b : a).begin),
+                                      w.rows((turned ? a : b).begin)});
              });
     intrude();
     return to;
@@ -112,7 +113,7 @@ class Writer {
   Range write_norm(const Range& x) {
     const Range out = chance(25) ? x : apart(slot(), {x});
     add_step(formatted("rms_norm {} = {}", out.begin, x.begin), [=](World& w) {
-      w.encoder.rms_norm(w.rows(out.begin), w.rows(x.begin), w.norm, 1e-6f);
+      w.encoder.run(ops::RmsNorm{w.rows(out.begin), w.rows(x.begin), w.norm, 1e-6f});
     });
     return out;
   }
@@ -122,7 +123,7 @@ class Writer {
     // Two in five of 4 bits, as most matrices are.
     const auto which = static_cast<size_t>(random_.below(5));
     add_step(formatted("linear {} = {} by matrix {}", out.begin, x.begin, which), [=](World& w) {
-      w.encoder.linear(w.rows(out.begin), w.rows(x.begin), w.squares[which]);
+      w.encoder.run(ops::Linear{w.rows(out.begin), w.rows(x.begin), w.squares[which]});
     });
     return out;
   }
@@ -136,14 +137,15 @@ class Writer {
     add_step(formatted("element op {}: {} = {}, {}", kind, out.begin, x.begin, gate.begin),
              [=](World& w) {
                Encoder& e = w.encoder;
-               if (kind == 0) e.soft_cap(w.rows(x.begin), 3.0f);
-               if (kind == 1) e.add_bias(w.rows(x.begin), w.bias);
-               if (kind == 2) e.scale(w.rows(out.begin), w.rows(x.begin), 0.75f);
-               if (kind == 3) e.copy(w.rows(out.begin), w.rows(gate.begin));
-               if (kind == 4) e.glu(w.rows(out.begin), w.rows(x.begin), w.rows(gate.begin), {});
+               if (kind == 0) e.run(ops::SoftCap{w.rows(x.begin), 3.0f});
+               if (kind == 1) e.run(ops::AddBias{w.rows(x.begin), w.bias});
+               if (kind == 2) e.run(ops::Scale{w.rows(out.begin), w.rows(x.begin), 0.75f});
+               if (kind == 3) e.run(ops::Copy{w.rows(out.begin), w.rows(gate.begin)});
+               if (kind == 4)
+                 e.run(ops::Glu{w.rows(out.begin), w.rows(x.begin), w.rows(gate.begin), {}});
                if (kind == 5) {
-                 e.mul_activated(w.rows(out.begin), w.rows(x.begin), w.rows(gate.begin),
-                                 Activation::kSigmoid);
+                 e.run(ops::MulActivated{w.rows(out.begin), w.rows(x.begin), w.rows(gate.begin),
+                                         Activation::kSigmoid});
                }
              });
   }
@@ -178,8 +180,12 @@ class Writer {
     add_step(formatted("causal_conv {} = {}, layer {}, activation {}", out.begin, x.begin, layer,
                        static_cast<int>(activation)),
              [=](World& w) {
-               w.encoder.causal_conv(w.rows(out.begin), w.rows(x.begin), w.conv_weight,
-                                     {activation}, w.layers[layer].conv_state);
+               w.encoder.run(ops::CausalConv{
+                   w.rows(out.begin),
+                   w.rows(x.begin),
+                   w.conv_weight,
+                   {activation},
+                   testing::one_sequence(w.rows(x.begin).dim(0), w.layers[layer].conv_state)});
              });
     intrude();
   }
@@ -207,9 +213,14 @@ class Writer {
                        v.begin, length, layer),
              [=](World& w) {
                const World::Layer& l = w.layers[layer];
-               w.encoder.attention(
-                   w.heads(out.begin), w.heads(q.begin), w.heads(k.begin), w.heads(v.begin),
-                   {l.k_pages, l.v_pages, World::kPageTokens, length}, {.scale = 0.2f});
+               w.encoder.run(ops::Attention{
+                   w.heads(out.begin),
+                   w.heads(q.begin),
+                   w.heads(k.begin),
+                   w.heads(v.begin),
+                   testing::one_sequence(w.heads(q.begin).dim(0),
+                                         {l.k_pages, l.v_pages, World::kPageTokens, length}),
+                   {.scale = 0.2f}});
              });
     intrude();
     if (chance(70)) write_gate(out, Activation::kSigmoid);
@@ -219,14 +230,16 @@ class Writer {
     const Range out = chance(90) ? x : apart(slot(), {x});
     const bool has_weight = chance(80);
     add_step(formatted("rms_norm of heads {} = {}", out.begin, x.begin), [=](World& w) {
-      w.encoder.rms_norm(w.heads(out.begin), w.heads(x.begin), has_weight ? w.head_norm : Tensor{},
-                         1e-6f);
+      w.encoder.run(ops::RmsNorm{w.heads(out.begin), w.heads(x.begin),
+                                 has_weight ? w.head_norm : Tensor{}, 1e-6f});
     });
   }
   void write_turn(const Range& x, bool other) {
     add_step(formatted("rope {}{}", x.begin, other ? " by other frequencies" : ""), [=](World& w) {
-      w.encoder.rope(w.heads(x.begin), w.positions, other ? w.other_frequencies : w.frequencies,
-                     {.rotary_dim = World::kHeadDim});
+      w.encoder.run(ops::Rope{w.heads(x.begin),
+                              w.positions,
+                              other ? w.other_frequencies : w.frequencies,
+                              {.rotary_dim = World::kHeadDim}});
     });
   }
   void write_gate(const Range& x, Activation usual) {
@@ -234,8 +247,8 @@ class Writer {
     const Range out = chance(85) ? x : apart(slot(), {x, gate});
     const Activation activation = chance(85) ? usual : Activation::kGeluTanh;
     add_step(formatted("gate {} = {} by {}", out.begin, x.begin, gate.begin), [=](World& w) {
-      w.encoder.mul_activated(w.heads(out.begin), w.heads(x.begin), w.heads(gate.begin),
-                              activation);
+      w.encoder.run(
+          ops::MulActivated{w.heads(out.begin), w.heads(x.begin), w.heads(gate.begin), activation});
     });
     intrude();
   }
@@ -253,23 +266,27 @@ class Writer {
     const auto heads = [](World& w, const Range& x) {
       return w.at(x.begin, {1, 1, World::kDeltaDim});
     };
-    add_step(formatted("gated_delta {} = {}, layer {}", out.begin, qkv.begin, layer),
-             [=](World& w) {
-               const GatedDeltaOptions options{1, 1, World::kDeltaDim, World::kDeltaDim};
-               w.encoder.gated_delta(heads(w, out), w.at(qkv.begin, {1, qkv.count}),
-                                     w.at(a.begin, {1, 1}), w.at(b.begin, {1, 1}), w.delta_rates,
-                                     w.delta_rates, w.layers[layer].delta_state, options);
-             });
+    add_step(
+        formatted("gated_delta {} = {}, layer {}", out.begin, qkv.begin, layer), [=](World& w) {
+          const GatedDeltaOptions options{1, 1, World::kDeltaDim, World::kDeltaDim};
+          w.encoder.run(
+              ops::GatedDelta{heads(w, out), w.at(qkv.begin, {1, qkv.count}), w.at(a.begin, {1, 1}),
+                              w.at(b.begin, {1, 1}), w.delta_rates, w.delta_rates,
+                              testing::one_sequence(w.at(qkv.begin, {1, qkv.count}).dim(0),
+                                                    w.layers[layer].delta_state),
+                              options});
+        });
     intrude();
     if (with_norm) {
       add_step(formatted("rms_norm of delta {}", out.begin), [=](World& w) {
-        w.encoder.rms_norm(heads(w, out), heads(w, out), w.delta_norm, 1e-6f);
+        w.encoder.run(ops::RmsNorm{heads(w, out), heads(w, out), w.delta_norm, 1e-6f});
       });
       intrude();
     }
     if (!with_gate) return;
     add_step(formatted("gate delta {} by {}", out.begin, gate.begin), [=](World& w) {
-      w.encoder.mul_activated(heads(w, out), heads(w, out), heads(w, gate), Activation::kSilu);
+      w.encoder.run(
+          ops::MulActivated{heads(w, out), heads(w, out), heads(w, gate), Activation::kSilu});
     });
     intrude();
   }
@@ -285,16 +302,17 @@ class Writer {
     const auto router = static_cast<size_t>(random_.below(2));
     if (by_router) {
       add_step(formatted("router {} = {} by {}", logits.begin, x.begin, router), [=](World& w) {
-        w.encoder.linear(w.at(logits.begin, {n, World::kExperts}), w.rows(x.begin),
-                         w.routers[router]);
+        w.encoder.run(ops::Linear{w.at(logits.begin, {n, World::kExperts}), w.rows(x.begin),
+                                  w.routers[router]});
       });
       intrude();
     }
-    add_step(formatted("route {} from {}, layer {}", weights.begin, logits.begin, layer),
-             [=](World& w) {
-               w.encoder.route({w.layers[layer].ids, w.at(weights.begin, {n, World::kTopK})},
-                               w.at(logits.begin, {n, World::kExperts}), {});
-             });
+    add_step(
+        formatted("route {} from {}, layer {}", weights.begin, logits.begin, layer), [=](World& w) {
+          w.encoder.run(ops::Route{{w.layers[layer].ids, w.at(weights.begin, {n, World::kTopK})},
+                                   w.at(logits.begin, {n, World::kExperts}),
+                                   {}});
+        });
     intrude();
     const auto set = static_cast<size_t>(random_.below(2));
     const Range shared = chance(70) ? write_network(x, set) : any(slot());
@@ -309,8 +327,11 @@ class Writer {
     add_step(formatted("gated_ffn {} = {} by {}{}", out.begin, x.begin, which,
                        has_gate ? formatted(", gate {}", gate.begin) : ""),
              [=](World& w) {
-               w.encoder.gated_ffn(w.rows(out.begin), w.rows(x.begin), w.networks[which],
-                                   has_gate ? w.at(gate.begin, {n, 1}) : Tensor{}, {});
+               w.encoder.run(ops::GatedFfn{w.rows(out.begin),
+                                           w.rows(x.begin),
+                                           w.networks[which],
+                                           has_gate ? w.at(gate.begin, {n, 1}) : Tensor{},
+                                           {}});
              });
     intrude();
     return out;
@@ -331,17 +352,22 @@ class Writer {
                if (way < 2) w.encoder.experts_stay(w.experts[set]);
                const size_t first = way == 3 ? 2 : all.size();
                for (const auto& ready : {all.first(first), all.subspan(first)}) {
-                 w.encoder.expert_ffn(w.at(slots.begin, shape), w.at(space.begin, shape),
-                                      w.rows(x.begin), routes, ready, {});
+                 w.encoder.run(ops::ExpertFfn{w.at(slots.begin, shape),
+                                              w.at(space.begin, shape),
+                                              w.rows(x.begin),
+                                              routes,
+                                              ready,
+                                              {}});
                }
              });
     intrude();
     Range value = apart(slot(), {slots, weights});
     add_step(formatted("combine_experts {} = {} by {}", value.begin, slots.begin, weights.begin),
              [=](World& w) {
-               w.encoder.combine_experts(
-                   w.rows(value.begin), w.at(slots.begin, {n, World::kTopK, kCols}),
-                   {w.layers[layer].ids, w.at(weights.begin, {n, World::kTopK})});
+               w.encoder.run(ops::CombineExperts{
+                   w.rows(value.begin),
+                   w.at(slots.begin, {n, World::kTopK, kCols}),
+                   {w.layers[layer].ids, w.at(weights.begin, {n, World::kTopK})}});
              });
     intrude();
     if (chance(80)) value = write_add(value, chance(85) ? shared : any(slot()));

@@ -140,22 +140,23 @@ std::vector<float> run_layer(Device& device, const LayerProblem& p, int64_t begi
   const Tensor slots = s.zeros({count, m.top_k, m.hidden});
   const Tensor space = s.zeros({count, m.top_k, m.intermediate});
   const Tensor shared_out = s.zeros({count, m.hidden});
-  s.encoder().route(routes, logits, p.router);
+  s.encoder().run(ops::Route{routes, logits, p.router});
   hand_over();
-  s.encoder().gated_ffn(shared_out, x, shared, p.has_out_gate ? out_gate : Tensor{}, m.glu);
+  s.encoder().run(
+      ops::GatedFfn{shared_out, x, shared, p.has_out_gate ? out_gate : Tensor{}, m.glu});
   hand_over();
   if (placement == Placement::kInWaves) {
     const std::span<const ExpertWeights> ready = *experts;
-    s.encoder().expert_ffn(slots, space, x, routes, ready.first(2), m.glu);
-    s.encoder().expert_ffn(slots, space, x, routes, ready.subspan(2), m.glu);
+    s.encoder().run(ops::ExpertFfn{slots, space, x, routes, ready.first(2), m.glu});
+    s.encoder().run(ops::ExpertFfn{slots, space, x, routes, ready.subspan(2), m.glu});
   } else {
     s.encoder().experts_stay(
         experts, placement == Placement::kFar ? far_memory(s, *experts) : ExpertMemory{});
     // The second time everything is known.
-    s.encoder().expert_ffn(slots, space, x, routes, *experts, m.glu);
-    s.encoder().route(routes, logits, p.router);
+    s.encoder().run(ops::ExpertFfn{slots, space, x, routes, *experts, m.glu});
+    s.encoder().run(ops::Route{routes, logits, p.router});
     hand_over();
-    s.encoder().expert_ffn(slots, space, x, routes, *experts, m.glu);
+    s.encoder().run(ops::ExpertFfn{slots, space, x, routes, *experts, m.glu});
   }
   std::vector<float> result = s.read(slots);
   for (const float value : s.read(shared_out)) result.push_back(value);

@@ -23,19 +23,20 @@ TEST(FewRows, MakeANormOnTheWayWithItsBits) {
         const EncodedWeight w = random_weight(random, QuantFormat::plain(type), 24, cols);
         const std::vector<float> x = random.floats(cols);
         const std::vector<float> scale = random.floats(cols);
-        expect_same_bits_in(1, formatted("{} columns{}", cols, weighs ? ", weighed" : ""),
-                            [&](Session& s, const Between& between) {
-                              const Tensor normed = s.zeros({1, cols});
-                              const Tensor out = s.zeros({1, 24});
-                              const Weight weight = s.weight(w);
-                              const Tensor from = s.floats({1, cols}, x);
-                              s.encoder().rms_norm(
-                                  normed, from, weighs ? s.floats({cols}, scale) : Tensor{}, 1e-6f);
-                              between();
-                              s.encoder().linear(out, normed, weight);
-                              between();
-                              return std::vector<Tensor>{normed, out};
-                            });
+        expect_same_bits_in(
+            1, formatted("{} columns{}", cols, weighs ? ", weighed" : ""),
+            [&](Session& s, const Between& between) {
+              const Tensor normed = s.zeros({1, cols});
+              const Tensor out = s.zeros({1, 24});
+              const Weight weight = s.weight(w);
+              const Tensor from = s.floats({1, cols}, x);
+              s.encoder().run(
+                  ops::RmsNorm{normed, from, weighs ? s.floats({cols}, scale) : Tensor{}, 1e-6f});
+              between();
+              s.encoder().run(ops::Linear{out, normed, weight});
+              between();
+              return std::vector<Tensor>{normed, out};
+            });
       }
     }
   }
@@ -53,9 +54,9 @@ TEST(FewRows, HaveTheBitsOfManyTokens) {
         const Tensor from = s.floats({3, cols}, x);
         const Tensor together = s.zeros({3, 5});
         const Tensor apart = s.zeros({3, 5});
-        s.encoder().linear(together, from, weight);
+        s.encoder().run(ops::Linear{together, from, weight});
         for (int64_t t = 0; t < 3; ++t) {
-          s.encoder().linear(apart.slice(0, t, 1), from.slice(0, t, 1), weight);
+          s.encoder().run(ops::Linear{apart.slice(0, t, 1), from.slice(0, t, 1), weight});
         }
         expect_same_bits(formatted("{}, {} columns", device->name, cols), s.read(together),
                          s.read(apart));
@@ -80,11 +81,11 @@ TEST(FewRows, ANormWithoutWeightsWaitsForNothingElse) {
       const Tensor out = s.zeros({1, w.rows});
       const Weight weight = s.weight(w);
       const Tensor from = s.floats({1, 256}, x);
-      if (adds) s.encoder().add(sum, from, from);
+      if (adds) s.encoder().run(ops::Add{sum, from, from});
       between();
-      s.encoder().rms_norm(normed, adds ? sum : from, {}, 1e-6f);
+      s.encoder().run(ops::RmsNorm{normed, adds ? sum : from, {}, 1e-6f});
       between();
-      s.encoder().linear(out, normed, weight);
+      s.encoder().run(ops::Linear{out, normed, weight});
       between();
       return std::vector<Tensor>{sum, normed, out};
     });

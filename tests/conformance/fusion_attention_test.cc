@@ -3,6 +3,7 @@
 
 #include "base/format.h"
 #include "tests/conformance/fusion.h"
+#include "tests/support/one_sequence.h"
 
 namespace moeflux::conformance {
 namespace {
@@ -37,12 +38,17 @@ struct GatedProblem {
     }
     const Tensor mixed = s.zeros({n, kHeads, dim});
     const Tensor out = in_place ? mixed : s.zeros({n, kHeads, dim});
-    s.encoder().attention(
-        mixed, q, k, v,
-        {.k_pages = k_pages, .v_pages = v_pages, .page_tokens = page_tokens, .length = before},
-        {.scale = 0.2f});
+    s.encoder().run(ops::Attention{
+        mixed,
+        q,
+        k,
+        v,
+        testing::one_sequence(
+            q.dim(0),
+            {.k_pages = k_pages, .v_pages = v_pages, .page_tokens = page_tokens, .length = before}),
+        {.scale = 0.2f}});
     between();
-    s.encoder().mul_activated(out, mixed, gate, activation);
+    s.encoder().run(ops::MulActivated{out, mixed, gate, activation});
     between();
     return {mixed, out};
   }

@@ -4,6 +4,7 @@
 #include "base/format.h"
 #include "tests/conformance/fusion.h"
 #include "tests/conformance/models.h"
+#include "tests/support/one_sequence.h"
 
 namespace moeflux::conformance {
 namespace {
@@ -37,11 +38,12 @@ struct GatedHeadsProblem {
     const Tensor heads = s.zeros(shape);
     const Tensor out = own_out ? s.zeros(shape) : heads;
     Encoder& e = s.encoder();
-    e.gated_delta(heads, qkv, a, b, rates, biases, cells, o);
+    e.run(ops::GatedDelta{heads, qkv, a, b, rates, biases, testing::one_sequence(qkv.dim(0), cells),
+                          o});
     between();
-    e.rms_norm(out, heads, weight, 1e-6f);
+    e.run(ops::RmsNorm{out, heads, weight, 1e-6f});
     between();
-    if (has_gate) e.mul_activated(out, out, gate, activation);
+    if (has_gate) e.run(ops::MulActivated{out, out, gate, activation});
     between();
     return {heads, out, cells};
   }

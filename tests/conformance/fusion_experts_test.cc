@@ -76,24 +76,24 @@ struct ExpertsProblem {
     const Tensor normed = s.zeros(shape);
     const Tensor next = s.zeros(shape);
     Tensor out = s.zeros(shape);
-    if (chooses) e.route(routes, scores, {});
+    if (chooses) e.run(ops::Route{routes, scores, {}});
     between();
-    if (has_shared) e.gated_ffn(shared, x, network, openness, m.glu);
+    if (has_shared) e.run(ops::GatedFfn{shared, x, network, openness, m.glu});
     between();
     const size_t first = in_waves ? ready.size() / 2 : ready.size();
-    e.expert_ffn(slots, space, x, routes, ready.first(first), m.glu);
+    e.run(ops::ExpertFfn{slots, space, x, routes, ready.first(first), m.glu});
     between();
-    if (in_waves) e.expert_ffn(slots, space, x, routes, ready.subspan(first), m.glu);
+    if (in_waves) e.run(ops::ExpertFfn{slots, space, x, routes, ready.subspan(first), m.glu});
     between();
     if (sums == Sums::kOverIntermediate) {
       out = space.reshape({m.n * m.top_k, m.intermediate}).slice(0, 0, m.n);
     }
     if (sums == Sums::kOverShared) out = shared;
-    e.combine_experts(out, slots, routes);
+    e.run(ops::CombineExperts{out, slots, routes});
     between();
     Tensor value = out;
     const auto add = [&](const Tensor& to, const Tensor& more) {
-      e.add(to, value, more);
+      e.run(ops::Add{to, value, more});
       between();
       value = to;
     };
@@ -104,7 +104,7 @@ struct ExpertsProblem {
       add(next, rest);
       add(next, shared);
     }
-    if (has_norm) e.rms_norm(normed, value, weight, 1e-6f);
+    if (has_norm) e.run(ops::RmsNorm{normed, value, weight, 1e-6f});
     between();
     return {slots, shared, out, next, rest, normed};
   }

@@ -9,6 +9,7 @@
 
 #include "base/format.h"
 #include "tests/conformance/support.h"
+#include "tests/support/one_sequence.h"
 
 namespace moeflux::conformance {
 namespace {
@@ -43,7 +44,7 @@ struct ChainProblem {
     if (top_k > 0) {
       const Routes routes{s.zeros({n, top_k}, DType::kI32), s.floats({n, top_k}, slot_weights)};
       const Tensor all = s.floats({n, top_k, cols}, slots);
-      s.encoder().combine_experts(value, all, routes);
+      s.encoder().run(ops::CombineExperts{value, all, routes});
       between();
       written.push_back(value);
     }
@@ -51,14 +52,14 @@ struct ChainProblem {
       const auto at = static_cast<size_t>(i);
       const Tensor sum = in_place ? (i == 0 ? value : addends[0]) : sums[at];
       // The sum so far may stand on either side.
-      if (i == 0) s.encoder().add(sum, value, addends[at]);
-      if (i == 1) s.encoder().add(sum, addends[at], value);
+      if (i == 0) s.encoder().run(ops::Add{sum, value, addends[at]});
+      if (i == 1) s.encoder().run(ops::Add{sum, addends[at], value});
       between();
       value = sum;
       written.push_back(value);
     }
     if (!with_norm) return written;
-    s.encoder().rms_norm(normed, value, weight, 1e-6f);
+    s.encoder().run(ops::RmsNorm{normed, value, weight, 1e-6f});
     between();
     written.push_back(normed);
     return written;
@@ -113,11 +114,11 @@ TEST(Fusion, SumsThatOverlapStayApart) {
     const Tensor weight = s.floats({64}, w);
     const Tensor normed = s.zeros({2, 64});
     // The second sum overwrites what the first one reads for its next row.
-    s.encoder().add(rows.slice(0, 0, 2), rows.slice(0, 1, 2), rows.slice(0, 1, 2));
+    s.encoder().run(ops::Add{rows.slice(0, 0, 2), rows.slice(0, 1, 2), rows.slice(0, 1, 2)});
     between();
-    s.encoder().add(rows.slice(0, 1, 2), rows.slice(0, 0, 2), rows.slice(0, 1, 2));
+    s.encoder().run(ops::Add{rows.slice(0, 1, 2), rows.slice(0, 0, 2), rows.slice(0, 1, 2)});
     between();
-    s.encoder().rms_norm(normed, rows.slice(0, 0, 2), weight, 1e-6f);
+    s.encoder().run(ops::RmsNorm{normed, rows.slice(0, 0, 2), weight, 1e-6f});
     between();
     return std::vector<Tensor>{rows, normed};
   });
@@ -136,9 +137,9 @@ TEST(Fusion, ANormOfHeadsAndItsGateAreOneLaunch) {
                             const Tensor gate = s.floats({n, 3, 2 * dim}, gates).slice(2, dim, dim);
                             const Tensor weight = s.floats({dim}, w);
                             const Tensor out = s.zeros({n, 3, dim});
-                            s.encoder().rms_norm(out, heads, weight, 1e-6f);
+                            s.encoder().run(ops::RmsNorm{out, heads, weight, 1e-6f});
                             between();
-                            s.encoder().mul_activated(out, out, gate, Activation::kSilu);
+                            s.encoder().run(ops::MulActivated{out, out, gate, Activation::kSilu});
                             between();
                             return std::vector<Tensor>{heads, out};
                           });
@@ -171,7 +172,7 @@ struct NormedProblem {
     std::vector<Tensor> written = chain.run(s, between);
     const Tensor normed = written.back();
     for (size_t i = 0; i < views.size(); ++i) {
-      s.encoder().linear(outs[i], normed, views[i]);
+      s.encoder().run(ops::Linear{outs[i], normed, views[i]});
       between();
     }
     written.insert(written.end(), outs.begin(), outs.end());
@@ -250,13 +251,13 @@ TEST(Fusion, ProductsMayOverwriteWhatASumBeforeThemReads) {
     const Tensor sum = s.zeros({1, 64});
     const Tensor normed = s.zeros({1, 64});
     const Weight weight = s.weight(w);
-    s.encoder().add(x, x, x);
+    s.encoder().run(ops::Add{x, x, x});
     between();
-    s.encoder().add(sum, x, shared);
+    s.encoder().run(ops::Add{sum, x, shared});
     between();
-    s.encoder().rms_norm(normed, sum, norm, 1e-6f);
+    s.encoder().run(ops::RmsNorm{normed, sum, norm, 1e-6f});
     between();
-    s.encoder().linear(shared, normed, weight);
+    s.encoder().run(ops::Linear{shared, normed, weight});
     between();
     return std::vector<Tensor>{x, shared, sum, normed};
   });
@@ -275,11 +276,11 @@ TEST(Fusion, ProductsThatOverwriteWhatTheyReadStayApart) {
       const Tensor sum = s.zeros({1, 64});
       const Tensor normed = s.zeros({1, 64});
       const Weight weight = s.weight(w);
-      s.encoder().add(sum, x, branch);
+      s.encoder().run(ops::Add{sum, x, branch});
       between();
-      s.encoder().rms_norm(normed, sum, norm, 1e-6f);
+      s.encoder().run(ops::RmsNorm{normed, sum, norm, 1e-6f});
       between();
-      s.encoder().linear(target == 0 ? x : target == 1 ? branch : sum, normed, weight);
+      s.encoder().run(ops::Linear{target == 0 ? x : target == 1 ? branch : sum, normed, weight});
       between();
       return std::vector<Tensor>{x, branch, sum, normed};
     };
@@ -302,8 +303,12 @@ void check_conv(Random& random, size_t expected_launches, int64_t n, int64_t tap
                         const Tensor state = s.floats({taps - 1, 70}, past);
                         const Tensor out = s.zeros({n, 70});
                         std::vector<Tensor> written = p.run(s, between);
-                        s.encoder().causal_conv(out, written[written.size() - 2], weight, {},
-                                                state);
+                        s.encoder().run(ops::CausalConv{
+                            out,
+                            written[written.size() - 2],
+                            weight,
+                            {},
+                            testing::one_sequence(written[written.size() - 2].dim(0), state)});
                         between();
                         written.push_back(out);
                         written.push_back(state);
@@ -328,7 +333,7 @@ TEST(Fusion, AProductIsGatedByItselfInItsLaunch) {
                           const Tensor out = s.zeros({n, 70});
                           std::vector<Tensor> written = p.run(s, between);
                           const Tensor low = written[written.size() - 2];
-                          s.encoder().mul_activated(out, low, low, activation);
+                          s.encoder().run(ops::MulActivated{out, low, low, activation});
                           between();
                           written.push_back(out);
                           return written;
@@ -396,7 +401,7 @@ struct HeadsProblem {
     const Tensor out = s.zeros({n, kHeads, dim});
     Encoder& e = s.encoder();
     const auto normalize = [&](bool wanted, const Tensor& x, const Tensor& weight) {
-      if (wanted) e.rms_norm(x, x, weight, 1e-6f);
+      if (wanted) e.run(ops::RmsNorm{x, x, weight, 1e-6f});
       between();
     };
     normalize(q_norm, q, norm);
@@ -408,15 +413,20 @@ struct HeadsProblem {
       return first == 0 ? x : x.slice(2, first, dim - first);
     };
     if (rotary > 0) {
-      e.rope(turned(q), positions, frequencies, options);
+      e.run(ops::Rope{turned(q), positions, frequencies, options});
       between();
-      e.rope(turned(k), positions, same_rope ? frequencies : others, options);
+      e.run(ops::Rope{turned(k), positions, same_rope ? frequencies : others, options});
       between();
     }
-    e.attention(
-        out, q, k, v,
-        {.k_pages = k_pages, .v_pages = v_pages, .page_tokens = kPageTokens, .length = kBefore},
-        {.scale = 0.2f});
+    e.run(ops::Attention{out,
+                         q,
+                         k,
+                         v,
+                         testing::one_sequence(q.dim(0), {.k_pages = k_pages,
+                                                          .v_pages = v_pages,
+                                                          .page_tokens = kPageTokens,
+                                                          .length = kBefore}),
+                         {.scale = 0.2f}});
     between();
     std::vector<Tensor> written = {wide_q, k, out};
     if (!null_values) written.push_back(v);
@@ -465,15 +475,15 @@ TEST(Fusion, RowsOfManyTokensBecomeIntegersAgainOnlyWhenTheyChange) {
     const Tensor other = s.floats({6, 256}, values);
     const Weight weight = s.weight(w);
     const Tensor outs[] = {s.zeros({6, 40}), s.zeros({6, 40}), s.zeros({6, 40})};
-    s.encoder().linear(outs[0], x, weight);
+    s.encoder().run(ops::Linear{outs[0], x, weight});
     between();
-    s.encoder().scale(other, other, 2.0f);
+    s.encoder().run(ops::Scale{other, other, 2.0f});
     between();
-    s.encoder().linear(outs[1], x, weight);
+    s.encoder().run(ops::Linear{outs[1], x, weight});
     between();
-    s.encoder().scale(x, x, 3.0f);
+    s.encoder().run(ops::Scale{x, x, 3.0f});
     between();
-    s.encoder().linear(outs[2], x, weight);
+    s.encoder().run(ops::Linear{outs[2], x, weight});
     between();
     return std::vector<Tensor>(std::begin(outs), std::end(outs));
   };

@@ -31,7 +31,8 @@ TEST(GgmlFormats, EmbeddingsAreTheDefinitionBitForBit) {
         std::vector<std::unique_ptr<Buffer>> buffers;
         DeviceSession s(*device);
         const Tensor out = s.zeros({3, 512});
-        s.encoder().embed(out, put_on(m, *device, buffers), s.ints({3}, std::vector{4, 0, 3}));
+        s.encoder().run(
+            ops::Embed{out, put_on(m, *device, buffers), s.ints({3}, std::vector{4, 0, 3})});
         const std::vector<float> rows = s.read(out);
         std::vector<float> expected(512);
         for (const int row : {4, 0, 3}) {
@@ -57,11 +58,11 @@ TEST(GgmlFormats, ProductsAgreeWithTheDefinitionWhateverTheCompany) {
       DeviceSession s(device);
       const Weight w = put_on(m, device, buffers);
       const Tensor out = s.zeros({count, 19});
-      s.encoder().linear(
+      s.encoder().run(ops::Linear{
           out,
           s.floats({count, 256}, std::span(x).subspan(static_cast<size_t>(begin * 256),
                                                       static_cast<size_t>(count * 256))),
-          w);
+          w});
       return s.read(out);
     };
     const std::vector<float> expected = product(*reference, 0, 5);
@@ -91,10 +92,10 @@ TEST(GgmlFormats, ProductsPerHeadAgreeWithTheDefinition) {
       DeviceSession s(*device);
       const Weight w = put_on(m, *device, buffers);
       const Tensor out = s.zeros({3, 2, 24});
-      s.encoder().head_linear(out, s.floats({3, 2, 256}, x), w, rows);
+      s.encoder().run(ops::HeadLinear{out, s.floats({3, 2, 256}, x), w, rows});
       std::vector<float> results = s.read(out);
       const Tensor transposed = s.zeros({3, 2, 256});
-      s.encoder().head_linear_transposed(transposed, s.floats({3, 2, 24}, y), w, rows);
+      s.encoder().run(ops::HeadLinearTransposed{transposed, s.floats({3, 2, 24}, y), w, rows});
       const std::vector<float> back = s.read(transposed);
       results.insert(results.end(), back.begin(), back.end());
       return results;

@@ -12,7 +12,7 @@
 #include "backend/gpu/emulator/emulator.h"
 #include "backend/gpu/gpu_device.h"
 #include "backend/gpu/kernels/coded_list.h"
-#include "backend/gpu/mma_plans.h"
+#include "backend/gpu/launch/mma_plans.h"
 #include "base/format.h"
 #include "tests/conformance/support.h"
 #include "tests/support/random_blocks.h"
@@ -29,7 +29,7 @@ std::vector<float> product(Device& device, const BlockMatrix& m, std::span<const
   const Weight w = testing::put_on(m, device, buffers);
   const int64_t n = static_cast<int64_t>(x.size()) / w.cols;
   const Tensor out = s.zeros({n, w.rows});
-  s.encoder().linear(out, s.floats({n, w.cols}, x), w);
+  s.encoder().run(ops::Linear{out, s.floats({n, w.cols}, x), w});
   return s.read(out);
 }
 
@@ -224,7 +224,8 @@ TEST(GgmlUnits, TypesShareLaunchesWithEachOtherAndKeepTheirBits) {
                launches_of(*named, gpu::KernelId::mma_linear_ggml);
       };
       const size_t before = launches();
-      for (size_t i = 0; i < weights.size(); ++i) s.encoder().linear(outs[i], rows, weights[i]);
+      for (size_t i = 0; i < weights.size(); ++i)
+        s.encoder().run(ops::Linear{outs[i], rows, weights[i]});
       (void)s.encoder().submit();
       if (named->launches != nullptr) {
         EXPECT_EQ(launches(), before + 1) << n << " tokens";

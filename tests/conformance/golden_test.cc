@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "tests/conformance/support.h"
+#include "tests/support/one_sequence.h"
 
 namespace moeflux::conformance {
 namespace {
@@ -29,7 +30,7 @@ TEST(Golden, SoftmaxRouting) {
     Session s(device);
     for (const bool normalize : {true, false}) {
       const Routes routes{s.zeros({1, 2}, DType::kI32), s.zeros({1, 2})};
-      s.encoder().route(routes, s.floats({1, 4}, logits), {.normalize = normalize});
+      s.encoder().run(ops::Route{routes, s.floats({1, 4}, logits), {.normalize = normalize}});
       EXPECT_EQ(s.read_ints(routes.ids), (std::vector<int32_t>{2, 1})) << name;
       expect_near(name, s.read(routes.weights),
                   normalize ? std::vector<double>{0.731058579, 0.268941421}
@@ -46,8 +47,10 @@ TEST(Golden, RopeInBothPairings) {
     Session s(device);
     for (const bool interleaved : {false, true}) {
       const Tensor head = s.floats({1, 1, 4}, x);
-      s.encoder().rope(head, s.ints({1}, position), s.floats({2}, frequencies),
-                       {.rotary_dim = 4, .interleaved = interleaved});
+      s.encoder().run(ops::Rope{head,
+                                s.ints({1}, position),
+                                s.floats({2}, frequencies),
+                                {.rotary_dim = 4, .interleaved = interleaved}});
       expect_near(name, s.read(head),
                   interleaved ? std::vector<double>{-1.1426397, 1.9220756, 2.9598507, 4.0297995}
                               : std::vector<double>{-1.9841106, 1.9599007, 2.4623779, 4.0197997});
@@ -72,8 +75,14 @@ TEST(Golden, GatedDeltaOverThreeTokens) {
     Session s(device);
     const Tensor out = s.zeros({3, 1, 2});
     const Tensor state = s.zeros({1, 2, 2});
-    s.encoder().gated_delta(out, s.floats({3, 6}, qkv), s.floats({3, 1}, a), s.floats({3, 1}, b),
-                            s.zeros({1}), s.zeros({1}), state, {1, 1, 2, 2});
+    s.encoder().run(ops::GatedDelta{out,
+                                    s.floats({3, 6}, qkv),
+                                    s.floats({3, 1}, a),
+                                    s.floats({3, 1}, b),
+                                    s.zeros({1}),
+                                    s.zeros({1}),
+                                    testing::one_sequence(s.floats({3, 6}, qkv).dim(0), state),
+                                    {1, 1, 2, 2}});
     expect_near(name, s.read(out),
                 {.5 * r, 1 * r, .934214419 * r, 1.368428839 * r, .967274612 * r, .513221935 * r},
                 5e-6);
@@ -92,8 +101,14 @@ TEST(Golden, DecayOfTheState) {
     Session s(device);
     const Tensor out = s.zeros({1, 1, 2});
     const Tensor state = s.floats({1, 2, 2}, state_before);
-    s.encoder().gated_delta(out, s.floats({1, 6}, qkv), s.floats({1, 1}, a), s.zeros({1, 1}),
-                            s.floats({1}, a_log), s.floats({1}, dt_bias), state, {1, 1, 2, 2});
+    s.encoder().run(ops::GatedDelta{out,
+                                    s.floats({1, 6}, qkv),
+                                    s.floats({1, 1}, a),
+                                    s.zeros({1, 1}),
+                                    s.floats({1}, a_log),
+                                    s.floats({1}, dt_bias),
+                                    testing::one_sequence(s.floats({1, 6}, qkv).dim(0), state),
+                                    {1, 1, 2, 2}});
     const double decay = .5423511758;
     expect_near(name, s.read(state), {decay, 2 * decay, -4 * decay, 0.0});
   });
@@ -106,8 +121,14 @@ TEST(Golden, KeysAreNormalisedWithTheEpsilonInsideTheRoot) {
     Session s(device);
     const Tensor out = s.zeros({1, 1, 2});
     const Tensor state = s.zeros({1, 2, 2});
-    s.encoder().gated_delta(out, s.floats({1, 6}, qkv), s.zeros({1, 1}), s.zeros({1, 1}),
-                            s.zeros({1}), s.zeros({1}), state, {1, 1, 2, 2});
+    s.encoder().run(ops::GatedDelta{out,
+                                    s.floats({1, 6}, qkv),
+                                    s.zeros({1, 1}),
+                                    s.zeros({1, 1}),
+                                    s.zeros({1}),
+                                    s.zeros({1}),
+                                    testing::one_sequence(s.floats({1, 6}, qkv).dim(0), state),
+                                    {1, 1, 2, 2}});
     expect_near(name, s.read(state), {.599999988, 0.0, .799999984, 0.0}, 2e-7);
   });
 }
@@ -120,8 +141,13 @@ TEST(Golden, EqualScoresAverageTheValues) {
     const std::vector<Tensor> k_pages = {s.zeros({2, 1, 1})};
     const std::vector<Tensor> v_pages = {s.zeros({2, 1, 2})};
     const Tensor out = s.zeros({2, 1, 2});
-    s.encoder().attention(out, s.floats({2, 1, 1}, q), s.zeros({2, 1, 1}), s.floats({2, 1, 2}, v),
-                          {k_pages, v_pages, 2, 0}, {});
+    s.encoder().run(ops::Attention{
+        out,
+        s.floats({2, 1, 1}, q),
+        s.zeros({2, 1, 1}),
+        s.floats({2, 1, 2}, v),
+        testing::one_sequence(s.floats({2, 1, 1}, q).dim(0), {k_pages, v_pages, 2, 0}),
+        {}});
     expect_near(name, s.read(out), {1, 2, 2, 4});
   });
 }

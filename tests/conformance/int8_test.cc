@@ -113,7 +113,7 @@ std::vector<float> run_linear(Device& device, const EncodedWeight& w, const std:
                               int64_t n) {
   Session s(device);
   const Tensor out = s.zeros({n, w.rows});
-  s.encoder().linear(out, s.floats({n, w.cols}, x), s.weight(w));
+  s.encoder().run(ops::Linear{out, s.floats({n, w.cols}, x), s.weight(w)});
   return s.read(out);
 }
 
@@ -263,7 +263,7 @@ TEST(Int8Linear, WeightsThatWantExactActivationsGetThem) {
         Weight exact = s.weight(w);
         exact.exact_activations = true;
         const Tensor out = s.zeros({n, w.rows});
-        s.encoder().linear(out, s.floats({n, w.cols}, x), exact);
+        s.encoder().run(ops::Linear{out, s.floats({n, w.cols}, x), exact});
         expect_same_bits(device.name, run_linear(*f32_like(device), w, x, n), s.read(out));
       }
     }
@@ -279,10 +279,10 @@ std::vector<float> define_slots(Session& s, const MoeProblem& p) {
     const Tensor gate = s.zeros({p.n, p.intermediate});
     const Tensor up = s.zeros({p.n, p.intermediate});
     const Tensor down = s.zeros({p.n, p.hidden});
-    s.encoder().linear(gate, x, s.weight(p.gate[e]));
-    s.encoder().linear(up, x, s.weight(p.up[e]));
-    s.encoder().glu(up, gate, up, p.glu);
-    s.encoder().linear(down, up, s.weight(p.down[e]));
+    s.encoder().run(ops::Linear{gate, x, s.weight(p.gate[e])});
+    s.encoder().run(ops::Linear{up, x, s.weight(p.up[e])});
+    s.encoder().run(ops::Glu{up, gate, up, p.glu});
+    s.encoder().run(ops::Linear{down, up, s.weight(p.down[e])});
     of_expert.push_back(s.read(down));
   }
   for (size_t slot = 0; slot < p.ids.size(); ++slot) {

@@ -6,7 +6,7 @@
 
 #include "backend/gpu/emulator/emulator.h"
 #include "backend/gpu/gpu_device.h"
-#include "backend/gpu/plan.h"
+#include "backend/gpu/launch/plan.h"
 #include "base/format.h"
 #include "tests/conformance/models.h"
 #include "tests/conformance/support.h"
@@ -51,9 +51,10 @@ TEST(TokenInvariance, LinearInEveryFormat) {
   for (const QuantFormat& format : all_formats()) {
     const int64_t cols = format.is_plain() ? 650 : 640;
     const EncodedWeight w = random_weight(random, format, 13, cols);
-    check_rows(
-        "linear " + format.to_string(), cols, 13, random.floats(70 * cols),
-        [&](Session& s, Tensor out, Tensor in) { s.encoder().linear(out, in, s.weight(w)); });
+    check_rows("linear " + format.to_string(), cols, 13, random.floats(70 * cols),
+               [&](Session& s, Tensor out, Tensor in) {
+                 s.encoder().run(ops::Linear{out, in, s.weight(w)});
+               });
   }
 }
 
@@ -63,9 +64,10 @@ TEST(TokenInvariance, LinearOfFewPlainRows) {
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBf16}) {
     for (const int64_t cols : {8, 648, 3336}) {
       const EncodedWeight w = random_weight(random, QuantFormat::plain(dtype), 37, cols);
-      check_rows(
-          formatted("linear {}x{}", dtype_name(dtype), cols), cols, 37, random.floats(70 * cols),
-          [&](Session& s, Tensor out, Tensor in) { s.encoder().linear(out, in, s.weight(w)); });
+      check_rows(formatted("linear {}x{}", dtype_name(dtype), cols), cols, 37,
+                 random.floats(70 * cols), [&](Session& s, Tensor out, Tensor in) {
+                   s.encoder().run(ops::Linear{out, in, s.weight(w)});
+                 });
     }
   }
 }
@@ -74,7 +76,7 @@ TEST(TokenInvariance, RmsNorm) {
   Random random(41);
   const std::vector<float> w = random.floats(300);
   check_rows("rms_norm", 300, 300, random.floats(70 * 300), [&](Session& s, Tensor out, Tensor in) {
-    s.encoder().rms_norm(out, in, s.floats({300}, w), 1e-6f);
+    s.encoder().run(ops::RmsNorm{out, in, s.floats({300}, w), 1e-6f});
   });
 }
 
@@ -82,17 +84,18 @@ TEST(TokenInvariance, Route) {
   Random random(42);
   const std::vector<float> bias = random.floats(60);
   for (const bool grouped : {false, true}) {
-    check_rows("route", 60, 8, random.floats(70 * 60, -4.0f, 4.0f),
-               [&](Session& s, Tensor out, Tensor in) {
-                 RouterOptions options;
-                 if (grouped) {
-                   options.score = RouterScore::kSigmoid;
-                   options.correction_bias = s.floats({60}, bias);
-                   options.num_groups = 4;
-                   options.groups_kept = 2;
-                 }
-                 s.encoder().route({s.zeros({in.dim(0), 8}, DType::kI32), out}, in, options);
-               });
+    check_rows(
+        "route", 60, 8, random.floats(70 * 60, -4.0f, 4.0f),
+        [&](Session& s, Tensor out, Tensor in) {
+          RouterOptions options;
+          if (grouped) {
+            options.score = RouterScore::kSigmoid;
+            options.correction_bias = s.floats({60}, bias);
+            options.num_groups = 4;
+            options.groups_kept = 2;
+          }
+          s.encoder().run(ops::Route{{s.zeros({in.dim(0), 8}, DType::kI32), out}, in, options});
+        });
   }
 }
 

@@ -5,6 +5,7 @@
 #include "base/format.h"
 #include "tests/conformance/models.h"
 #include "tests/conformance/support.h"
+#include "tests/support/one_sequence.h"
 
 namespace moeflux::conformance {
 namespace {
@@ -64,10 +65,12 @@ std::vector<std::vector<float>> run(Device& device, const LatentProblem& p, bool
   const Tensor out = s.zeros({p.n, p.heads, p.v_dim});
   const KvView kv{
       .k_pages = keys, .v_pages = values, .page_tokens = p.page_tokens, .length = p.before};
+  const KvRows all{q.dim(0), kv};
+  const ops::LatentAttention op{out, q, latent, positions, std::span(&all, 1), heads};
   if (made_of_others) {
-    s.encoder().Encoder::latent_attention(out, q, latent, positions, kv, heads);
+    op.compose(s.encoder());
   } else {
-    s.encoder().latent_attention(out, q, latent, positions, kv, heads);
+    s.encoder().run(op);
   }
   std::vector<std::vector<float>> written = {s.read(out), s.read(latent)};
   for (const Tensor& page : keys) written.push_back(s.read(page));
@@ -217,11 +220,16 @@ TEST(LatentAttention, ValuesReadAsPartsOfKeysHaveTheBitsOfPagesOfTheirOwn) {
     const Tensor own = s.floats({kPage, 1, kValueDim}, values);
     const Tensor out = s.zeros({2, kHeads, kValueDim});
     const Tensor v_page = shared ? keys.slice(2, 0, kValueDim) : own;
-    s.encoder().attention(
-        out, s.floats({2, kHeads, kDim}, q), new_key,
+    s.encoder().run(ops::Attention{
+        out,
+        s.floats({2, kHeads, kDim}, q),
+        new_key,
         shared ? Tensor{} : new_key.slice(2, 0, kValueDim),
-        {.k_pages = {&keys, 1}, .v_pages = {&v_page, 1}, .page_tokens = kPage, .length = kBefore},
-        {.scale = 0.1f});
+        testing::one_sequence(s.floats({2, kHeads, kDim}, q).dim(0), {.k_pages = {&keys, 1},
+                                                                      .v_pages = {&v_page, 1},
+                                                                      .page_tokens = kPage,
+                                                                      .length = kBefore}),
+        {.scale = 0.1f}});
     return s.read(out);
   };
   for (const NamedDevice* named : devices_with_units()) {

@@ -59,7 +59,7 @@ TEST(Linear, HalfPrecisionWeightsKeepSubnormalsAndExtremes) {
     x[static_cast<size_t>(i)] = 1.0f;
     compare_with_reference({"linear", formatted("f16 element {}", i), 1, {0.0f}}, [&](Session& s) {
       const Tensor out = s.zeros({1, 1});
-      s.encoder().linear(out, s.floats({1, 8}, x), s.weight(w));
+      s.encoder().run(ops::Linear{out, s.floats({1, 8}, x), s.weight(w)});
       return s.read(out);
     });
   }
@@ -73,7 +73,7 @@ TEST(Embed, MatchesTheReferenceInEveryFormat) {
     const std::vector<float> tolerance(5 * 256, 2.0f * kRounding * largest(w.decoded));
     compare_with_reference({"embed", format.to_string(), 256, tolerance}, [&](Session& s) {
       const Tensor out = s.zeros({5, 256});
-      s.encoder().embed(out, s.weight(w), s.ints({5}, ids));
+      s.encoder().run(ops::Embed{out, s.weight(w), s.ints({5}, ids)});
       return s.read(out);
     });
   }

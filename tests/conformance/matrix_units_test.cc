@@ -19,7 +19,7 @@ std::vector<float> product(Device& device, const EncodedWeight& w, std::span<con
                            int64_t n) {
   Session s(device);
   const Tensor out = s.zeros({n, w.rows});
-  s.encoder().linear(out, s.floats({n, w.cols}, x), s.weight(w));
+  s.encoder().run(ops::Linear{out, s.floats({n, w.cols}, x), s.weight(w)});
   return s.read(out);
 }
 
@@ -93,7 +93,7 @@ TEST(MatrixUnits, RowsOfAnOddNumberOfBlocksMayBeginAnywhere) {
       moved.parts.codes.offset_bytes = room.offset_bytes + 4;
       s.encoder().write(moved.parts.codes, w.data);
       const Tensor out = s.zeros({72, w.rows});
-      s.encoder().linear(out, s.floats({72, w.cols}, x), moved);
+      s.encoder().run(ops::Linear{out, s.floats({72, w.cols}, x), moved});
       expect_same_bits(what + ", 4 bytes further", got, s.read(out));
     }
   }
@@ -205,7 +205,8 @@ TEST(MatrixUnits, ProductsOfOneInputShareALaunchAndKeepTheirBits) {
       for (const EncodedWeight& w : weights) outs.push_back(s.zeros({n, w.rows}));
       std::vector<Weight> views;
       for (const EncodedWeight& w : weights) views.push_back(s.weight(w));
-      for (size_t i = 0; i < weights.size(); ++i) s.encoder().linear(outs[i], in, views[i]);
+      for (size_t i = 0; i < weights.size(); ++i)
+        s.encoder().run(ops::Linear{outs[i], in, views[i]});
       for (size_t i = 0; i < weights.size(); ++i) {
         expect_same_bits(formatted("matrix {}, {} tokens", i, n),
                          product(units, weights[i], some, n), s.read(outs[i]));

@@ -6,6 +6,7 @@
 
 #include "base/format.h"
 #include "quant/q8_rows.h"
+#include "tests/support/one_sequence.h"
 
 namespace moeflux::conformance {
 namespace {
@@ -61,10 +62,14 @@ std::vector<float> AttentionProblem::run(Session& s, const Chunks& chunks) const
   const Tensor extra = sinks.empty() ? Tensor{} : s.floats({heads}, sinks);
   int64_t at = 0;
   for (const int64_t count : chunks) {
-    s.encoder().attention(
-        out.slice(0, at, count), all_q.slice(0, at, count), all_k.slice(0, at, count),
-        values_are_keys ? Tensor{} : all_v.slice(0, at, count), {k_pages, v_pages, page_tokens, at},
-        {.scale = 0.2f, .window = window, .chunked = chunked, .sinks = extra});
+    s.encoder().run(
+        ops::Attention{out.slice(0, at, count),
+                       all_q.slice(0, at, count),
+                       all_k.slice(0, at, count),
+                       values_are_keys ? Tensor{} : all_v.slice(0, at, count),
+                       testing::one_sequence(all_q.slice(0, at, count).dim(0),
+                                             {k_pages, v_pages, page_tokens, at}),
+                       {.scale = 0.2f, .window = window, .chunked = chunked, .sinks = extra}});
     at += count;
   }
   return s.read(out);
@@ -91,9 +96,9 @@ std::vector<float> HeadProblem::run(Session& s, const Chunks& chunks) const {
     const Tensor in = from.slice(0, at, count).slice(2, kGap, in_width());
     const Tensor out = to.slice(0, at, count).slice(2, 1, out_width());
     if (transposed) {
-      s.encoder().head_linear_transposed(out, in, w, rows);
+      s.encoder().run(ops::HeadLinearTransposed{out, in, w, rows});
     } else {
-      s.encoder().head_linear(out, in, w, rows);
+      s.encoder().run(ops::HeadLinear{out, in, w, rows});
     }
     at += count;
   }
@@ -131,8 +136,9 @@ std::vector<float> ConvProblem::run(Session& s, const Chunks& chunks) const {
   const ConvOptions options{activation, bias.empty() ? Tensor{} : s.floats({channels}, bias)};
   int64_t at = 0;
   for (const int64_t count : chunks) {
-    s.encoder().causal_conv(out.slice(0, at, count), all_x.slice(0, at, count), taps_tensor,
-                            options, past);
+    s.encoder().run(ops::CausalConv{out.slice(0, at, count), all_x.slice(0, at, count), taps_tensor,
+                                    options,
+                                    testing::one_sequence(all_x.slice(0, at, count).dim(0), past)});
     at += count;
   }
   std::vector<float> result = s.read(out);
@@ -164,9 +170,10 @@ std::vector<float> DeltaProblem::run(Session& s, const Chunks& chunks) const {
   const Tensor out = s.zeros({n, o.value_heads, o.value_dim});
   int64_t at = 0;
   for (const int64_t count : chunks) {
-    s.encoder().gated_delta(out.slice(0, at, count), all_qkv.slice(0, at, count),
-                            all_a.slice(0, at, count), all_b.slice(0, at, count), rates, biases,
-                            cells, o);
+    s.encoder().run(
+        ops::GatedDelta{out.slice(0, at, count), all_qkv.slice(0, at, count),
+                        all_a.slice(0, at, count), all_b.slice(0, at, count), rates, biases,
+                        testing::one_sequence(all_qkv.slice(0, at, count).dim(0), cells), o});
     at += count;
   }
   std::vector<float> result = s.read(out);
@@ -199,8 +206,9 @@ std::vector<float> ScanProblem::run(Session& s, const Chunks& chunks) const {
   const Tensor out = s.zeros({n, o.heads, o.head_dim});
   int64_t at = 0;
   for (const int64_t count : chunks) {
-    s.encoder().selective_scan(out.slice(0, at, count), all_rows.slice(0, at, count),
-                               all_steps.slice(0, at, count), own, cells, o);
+    s.encoder().run(ops::SelectiveScan{
+        out.slice(0, at, count), all_rows.slice(0, at, count), all_steps.slice(0, at, count), own,
+        testing::one_sequence(all_rows.slice(0, at, count).dim(0), cells), o});
     at += count;
   }
   std::vector<float> result = s.read(out);
@@ -265,10 +273,10 @@ std::vector<float> MoeProblem::run_tokens(Session& s, int64_t begin, int64_t cou
   for (const std::vector<int32_t>& wave : waves) {
     std::vector<ExpertWeights> ready;
     for (const int32_t expert : wave) ready.push_back(all[static_cast<size_t>(expert)]);
-    s.encoder().expert_ffn(slots, space, input, routes, ready, glu);
+    s.encoder().run(ops::ExpertFfn{slots, space, input, routes, ready, glu});
   }
   const Tensor out = s.zeros({count, hidden});
-  s.encoder().combine_experts(out, slots, routes);
+  s.encoder().run(ops::CombineExperts{out, slots, routes});
   std::vector<float> result = s.read(slots);
   append(result, s.read(out));
   return result;
@@ -294,7 +302,7 @@ void check_linear(const std::string& op, Random& random, const QuantFormat& form
                                       dtype_name(format.dtype), p.n, p.rows, p.cols);
   compare_with_reference({op, label, p.rows, std::move(tolerance)}, [&](Session& s) {
     const Tensor out = s.zeros({p.n, p.rows});
-    s.encoder().linear(out, s.floats({p.n, p.cols}, x), s.weight(w));
+    s.encoder().run(ops::Linear{out, s.floats({p.n, p.cols}, x), s.weight(w)});
     return s.read(out);
   });
 }

@@ -91,8 +91,11 @@ std::vector<float> run(Device& device, const PooledProblem& p, const PooledData&
   for (const int64_t rows : p.chunks) {
     const KvRows window = own.rows(own.window, p, at, rows);
     const KvRows entries = own.rows(own.entries, p, at, rows);
-    s.encoder().attention(
-        own.out.slice(0, at, rows), own.q.slice(0, at, rows), own.k.slice(0, at, rows), Tensor{},
+    s.encoder().run(ops::Attention{
+        own.out.slice(0, at, rows),
+        own.q.slice(0, at, rows),
+        own.k.slice(0, at, rows),
+        Tensor{},
         {&window, 1},
         {.scale = 0.2f,
          .window = p.window,
@@ -100,7 +103,7 @@ std::vector<float> run(Device& device, const PooledProblem& p, const PooledData&
          .pooled = {.keys = own.pools.slice(0, at, rows),
                     .sequences = {&entries, 1},
                     .unit = p.unit,
-                    .ids = own.ids.is_null() ? Tensor{} : own.ids.slice(0, at, rows)}});
+                    .ids = own.ids.is_null() ? Tensor{} : own.ids.slice(0, at, rows)}}});
     at += rows;
   }
   return s.read(own.out);
@@ -170,16 +173,19 @@ TEST(PooledAttention, SequencesDoNotMix) {
     const KvRows windows[] = {a.rows(a.window, p, 0, 30), b.rows(b.window, other, 0, 21)};
     const KvRows entries[] = {a.rows(a.entries, p, 0, 30), b.rows(b.entries, other, 0, 21)};
     const Tensor out = s.zeros({51, p.heads, p.dim});
-    s.encoder().attention(
-        out, s.floats({51, p.heads, p.dim}, both(data.q, more.q)),
-        s.floats({51, 1, p.dim}, both(data.k, more.k)), Tensor{}, windows,
-        {.scale = 0.2f,
-         .window = p.window,
-         .sinks = s.floats({p.heads}, data.sinks),
-         .pooled = {.keys = s.floats({51, 1, p.dim}, both(data.pools, more.pools)),
-                    .sequences = entries,
-                    .unit = p.unit,
-                    .ids = s.ints({51, 1, p.most}, ids)}});
+    s.encoder().run(
+        ops::Attention{out,
+                       s.floats({51, p.heads, p.dim}, both(data.q, more.q)),
+                       s.floats({51, 1, p.dim}, both(data.k, more.k)),
+                       Tensor{},
+                       windows,
+                       {.scale = 0.2f,
+                        .window = p.window,
+                        .sinks = s.floats({p.heads}, data.sinks),
+                        .pooled = {.keys = s.floats({51, 1, p.dim}, both(data.pools, more.pools)),
+                                   .sequences = entries,
+                                   .unit = p.unit,
+                                   .ids = s.ints({51, 1, p.most}, ids)}}});
     expect_same_bits(device->name, both(first, second), s.read(out));
   }
 }

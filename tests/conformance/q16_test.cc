@@ -106,7 +106,7 @@ std::vector<float> run_linear(Device& device, const EncodedWeight& w, const std:
                               int64_t n) {
   Session s(device, size_t{1} << 22);
   const Tensor out = s.zeros({n, w.rows});
-  s.encoder().linear(out, s.floats({n, w.cols}, x), s.weight(w));
+  s.encoder().run(ops::Linear{out, s.floats({n, w.cols}, x), s.weight(w)});
   return with_one_nan(s.read(out));
 }
 
@@ -153,7 +153,7 @@ TEST(Q16, IsComparedWithMatrixUnits) {
       const std::vector<float> x = random.floats(w.cols);
       const Outcome got = run_on(*units, [&](Session& s) {
         const Tensor out = s.zeros({1, w.rows});
-        s.encoder().linear(out, s.floats({1, w.cols}, x), s.weight(w));
+        s.encoder().run(ops::Linear{out, s.floats({1, w.cols}, x), s.weight(w)});
         return s.read(out);
       });
       // As this is allowed to whoever launched kernels for matrix units.

@@ -19,7 +19,7 @@ RouteResult run_route(Session& s, std::span<const float> logits, int64_t n, int6
                       const RouterOptions& options) {
   const auto experts = static_cast<int64_t>(logits.size()) / n;
   const Routes routes{s.zeros({n, top_k}, DType::kI32), s.zeros({n, top_k})};
-  s.encoder().route(routes, s.floats({n, experts}, logits), options);
+  s.encoder().run(ops::Route{routes, s.floats({n, experts}, logits), options});
   return {s.read_ints(routes.ids), s.read(routes.weights)};
 }
 

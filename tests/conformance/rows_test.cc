@@ -45,7 +45,8 @@ TEST(RmsNorm, MatchesTheReference) {
       compare_with_reference(
           {"rms_norm", formatted("{}x{}", rows, cols), cols, tolerance}, [&](Session& s) {
             const Tensor out = s.zeros({rows, cols});
-            s.encoder().rms_norm(out, s.floats({rows, cols}, x), s.floats({cols}, w), 1e-6f);
+            s.encoder().run(
+                ops::RmsNorm{out, s.floats({rows, cols}, x), s.floats({cols}, w), 1e-6f});
             return s.read(out);
           });
     }
@@ -60,7 +61,7 @@ TEST(RmsNorm, NormalisesHeadsInsideAWiderRowInPlace) {
   compare_with_reference({"rms_norm", "first half of each head", 64, tolerance}, [&](Session& s) {
     const Tensor heads = s.floats({5, 6, 64}, x);
     const Tensor half = heads.slice(2, 0, 32);
-    s.encoder().rms_norm(half, half, s.floats({32}, w), 1e-6f);
+    s.encoder().run(ops::RmsNorm{half, half, s.floats({32}, w), 1e-6f});
     return s.read(heads);
   });
 }
@@ -75,7 +76,7 @@ TEST(RmsNorm, TakesWeightsInTurn) {
       compare_with_reference(
           {"rms_norm", formatted("{}x4 of {}", n, cols), cols, tolerance}, [&](Session& s) {
             const Tensor streams = s.floats({n, 4, cols}, x);
-            s.encoder().rms_norm(streams, streams, s.floats({4, cols}, w), 1e-6f);
+            s.encoder().run(ops::RmsNorm{streams, streams, s.floats({4, cols}, w), 1e-6f});
             return s.read(streams);
           });
     }
@@ -92,8 +93,9 @@ TEST(RmsNorm, NormalisesManyHeadsAndGatesThem) {
   compare_with_reference({"rms_norm", "many gated heads", 16, tolerance}, [&](Session& s) {
     const Tensor heads = s.floats({n, 4, 16}, x);
     const Tensor half = heads.slice(2, 8, 8);
-    s.encoder().rms_norm(half, half, s.floats({8}, w), 1e-6f);
-    s.encoder().mul_activated(half, half, s.floats({n, 4, 8}, gates), Activation::kSigmoid);
+    s.encoder().run(ops::RmsNorm{half, half, s.floats({8}, w), 1e-6f});
+    s.encoder().run(
+        ops::MulActivated{half, half, s.floats({n, 4, 8}, gates), Activation::kSigmoid});
     return s.read(heads);
   });
 }
@@ -108,12 +110,12 @@ TEST(Add, IsExactAndMayBeInPlace) {
       const std::string label = formatted("{}x{}", rows, cols);
       compare_with_reference({"add", label, cols, exact}, [&](Session& s) {
         const Tensor out = s.zeros({rows, cols});
-        s.encoder().add(out, s.floats({rows, cols}, a), s.floats({rows, cols}, b));
+        s.encoder().run(ops::Add{out, s.floats({rows, cols}, a), s.floats({rows, cols}, b)});
         return s.read(out);
       });
       compare_with_reference({"add", label + " in place", cols, exact}, [&](Session& s) {
         const Tensor out = s.floats({rows, cols}, a);
-        s.encoder().add(out, out, s.floats({rows, cols}, b));
+        s.encoder().run(ops::Add{out, out, s.floats({rows, cols}, b)});
         return s.read(out);
       });
     }
@@ -126,7 +128,7 @@ TEST(Copy, MovesSlicesBetweenLayouts) {
   const std::vector<float> exact(3 * 4 * 7, 0.0f);
   compare_with_reference({"copy", "3x4x20 columns 5 to 12", 7, exact}, [&](Session& s) {
     const Tensor out = s.zeros({3, 4, 7});
-    s.encoder().copy(out, s.floats({3, 4, 20}, x).slice(2, 5, 7));
+    s.encoder().run(ops::Copy{out, s.floats({3, 4, 20}, x).slice(2, 5, 7)});
     return s.read(out);
   });
 }
@@ -156,7 +158,8 @@ TEST(MulActivated, MatchesTheReferenceOverTheWholeRangeOfGates) {
               {"mul_activated", formatted("{}x{} gate {}", rows, cols, gate_cols), cols, tolerance},
               [&](Session& s) {
                 const Tensor out = s.floats({rows, cols}, x);
-                s.encoder().mul_activated(out, out, s.floats({rows, gate_cols}, gate), activation);
+                s.encoder().run(
+                    ops::MulActivated{out, out, s.floats({rows, gate_cols}, gate), activation});
                 return s.read(out);
               });
         }
@@ -176,8 +179,8 @@ TEST(MulActivated, KnowsGelu) {
   }
   compare_with_reference({"mul_activated", "gelu 3x50", 50, tolerance}, [&](Session& s) {
     const Tensor out = s.zeros({3, 50});
-    s.encoder().mul_activated(out, s.floats({3, 50}, x), s.floats({3, 50}, gate),
-                              Activation::kGeluTanh);
+    s.encoder().run(ops::MulActivated{out, s.floats({3, 50}, x), s.floats({3, 50}, gate),
+                                      Activation::kGeluTanh});
     return s.read(out);
   });
 }
@@ -203,7 +206,7 @@ TEST(Glu, MatchesTheReferenceForEveryUnit) {
         compare_with_reference({"glu", label, cols, tolerance}, [&](Session& s) {
           const Tensor gates = s.floats({3, cols}, gate);
           const Tensor out = in_place ? gates : s.zeros({3, cols});
-          s.encoder().glu(out, gates, s.floats({3, cols}, up), unit);
+          s.encoder().run(ops::Glu{out, gates, s.floats({3, cols}, up), unit});
           return s.read(out);
         });
       }
@@ -217,12 +220,12 @@ TEST(RmsNorm, MayHaveNoWeight) {
     const std::vector<float> x = random.floats(5 * cols, 1.0f, 3.0f);
     const auto root = static_cast<float>(std::sqrt(static_cast<double>(cols)));
     const std::vector<float> tolerance(x.size(), kRounding * (6.0f + root) * 3.0f);
-    compare_with_reference({"rms_norm", formatted("5x{}, no weight", cols), cols, tolerance},
-                           [&](Session& s) {
-                             const Tensor out = s.zeros({5, cols});
-                             s.encoder().rms_norm(out, s.floats({5, cols}, x), Tensor{}, 1e-6f);
-                             return s.read(out);
-                           });
+    compare_with_reference(
+        {"rms_norm", formatted("5x{}, no weight", cols), cols, tolerance}, [&](Session& s) {
+          const Tensor out = s.zeros({5, cols});
+          s.encoder().run(ops::RmsNorm{out, s.floats({5, cols}, x), Tensor{}, 1e-6f});
+          return s.read(out);
+        });
   }
 }
 
@@ -236,7 +239,7 @@ TEST(AddBias, IsExact) {
       compare_with_reference({"add_bias", formatted("{}x{}", rows, cols), cols, exact},
                              [&](Session& s) {
                                const Tensor out = s.floats({rows, cols}, x);
-                               s.encoder().add_bias(out, s.floats({cols}, bias));
+                               s.encoder().run(ops::AddBias{out, s.floats({cols}, bias)});
                                return s.read(out);
                              });
     }
@@ -250,13 +253,13 @@ TEST(Scale, IsExactOnStridedRowsAndInPlace) {
   compare_with_reference({"scale", "in place", 70, exact}, [&](Session& s) {
     const Tensor all = s.floats({3, 4, 70}, x);
     const Tensor part = all.slice(2, 3, 50);
-    s.encoder().scale(part, part, 0.37f);
+    s.encoder().run(ops::Scale{part, part, 0.37f});
     return s.read(all);
   });
   const std::vector<float> part_exact(3 * 4 * 33, 0.0f);
   compare_with_reference({"scale", "out of place", 33, part_exact}, [&](Session& s) {
     const Tensor out = s.zeros({3, 4, 33});
-    s.encoder().scale(out, s.floats({3, 4, 70}, x).slice(2, 1, 33), -2.5f);
+    s.encoder().run(ops::Scale{out, s.floats({3, 4, 70}, x).slice(2, 1, 33), -2.5f});
     return s.read(out);
   });
 }
@@ -272,7 +275,7 @@ TEST(SoftCap, MatchesTheReferenceOverTheWholeRange) {
       compare_with_reference({"soft_cap", formatted("2x{}, cap {}", cols, cap), cols, tolerance},
                              [&](Session& s) {
                                const Tensor out = s.floats({2, cols}, x);
-                               s.encoder().soft_cap(out, cap);
+                               s.encoder().run(ops::SoftCap{out, cap});
                                return s.read(out);
                              });
     }

@@ -7,6 +7,7 @@
 
 #include "base/format.h"
 #include "tests/conformance/support.h"
+#include "tests/support/one_sequence.h"
 
 namespace moeflux::conformance {
 namespace {
@@ -61,9 +62,12 @@ std::vector<int32_t> choices(Device& device, const SelectProblem& p) {
   const auto select = [&](const Tensor& to, int64_t begin, int64_t n) {
     const KvRows rows{
         n, {.k_pages = pages, .v_pages = pages, .page_tokens = p.page_tokens, .length = begin}};
-    s.encoder().select_keys(to, queries.slice(0, begin, n), keys.slice(0, begin, n),
-                            p.has_weights ? weights.slice(0, begin, n) : Tensor{}, {&rows, 1},
-                            p.options);
+    s.encoder().run(ops::SelectKeys{to,
+                                    queries.slice(0, begin, n),
+                                    keys.slice(0, begin, n),
+                                    p.has_weights ? weights.slice(0, begin, n) : Tensor{},
+                                    {&rows, 1},
+                                    p.options});
   };
   // A token that may choose as many as there are has no choice, but leaves keys.
   if (p.before > 0) select(s.zeros({p.before, p.groups, p.length}, DType::kI32), 0, p.before);
@@ -328,15 +332,18 @@ std::vector<float> attend_selected(Session& s, const SelectedProblem& p, const S
   const Tensor out = s.zeros({p.n, p.heads, p.v_dim});
   const auto attend = [&](const Tensor& to, const Tensor& queries, int64_t begin, int64_t rows,
                           const KeySelection& selected) {
-    s.encoder().attention(to, queries, k.slice(0, begin, rows),
-                          p.values_are_keys ? Tensor{} : v.slice(0, begin, rows),
-                          KvView{.k_pages = cache.keys,
-                                 .v_pages = cache.values,
-                                 .page_tokens = p.page_tokens,
-                                 .length = begin},
-                          {.scale = 0.2f,
-                           .sinks = p.has_sinks ? s.floats({p.heads}, data.sinks) : Tensor{},
-                           .selected = selected});
+    s.encoder().run(
+        ops::Attention{to,
+                       queries,
+                       k.slice(0, begin, rows),
+                       p.values_are_keys ? Tensor{} : v.slice(0, begin, rows),
+                       testing::one_sequence(queries.dim(0), KvView{.k_pages = cache.keys,
+                                                                    .v_pages = cache.values,
+                                                                    .page_tokens = p.page_tokens,
+                                                                    .length = begin}),
+                       {.scale = 0.2f,
+                        .sinks = p.has_sinks ? s.floats({p.heads}, data.sinks) : Tensor{},
+                        .selected = selected}});
   };
   if (p.before > 0) {
     attend(s.zeros({p.before, p.heads, p.v_dim}), s.zeros({p.before, p.heads, p.dim}), 0, p.before,
@@ -467,7 +474,8 @@ TEST(LayerNorm, MatchesTheReference) {
       compare_with_reference(
           {"layer_norm", formatted("{}x{}", rows, cols), cols, tolerance}, [&](Session& s) {
             const Tensor out = s.zeros({rows, cols});
-            s.encoder().layer_norm(out, s.floats({rows, cols}, x), s.floats({cols}, w), 1e-6f);
+            s.encoder().run(
+                ops::LayerNorm{out, s.floats({rows, cols}, x), s.floats({cols}, w), 1e-6f});
             return s.read(out);
           });
     }

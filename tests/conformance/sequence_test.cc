@@ -31,9 +31,11 @@ TEST(Rope, MatchesTheReferenceInBothPairings) {
             formatted("{} of {}{}", rotary, head_dim, interleaved ? ", interleaved" : "");
         compare_with_reference({"rope", label, head_dim, tolerance}, [&](Session& s) {
           const Tensor heads_tensor = s.floats({n, heads, head_dim}, x);
-          s.encoder().rope(
-              heads_tensor, s.ints({n}, positions), s.floats({rotary / 2}, frequencies),
-              {.rotary_dim = rotary, .interleaved = interleaved, .attention_factor = 1.2f});
+          s.encoder().run(ops::Rope{
+              heads_tensor,
+              s.ints({n}, positions),
+              s.floats({rotary / 2}, frequencies),
+              {.rotary_dim = rotary, .interleaved = interleaved, .attention_factor = 1.2f}});
           return s.read(heads_tensor);
         });
       }
@@ -51,8 +53,8 @@ TEST(Rope, TurnsByPositionsRoundedDown) {
     Session s(*device.device);
     const auto turned = [&](const std::vector<int32_t>& at, int64_t unit) {
       const Tensor heads = s.floats({6, 3, 32}, x);
-      s.encoder().rope(heads, s.ints({6}, at), s.floats({8}, frequencies),
-                       {.rotary_dim = 16, .unit = unit});
+      s.encoder().run(ops::Rope{
+          heads, s.ints({6}, at), s.floats({8}, frequencies), {.rotary_dim = 16, .unit = unit}});
       return s.read(heads);
     };
     expect_same_bits(device.name, turned(rounded, 1), turned(positions, 4));

@@ -51,11 +51,11 @@ struct GateProblem {
         s.floats({width}, base), iterations, 1e-6f};
     int64_t at = 0;
     for (const int64_t rows : chunks) {
-      s.encoder().read_streams(
+      s.encoder().run(ops::ReadStreams{
           out.slice(0, at, rows),
           alone ? StreamGates{}
                 : StreamGates{all.write.slice(0, at, rows), all.mix.slice(0, at, rows)},
-          from.slice(0, at, rows), in.slice(0, at, rows), options);
+          from.slice(0, at, rows), in.slice(0, at, rows), options});
       at += rows;
     }
     return joined({s.read(out), s.read(all.write), s.read(all.mix)});
@@ -109,7 +109,8 @@ std::vector<float> gated_sum_of(Session& s, const Shape& shape, const std::vecto
   const Tensor out = s.zeros({shape[0], shape[2]});
   int64_t at = 0;
   for (const int64_t rows : chunks) {
-    s.encoder().sum_gated(out.slice(0, at, rows), from.slice(0, at, rows), gate.slice(0, at, rows));
+    s.encoder().run(
+        ops::SumGated{out.slice(0, at, rows), from.slice(0, at, rows), gate.slice(0, at, rows)});
     at += rows;
   }
   return s.read(out);
@@ -138,8 +139,10 @@ std::vector<float> root_dots_of(Session& s, const Shape& shape, const std::vecto
   const Tensor out = s.zeros({shape[0], shape[1]});
   int64_t at = 0;
   for (const int64_t rows : chunks) {
-    s.encoder().root_dots(out.slice(0, at, rows), left.slice(0, at, rows), right.slice(0, at, rows),
-                          {.scale = 0.5f, .least = 1e-6f});
+    s.encoder().run(ops::RootDots{out.slice(0, at, rows),
+                                  left.slice(0, at, rows),
+                                  right.slice(0, at, rows),
+                                  {.scale = 0.5f, .least = 1e-6f}});
     at += rows;
   }
   return s.read(out);
@@ -204,9 +207,11 @@ struct ExpandProblem {
     const Tensor mixed = s.floats({n, streams, streams}, mix);
     int64_t at = 0;
     for (const int64_t rows : chunks) {
-      s.encoder().expand_streams(
-          out.slice(0, at, rows), from.slice(0, at, rows), added.slice(0, at, rows),
-          {writes.slice(0, at, rows), mixes ? mixed.slice(0, at, rows) : Tensor{}});
+      s.encoder().run(ops::ExpandStreams{
+          out.slice(0, at, rows),
+          from.slice(0, at, rows),
+          added.slice(0, at, rows),
+          {writes.slice(0, at, rows), mixes ? mixed.slice(0, at, rows) : Tensor{}}});
       at += rows;
     }
     return s.read(out);
@@ -287,9 +292,12 @@ struct PoolProblem {
     for (const int64_t rows : chunks) {
       const StateRows sequence{rows, state};
       const PoolGates all{gates.slice(0, at, rows), biases, overlaps};
-      s.encoder().pool_rows(out.slice(0, at, rows), from.slice(0, at, rows),
-                            weighs ? all : PoolGates{}, positions.slice(0, at, rows),
-                            {&sequence, 1}, unit);
+      s.encoder().run(ops::PoolRows{out.slice(0, at, rows),
+                                    from.slice(0, at, rows),
+                                    weighs ? all : PoolGates{},
+                                    positions.slice(0, at, rows),
+                                    {&sequence, 1},
+                                    unit});
       at += rows;
     }
     return joined({s.read(out), s.read(state)});
@@ -347,8 +355,12 @@ TEST(PoolRows, APoolHasTheFirstHalvesOfTheOneBefore) {
     const std::vector<float> x = {1, 10, 2, 20, 3, 30, 4, 40};
     const std::vector<int32_t> positions = {0, 1, 2, 3};
     const StateRows sequence{4, state};
-    s.encoder().pool_rows(out, s.floats({4, 2}, x), {s.zeros({4, 2}), s.zeros({2, 2}), true},
-                          s.ints({4}, positions), {&sequence, 1}, 2);
+    s.encoder().run(ops::PoolRows{out,
+                                  s.floats({4, 2}, x),
+                                  {s.zeros({4, 2}), s.zeros({2, 2}), true},
+                                  s.ints({4}, positions),
+                                  {&sequence, 1},
+                                  2});
     const std::vector<float> expected = {10.0f, 15.0f, (1.0f + 2.0f + 30.0f) / 3.0f,
                                          (1.0f + 2.0f + 30.0f + 40.0f) / 4.0f};
     const std::vector<float> got = s.read(out);
@@ -390,10 +402,13 @@ TEST(PoolRows, SequencesDoNotMix) {
     const StateRows sequences[] = {{5, states[0]}, {6, states[1]}};
     const Tensor out = s.zeros({11, 16});
     const std::vector<int32_t> numbers = {2, 3, 4, 5, 6, 9, 10, 11, 12, 13, 14};
-    s.encoder().pool_rows(
-        out, s.floats({11, 16}, joined({first.x, second.x})),
+    s.encoder().run(ops::PoolRows{
+        out,
+        s.floats({11, 16}, joined({first.x, second.x})),
         {s.floats({11, 16}, joined({first.gate, second.gate})), s.floats({4, 16}, first.bias)},
-        s.ints({11}, numbers), sequences, 4);
+        s.ints({11}, numbers),
+        sequences,
+        4});
     const std::vector<float> rows = s.read(out);
     const auto half = rows.begin() + 5 * 16;
     expect_same_bits(device->name, alone, joined({{rows.begin(), half}, s.read(states[0])}));

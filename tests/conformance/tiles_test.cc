@@ -40,12 +40,12 @@ TEST(TiledLinear, ATokensBitsDoNotDependOnItsCompany) {
       const Weight weight = s.weight(w);
       const Tensor in = s.floats({70, 640}, x);
       const Tensor whole = s.zeros({70, 48});
-      s.encoder().linear(whole, in, weight);
+      s.encoder().run(ops::Linear{whole, in, weight});
       for (const Chunks& chunks : {one_by_one(70), Chunks{64, 6}, Chunks{1, 2, 3, 4, 5, 6, 49}}) {
         const Tensor out = s.zeros({70, 48});
         int64_t at = 0;
         for (const int64_t count : chunks) {
-          s.encoder().linear(out.slice(0, at, count), in.slice(0, at, count), weight);
+          s.encoder().run(ops::Linear{out.slice(0, at, count), in.slice(0, at, count), weight});
           at += count;
         }
         expect_same_bits(
@@ -77,17 +77,17 @@ TEST(TiledLinear, ProductsPutOffTogetherAreThoseOfOneAfterTheOther) {
         const Tensor first = s.zeros({n, 64});
         const Tensor chained = s.zeros({n, 128});
         const Tensor last = s.zeros({n, 48});
-        e.linear(first, in, s.weight(a));
+        e.run(ops::Linear{first, in, s.weight(a)});
         step();
-        e.linear(last, in, s.weight(c));  // independent
+        e.run(ops::Linear{last, in, s.weight(c)});  // independent
         step();
-        e.linear(chained, first, s.weight(b));  // reads what the first one writes
+        e.run(ops::Linear{chained, first, s.weight(b)});  // reads what the first one writes
         step();
-        e.linear(first, chained, s.weight(a));  // overwrites what was read
+        e.run(ops::Linear{first, chained, s.weight(a)});  // overwrites what was read
         step();
-        e.linear(last, chained, s.weight(c));  // overwrites a result
+        e.run(ops::Linear{last, chained, s.weight(c)});  // overwrites a result
         step();
-        e.add(first, first, first);
+        e.run(ops::Add{first, first, first});
         std::vector<float> all = s.read(first);
         for (const Tensor& more : {chained, last}) {
           const std::vector<float> values = s.read(more);
@@ -110,7 +110,7 @@ TEST(TiledLinear, MoreProductsThanAreKeptWaiting) {
     std::vector<Tensor> outs;
     for (int i = 0; i < 20; ++i) {
       outs.push_back(s.zeros({2, 16}));
-      s.encoder().linear(outs.back(), in, s.weight(w));
+      s.encoder().run(ops::Linear{outs.back(), in, s.weight(w)});
     }
     const std::vector<float> expected = s.read(outs.front());
     EXPECT_NE(largest(expected), 0.0f);
@@ -125,7 +125,7 @@ TEST(TiledEmbed, MatchesTheReference) {
     const std::vector<float> tolerance(3 * 256, 2.0f * kRounding * largest(w.decoded));
     compare_with_reference({"embed, tiles", format.to_string(), 256, tolerance}, [&](Session& s) {
       const Tensor out = s.zeros({3, 256});
-      s.encoder().embed(out, s.weight(w), s.ints({3}, std::vector<int32_t>{17, 0, 31}));
+      s.encoder().run(ops::Embed{out, s.weight(w), s.ints({3}, std::vector<int32_t>{17, 0, 31})});
       return s.read(out);
     });
   }

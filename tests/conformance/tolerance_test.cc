@@ -14,7 +14,7 @@ double allowance_of_linear(const NamedDevice& device, const QuantFormat& format,
   const std::vector<float> x = random.floats(n * w.cols);
   const Run linear = [&](Session& s) {
     const Tensor out = s.zeros({n, w.rows});
-    s.encoder().linear(out, s.floats({n, w.cols}, x), s.weight(w));
+    s.encoder().run(ops::Linear{out, s.floats({n, w.cols}, x), s.weight(w)});
     return s.read(out);
   };
   return run_on(device, linear).allowance;

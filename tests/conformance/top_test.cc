@@ -24,7 +24,7 @@ Top top_of(Device& device, const std::vector<float>& x, int64_t n, int64_t used_
   const Tensor values = s.zeros({n, k});
   const Tensor ids = s.zeros({n, k}, DType::kI32);
   const Tensor rows = s.floats({n, static_cast<int64_t>(x.size()) / n}, x);
-  s.encoder().top_rows(values, ids, rows.slice(1, 0, used_cols));
+  s.encoder().run(ops::TopRows{values, ids, rows.slice(1, 0, used_cols)});
   Top top;
   for (const float value : s.read(values)) top.bits.push_back(std::bit_cast<uint32_t>(value));
   top.ids = s.read_ints(ids);

@@ -100,7 +100,7 @@ void expect_order(const NamedDevice& device, int64_t cols, int64_t launches) {
       const std::vector<float> values = random.floats(cols, -1.0f, 1.0f);
       e.write(x, std::as_bytes(std::span(values)));
       for (int64_t i = 0; i < launches; ++i) {
-        e.copy(out.slice(0, row, 1).slice(1, i, 1).reshape({1, cols}), x);
+        e.run(ops::Copy{out.slice(0, row, 1).slice(1, i, 1).reshape({1, cols}), x});
         expected.insert(expected.end(), values.begin(), values.end());
       }
     }
@@ -137,9 +137,9 @@ TEST(Transfer, AReadWaitsForAllThatWasRecorded) {
     const Tensor step = s.floats({1, kCols}, ones);
     const Tensor x = s.zeros({1, kCols});
     for (int round = 1; round <= 5; ++round) {
-      for (int i = 0; i < launches; ++i) e.add(x, x, step);
+      for (int i = 0; i < launches; ++i) e.run(ops::Add{x, x, step});
       EXPECT_TRUE(e.read({}, Tensor::view(*x.buffer, 0, {0}, DType::kF32)).ok());
-      for (int i = 0; i < launches; ++i) e.add(x, x, step);
+      for (int i = 0; i < launches; ++i) e.run(ops::Add{x, x, step});
       float got = 0.0f;
       ASSERT_TRUE(e.read(std::as_writable_bytes(std::span(&got, 1)),
                          Tensor::view(*x.buffer, 4 * (kCols - 1), {1}, DType::kF32))

@@ -53,7 +53,7 @@ TEST(UnknownFormat, IsRefusedByProductsOfAnyNumberOfTokens) {
     expect_refusal("linear", [n](Session& s, Random& random) {
       const Weight w = made_up_weight(s, random, 16, 128);
       const Tensor out = s.zeros({n, 16});
-      s.encoder().linear(out, s.floats({n, 128}, random.floats(n * 128)), w);
+      s.encoder().run(ops::Linear{out, s.floats({n, 128}, random.floats(n * 128)), w});
       return out;
     });
   }
@@ -64,13 +64,14 @@ TEST(UnknownFormat, IsRefusedByProductsOfHeads) {
   expect_refusal("head_linear", [&](Session& s, Random& random) {
     const Weight w = made_up_weight(s, random, 64, 128);
     const Tensor out = s.zeros({2, 2, 32});
-    s.encoder().head_linear(out, s.floats({2, 2, 128}, random.floats(4 * 128)), w, rows);
+    s.encoder().run(ops::HeadLinear{out, s.floats({2, 2, 128}, random.floats(4 * 128)), w, rows});
     return out;
   });
   expect_refusal("head_linear_transposed", [&](Session& s, Random& random) {
     const Weight w = made_up_weight(s, random, 64, 128);
     const Tensor out = s.zeros({2, 2, 128});
-    s.encoder().head_linear_transposed(out, s.floats({2, 2, 32}, random.floats(4 * 32)), w, rows);
+    s.encoder().run(
+        ops::HeadLinearTransposed{out, s.floats({2, 2, 32}, random.floats(4 * 32)), w, rows});
     return out;
   });
 }
@@ -79,7 +80,7 @@ TEST(UnknownFormat, IsRefusedByEmbeddings) {
   expect_refusal("embed", [](Session& s, Random& random) {
     const Weight w = made_up_weight(s, random, 8, 128);
     const Tensor out = s.zeros({2, 128});
-    s.encoder().embed(out, w, s.ints({2}, std::vector<int32_t>{3, 1}));
+    s.encoder().run(ops::Embed{out, w, s.ints({2}, std::vector<int32_t>{3, 1})});
     return out;
   });
 }
@@ -100,8 +101,8 @@ TEST(UnknownFormat, IsRefusedByExpertsWhicheverMatrixHasIt) {
       }
       const Routes routes{s.ints({3, 2}, p.ids), s.floats({3, 2}, p.weights)};
       const Tensor slots = s.zeros({3, 2, 64});
-      s.encoder().expert_ffn(slots, s.zeros({3, 2, 64}), s.floats({3, 64}, p.x), routes, ready,
-                             p.glu);
+      s.encoder().run(
+          ops::ExpertFfn{slots, s.zeros({3, 2, 64}), s.floats({3, 64}, p.x), routes, ready, p.glu});
       return slots;
     });
   }
@@ -112,7 +113,7 @@ TEST(UnknownFormat, IsRefusedByGatedNetworks) {
     const GluWeights weights{made_up_weight(s, random, 64, 64), made_up_weight(s, random, 64, 64),
                              made_up_weight(s, random, 64, 64)};
     const Tensor out = s.zeros({2, 64});
-    s.encoder().gated_ffn(out, s.floats({2, 64}, random.floats(2 * 64)), weights, {}, {});
+    s.encoder().run(ops::GatedFfn{out, s.floats({2, 64}, random.floats(2 * 64)), weights, {}, {}});
     return out;
   });
 }
@@ -126,7 +127,7 @@ TEST(UnknownFormat, TilesOfOtherCodesAreRefused) {
     Weight w = s.weight(random_weight(random, QuantFormat::affine(3, 64, DType::kBf16), 16, 128));
     w.format.order = WeightOrder::kTiled;
     const Tensor out = s.zeros({1, 16});
-    s.encoder().linear(out, s.floats({1, 128}, random.floats(128)), w);
+    s.encoder().run(ops::Linear{out, s.floats({1, 128}, random.floats(128)), w});
     std::vector<float> values(16);
     expect_error(s.encoder().read(std::as_writable_bytes(std::span(values)), out),
                  ErrorCode::kUnsupported, {"affine-3/64 tiled"});

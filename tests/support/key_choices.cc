@@ -11,14 +11,22 @@
 namespace moeflux::testing {
 namespace {
 
+/// Null: another operation.
+const ops::SelectKeys* select_keys(const ops::AnyOp& any) {
+  return any.kind == ops::kind_of<ops::SelectKeys>() ? static_cast<const ops::SelectKeys*>(any.op)
+                                                     : nullptr;
+}
+
 class RecordingEncoder : public ReferenceEncoder {
  public:
   RecordingEncoder(ScratchArena arena, KeyChoices& choices)
       : ReferenceEncoder(std::move(arena)), choices_(choices) {}
 
-  void select_keys(Tensor ids, Tensor q, Tensor k, Tensor head_weights,
-                   std::span<const KvRows> sequences, const SelectOptions& options) override {
-    ReferenceEncoder::select_keys(ids, q, k, head_weights, sequences, options);
+  void execute(const ops::AnyOp& any) override {
+    ReferenceEncoder::execute(any);
+    const ops::SelectKeys* const op = select_keys(any);
+    if (op == nullptr) return;
+    const Tensor& ids = op->ids;
     choices_.emplace_back(ids.size_bytes());
     EXPECT_TRUE(read(choices_.back(), ids).ok());
   }
@@ -36,9 +44,11 @@ class OverruledEncoder : public cpu::CpuEncoder {
         choices_(choices) {}
   ~OverruledEncoder() override { EXPECT_EQ(calls_, choices_.size()) << "choices of keys"; }
 
-  void select_keys(Tensor ids, Tensor q, Tensor k, Tensor head_weights,
-                   std::span<const KvRows> sequences, const SelectOptions& options) override {
-    CpuEncoder::select_keys(ids, q, k, head_weights, sequences, options);
+  void execute(const ops::AnyOp& any) override {
+    CpuEncoder::execute(any);
+    const ops::SelectKeys* const op = select_keys(any);
+    if (op == nullptr) return;
+    const Tensor& ids = op->ids;
     const size_t call = calls_++;
     ASSERT_LT(call, choices_.size());
     ASSERT_EQ(choices_[call].size(), ids.size_bytes());

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <memory>
 
-#include "backend/gpu/executor.h"
+#include "backend/gpu/launch/executor.h"
 
 namespace moeflux::testing {
 

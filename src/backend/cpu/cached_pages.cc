@@ -2,9 +2,9 @@
 
 #include <cstring>
 
-#include "backend/cpu/cpu_encoder.h"
 #include "backend/cpu/kernel_args.h"
-#include "quant/q8_rows.h"
+#include "backend/cpu/spaces.h"
+#include "backend/pooled_pages.h"
 
 namespace moeflux::cpu {
 
@@ -21,9 +21,7 @@ int64_t element_bytes(const Tensor& page) { return dtype_bits(page.dtype) / 8; }
 
 CachedType cached_type(const Tensor& page) {
   if (page.dtype == DType::kI8) return CachedType::kQ8;
-  if (page.dtype == DType::kF16) return CachedType::kF16;
-  MF_CHECK(page.dtype == DType::kF32);
-  return CachedType::kF32;
+  return page.dtype == DType::kF16 ? CachedType::kF16 : CachedType::kF32;
 }
 
 void append_to_cache(const KernelTable& kernels, const Tensor& x, std::span<const Tensor> pages,
@@ -31,7 +29,6 @@ void append_to_cache(const KernelTable& kernels, const Tensor& x, std::span<cons
   const RowsView rows(x);
   const int64_t heads = x.dim(1);
   const CachedType type = cached_type(pages.front());
-  MF_CHECK(type != CachedType::kQ8 || pages.front().dim(2) == q8_rows::row_bytes(rows.cols));
   for (int64_t t = 0; t < x.dim(0); ++t) {
     const int64_t position = kv.length + t;
     const Tensor& page = pages[static_cast<size_t>(position / kv.page_tokens) % pages.size()];
@@ -49,6 +46,20 @@ void append_to_cache(const KernelTable& kernels, const Tensor& x, std::span<cons
       }
     }
   }
+}
+
+KvView append_index_keys(const KernelTable& kernels, const Tensor& k, const KvView& kv,
+                         const SelectOptions& options, std::vector<Tensor>& storage) {
+  if (!options.whole) {
+    append_to_cache(kernels, k, kv.k_pages, kv);
+    return kv;
+  }
+  KvView keys = pooled_view(kv, options.unit, k.dim(2), storage);
+  for_each_pooled_key(k, kv.length, options.unit, [&](const Tensor& rows, int64_t at) {
+    keys.length = at;
+    append_to_cache(kernels, rows, keys.k_pages, keys);
+  });
+  return keys;
 }
 
 }  // namespace moeflux::cpu

@@ -40,6 +40,7 @@ class CpuDevice : public Device {
         kernels_, precision_, threads_, placement_, look_, std::move(arena)));
   }
 
+  Status supports(const ops::AnyOp& op) const override { return cpu::supported_by_cpu(op); }
   bool takes_unaligned_experts() const override { return true; }
   bool multiplies_rows_as_tiles(const QuantFormat& stored) const override {
     if (precision_ == Precision::kQ16) {

@@ -3,8 +3,8 @@
 
 #include <optional>
 
+#include "backend/activation.h"
 #include "backend/cpu/kernels/kernel_table.h"
-#include "backend/ops.h"
 #include "base/check.h"
 #include "quant/formats/tensor_formats.h"
 #include "quant/formats/tiled.h"
@@ -116,9 +116,6 @@ inline ActivationKind kernel_activation(Activation activation) {
 }
 
 inline GluArgs glu_args(const GluOptions& options) {
-  MF_CHECK(options.activation == Activation::kSilu || options.activation == Activation::kGeluTanh ||
-           options.activation == Activation::kRelu ||
-           options.activation == Activation::kCappedSilu);
   return {.activation = kernel_activation(options.activation),
           .alpha = options.alpha,
           .limit = options.limit,

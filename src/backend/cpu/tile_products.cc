@@ -26,18 +26,7 @@ void interleave(const TileShape& shape, const TileToken* tokens, int64_t count, 
   }
 }
 
-void grow(std::vector<float>& storage, int64_t size) {
-  if (storage.size() < static_cast<size_t>(size)) storage.resize(static_cast<size_t>(size));
-}
-
 }  // namespace
-
-std::byte* AlignedSpace::get(size_t bytes) {
-  if (storage_.size() < bytes + kCacheLine) storage_.resize(bytes + kCacheLine);
-  const auto past = reinterpret_cast<uintptr_t>(storage_.data()) % kCacheLine;
-  data_ = storage_.data() + (kCacheLine - past) % kCacheLine;
-  return data_;
-}
 
 size_t TileShape::block_bytes(int64_t tokens) const {
   const auto bytes = static_cast<uint64_t>(tokens * (value_bytes() + 2 * groups() * 4));
@@ -48,8 +37,8 @@ void TileRows::reset(const TileShape& shape, int64_t count) {
   shape_ = shape;
   const auto values = reinterpret_cast<std::uintptr_t>(
       values_.get(static_cast<size_t>(count * shape.value_bytes())));
-  grow(params_, 2 * count * shape.groups());
-  if (tokens_.size() < static_cast<size_t>(count)) tokens_.resize(static_cast<size_t>(count));
+  workspace(params_, 2 * count * shape.groups());
+  workspace(tokens_, count);
   for (int64_t t = 0; t < count; ++t) {
     float* scales = params_.data() + 2 * t * shape.groups();
     tokens_[static_cast<size_t>(t)] = {

@@ -10,22 +10,10 @@
 
 #include "backend/cpu/kernel_args.h"
 #include "backend/cpu/kernels/tile_table.h"
+#include "backend/cpu/spaces.h"
 #include "quant/weight.h"
 
 namespace moeflux::cpu {
-
-/// Grow-only memory on a cache line border.
-class AlignedSpace {
- public:
-  /// At least `bytes`; what was there before is lost when it grows.
-  std::byte* get(size_t bytes);
-  /// The result of the last get().
-  std::byte* data() const { return data_; }
-
- private:
-  std::vector<std::byte> storage_;
-  std::byte* data_ = nullptr;
-};
 
 /// How `tokens` tokens are cut into blocks of nearly equal sizes.
 struct BlockPlan {

@@ -11,7 +11,7 @@
 #include "backend/cuda/cuda_status.h"
 #include "backend/cuda/kernel_table.h"
 #include "backend/gpu/gpu_device.h"
-#include "backend/gpu/memory_limit.h"
+#include "backend/gpu/launch/memory_limit.h"
 #include "base/format.h"
 #include "base/units.h"
 

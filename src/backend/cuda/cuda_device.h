@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "backend/device.h"
-#include "backend/gpu/executor.h"
+#include "backend/gpu/launch/executor.h"
 #include "base/result.h"
 
 namespace moeflux {

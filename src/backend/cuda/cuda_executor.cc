@@ -13,7 +13,7 @@
 #include "backend/cuda/cuda_status.h"
 #include "backend/cuda/kernel_table.h"
 #include "backend/cuda/launch_queue.h"
-#include "backend/gpu/read_out.h"
+#include "backend/gpu/launch/read_out.h"
 #include "base/cpu_pause.h"
 
 namespace moeflux::gpu {

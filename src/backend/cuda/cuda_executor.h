@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "backend/gpu/executor.h"
+#include "backend/gpu/launch/executor.h"
 #include "base/result.h"
 
 namespace moeflux::gpu {

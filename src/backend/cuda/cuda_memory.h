@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "backend/device.h"
-#include "backend/gpu/memory_limit.h"
+#include "backend/gpu/launch/memory_limit.h"
 #include "base/result.h"
 
 namespace moeflux::gpu {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "backend/gpu/kernel_list.h"
-#include "backend/gpu/plan.h"
+#include "backend/gpu/launch/plan.h"
 #include "base/result.h"
 
 namespace moeflux::gpu {

@@ -7,11 +7,13 @@
 #include "backend/gpu/gpu_device.h"
 #include "backend/gpu/plan_trace.h"
 #include "tests/support/device_session.h"
+#include "tests/support/one_sequence.h"
 
 namespace moeflux::gpu {
 namespace {
 
 using testing::DeviceSession;
+using testing::one_sequence;
 
 template <typename Params>
 Params params_of(const Plan& plan) {
@@ -31,8 +33,14 @@ class EarlyReads : public ::testing::Test {
   void record_delta() {
     const Tensor one = s_.zeros({1});
     const Tensor scalar = s_.zeros({1, 1});
-    s_.encoder().gated_delta(s_.zeros({1, 1, 128}), s_.zeros({1, 384}), scalar, scalar, one, one,
-                             state_, {1, 1, 128, 128});
+    s_.encoder().run(ops::GatedDelta{s_.zeros({1, 1, 128}),
+                                     s_.zeros({1, 384}),
+                                     scalar,
+                                     scalar,
+                                     one,
+                                     one,
+                                     one_sequence(1, state_),
+                                     {1, 1, 128, 128}});
   }
   /// Whether each of a kernel's plans reads early.
   template <typename Params>
@@ -50,9 +58,9 @@ TEST_F(EarlyReads, AStateThatTheLaunchBeforeWritesIsAwaited) {
   record_delta();
   record_delta();
   const Tensor x = s_.zeros({4});
-  s_.encoder().scale(x, x, 2.0f);
+  s_.encoder().run(ops::Scale{x, x, 2.0f});
   record_delta();
-  s_.encoder().copy(state_, s_.zeros({1, 128, 128}));
+  s_.encoder().run(ops::Copy{state_, s_.zeros({1, 128, 128})});
   record_delta();
   EXPECT_EQ(early<DeltaOneParams>(KernelId::gated_delta_t1_d128),
             (std::vector<uint32_t>{1, 0, 1, 0}));
@@ -61,7 +69,7 @@ TEST_F(EarlyReads, AStateThatTheLaunchBeforeWritesIsAwaited) {
 TEST_F(EarlyReads, ALaunchOfNothingIsNoLaunch) {
   record_delta();
   const Tensor nothing = s_.zeros({0, 4});
-  s_.encoder().scale(nothing, nothing, 2.0f);
+  s_.encoder().run(ops::Scale{nothing, nothing, 2.0f});
   record_delta();
   EXPECT_EQ(early<DeltaOneParams>(KernelId::gated_delta_t1_d128), (std::vector<uint32_t>{1, 0}));
 }
@@ -72,14 +80,18 @@ TEST_F(EarlyReads, PositionsThatTheLaunchBeforeWritesAreAwaited) {
   const Tensor positions = s_.ints({1}, std::vector<int32_t>{0});
   const std::vector<Tensor> pages = {s_.zeros({4, 1, 8})};
   const auto attend = [&] {
-    s_.encoder().rope(q, positions, s_.zeros({4}), {.rotary_dim = 8});
-    s_.encoder().attention(s_.zeros(shape), q, s_.zeros(shape), s_.zeros(shape),
-                           {pages, pages, 4, 0}, {.scale = 1.0f});
+    s_.encoder().run(ops::Rope{q, positions, s_.zeros({4}), {.rotary_dim = 8}});
+    s_.encoder().run(ops::Attention{s_.zeros(shape),
+                                    q,
+                                    s_.zeros(shape),
+                                    s_.zeros(shape),
+                                    one_sequence(1, {pages, pages, 4, 0}),
+                                    {.scale = 1.0f}});
   };
   attend();
   Tensor as_floats = positions;
   as_floats.dtype = DType::kF32;
-  s_.encoder().copy(as_floats, s_.zeros({1}));
+  s_.encoder().run(ops::Copy{as_floats, s_.zeros({1})});
   attend();
   EXPECT_EQ(early<WriteHeadsParams>(KernelId::write_heads), (std::vector<uint32_t>{1, 0}));
 }
@@ -107,16 +119,16 @@ TEST_F(EarlyReads, LatentQueriesAwaitPositionsAndPagesThatTheLaunchBeforeWrites)
   const std::vector<Tensor> keys = {s_.zeros({32, 1, 72})};
   const std::vector<Tensor> values = {keys[0].slice(2, 0, 64)};
   const auto attend = [&] {
-    s_.encoder().latent_attention(s_.zeros({1, 1, 8}), q, s_.zeros({1, 72}), positions,
-                                  {keys, values, 32, 0}, heads);
+    s_.encoder().run(ops::LatentAttention{s_.zeros({1, 1, 8}), q, s_.zeros({1, 72}), positions,
+                                          one_sequence(1, {keys, values, 32, 0}), heads});
   };
-  s_.encoder().scale(q, q, 2.0f);
+  s_.encoder().run(ops::Scale{q, q, 2.0f});
   attend();
   Tensor as_floats = positions;
   as_floats.dtype = DType::kF32;
-  s_.encoder().copy(as_floats, s_.zeros({1}));
+  s_.encoder().run(ops::Copy{as_floats, s_.zeros({1})});
   attend();
-  s_.encoder().copy(keys[0], s_.zeros({32, 1, 72}));
+  s_.encoder().run(ops::Copy{keys[0], s_.zeros({32, 1, 72})});
   attend();
   EXPECT_EQ(early<LatentQueriesParams>(KernelId::latent_queries_w4),
             (std::vector<uint32_t>{1, 0, 0}));

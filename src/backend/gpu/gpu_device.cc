@@ -3,7 +3,8 @@
 #include <algorithm>
 
 #include "backend/gpu/gpu_encoder.h"
-#include "backend/gpu/mma_plans.h"
+#include "backend/gpu/launch/mma_plans.h"
+#include "backend/gpu/supports.h"
 
 namespace moeflux {
 namespace {
@@ -37,6 +38,7 @@ class GpuDevice : public Device {
     if (!platform_->has_matrix_units()) return kPrefillChunkUsual;
     return free_bytes().value_or(0) >= kMuchMemory ? 2 * kOnMatrixUnits : kOnMatrixUnits;
   }
+  Status supports(const ops::AnyOp& op) const override { return gpu::supports(*platform_, op); }
   Result<std::unique_ptr<Encoder>> create_encoder(size_t scratch_bytes) override {
     MF_ASSIGN_OR_RETURN(std::unique_ptr<gpu::Executor> executor, platform_->create_executor());
     MF_ASSIGN_OR_RETURN(

@@ -5,7 +5,7 @@
 
 #include "backend/device.h"
 #include "backend/gpu/emulator/emulator.h"
-#include "backend/gpu/executor.h"
+#include "backend/gpu/launch/executor.h"
 
 namespace moeflux {
 

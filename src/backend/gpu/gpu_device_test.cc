@@ -10,9 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "backend/gpu/plan_building.h"
+#include "backend/gpu/launch/plan_building.h"
 #include "backend/gpu/plan_trace.h"
 #include "tests/support/device_session.h"
+#include "tests/support/one_sequence.h"
 
 namespace moeflux {
 namespace {
@@ -44,6 +45,50 @@ TEST(GpuDevice, PrefersKeysAndValuesInF16) {
   EXPECT_EQ(device->preferred_cache_type(), DType::kF16);
 }
 
+// Of one operation what kernels take, and a step more.
+TEST(GpuDevice, SaysBeforehandWhatItsKernelsDoNotTake) {
+  const std::unique_ptr<Device> device = make_emulator_device({});
+  DeviceSession s(*device);
+  const auto expect_limit = [&]<typename Op>(const Op& fits, const Op& exceeds) {
+    EXPECT_TRUE(device->supports({ops::kind_of<Op>(), &fits}).ok()) << Op::kName;
+    const Status status = device->supports({ops::kind_of<Op>(), &exceeds});
+    ASSERT_FALSE(status.ok()) << Op::kName;
+    EXPECT_EQ(status.error().code(), ErrorCode::kUnsupported);
+    EXPECT_EQ(status.error().message().rfind(Op::kName, 0), 0u) << status.error().message();
+  };
+  expect_limit(ops::Route{.logits = s.zeros({1, 1024})}, ops::Route{.logits = s.zeros({1, 1025})});
+  const Tensor table = s.zeros({2, 33}, DType::kI32);
+  const auto listed = [&](int64_t top_k) {
+    return ops::Route{{s.zeros({1, top_k}, DType::kI32), s.zeros({1, top_k})},
+                      s.zeros({1, 64}),
+                      {.table = table.slice(1, 0, top_k)}};
+  };
+  expect_limit(listed(32), listed(33));
+  expect_limit(ops::GatedDelta{.options = {.key_dim = 256}},
+               ops::GatedDelta{.options = {.key_dim = 257}});
+  expect_limit(ops::GatedDelta{.options = {.key_dim = 128, .row_decay = true}},
+               ops::GatedDelta{.options = {.key_dim = 129, .row_decay = true}});
+  expect_limit(ops::SelectiveScan{.options = {.state_dim = 128}},
+               ops::SelectiveScan{.options = {.state_dim = 129}});
+  expect_limit(ops::SelectKeys{.q = s.zeros({1, 1, 8}), .options = {.unit = 1}},
+               ops::SelectKeys{.q = s.zeros({1, 1, 8}), .options = {.unit = 1 << 20}});
+  Weight weight = s.weight(16, 32, std::vector<float>(512));
+  Weight tiles = weight;
+  tiles.format = QuantFormat::affine(4, 32, DType::kBf16).with_order(WeightOrder::kTiled);
+  expect_limit(ops::Linear{.weight = weight}, ops::Linear{.weight = tiles});
+  expect_limit(ops::GatedFfn{.weights = {weight, weight, weight}},
+               ops::GatedFfn{.weights = {weight, weight, tiles}});
+  const std::vector<ExpertWeights> experts = {{ExpertId{0}, weight, weight, tiles}};
+  expect_limit(ops::ExpertFfn{}, ops::ExpertFfn{.ready = experts});
+  const std::vector<Tensor> wide = {s.zeros({4, 1, 32})};
+  const std::vector<Tensor> narrow = {s.zeros({4, 1, 32}, DType::kF16)};
+  const KvRows alike{1, {wide, wide, 4, 0}};
+  const KvRows mixed{1, {wide, narrow, 4, 0}};
+  const Tensor out = s.zeros({1, 1, 32});
+  expect_limit(ops::Attention{.out = out, .sequences = {&alike, 1}},
+               ops::Attention{.out = out, .sequences = {&mixed, 1}});
+}
+
 TEST(GpuEncoder, KeepsLeasesUntilTheWorkHasFinished) {
   const auto device = make_emulator_device({});
   DeviceSession s(*device);
@@ -64,7 +109,7 @@ TEST(GpuEncoder, AFaultNamesItsKernelAndSticks) {
   DeviceSession s(*device);
   const std::vector<int32_t> beyond = {1000};  // the table has two rows
   const Tensor out = s.zeros({1, 32});
-  s.encoder().embed(out, s.weight(2, 32, std::vector<float>(64)), s.ints({1}, beyond));
+  s.encoder().run(ops::Embed{out, s.weight(2, 32, std::vector<float>(64)), s.ints({1}, beyond)});
   std::vector<float> values(32);
   for (int i = 0; i < 2; ++i) {
     const Status status = s.encoder().read(std::as_writable_bytes(std::span(values)), out);
@@ -79,7 +124,7 @@ TEST(GpuEncoder, RefusesWeightsInTilesAndSaysWhich) {
   DeviceSession s(*device);
   Weight weight = s.weight(16, 32, std::vector<float>(512));
   weight.format = QuantFormat::affine(4, 32, DType::kBf16).with_order(WeightOrder::kTiled);
-  s.encoder().linear(s.zeros({1, 16}), s.zeros({1, 32}), weight);
+  s.encoder().run(ops::Linear{s.zeros({1, 16}), s.zeros({1, 32}), weight});
   const Status status = s.encoder().wait(s.encoder().submit());
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.error().code(), ErrorCode::kUnsupported);
@@ -95,7 +140,8 @@ TEST(GpuEncoder, WritesATableOfPagesOnlyWhenPagesChange) {
   const Tensor out = s.zeros({1, 1, 8});
   const auto writes_of_step = [&](int64_t length) {
     log.lines.clear();
-    s.encoder().attention(out, x, x, x, {pages, pages, 4, length}, {});
+    s.encoder().run(
+        ops::Attention{out, x, x, x, testing::one_sequence(1, {pages, pages, 4, length}), {}});
     return std::count_if(log.lines.begin(), log.lines.end(),
                          [](const std::string& line) { return line.rfind("write ", 0) == 0; });
   };
@@ -120,8 +166,12 @@ std::shared_ptr<std::vector<ExpertWeights>> equal_experts(DeviceSession& s, floa
 Tensor record_experts(DeviceSession& s, const std::vector<ExpertWeights>& experts) {
   const std::vector<int32_t> ids = {1, 0};
   const Tensor slots = s.zeros({1, 2, 2});
-  s.encoder().expert_ffn(slots, s.zeros({1, 2, 2}), s.floats({1, 2}, std::vector<float>{1, 1}),
-                         {s.ints({1, 2}, ids), s.zeros({1, 2})}, experts, {});
+  s.encoder().run(ops::ExpertFfn{slots,
+                                 s.zeros({1, 2, 2}),
+                                 s.floats({1, 2}, std::vector<float>{1, 1}),
+                                 {s.ints({1, 2}, ids), s.zeros({1, 2})},
+                                 experts,
+                                 {}});
   return slots;
 }
 
@@ -196,14 +246,14 @@ std::vector<std::string> kernels_of_layer(DeviceSession& s, gpu::PlanLog& log, i
   const Weight router = codes(s, 3, hidden);
   const Weight gate_weight = codes(s, 1, hidden);
   log.lines.clear();
-  e.linear(gate, x, gate_weight);
-  e.linear(logits, x, router);
-  e.route(routes, logits, {});
+  e.run(ops::Linear{gate, x, gate_weight});
+  e.run(ops::Linear{logits, x, router});
+  e.run(ops::Route{routes, logits, {}});
   if (reads_ids) (void)s.read_ints(routes.ids);
-  e.gated_ffn(shared, x, network, gate, {});
-  e.expert_ffn(slots, space, x, routes, experts, {});
-  e.combine_experts(x, slots, routes);
-  e.add(x, x, shared);
+  e.run(ops::GatedFfn{shared, x, network, gate, {}});
+  e.run(ops::ExpertFfn{slots, space, x, routes, experts, {}});
+  e.run(ops::CombineExperts{x, slots, routes});
+  e.run(ops::Add{x, x, shared});
   (void)e.submit();
   std::vector<std::string> kernels;
   for (const std::string& line : log.lines) {

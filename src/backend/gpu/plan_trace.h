@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/gpu/executor.h"
+#include "backend/gpu/launch/executor.h"
 
 namespace moeflux::gpu {
 

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "backend/gpu/executor.h"
+#include "backend/gpu/launch/executor.h"
 #include "backend/metal/metal_gpu.h"
 #include "base/result.h"
 

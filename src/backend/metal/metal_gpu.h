@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "backend/device.h"
-#include "backend/gpu/plan.h"
+#include "backend/gpu/launch/plan.h"
 #include "base/result.h"
 
 namespace moeflux::gpu {

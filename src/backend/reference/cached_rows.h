@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "backend/ops.h"
+#include "backend/sequence_rows.h"
 
 namespace moeflux::reference {
 

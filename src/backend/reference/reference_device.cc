@@ -13,6 +13,7 @@ class ReferenceDevice : public Device {
   Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind) override {
     return allocate_host_buffer(bytes);
   }
+  Status supports(const ops::AnyOp& op) const override { return supported_by_reference(op); }
   bool takes_narrow_cache() const override { return true; }
   Result<std::unique_ptr<Encoder>> create_encoder(size_t scratch_bytes) override {
     MF_ASSIGN_OR_RETURN(ScratchArena arena, ScratchArena::create(scratch_bytes));

@@ -7,6 +7,7 @@
 
 #include "backend/reference/reference_device.h"
 #include "tests/support/device_session.h"
+#include "tests/support/one_sequence.h"
 
 namespace moeflux {
 namespace {
@@ -30,11 +31,11 @@ TEST_F(ReferenceOps, RopeRotatesHalvesOrNeighbours) {
   const Tensor positions = session_.ints({1}, std::vector<int32_t>{1});
   const Tensor frequencies = session_.floats({2}, std::vector<float>{1.0f, 0.01f});
   const Tensor half = session_.floats({1, 1, 4}, x);
-  session_.encoder().rope(half, positions, frequencies, {.rotary_dim = 4});
+  session_.encoder().run(ops::Rope{half, positions, frequencies, {.rotary_dim = 4}});
   expect_near(half, {-1.9841106f, 1.9599007f, 2.4623779f, 4.0197997f}, 1e-6f);
   const Tensor interleaved = session_.floats({1, 1, 4}, x);
-  session_.encoder().rope(interleaved, positions, frequencies,
-                          {.rotary_dim = 4, .interleaved = true});
+  session_.encoder().run(
+      ops::Rope{interleaved, positions, frequencies, {.rotary_dim = 4, .interleaved = true}});
   expect_near(interleaved, {-1.1426397f, 1.9220756f, 2.9598507f, 4.0297995f}, 1e-6f);
 }
 
@@ -42,7 +43,8 @@ TEST_F(ReferenceOps, RopeLeavesTheRestOfAHeadAndScalesByTheAttentionFactor) {
   const Tensor x = session_.floats({1, 1, 4}, std::vector<float>{1.0f, 0.0f, 3.0f, 4.0f});
   const Tensor positions = session_.ints({1}, std::vector<int32_t>{1});
   const Tensor frequencies = session_.floats({1}, std::vector<float>{1.0f});
-  session_.encoder().rope(x, positions, frequencies, {.rotary_dim = 2, .attention_factor = 2.0f});
+  session_.encoder().run(
+      ops::Rope{x, positions, frequencies, {.rotary_dim = 2, .attention_factor = 2.0f}});
   expect_near(x, {2 * 0.540302306f, 2 * 0.841470985f, 3.0f, 4.0f}, 1e-6f);
 }
 
@@ -50,7 +52,8 @@ TEST_F(ReferenceOps, ClampedGatedUnitIsThatOfGptOss) {
   const Tensor gate = session_.floats({1, 3}, std::vector<float>{8.0f, -8.0f, 1.0f});
   const Tensor up = session_.floats({1, 3}, std::vector<float>{-9.0f, 9.0f, 0.5f});
   const Tensor out = session_.zeros({1, 3});
-  session_.encoder().glu(out, gate, up, {.alpha = 1.702f, .limit = 7.0f, .up_offset = 1.0f});
+  session_.encoder().run(
+      ops::Glu{out, gate, up, {.alpha = 1.702f, .limit = 7.0f, .up_offset = 1.0f}});
   const std::vector<float> values = session_.read(out);
   EXPECT_NEAR(values[0], -41.99971877f, 1e-5f);
   EXPECT_NEAR(values[1], -7.813143e-05f, 1e-10f);
@@ -67,8 +70,12 @@ TEST_F(ReferenceOps, SinkTakesItsShareAndGivesNoValue) {
   const Tensor q = session_.floats({2, 1, 2}, std::vector<float>{2.0f, 0.0f, 2.0f, 0.0f});
   const Tensor out = session_.zeros({2, 1, 2});
   const Tensor sinks = session_.floats({1}, std::vector<float>{0.5f});
-  session_.encoder().attention(out, q, k, v, {k_pages, v_pages, 4, 0},
-                               {.scale = 0.5f, .sinks = sinks});
+  session_.encoder().run(ops::Attention{out,
+                                        q,
+                                        k,
+                                        v,
+                                        testing::one_sequence(q.dim(0), {k_pages, v_pages, 4, 0}),
+                                        {.scale = 0.5f, .sinks = sinks}});
   // The first token sees itself: 1 / (1 + e^(0.5 - 1)).
   expect_near(out, {0.622459331f, 0.0f, 0.231223898f, 0.628531719f}, 1e-6f);
 }
@@ -81,7 +88,8 @@ TEST_F(ReferenceOps, EveryHeadHasItsOwnSinkAndMinusInfinityIsNone) {
   const Tensor q = session_.floats({1, 2, 1}, std::vector<float>{1.0f, 1.0f});
   const Tensor out = session_.zeros({1, 2, 1});
   const Tensor sinks = session_.floats({2}, std::vector<float>{1.0f, -INFINITY});
-  session_.encoder().attention(out, q, one, one, {pages, v_pages, 4, 0}, {.sinks = sinks});
+  session_.encoder().run(ops::Attention{
+      out, q, one, one, testing::one_sequence(q.dim(0), {pages, v_pages, 4, 0}), {.sinks = sinks}});
   expect_near(out, {0.5f, 1.0f}, 1e-7f);
 }
 
@@ -95,7 +103,8 @@ TEST_F(ReferenceOps, GatedDeltaDecaysBeforeItReads) {
   const Tensor dt_bias = session_.floats({1}, std::vector<float>{-1.0f});
   const Tensor state = session_.floats({1, 2, 2}, std::vector<float>{1.0f, 0.0f, 0.0f, 1.0f});
   const Tensor out = session_.zeros({1, 1, 2});
-  session_.encoder().gated_delta(out, qkv, a, b, a_log, dt_bias, state, {1, 1, 2, 2});
+  session_.encoder().run(ops::GatedDelta{
+      out, qkv, a, b, a_log, dt_bias, testing::one_sequence(qkv.dim(0), state), {1, 1, 2, 2}});
   const double decay = 0.5423511758;
   const double row0 = decay + 0.5 * (1.0 - decay);
   expect_near(state, {static_cast<float>(row0), 1.0f, 0.0f, static_cast<float>(decay)}, 2e-6f);

@@ -22,7 +22,7 @@ Chosen route(const std::vector<float>& logits, int64_t top_k, RouterOptions opti
   const auto experts = static_cast<int64_t>(logits.size());
   if (!bias.empty()) options.correction_bias = session.floats({experts}, bias);
   const Routes routes{session.zeros({1, top_k}, DType::kI32), session.zeros({1, top_k})};
-  session.encoder().route(routes, session.floats({1, experts}, logits), options);
+  session.encoder().run(ops::Route{routes, session.floats({1, experts}, logits), options});
   return {session.read_ints(routes.ids), session.read(routes.weights)};
 }
 

@@ -1,21 +1,23 @@
 // The scalar functions that operations of the reference share, in f64.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <span>
 
-#include "backend/ops.h"
+#include "backend/activation.h"
 
 namespace moeflux::reference {
 
+inline double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
+
 inline double activate(double x, Activation activation) {
-  const double sigmoid = 1.0 / (1.0 + std::exp(-x));
   switch (activation) {
     case Activation::kSilu:
-      return x * sigmoid;
+      return x * sigmoid(x);
     case Activation::kSigmoid:
-      return sigmoid;
+      return sigmoid(x);
     case Activation::kIdentity:
       return x;
     case Activation::kRelu:
@@ -38,6 +40,20 @@ inline double dot(std::span<const float> a, const float* b) {
     sum += static_cast<double>(a[i]) * static_cast<double>(b[i]);
   }
   return sum;
+}
+
+inline double softplus(double x) { return x > 20.0 ? x : std::log1p(std::exp(x)); }
+
+inline double gated(double gate, double up, const GluOptions& o) {
+  if (o.activation == Activation::kCappedSilu) {
+    const double limit = o.limit;
+    return std::min(activate(gate, Activation::kSilu), limit) * std::clamp(up, -limit, limit);
+  }
+  if (o.activation != Activation::kSilu) return activate(gate, o.activation) * up;
+  const double limit = o.limit;
+  gate = std::min(gate, limit);
+  up = std::clamp(up, -limit, limit) + o.up_offset;
+  return up * gate / (1.0 + std::exp(-o.alpha * gate));
 }
 
 }  // namespace moeflux::reference

@@ -53,7 +53,7 @@ TEST(TraceEncoder, LinearCountsBytesAndMultiplyAdds) {
   TraceEncoder e;
   const Tensor x = e.scratch({3, 256}, DType::kF32);
   const Tensor out = e.scratch({3, 512}, DType::kF32);
-  e.linear(out, x, weight);
+  e.run(ops::Linear{out, x, weight});
   EXPECT_EQ(e.weight_bytes(), 512u * (256 / 2 + 4 * 2 + 4 * 2));
   EXPECT_EQ(e.multiply_adds(), 3u * 512 * 256);
   ASSERT_EQ(e.ops().size(), 1u);

@@ -37,8 +37,8 @@ std::span<const RouteLog::Visit> RouteLog::next(Encoder& encoder, std::span<cons
   if (!copied_.layers.empty()) {
     // Bytes of any kind: a copy computes nothing.
     const Shape all{static_cast<int64_t>(copied_.layers.size()), layer_ids(copied_)};
-    encoder.copy(Tensor::view(*host_, 0, all, DType::kF32),
-                 Tensor::view(*device_, 0, all, DType::kF32));
+    encoder.run(ops::Copy{Tensor::view(*host_, 0, all, DType::kF32),
+                          Tensor::view(*device_, 0, all, DType::kF32)});
     copied_.arrives = encoder.submit();
   }
   recorded_.rows.assign(rows.begin(), rows.end());

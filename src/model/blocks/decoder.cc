@@ -104,7 +104,8 @@ Status Decoder::feed_forward(const ForwardStep& step, LayerId id, Tensor out, Te
 }
 
 void Decoder::add(Encoder& e, ResidualStream& stream, Tensor result) const {
-  if (spec_.residual_multiplier != 1.0f) e.scale(result, result, spec_.residual_multiplier);
+  if (spec_.residual_multiplier != 1.0f)
+    e.run(ops::Scale{result, result, spec_.residual_multiplier});
   residual_->add(e, stream, result);
 }
 
@@ -134,8 +135,9 @@ Status Decoder::forward(const ForwardStep& given, Tensor logits) const {
   const Tensor normed = e.scratch({n, spec_.hidden_size}, DType::kF32);
   const Tensor branch = e.scratch({n, spec_.hidden_size}, DType::kF32);
   const Tensor embedded = residual_->room(stream);
-  e.embed(embedded, embed_, step.token_ids);
-  if (spec_.embedding_multiplier != 1.0f) e.scale(embedded, embedded, spec_.embedding_multiplier);
+  e.run(ops::Embed{embedded, embed_, step.token_ids});
+  if (spec_.embedding_multiplier != 1.0f)
+    e.run(ops::Scale{embedded, embedded, spec_.embedding_multiplier});
   residual_->start(e, stream);
   const auto norm = [&](Tensor out, Tensor x, Tensor weight) {
     residual_norm(e, spec_, out, x, weight);
@@ -178,14 +180,15 @@ Status Decoder::forward(const ForwardStep& given, Tensor logits) const {
   }
   const Tensor last = residual_->end(e, stream);
   if (final_norm_.is_null()) {
-    e.copy(normed, last);
+    e.run(ops::Copy{normed, last});
   } else {
     norm(normed, last, final_norm_);
   }
   if (step.observer != nullptr) step.observer->hidden_state(e, seen, normed);
   if (!logits.is_null()) {
-    e.linear(logits, wanted_rows(e, step.batch, normed, residual_->room(stream)), lm_head_);
-    if (spec_.logit_multiplier != 1.0f) e.scale(logits, logits, spec_.logit_multiplier);
+    e.run(
+        ops::Linear{logits, wanted_rows(e, step.batch, normed, residual_->room(stream)), lm_head_});
+    if (spec_.logit_multiplier != 1.0f) e.run(ops::Scale{logits, logits, spec_.logit_multiplier});
   }
   return {};
 }

@@ -3,8 +3,8 @@
 namespace moeflux::blocks {
 
 void residual_norm(Encoder& e, const ModelSpec& spec, Tensor out, Tensor x, Tensor weight) {
-  if (spec.norms_subtract_mean) return e.layer_norm(out, x, weight, spec.rms_norm_eps);
-  e.rms_norm(out, x, weight, spec.rms_norm_eps);
+  if (spec.norms_subtract_mean) return e.run(ops::LayerNorm{out, x, weight, spec.rms_norm_eps});
+  e.run(ops::RmsNorm{out, x, weight, spec.rms_norm_eps});
 }
 
 Status apply_early(const ForwardStep& step, const EarlyRouter& router) {
@@ -26,7 +26,7 @@ Status apply_early(const ForwardStep& step, const EarlyRouter& router) {
   const Tensor own = seen.slice(0, 0, n);
   if (!router.norm.is_null()) residual_norm(e, *router.model, normed, own, router.norm);
   router_logits(e, logits, router.norm.is_null() ? own : normed, *router.weights);
-  e.route(routes, logits, options_for(*router.weights, step.token_ids.slice(0, 0, n)));
+  e.run(ops::Route{routes, logits, options_for(*router.weights, step.token_ids.slice(0, 0, n))});
   return step.experts.hint(router.layer, e, routes);
 }
 

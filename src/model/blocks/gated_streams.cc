@@ -50,14 +50,14 @@ class GatedStreams : public Residual {
   }
   Tensor room(const ResidualStream& stream) const override { return stream.narrow; }
   void start(Encoder& e, ResidualStream& stream) const override {
-    e.copy(stream.now, repeated_rows(stream.narrow, spec_.count));
+    e.run(ops::Copy{stream.now, repeated_rows(stream.narrow, spec_.count)});
   }
   Tensor read(Encoder& e, const ResidualStream& stream, const Branch& branch) const override {
     const auto number = static_cast<size_t>(2 * index(branch.layer) + (branch.is_network ? 1 : 0));
     return read_by(e, stream, readers_[number]);
   }
   void add(Encoder& e, ResidualStream& stream, Tensor result) const override {
-    e.expand_streams(stream.next, stream.now, result, stream.gates);
+    e.run(ops::ExpandStreams{stream.next, stream.now, result, stream.gates});
     std::swap(stream.now, stream.next);
   }
   Tensor whole(const ResidualStream& stream) const override { return flat(stream.now); }
@@ -99,18 +99,18 @@ Tensor GatedStreams::read_by(Encoder& e, const ResidualStream& stream, const Rea
   const Tensor unit = scratch(spec_.gate_rank);
   norm_streams(e, normed, stream.now, reader.norm, norm_eps_);
   // Beside each other, as they share their x.
-  e.linear(low, flat(normed), reader.down);
-  if (reader.inject.rows > 0) e.linear(stream.gates.write, flat(normed), reader.inject);
-  e.mul_activated(unit, low, low, Activation::kSigmoid);  // SiLU
-  e.linear(flat(gates), unit, reader.up);
-  e.sum_gated(stream.narrow, normed, gates);
+  e.run(ops::Linear{low, flat(normed), reader.down});
+  if (reader.inject.rows > 0) e.run(ops::Linear{stream.gates.write, flat(normed), reader.inject});
+  e.run(ops::MulActivated{unit, low, low, Activation::kSigmoid});  // SiLU
+  e.run(ops::Linear{flat(gates), unit, reader.up});
+  e.run(ops::SumGated{stream.narrow, normed, gates});
   return stream.narrow;
 }
 
 }  // namespace
 
 void norm_streams(Encoder& e, Tensor out, Tensor x, Tensor weight, float eps) {
-  e.rms_norm(out, x, weight, eps);
+  e.run(ops::RmsNorm{out, x, weight, eps});
 }
 
 Tensor take_stream_norm(WeightStore& weights, const std::string& name, const ModelSpec& spec,

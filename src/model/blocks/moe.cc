@@ -31,15 +31,15 @@ FfnWeights take_ffn(WeightStore& weights, const std::string& prefix, int64_t hid
 
 void ffn(Encoder& e, Tensor out, Tensor x, const FfnWeights& w, Tensor out_gate,
          const GluOptions& glu) {
-  if (w.gate_up.is_null()) return e.gated_ffn(out, x, w.glu, out_gate, glu);
+  if (w.gate_up.is_null()) return e.run(ops::GatedFfn{out, x, w.glu, out_gate, glu});
   ScratchScope scope(e);
   const int64_t width = w.gate_up.rows / 2;
   const Tensor both = e.scratch({x.dim(0), w.gate_up.rows}, DType::kF32);
   const Tensor unit = e.scratch({x.dim(0), width}, DType::kF32);
-  e.linear(both, x, w.gate_up);
-  e.glu(unit, both.slice(1, 0, width), both.slice(1, width, width), glu);
-  e.linear(out, unit, w.glu.down);
-  if (!out_gate.is_null()) e.mul_activated(out, out, out_gate, Activation::kSigmoid);
+  e.run(ops::Linear{both, x, w.gate_up});
+  e.run(ops::Glu{unit, both.slice(1, 0, width), both.slice(1, width, width), glu});
+  e.run(ops::Linear{out, unit, w.glu.down});
+  if (!out_gate.is_null()) e.run(ops::MulActivated{out, out, out_gate, Activation::kSigmoid});
 }
 
 Status routed_experts(const ForwardStep& step, LayerId layer, Tensor out, Tensor x,
@@ -56,11 +56,11 @@ Status routed_experts(const ForwardStep& step, LayerId layer, Tensor out, Tensor
   const Tensor slots =
       helper ? helper->slots(n, top_k) : e.scratch({n, top_k, x.dim(1)}, DType::kF32);
   const Tensor intermediate = e.scratch({n, top_k, moe.moe_intermediate_size}, DType::kF32);
-  e.route(routes, router_logits, moe.router);
+  e.run(ops::Route{routes, router_logits, moe.router});
   if (moe.weighs_input) {
     MF_CHECK(top_k == 1);
     const Tensor weighed = e.scratch(x.shape, DType::kF32);
-    e.mul_activated(weighed, x, routes.weights, Activation::kIdentity);
+    e.run(ops::MulActivated{weighed, x, routes.weights, Activation::kIdentity});
     x = weighed;
   }
   if (helper) helper->take(e, x);
@@ -74,13 +74,13 @@ Status routed_experts(const ForwardStep& step, LayerId layer, Tensor out, Tensor
       e.submit();  // the device computes what it has meanwhile
       MF_RETURN_IF_ERROR(helper->compute(ready, routes, moe.glu));
     } else {
-      e.expert_ffn(slots, intermediate, x, routes, ready, moe.glu);
+      e.run(ops::ExpertFfn{slots, intermediate, x, routes, ready, moe.glu});
     }
   }
   if (moe.weighs_input) {
-    e.copy(out, slots.reshape(out.shape));
+    e.run(ops::Copy{out, slots.reshape(out.shape)});
   } else {
-    e.combine_experts(out, slots, routes);
+    e.run(ops::CombineExperts{out, slots, routes});
   }
   e.keep_alive(std::move(lease));
   return {};
@@ -119,9 +119,9 @@ RouterOptions options_for(const MoeWeights& weights, Tensor token_ids) {
 }
 
 void router_logits(Encoder& e, Tensor logits, Tensor x, const MoeWeights& w) {
-  e.linear(logits, x, w.router);
-  if (!w.router_bias.is_null()) e.add_bias(logits, w.router_bias);
-  if (w.router_soft_cap > 0.0f) e.soft_cap(logits, w.router_soft_cap);
+  e.run(ops::Linear{logits, x, w.router});
+  if (!w.router_bias.is_null()) e.run(ops::AddBias{logits, w.router_bias});
+  if (w.router_soft_cap > 0.0f) e.run(ops::SoftCap{logits, w.router_soft_cap});
 }
 
 Status moe(const ForwardStep& step, LayerId layer, Tensor out, Tensor x, const MoeWeights& w,
@@ -133,14 +133,14 @@ Status moe(const ForwardStep& step, LayerId layer, Tensor out, Tensor x, const M
   Tensor shared_gate;
   if (s.shared_gate) {  // beside the router, whose x it shares
     shared_gate = e.scratch({n, 1}, DType::kF32);
-    e.linear(shared_gate, x, w.shared_gate);
+    e.run(ops::Linear{shared_gate, x, w.shared_gate});
   }
   Tensor input = x;
   Tensor sum = out;
   if (s.latent_size > 0) {
     input = e.scratch({n, s.latent_size}, DType::kF32);
     sum = e.scratch({n, s.latent_size}, DType::kF32);
-    e.linear(input, x, w.latent_in);
+    e.run(ops::Linear{input, x, w.latent_in});
   }
   router_logits(e, logits, x, w);
   MoeSpec with_tensors = s;
@@ -150,9 +150,9 @@ Status moe(const ForwardStep& step, LayerId layer, Tensor out, Tensor x, const M
   MF_RETURN_IF_ERROR(routed_experts(step, layer, sum, input, logits, with_tensors, [&] {
     if (has_shared) ffn(e, shared, x, w.shared, shared_gate, s.shared_glu.value_or(s.glu));
   }));
-  if (s.latent_size > 0) e.linear(out, sum, w.latent_out);
-  if (has_shared) e.add(out, out, shared);
-  if (s.out_multiplier != 1.0f) e.scale(out, out, s.out_multiplier);
+  if (s.latent_size > 0) e.run(ops::Linear{out, sum, w.latent_out});
+  if (has_shared) e.run(ops::Add{out, out, shared});
+  if (s.out_multiplier != 1.0f) e.run(ops::Scale{out, out, s.out_multiplier});
   return {};
 }
 

@@ -57,22 +57,26 @@ Status add_ngram_embedding(const ForwardStep& step, LayerId layer, const ModelSp
   const Tensor queries = scratch({n, count, h});
   const Tensor gates = scratch({n, count});
   if (step.rows != nullptr) MF_RETURN_IF_ERROR(step.rows->write_rows(layer, e, rows));
-  e.linear(flat(keys), rows, w.key);
-  e.linear(values, rows, w.value);
+  e.run(ops::Linear{flat(keys), rows, w.key});
+  e.run(ops::Linear{values, rows, w.value});
   norm_streams(e, keys, keys, w.key_norm, spec.rms_norm_eps);
   norm_streams(e, queries, streams, w.query_norm, spec.rms_norm_eps);
   const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(h)));
-  e.root_dots(gates, keys, queries, {.scale = scale, .least = kLeastProduct});
+  e.run(ops::RootDots{gates, keys, queries, {.scale = scale, .least = kLeastProduct}});
   // Keys and queries are done with.
   const Tensor gated = keys;
   const Tensor convolved = queries;
-  e.mul_activated(gated, repeated_rows(values, count), gates.split_last(1), Activation::kSigmoid);
+  e.run(ops::MulActivated{gated, repeated_rows(values, count), gates.split_last(1),
+                          Activation::kSigmoid});
   const Tensor normed = scratch({n, count, h});
   norm_streams(e, normed, gated, w.conv_norm, spec.rms_norm_eps);
-  e.causal_conv(flat(convolved), flat(normed), w.conv, {.activation = Activation::kSilu},
-                step.batch.states(layer, w.state));
-  e.add(streams, streams, gated);
-  e.add(streams, streams, convolved);
+  e.run(ops::CausalConv{flat(convolved),
+                        flat(normed),
+                        w.conv,
+                        {.activation = Activation::kSilu},
+                        step.batch.states(layer, w.state)});
+  e.run(ops::Add{streams, streams, gated});
+  e.run(ops::Add{streams, streams, convolved});
   return {};
 }
 

@@ -32,7 +32,7 @@ class PlainResidual : public Residual {
     return stream.now;
   }
   void add(Encoder& e, ResidualStream& stream, Tensor result) const override {
-    e.add(stream.next, stream.now, result);
+    e.run(ops::Add{stream.next, stream.now, result});
     std::swap(stream.now, stream.next);
   }
   Tensor whole(const ResidualStream& stream) const override { return stream.now; }
@@ -69,14 +69,14 @@ class MixedStreams : public Residual {
   }
   Tensor room(const ResidualStream& stream) const override { return stream.narrow; }
   void start(Encoder& e, ResidualStream& stream) const override {
-    e.copy(stream.now, repeated_rows(stream.narrow, spec_.count));
+    e.run(ops::Copy{stream.now, repeated_rows(stream.narrow, spec_.count)});
   }
   Tensor read(Encoder& e, const ResidualStream& stream, const Branch& branch) const override {
     const auto number = static_cast<size_t>(2 * index(branch.layer) + (branch.is_network ? 1 : 0));
     return read_by(e, stream, branches_[number], stream.gates);
   }
   void add(Encoder& e, ResidualStream& stream, Tensor result) const override {
-    e.expand_streams(stream.next, stream.now, result, stream.gates);
+    e.run(ops::ExpandStreams{stream.next, stream.now, result, stream.gates});
     std::swap(stream.now, stream.next);
   }
   Tensor whole(const ResidualStream& stream) const override {
@@ -84,9 +84,10 @@ class MixedStreams : public Residual {
   }
   Tensor end(Encoder& e, const ResidualStream& stream) const override {
     if (spec_.gated_end) return read_by(e, stream, end_, {});
-    e.add(stream.narrow, one(stream, 0), one(stream, 1));
-    for (int64_t i = 2; i < spec_.count; ++i) e.add(stream.narrow, stream.narrow, one(stream, i));
-    e.scale(stream.narrow, stream.narrow, 1.0f / static_cast<float>(spec_.count));
+    e.run(ops::Add{stream.narrow, one(stream, 0), one(stream, 1)});
+    for (int64_t i = 2; i < spec_.count; ++i)
+      e.run(ops::Add{stream.narrow, stream.narrow, one(stream, i)});
+    e.run(ops::Scale{stream.narrow, stream.narrow, 1.0f / static_cast<float>(spec_.count)});
     return stream.narrow;
   }
 
@@ -121,10 +122,10 @@ Tensor MixedStreams::read_by(Encoder& e, const ResidualStream& stream, const Bra
   const Tensor all = whole(stream);
   const Tensor normed = e.scratch(all.shape, DType::kF32);
   const Tensor logits = e.scratch({all.dim(0), w.gates.rows}, DType::kF32);
-  e.rms_norm(normed, all, {}, norm_eps_);
-  e.linear(logits, normed, w.gates);
-  e.read_streams(stream.narrow, gates, stream.now, logits,
-                 {w.scale, w.base, spec_.iterations, spec_.eps});
+  e.run(ops::RmsNorm{normed, all, {}, norm_eps_});
+  e.run(ops::Linear{logits, normed, w.gates});
+  e.run(ops::ReadStreams{
+      stream.narrow, gates, stream.now, logits, {w.scale, w.base, spec_.iterations, spec_.eps}});
   return stream.narrow;
 }
 

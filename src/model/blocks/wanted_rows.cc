@@ -7,7 +7,7 @@ Tensor wanted_rows(Encoder& e, const StepBatch& batch, Tensor x, Tensor spare) {
   if (ranges.size() == 1) return x.slice(0, ranges.front().begin, ranges.front().rows);
   int64_t row = 0;
   for (const StepBatch::RowRange& range : ranges) {
-    e.copy(spare.slice(0, row, range.rows), x.slice(0, range.begin, range.rows));
+    e.run(ops::Copy{spare.slice(0, row, range.rows), x.slice(0, range.begin, range.rows)});
     row += range.rows;
   }
   return spare.slice(0, 0, row);

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "backend/ops.h"
+#include "backend/ops/rope.h"
 #include "model/config/config.h"
 
 namespace moeflux {

@@ -156,20 +156,21 @@ Status Gemma4::feed_forward(const ForwardStep& step, LayerId id, Tensor out, Ten
   const Tensor normed = e.scratch(like_x, DType::kF32);
   const Tensor dense = e.scratch(like_x, DType::kF32);
   const Tensor logits = e.scratch({x.dim(0), s.moe.num_experts}, DType::kF32);
-  e.rms_norm(router_input, x, w.router_scale, eps);
-  e.scale(router_input, router_input, 1.0f / std::sqrt(static_cast<float>(spec_.hidden_size)));
-  e.linear(logits, router_input, w.router);
+  e.run(ops::RmsNorm{router_input, x, w.router_scale, eps});
+  e.run(ops::Scale{router_input, router_input,
+                   1.0f / std::sqrt(static_cast<float>(spec_.hidden_size))});
+  e.run(ops::Linear{logits, router_input, w.router});
   MoeSpec moe = s.moe;
   moe.router = w.routing;
   const Tensor experts_input = e.scratch(like_x, DType::kF32);
-  e.rms_norm(experts_input, x, w.pre_experts_norm, eps);
+  e.run(ops::RmsNorm{experts_input, x, w.pre_experts_norm, eps});
   MF_RETURN_IF_ERROR(blocks::routed_experts(step, id, out, experts_input, logits, moe, [&] {
-    e.rms_norm(normed, x, w.pre_dense_norm, eps);
+    e.run(ops::RmsNorm{normed, x, w.pre_dense_norm, eps});
     blocks::ffn(e, dense, normed, w.dense, {}, s.dense_glu);
-    e.rms_norm(dense, dense, w.post_dense_norm, eps);
+    e.run(ops::RmsNorm{dense, dense, w.post_dense_norm, eps});
   }));
-  e.rms_norm(out, out, w.post_experts_norm, eps);
-  e.add(out, out, dense);
+  e.run(ops::RmsNorm{out, out, w.post_experts_norm, eps});
+  e.run(ops::Add{out, out, dense});
   return {};
 }
 
@@ -181,26 +182,26 @@ Status Gemma4::forward(const ForwardStep& step, Tensor logits) const {
   const Tensor x = e.scratch({n, spec_.hidden_size}, DType::kF32);
   const Tensor normed = e.scratch({n, spec_.hidden_size}, DType::kF32);
   const Tensor branch = e.scratch({n, spec_.hidden_size}, DType::kF32);
-  e.embed(x, embed_, step.token_ids);
-  e.scale(x, x, std::sqrt(static_cast<float>(spec_.hidden_size)));
+  e.run(ops::Embed{x, embed_, step.token_ids});
+  e.run(ops::Scale{x, x, std::sqrt(static_cast<float>(spec_.hidden_size))});
   for (int32_t i = 0; i < spec_.num_layers(); ++i) {
     const LayerWeights& w = layers_[static_cast<size_t>(i)];
     if (step.observer != nullptr) step.observer->hidden_state(e, i, x);
-    e.rms_norm(normed, x, w.input_norm, eps);
+    e.run(ops::RmsNorm{normed, x, w.input_norm, eps});
     w.mixer->forward(step, LayerId{i}, branch, normed);
-    e.rms_norm(branch, branch, w.post_attention_norm, eps);
-    e.add(x, x, branch);
+    e.run(ops::RmsNorm{branch, branch, w.post_attention_norm, eps});
+    e.run(ops::Add{x, x, branch});
     MF_RETURN_IF_ERROR(feed_forward(step, LayerId{i}, branch, x));
-    e.rms_norm(branch, branch, w.post_norm, eps);
-    e.add(x, x, branch);
-    e.scale(x, x, w.layer_scalar);
+    e.run(ops::RmsNorm{branch, branch, w.post_norm, eps});
+    e.run(ops::Add{x, x, branch});
+    e.run(ops::Scale{x, x, w.layer_scalar});
   }
   if (logits.is_null() && step.observer == nullptr) return {};
-  e.rms_norm(normed, x, final_norm_, eps);
+  e.run(ops::RmsNorm{normed, x, final_norm_, eps});
   if (step.observer != nullptr) step.observer->hidden_state(e, spec_.num_layers(), normed);
   if (logits.is_null()) return {};
-  e.linear(logits, blocks::wanted_rows(e, step.batch, normed, branch), lm_head_);
-  if (spec_.logit_soft_cap > 0.0f) e.soft_cap(logits, spec_.logit_soft_cap);
+  e.run(ops::Linear{logits, blocks::wanted_rows(e, step.batch, normed, branch), lm_head_});
+  if (spec_.logit_soft_cap > 0.0f) e.run(ops::SoftCap{logits, spec_.logit_soft_cap});
   return {};
 }
 

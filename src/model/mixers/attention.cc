@@ -29,8 +29,8 @@ struct AttentionWeights {
 
 Tensor project(Encoder& e, Tensor x, const Weight& weight, Tensor bias) {
   const Tensor out = e.scratch({x.dim(0), weight.rows}, DType::kF32);
-  e.linear(out, x, weight);
-  if (!bias.is_null()) e.add_bias(out, bias);
+  e.run(ops::Linear{out, x, weight});
+  if (!bias.is_null()) e.run(ops::AddBias{out, bias});
   return out;
 }
 
@@ -111,7 +111,7 @@ void AttentionMixer::forward(const ForwardStep& step, LayerId layer, Tensor out,
   Tensor v;
   if (s.v_is_k) {
     v = e.scratch({n, w.k.rows}, DType::kF32);
-    e.copy(v, k);
+    e.run(ops::Copy{v, k});
   } else {
     v = project(e, x, w.v, w.v_bias);
   }
@@ -120,8 +120,8 @@ void AttentionMixer::forward(const ForwardStep& step, LayerId layer, Tensor out,
     gate = project(e, x, w.gate, {}).split_last(w.gate.rows / s.num_heads);
   }
   if (s.qk_norm == QkNorm::kWhole) {
-    e.rms_norm(q, q, w.q_norm, rms_norm_eps_);
-    e.rms_norm(k, k, w.k_norm, rms_norm_eps_);
+    e.run(ops::RmsNorm{q, q, w.q_norm, rms_norm_eps_});
+    e.run(ops::RmsNorm{k, k, w.k_norm, rms_norm_eps_});
   }
   if (s.output_gate) {
     const Tensor per_head = q.split_last(2 * s.head_dim);  // [n, heads, query | gate]
@@ -133,32 +133,36 @@ void AttentionMixer::forward(const ForwardStep& step, LayerId layer, Tensor out,
   k = k.split_last(s.head_dim);
   v = v.split_last(s.v_head_dim);
   if (s.qk_norm == QkNorm::kPerHead) {
-    e.rms_norm(q, q, w.q_norm, rms_norm_eps_);
-    e.rms_norm(k, k, w.k_norm, rms_norm_eps_);
+    e.run(ops::RmsNorm{q, q, w.q_norm, rms_norm_eps_});
+    e.run(ops::RmsNorm{k, k, w.k_norm, rms_norm_eps_});
   }
-  if (s.v_norm) e.rms_norm(v, v, Tensor{}, rms_norm_eps_);
-  if (s.value_scale != 1.0f) e.scale(v, v, s.value_scale);
+  if (s.v_norm) e.run(ops::RmsNorm{v, v, Tensor{}, rms_norm_eps_});
+  if (s.value_scale != 1.0f) e.run(ops::Scale{v, v, s.value_scale});
   if (s.rope.rotary_dim > 0) {
-    e.rope(q, step.positions, w.inverse_frequencies, s.rope.options());
-    e.rope(k, step.positions, w.inverse_frequencies, s.rope.options());
+    e.run(ops::Rope{q, step.positions, w.inverse_frequencies, s.rope.options()});
+    e.run(ops::Rope{k, step.positions, w.inverse_frequencies, s.rope.options()});
   }
   if (s.qk_norm == QkNorm::kPlain) {
-    e.rms_norm(q, q, Tensor{}, rms_norm_eps_);
-    e.rms_norm(k, k, Tensor{}, rms_norm_eps_);
+    e.run(ops::RmsNorm{q, q, Tensor{}, rms_norm_eps_});
+    e.run(ops::RmsNorm{k, k, Tensor{}, rms_norm_eps_});
   }
   if (s.query_scale.beta != 0.0) {
     scale_queries(e, q.reshape({n, s.num_heads * s.head_dim}), step.batch, s.query_scale);
   }
   const Tensor mixed = e.scratch({n, s.num_heads, s.v_head_dim}, DType::kF32);
-  e.attention(mixed, q, k, v, step.batch.key_values(layer),
-              {.scale = s.scale,
-               .window = s.window,
-               .chunked = s.chunked,
-               .sinks = w.sinks,
-               .selected = selected});
-  if (!gate.is_null()) e.mul_activated(mixed, mixed, gate, s.gate_activation);
-  e.linear(out, mixed.reshape({n, s.num_heads * s.v_head_dim}), w.o);
-  if (!w.o_bias.is_null()) e.add_bias(out, w.o_bias);
+  e.run(ops::Attention{mixed,
+                       q,
+                       k,
+                       v,
+                       step.batch.key_values(layer),
+                       {.scale = s.scale,
+                        .window = s.window,
+                        .chunked = s.chunked,
+                        .sinks = w.sinks,
+                        .selected = selected}});
+  if (!gate.is_null()) e.run(ops::MulActivated{mixed, mixed, gate, s.gate_activation});
+  e.run(ops::Linear{out, mixed.reshape({n, s.num_heads * s.v_head_dim}), w.o});
+  if (!w.o_bias.is_null()) e.run(ops::AddBias{out, w.o_bias});
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string_view>
 
-#include "backend/ops.h"
+#include "backend/activation.h"
 #include "model/config/rope.h"
 #include "model/mixer.h"
 #include "model/mixers/key_index.h"

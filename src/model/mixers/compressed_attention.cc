@@ -116,7 +116,8 @@ class CompressedAttentionMixer : public Mixer {
     RopeOptions options = spec_.rope.options();
     options.unit = unit;
     const int64_t turned = options.rotary_dim;
-    step.encoder.rope(x.slice(2, x.dim(2) - turned, turned), step.positions, frequencies, options);
+    step.encoder.run(
+        ops::Rope{x.slice(2, x.dim(2) - turned, turned), step.positions, frequencies, options});
   }
   /// All products of x, one kind of weights after the other: neighbours may share a launch.
   Products multiply(Encoder& e, Tensor x) const;
@@ -143,7 +144,7 @@ Products CompressedAttentionMixer::multiply(Encoder& e, Tensor x) const {
   const Products out{room(w.q_a), room(w.kv), room_of(w.entries), room_of(w.index.keys),
                      room(w.index.head_weights)};
   const auto linear = [&](const Tensor& to, const Weight& weight) {
-    if (!to.is_null()) e.linear(to, x, weight);
+    if (!to.is_null()) e.run(ops::Linear{to, x, weight});
   };
   linear(out.low_rank, w.q_a);
   linear(out.latent, w.kv);
@@ -161,10 +162,14 @@ Tensor CompressedAttentionMixer::compress(const ForwardStep& step, LayerId layer
   Encoder& e = step.encoder;
   const int64_t width = w.norm.num_elements();
   const Tensor entries = e.scratch({in.values.dim(0), width}, DType::kF32);
-  e.pool_rows(entries, in.values, {.gate = in.gates, .bias = w.bias, .overlaps = spec_.overlaps},
-              step.positions, step.batch.states(layer, pool), spec_.unit);
+  e.run(ops::PoolRows{entries,
+                      in.values,
+                      {.gate = in.gates, .bias = w.bias, .overlaps = spec_.overlaps},
+                      step.positions,
+                      step.batch.states(layer, pool),
+                      spec_.unit});
   const Tensor heads = entries.split_last(width);
-  e.rms_norm(heads, heads, w.norm, eps_);
+  e.run(ops::RmsNorm{heads, heads, w.norm, eps_});
   turn(step, heads, weights_.frequencies, spec_.unit);
   return heads;
 }
@@ -179,13 +184,16 @@ Tensor CompressedAttentionMixer::choose(const ForwardStep& step, LayerId layer, 
   const Tensor ids = e.scratch({n, 1, index.selected}, DType::kI32);
   ScratchScope scope(e);
   const Tensor q = e.scratch({n, w.q.rows}, DType::kF32);
-  e.linear(q, queries_from, w.q);
+  e.run(ops::Linear{q, queries_from, w.q});
   const Tensor queries = q.split_last(index.head_dim);
   turn(step, queries, weights_.frequencies);
   const Tensor keys = compress(step, layer, w.keys, from.index, kIndexPool);
-  e.select_keys(ids, queries, keys, from.head_weights,
-                step.batch.key_values(layer, kIndexKeys, kIndexKeys),
-                {.unit = spec_.unit, .recent = 0, .whole = true});
+  e.run(ops::SelectKeys{ids,
+                        queries,
+                        keys,
+                        from.head_weights,
+                        step.batch.key_values(layer, kIndexKeys, kIndexKeys),
+                        {.unit = spec_.unit, .recent = 0, .whole = true}});
   return ids;
 }
 
@@ -199,9 +207,9 @@ void CompressedAttentionMixer::forward(const ForwardStep& step, LayerId layer, T
   const auto scratch = [&](const Shape& shape) { return e.scratch(shape, DType::kF32); };
   const Products from = multiply(e, x);
   const Tensor normed = scratch({n, s.q_lora_rank});  // apart, so that products may make it
-  e.rms_norm(normed, from.low_rank, w.q_norm, eps_);
+  e.run(ops::RmsNorm{normed, from.low_rank, w.q_norm, eps_});
   const Tensor q = scratch({n, s.num_heads * s.head_dim}).split_last(s.head_dim);
-  e.linear(q.reshape({n, s.num_heads * s.head_dim}), normed, w.q_b);
+  e.run(ops::Linear{q.reshape({n, s.num_heads * s.head_dim}), normed, w.q_b});
   PooledKeys pooled;
   std::vector<KvRows> entries;
   if (s.unit > 0) {
@@ -213,19 +221,25 @@ void CompressedAttentionMixer::forward(const ForwardStep& step, LayerId layer, T
     pooled.sequences = entries;
   }
   const Tensor keys = from.latent.split_last(s.head_dim);
-  e.rms_norm(keys, keys, w.kv_norm, eps_);
-  e.rms_norm(q, q, Tensor{}, eps_);
+  e.run(ops::RmsNorm{keys, keys, w.kv_norm, eps_});
+  e.run(ops::RmsNorm{q, q, Tensor{}, eps_});
   turn(step, q, w.frequencies);
   turn(step, keys, w.frequencies);
   const Tensor mixed = scratch({n, s.num_heads, s.head_dim});
-  e.attention(mixed, q, keys, Tensor{}, step.batch.key_values(layer, kWindow, kWindow),
-              {.scale = s.scale, .window = s.window, .sinks = w.sinks, .pooled = pooled});
+  e.run(ops::Attention{mixed,
+                       q,
+                       keys,
+                       Tensor{},
+                       step.batch.key_values(layer, kWindow, kWindow),
+                       {.scale = s.scale, .window = s.window, .sinks = w.sinks, .pooled = pooled}});
   // Values are keys, which have turned by their positions.
   turn(step, mixed, w.backward);
   const Tensor groups = scratch({n, s.out_groups, s.out_lora_rank});
-  e.head_linear(groups, mixed.reshape({n, s.out_groups, w.o_a.cols}), w.o_a,
-                {s.out_lora_rank, 0, s.out_lora_rank});
-  e.linear(out, groups.reshape({n, w.o_b.cols}), w.o_b);
+  e.run(ops::HeadLinear{groups,
+                        mixed.reshape({n, s.out_groups, w.o_a.cols}),
+                        w.o_a,
+                        {s.out_lora_rank, 0, s.out_lora_rank}});
+  e.run(ops::Linear{out, groups.reshape({n, w.o_b.cols}), w.o_b});
 }
 
 }  // namespace

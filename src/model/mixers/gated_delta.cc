@@ -70,10 +70,11 @@ void ungroup_qkvz(Encoder& e, Projected& p, Tensor qkvz, const GatedDeltaSpec& s
   const int64_t values = s.values_width() / s.key_heads;
   const Tensor groups = qkvz.split_last(2 * s.key_dim + 2 * values);
   const int64_t keys = s.keys_width();
-  e.copy(p.qkv.slice(1, 0, keys).split_last(s.key_dim), groups.slice(2, 0, s.key_dim));
-  e.copy(p.qkv.slice(1, keys, keys).split_last(s.key_dim), groups.slice(2, s.key_dim, s.key_dim));
-  e.copy(p.qkv.slice(1, 2 * keys, s.values_width()).split_last(values),
-         groups.slice(2, 2 * s.key_dim, values));
+  e.run(ops::Copy{p.qkv.slice(1, 0, keys).split_last(s.key_dim), groups.slice(2, 0, s.key_dim)});
+  e.run(ops::Copy{p.qkv.slice(1, keys, keys).split_last(s.key_dim),
+                  groups.slice(2, s.key_dim, s.key_dim)});
+  e.run(ops::Copy{p.qkv.slice(1, 2 * keys, s.values_width()).split_last(values),
+                  groups.slice(2, 2 * s.key_dim, values)});
   p.z = groups.slice(2, 2 * s.key_dim + values, values);
 }
 
@@ -87,10 +88,10 @@ Projected project(Encoder& e, Tensor x, const GatedDeltaWeights& w, const GatedD
   const Tensor ba = has_grouped_ba ? scratch(w.b.rows) : p.b;
   if (!has_grouped_qkvz) p.z = scratch(s.values_width());
   // Beside each other, as they share their x.
-  e.linear(qkvz, x, w.qkv);
-  if (!has_grouped_qkvz) e.linear(p.z, x, w.z);
-  e.linear(ba, x, w.b);
-  if (!has_grouped_ba) e.linear(p.a, x, w.a);
+  e.run(ops::Linear{qkvz, x, w.qkv});
+  if (!has_grouped_qkvz) e.run(ops::Linear{p.z, x, w.z});
+  e.run(ops::Linear{ba, x, w.b});
+  if (!has_grouped_ba) e.run(ops::Linear{p.a, x, w.a});
   if (has_grouped_qkvz) {
     ungroup_qkvz(e, p, qkvz, s);
   } else {
@@ -99,8 +100,8 @@ Projected project(Encoder& e, Tensor x, const GatedDeltaWeights& w, const GatedD
   if (has_grouped_ba) {
     const int64_t group_heads = s.value_heads / s.key_heads;
     const Tensor scalars = ba.split_last(2 * group_heads);
-    e.copy(p.b.split_last(group_heads), scalars.slice(2, 0, group_heads));
-    e.copy(p.a.split_last(group_heads), scalars.slice(2, group_heads, group_heads));
+    e.run(ops::Copy{p.b.split_last(group_heads), scalars.slice(2, 0, group_heads)});
+    e.run(ops::Copy{p.a.split_last(group_heads), scalars.slice(2, group_heads, group_heads)});
   }
   return p;
 }
@@ -128,16 +129,21 @@ void GatedDeltaMixer::forward(const ForwardStep& step, LayerId layer, Tensor out
   const int64_t n = x.dim(0);
   const Projected p = project(e, x, w, s);
   const Tensor mixed = e.scratch({n, s.conv_channels()}, DType::kF32);
-  e.causal_conv(mixed, p.qkv, w.conv, {}, step.batch.states(layer, kConvState));
+  e.run(ops::CausalConv{mixed, p.qkv, w.conv, {}, step.batch.states(layer, kConvState)});
   const Tensor heads = e.scratch({n, s.values_width()}, DType::kF32);
   const Tensor per_head = heads.split_last(s.value_dim);
-  e.gated_delta(per_head, mixed, p.a, p.b, w.a_log, w.dt_bias,
-                step.batch.states(layer, kDeltaState),
-                {s.key_heads, s.value_heads, s.key_dim, s.value_dim, s.tiled_value_heads});
-  e.rms_norm(per_head, per_head, w.norm, rms_norm_eps_);
+  e.run(ops::GatedDelta{per_head,
+                        mixed,
+                        p.a,
+                        p.b,
+                        w.a_log,
+                        w.dt_bias,
+                        step.batch.states(layer, kDeltaState),
+                        {s.key_heads, s.value_heads, s.key_dim, s.value_dim, s.tiled_value_heads}});
+  e.run(ops::RmsNorm{per_head, per_head, w.norm, rms_norm_eps_});
   const Tensor like_z = heads.split_last(p.z.shape.back());
-  e.mul_activated(like_z, like_z, p.z, s.gate);
-  e.linear(out, heads, w.out);
+  e.run(ops::MulActivated{like_z, like_z, p.z, s.gate});
+  e.run(ops::Linear{out, heads, w.out});
 }
 
 }  // namespace

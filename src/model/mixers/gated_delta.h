@@ -5,7 +5,7 @@
 #include <memory>
 #include <string_view>
 
-#include "backend/ops.h"
+#include "backend/activation.h"
 #include "model/mixer.h"
 
 namespace moeflux {

@@ -94,27 +94,30 @@ void KdaMixer::forward(const ForwardStep& step, LayerId layer, Tensor out, Tenso
   const Tensor first_decay = s.low_rank ? scratch(s.head_dim) : decay;
   const Tensor first_gate = s.gate_is_low_rank() ? scratch(s.head_dim) : gate;
   // Beside each other, as they share their x.
-  for (size_t i = 0; i < kInputs; ++i) e.linear(inputs[i], x, w.inputs[i]);
-  e.linear(first_decay, x, w.decay.first);
-  e.linear(first_gate, x, w.gate.first);
-  e.linear(beta, x, w.beta);
-  if (s.low_rank) e.linear(decay, first_decay, w.decay.second);
-  if (s.gate_is_low_rank()) e.linear(gate, first_gate, w.gate.second);
+  for (size_t i = 0; i < kInputs; ++i) e.run(ops::Linear{inputs[i], x, w.inputs[i]});
+  e.run(ops::Linear{first_decay, x, w.decay.first});
+  e.run(ops::Linear{first_gate, x, w.gate.first});
+  e.run(ops::Linear{beta, x, w.beta});
+  if (s.low_rank) e.run(ops::Linear{decay, first_decay, w.decay.second});
+  if (s.gate_is_low_rank()) e.run(ops::Linear{gate, first_gate, w.gate.second});
   const Tensor mixed = scratch(kInputs * s.width());
   for (size_t i = 0; i < kInputs; ++i) {
-    e.causal_conv(mixed.slice(1, static_cast<int64_t>(i) * s.width(), s.width()), inputs[i],
-                  w.convs[i], {}, step.batch.states(layer, i));
+    e.run(ops::CausalConv{mixed.slice(1, static_cast<int64_t>(i) * s.width(), s.width()),
+                          inputs[i],
+                          w.convs[i],
+                          {},
+                          step.batch.states(layer, i)});
   }
   const Tensor heads = scratch(s.width());
   const Tensor per_head = heads.split_last(s.head_dim);
   GatedDeltaOptions options{s.heads, s.heads, s.head_dim, s.head_dim};
   options.row_decay = true;
   options.decay_bound = s.decay_bound;
-  e.gated_delta(per_head, mixed, decay, beta, w.a_log.slice(0, 0, s.heads), w.dt_bias,
-                step.batch.states(layer, kKdaState), options);
-  e.rms_norm(per_head, per_head, w.norm, rms_norm_eps_);
-  e.mul_activated(per_head, per_head, gate.split_last(s.head_dim), Activation::kSigmoid);
-  e.linear(out, heads, w.out);
+  e.run(ops::GatedDelta{per_head, mixed, decay, beta, w.a_log.slice(0, 0, s.heads), w.dt_bias,
+                        step.batch.states(layer, kKdaState), options});
+  e.run(ops::RmsNorm{per_head, per_head, w.norm, rms_norm_eps_});
+  e.run(ops::MulActivated{per_head, per_head, gate.split_last(s.head_dim), Activation::kSigmoid});
+  e.run(ops::Linear{out, heads, w.out});
 }
 
 }  // namespace

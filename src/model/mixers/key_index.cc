@@ -85,9 +85,13 @@ Tensor pool_keys(const ForwardStep& step, LayerId layer, const KeyIndexSpec& spe
   Encoder& e = step.encoder;
   const Tensor gate = e.scratch(keys.shape, DType::kF32);
   const Tensor pooled = e.scratch(keys.shape, DType::kF32);
-  e.linear(gate, input.x, w.pool_gate);
-  e.pool_rows(pooled, keys, {gate, w.pool_bias}, step.positions,
-              step.batch.states(layer, input.tensor + 1), spec.unit);
+  e.run(ops::Linear{gate, input.x, w.pool_gate});
+  e.run(ops::PoolRows{pooled,
+                      keys,
+                      {gate, w.pool_bias},
+                      step.positions,
+                      step.batch.states(layer, input.tensor + 1),
+                      spec.unit});
   return pooled;
 }
 
@@ -104,23 +108,23 @@ Judged judge_by_means(const ForwardStep& step, LayerId layer, const KeyIndexSpec
   const Tensor both = e.scratch({n, w.q.rows}, DType::kF32);
   const Tensor raw = e.scratch({n, spec.head_dim}, DType::kF32);
   const Tensor means = e.scratch({n, spec.head_dim}, DType::kF32);
-  e.linear(both, input.x, w.q);
+  e.run(ops::Linear{both, input.x, w.q});
   const Tensor heads = both.split_last(spec.head_dim);
   const Tensor queries = heads.slice(1, 0, spec.num_heads);
   const Tensor keys = means.split_last(spec.head_dim);
   if (w.k.rows > 0) {
-    e.linear(raw, input.x, w.k);
+    e.run(ops::Linear{raw, input.x, w.k});
   } else {
-    e.copy(raw.split_last(spec.head_dim), heads.slice(1, spec.num_heads, 1));
+    e.run(ops::Copy{raw.split_last(spec.head_dim), heads.slice(1, spec.num_heads, 1)});
   }
-  e.pool_rows(means, raw, {}, step.positions, step.batch.states(layer, input.tensor + 1),
-              spec.unit);
-  e.rms_norm(queries, queries, w.q_norm, w.eps);
-  e.rms_norm(keys, keys, w.k_norm, w.eps);
+  e.run(ops::PoolRows{
+      means, raw, {}, step.positions, step.batch.states(layer, input.tensor + 1), spec.unit});
+  e.run(ops::RmsNorm{queries, queries, w.q_norm, w.eps});
+  e.run(ops::RmsNorm{keys, keys, w.k_norm, w.eps});
   RopeOptions at_first = spec.rope.options();
   at_first.unit = spec.unit;
-  e.rope(queries, step.positions, w.inverse_frequencies, spec.rope.options());
-  e.rope(keys, step.positions, w.inverse_frequencies, at_first);
+  e.run(ops::Rope{queries, step.positions, w.inverse_frequencies, spec.rope.options()});
+  e.run(ops::Rope{keys, step.positions, w.inverse_frequencies, at_first});
   return {queries, keys, {}};
 }
 
@@ -133,23 +137,23 @@ Judged judge(const ForwardStep& step, LayerId layer, const KeyIndexSpec& spec,
   Tensor k = scratch(spec.head_dim);
   const bool are_weighted = w.head_weights.rows > 0;
   const Tensor head_weights = are_weighted ? scratch(spec.num_heads) : Tensor{};
-  e.linear(q, input.queries_from, w.q);
-  e.linear(k, input.x, w.k);
-  if (are_weighted) e.linear(head_weights, input.x, w.head_weights);
+  e.run(ops::Linear{q, input.queries_from, w.q});
+  e.run(ops::Linear{k, input.x, w.k});
+  if (are_weighted) e.run(ops::Linear{head_weights, input.x, w.head_weights});
   const Tensor queries = q.split_last(spec.head_dim);
-  if (!w.q_norm.is_null()) e.rms_norm(queries, queries, w.q_norm, w.eps);
+  if (!w.q_norm.is_null()) e.run(ops::RmsNorm{queries, queries, w.q_norm, w.eps});
   if (w.k_bias.is_null()) {
     const Tensor keys = k.split_last(spec.head_dim);
-    e.rms_norm(keys, keys, w.k_norm, w.eps);
+    e.run(ops::RmsNorm{keys, keys, w.k_norm, w.eps});
   } else {
-    e.layer_norm(k, k, w.k_norm, w.eps);
-    e.add_bias(k, w.k_bias);
+    e.run(ops::LayerNorm{k, k, w.k_norm, w.eps});
+    e.run(ops::AddBias{k, w.k_bias});
   }
   if (spec.pooled) k = pool_keys(step, layer, spec, w, input, k);
   const Tensor keys = k.split_last(spec.head_dim);
   if (spec.rope.rotary_dim > 0) {
-    e.rope(queries, step.positions, w.inverse_frequencies, spec.rope.options());
-    e.rope(keys, step.positions, w.inverse_frequencies, spec.rope.options());
+    e.run(ops::Rope{queries, step.positions, w.inverse_frequencies, spec.rope.options()});
+    e.run(ops::Rope{keys, step.positions, w.inverse_frequencies, spec.rope.options()});
   }
   return {queries, keys, head_weights};
 }
@@ -163,10 +167,13 @@ void choose_keys(const ForwardStep& step, LayerId layer, const KeyIndexSpec& spe
   ScratchScope scope(e);
   const Judged judged =
       spec.means ? judge_by_means(step, layer, spec, w, input) : judge(step, layer, spec, w, input);
-  e.select_keys(
-      ids, judged.queries, judged.keys, judged.weights,
+  e.run(ops::SelectKeys{
+      ids,
+      judged.queries,
+      judged.keys,
+      judged.weights,
       step.batch.key_values(layer, input.tensor, input.tensor),
-      {.unit = spec.unit, .recent = spec.recent, .whole = spec.pooled, .relu = spec.means});
+      {.unit = spec.unit, .recent = spec.recent, .whole = spec.pooled, .relu = spec.means}});
 }
 
 }  // namespace moeflux

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/ops.h"
+#include "backend/ops/attention.h"
 #include "model/config/rope.h"
 #include "model/mixer.h"
 #include "quant/weight.h"

@@ -60,14 +60,14 @@ void LatentAttentionMixer::forward(const ForwardStep& step, LayerId layer, Tenso
   const Tensor q = scratch({n, s.num_heads * (s.nope_dim + s.rope_dim)});
   const Tensor low_rank = s.q_lora_rank > 0 ? scratch({n, s.q_lora_rank}) : q;
   // Beside each other, as they share their x.
-  e.linear(low_rank, x, w.q);
-  e.linear(latent, x, w.kv_a);
+  e.run(ops::Linear{low_rank, x, w.q});
+  e.run(ops::Linear{latent, x, w.kv_a});
   const Tensor gate = s.head_gate ? scratch({n, s.num_heads}) : Tensor{};
-  if (s.head_gate) e.linear(gate, x, w.gate);
+  if (s.head_gate) e.run(ops::Linear{gate, x, w.gate});
   if (s.q_lora_rank > 0) {
     const Tensor normed = scratch({n, s.q_lora_rank});  // apart, so that the product may make it
-    e.rms_norm(normed, low_rank, w.q_norm, s.latent_norm_eps);
-    e.linear(q, normed, w.q_b);
+    e.run(ops::RmsNorm{normed, low_rank, w.q_norm, s.latent_norm_eps});
+    e.run(ops::Linear{q, normed, w.q_b});
     if (s.index) choose_keys(step, layer, *s.index, w.index, {normed, x, 1}, step.selection->ids);
   }
   if (s.rope.query_scale.beta != 0.0) scale_queries(e, q, step.batch, s.rope.query_scale);
@@ -77,21 +77,25 @@ void LatentAttentionMixer::forward(const ForwardStep& step, LayerId layer, Tenso
   const HeadRows v_rows{s.nope_dim + s.v_dim, s.nope_dim, s.v_dim};
   const bool stacked = w.k_up_is_transposed;
   const Tensor values = scratch({n, s.num_heads, s.v_dim});
-  e.latent_attention(values, q.split_last(s.nope_dim + s.rope_dim), latent, step.positions,
-                     step.batch.key_values(layer, 0, 0),
-                     {.norm = w.kv_norm,
-                      .norm_eps = s.latent_norm_eps,
-                      .inverse_frequencies = w.inverse_frequencies,
-                      .rope = s.rope.options(),
-                      .k_up = w.k_up,
-                      .k_rows = stacked ? stacked_k : k_rows,
-                      .k_up_is_transposed = stacked,
-                      .v_up = w.v_up,
-                      .v_rows = stacked ? stacked_v : v_rows,
-                      .scale = s.scale,
-                      .selected = s.chooses() ? *step.selection : KeySelection{}});
-  if (s.head_gate) e.mul_activated(values, values, gate.split_last(1), Activation::kSigmoid);
-  e.linear(out, values.reshape({n, s.num_heads * s.v_dim}), w.o);
+  e.run(ops::LatentAttention{values,
+                             q.split_last(s.nope_dim + s.rope_dim),
+                             latent,
+                             step.positions,
+                             step.batch.key_values(layer, 0, 0),
+                             {.norm = w.kv_norm,
+                              .norm_eps = s.latent_norm_eps,
+                              .inverse_frequencies = w.inverse_frequencies,
+                              .rope = s.rope.options(),
+                              .k_up = w.k_up,
+                              .k_rows = stacked ? stacked_k : k_rows,
+                              .k_up_is_transposed = stacked,
+                              .v_up = w.v_up,
+                              .v_rows = stacked ? stacked_v : v_rows,
+                              .scale = s.scale,
+                              .selected = s.chooses() ? *step.selection : KeySelection{}}});
+  if (s.head_gate)
+    e.run(ops::MulActivated{values, values, gate.split_last(1), Activation::kSigmoid});
+  e.run(ops::Linear{out, values.reshape({n, s.num_heads * s.v_dim}), w.o});
 }
 
 LayerStateSpec LatentAttentionSpec::state(const CacheTypes& types) const {

@@ -62,13 +62,14 @@ class Mamba2Mixer : public Mixer {
 
 // Each group by its own mean square, then all by their weights.
 void Mamba2Mixer::norm(Encoder& e, Tensor heads) const {
-  if (spec_.norm_groups == 1) return e.rms_norm(heads, heads, weights_.norm, rms_norm_eps_);
+  if (spec_.norm_groups == 1)
+    return e.run(ops::RmsNorm{heads, heads, weights_.norm, rms_norm_eps_});
   const Tensor groups = heads.split_last(spec_.inner() / spec_.norm_groups);
-  e.rms_norm(groups, groups, {}, rms_norm_eps_);
+  e.run(ops::RmsNorm{groups, groups, {}, rms_norm_eps_});
   Tensor scales = weights_.norm.reshape({1, spec_.inner()});
   scales.shape.set(0, heads.dim(0));  // the same row for every token
   scales.strides[0] = 0;
-  e.mul_activated(heads, heads, scales, Activation::kIdentity);
+  e.run(ops::MulActivated{heads, heads, scales, Activation::kIdentity});
 }
 
 void Mamba2Mixer::forward(const ForwardStep& step, LayerId layer, Tensor out, Tensor x) const {
@@ -81,16 +82,19 @@ void Mamba2Mixer::forward(const ForwardStep& step, LayerId layer, Tensor out, Te
   const Tensor projected = e.scratch({n, w.in.rows}, DType::kF32);
   const Tensor mixed = e.scratch({n, channels}, DType::kF32);
   const Tensor heads = e.scratch({n, s.inner()}, DType::kF32);
-  e.linear(projected, x, w.in);
+  e.run(ops::Linear{projected, x, w.in});
   const Tensor gate = projected.slice(1, 0, s.inner());
   const Tensor steps = projected.slice(1, s.inner() + channels, s.scan.heads);
-  e.causal_conv(mixed, projected.slice(1, s.inner(), channels), w.conv,
-                {Activation::kSilu, w.conv_bias}, step.batch.states(layer, kMambaConvState));
-  e.selective_scan(heads.split_last(s.scan.head_dim), mixed, steps, w.scan,
-                   step.batch.states(layer, kScanState), s.scan);
-  e.mul_activated(heads, heads, gate, Activation::kSilu);
+  e.run(ops::CausalConv{mixed,
+                        projected.slice(1, s.inner(), channels),
+                        w.conv,
+                        {Activation::kSilu, w.conv_bias},
+                        step.batch.states(layer, kMambaConvState)});
+  e.run(ops::SelectiveScan{heads.split_last(s.scan.head_dim), mixed, steps, w.scan,
+                           step.batch.states(layer, kScanState), s.scan});
+  e.run(ops::MulActivated{heads, heads, gate, Activation::kSilu});
   norm(e, heads);
-  e.linear(out, heads, w.out);
+  e.run(ops::Linear{out, heads, w.out});
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ void scale_queries(Encoder& e, Tensor q, const StepBatch& batch, const QueryScal
   const Tensor of_rows = e.scratch({static_cast<int64_t>(factors.size()), 1}, DType::kF32);
   if (std::ranges::all_of(factors, [](float factor) { return factor == 1.0f; })) return;
   e.write(of_rows, std::as_bytes(std::span(factors)));
-  e.mul_activated(q, q, of_rows, Activation::kIdentity);
+  e.run(ops::MulActivated{q, q, of_rows, Activation::kIdentity});
 }
 
 }  // namespace moeflux

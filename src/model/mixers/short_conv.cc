@@ -26,12 +26,13 @@ class ShortConvMixer : public Mixer {
     const Tensor projected = e.scratch({n, 3 * channels_}, DType::kF32);
     const Tensor gated = e.scratch({n, channels_}, DType::kF32);
     const Tensor mixed = e.scratch({n, channels_}, DType::kF32);
-    e.linear(projected, x, in_);
+    e.run(ops::Linear{projected, x, in_});
     const auto third = [&](int64_t i) { return projected.slice(1, i * channels_, channels_); };
-    e.mul_activated(gated, third(2), third(0), Activation::kIdentity);
-    e.causal_conv(mixed, gated, conv_, {Activation::kIdentity}, step.batch.states(layer, 0));
-    e.mul_activated(mixed, mixed, third(1), Activation::kIdentity);
-    e.linear(out, mixed, out_);
+    e.run(ops::MulActivated{gated, third(2), third(0), Activation::kIdentity});
+    e.run(
+        ops::CausalConv{mixed, gated, conv_, {Activation::kIdentity}, step.batch.states(layer, 0)});
+    e.run(ops::MulActivated{mixed, mixed, third(1), Activation::kIdentity});
+    e.run(ops::Linear{out, mixed, out_});
   }
 
  private:

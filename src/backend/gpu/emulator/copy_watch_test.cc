@@ -59,14 +59,14 @@ class CopyWatchTest : public ::testing::TestWithParam<uint64_t> {
 TEST_P(CopyWatchTest, ALaunchAfterTheCopyReadsWhatItBrought) {
   const CopyId arrives = bring(0, 1, encoder().submit());
   encoder().await_copies(arrives);
-  encoder().copy(out_, slot(near_, 1));
+  encoder().run(ops::Copy{out_, slot(near_, 1)});
   ASSERT_TRUE(end().ok());
   EXPECT_EQ(session_.read(out_), std::vector<float>(kSlot, 2.0f));
 }
 
 TEST_P(CopyWatchTest, ALaunchThatDoesNotWaitForTheCopyIsARace) {
   (void)bring(0, 1, encoder().submit());
-  encoder().copy(out_, slot(near_, 1));
+  encoder().run(ops::Copy{out_, slot(near_, 1)});
   expect_race(end(), {"kernel copy", "race of copies", "copy 2 may still write", "up to 1 only"});
 }
 
@@ -74,22 +74,22 @@ TEST_P(CopyWatchTest, SoIsOneThatWaitsForAnEarlierCopyOnly) {
   const CopyId first = bring(0, 1, encoder().submit());
   (void)bring(1, 2, encoder().submit());
   encoder().await_copies(first);
-  encoder().copy(out_, slot(near_, 1));
+  encoder().run(ops::Copy{out_, slot(near_, 1)});
   ASSERT_TRUE(end().ok());
-  encoder().copy(out_, slot(near_, 2));
+  encoder().run(ops::Copy{out_, slot(near_, 2)});
   expect_race(end(), {"copy 3 may still write", "up to 2 only"});
 }
 
 TEST_P(CopyWatchTest, WhatTheHostHasSeenOrdersLaterLaunches) {
   wait_until_copied(bring(0, 1, encoder().submit()));
-  encoder().copy(out_, slot(near_, 1));
+  encoder().run(ops::Copy{out_, slot(near_, 1)});
   ASSERT_TRUE(end().ok());
   EXPECT_EQ(session_.read(out_), std::vector<float>(kSlot, 2.0f));
 }
 
 TEST_P(CopyWatchTest, ButNotThoseRecordedBefore) {
   const CopyId arrives = bring(0, 1, encoder().submit());
-  encoder().copy(out_, slot(near_, 1));
+  encoder().run(ops::Copy{out_, slot(near_, 1)});
   const std::vector<float> zeros(kSlot);
   encoder().write(out_, std::as_bytes(std::span(zeros)));  // launches it
   wait_until_copied(arrives);
@@ -98,28 +98,28 @@ TEST_P(CopyWatchTest, ButNotThoseRecordedBefore) {
 
 TEST_P(CopyWatchTest, ACopyIntoWhatALaterLaunchReadsIsARace) {
   const EventId before = encoder().submit();
-  encoder().copy(out_, slot(near_, 1));
+  encoder().run(ops::Copy{out_, slot(near_, 1)});
   ASSERT_TRUE(end().ok());
   encoder().await_copies(bring(0, 1, before));
   expect_race(end(), {"race of copy 2", "writes memory", "copy_rows", "may still use"});
 }
 
 TEST_P(CopyWatchTest, BehindThatLaunchItIsNone) {
-  encoder().copy(out_, slot(near_, 1));
+  encoder().run(ops::Copy{out_, slot(near_, 1)});
   encoder().await_copies(bring(0, 1, encoder().submit()));
   EXPECT_TRUE(end().ok());
 }
 
 TEST_P(CopyWatchTest, ALaunchThatChangesWhatACopyReadsIsARace) {
   const CopyId arrives = bring(0, 1, encoder().submit());
-  encoder().copy(slot(far_, 0), out_);
+  encoder().run(ops::Copy{slot(far_, 0), out_});
   encoder().await_copies(arrives);
   expect_race(end(), {"writes bytes", "copy 2 may still read"});
 }
 
 TEST_P(CopyWatchTest, ACopyOfWhatALaterLaunchWritesIsARace) {
   const EventId before = encoder().submit();
-  encoder().copy(slot(far_, 0), out_);
+  encoder().run(ops::Copy{slot(far_, 0), out_});
   ASSERT_TRUE(end().ok());
   encoder().await_copies(bring(0, 1, before));
   expect_race(end(), {"race of copy 2", "reads memory", "may not have written yet"});
@@ -127,15 +127,15 @@ TEST_P(CopyWatchTest, ACopyOfWhatALaterLaunchWritesIsARace) {
 
 TEST_P(CopyWatchTest, LaunchesMayReadWhatACopyReads) {
   const CopyId arrives = bring(0, 1, encoder().submit());
-  encoder().copy(out_, slot(far_, 0));
+  encoder().run(ops::Copy{out_, slot(far_, 0)});
   encoder().await_copies(arrives);
   EXPECT_TRUE(end().ok());
 }
 
 TEST_P(CopyWatchTest, SlotsBesideTheCopyAreFree) {
   (void)bring(0, 1, encoder().submit());
-  encoder().copy(out_, slot(near_, 0));
-  encoder().copy(slot(near_, 2), out_);
+  encoder().run(ops::Copy{out_, slot(near_, 0)});
+  encoder().run(ops::Copy{slot(near_, 2), out_});
   EXPECT_TRUE(end().ok());
 }
 

@@ -10,7 +10,7 @@
 
 #include "backend/gpu/emulator/kernel_entries.h"
 #include "backend/gpu/emulator/machine.h"
-#include "backend/gpu/memory_limit.h"
+#include "backend/gpu/launch/memory_limit.h"
 #include "backend/host_buffer.h"
 #include "base/format.h"
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <optional>
 
-#include "backend/gpu/executor.h"
+#include "backend/gpu/launch/executor.h"
 
 namespace moeflux::gpu {
 

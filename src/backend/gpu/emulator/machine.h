@@ -15,7 +15,7 @@
 #include "backend/gpu/dialect/types.h"
 #include "backend/gpu/emulator/copy_watch.h"
 #include "backend/gpu/emulator/fiber.h"
-#include "backend/gpu/plan.h"
+#include "backend/gpu/launch/plan.h"
 #include "base/result.h"
 
 namespace moeflux::gpu {

@@ -1,0 +1,80 @@
+#include "backend/gpu/gpu_context.h"
+
+#include <algorithm>
+
+#include "backend/gpu/launch/chain_plans.h"
+#include "backend/gpu/launch/few_slots_plans.h"
+#include "backend/gpu/launch/heads_plans.h"
+#include "backend/gpu/launch/mma_linear_plans.h"
+#include "backend/gpu/launch/plan_building.h"
+#include "backend/gpu/ops/plans.h"
+
+namespace moeflux::gpu {
+
+void GpuContext::flush() {
+  const Waiting& w = waiting_;
+  switch (w.state()) {
+    case State::kNothing:
+      return;
+    case State::kSums:
+    case State::kNorm:
+      record_chain(recorder_, w.chain, w.chain.after_down ? &*w.down : nullptr);
+      break;
+    case State::kProducts:
+      record_products(recorder_, w);
+      break;
+    case State::kDelta:
+    case State::kDeltaNorm:
+      recorder_.record(plan_delta_one(recorder_, w.delta, {}, Activation::kSilu),
+                       w.delta.states.writes());
+      break;
+    case State::kHeads:
+      record_heads(recorder_, w.heads);
+      break;
+    case State::kAttention:
+      recorder_.record(w.attention->plan);
+      break;
+    case State::kExperts:
+      if (w.route) recorder_.record(plan_route(*w.route));
+      if (w.ffn) record_ffn(recorder_, *w.ffn);
+      break;
+    case State::kDown:
+      recorder_.record(w.down->plan);
+      break;
+  }
+  waiting_.clear();
+}
+
+void GpuContext::flush_routes() {
+  if (waiting_.state() != State::kExperts) {
+    flush();
+  } else if (waiting_.route) {
+    recorder_.record(plan_route(*waiting_.route));
+    waiting_.route.reset();
+  }
+}
+
+void GpuContext::flush_tables() {
+  if (waiting_.down || !waiting_.delta.states.is_null()) flush();
+}
+
+void GpuContext::record(const Plan& plan) {
+  flush();
+  recorder_.record(plan);
+}
+
+bool GpuContext::place_states(std::span<const StateRows> sequences, StateTable& states) {
+  states.are_wide = std::all_of(sequences.begin(), sequences.end(),
+                                [](const StateRows& s) { return is_wide(s.state); });
+  if (sequences.size() == 1) {
+    states.state = sequences.front().state;
+    return true;
+  }
+  flush();
+  states_.clear();
+  for (const StateRows& s : sequences) states_.push_back(s.state);
+  states.count = static_cast<uint32_t>(states_.size());
+  return recorder_.place_addresses(states_, states.addresses);
+}
+
+}  // namespace moeflux::gpu

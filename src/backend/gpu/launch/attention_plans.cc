@@ -1,0 +1,448 @@
+// Which kernels, how many groups, and who adds what they have.
+#include "backend/gpu/launch/attention_plans.h"
+
+#include <algorithm>
+
+#include "backend/gpu/launch/plan_building.h"
+#include "base/units.h"
+#include "quant/q8_rows.h"
+
+namespace moeflux::gpu {
+namespace {
+
+constexpr uint32_t kAttentionThreads = 128;
+constexpr uint32_t kFewThreads = 256;
+constexpr uint32_t kMergeThreads = 256;
+// Below this many groups, splits of a query get groups of their own: large GPUs run a few hundred
+// at a time.
+constexpr uint32_t kGroupsWanted = 512;
+// More rows of a kv head than this have keys and values brought into halves once for all.
+constexpr uint64_t kFewQueryRowsMax = 64;
+constexpr uint64_t kPartialBytesMax = 96 * kMiB;
+constexpr float kLog2OfE = 1.44269504f;
+
+AttentionParams attention_params(const Tensor& out, const Tensor& q, int64_t kv_heads,
+                                 const KvView& kv, const AttentionOptions& options) {
+  AttentionParams p{};
+  p.q = heads_layout(q);
+  p.out = heads_layout(out);
+  p.k_page = heads_layout(kv.k_pages.front());
+  p.v_page = heads_layout(kv.v_pages.front());
+  p.tokens = static_cast<u32>(q.dim(0));
+  p.heads = static_cast<u32>(q.dim(1));
+  p.heads_per_kv_head = static_cast<u32>(q.dim(1) / kv_heads);
+  p.head_dim = static_cast<u32>(q.dim(2));
+  p.v_head_dim = static_cast<u32>(out.dim(2));
+  p.v_scales = static_cast<u32>(q8_rows::cols_of(kv.v_pages.front().dim(2)));
+  p.page_tokens = static_cast<u32>(kv.page_tokens);
+  p.num_pages = static_cast<u32>(kv.k_pages.size());
+  p.begin = static_cast<u32>(kv.length);
+  p.new_from = p.begin;
+  p.window = static_cast<u32>(options.window);
+  p.chunked = options.chunked && options.window > 0 ? 1 : 0;
+  p.has_sinks = options.sinks.is_null() ? 0 : 1;
+  p.partial_words = (p.v_head_dim + 3) / 4 * 4;
+  p.scale = options.scale * kLog2OfE;
+  p.column_factor = 1.0f;
+  return p;
+}
+
+/// Sets the parts of `size` positions that any query sees.
+void count_parts(AttentionParams& p, u32 size) {
+  p.first_key = static_cast<u32>(first_seen(p.begin, p.window, p.chunked != 0));
+  p.first_part = p.first_key / size;
+  p.num_parts = (p.begin + p.tokens - 1) / size - p.first_part + 1;
+}
+
+uint64_t partial_bytes(const AttentionParams& p) {
+  return uint64_t{p.tokens} * p.heads * p.num_parts * (p.partial_words + 2) * sizeof(float);
+}
+
+uint64_t rows_of_kv_head(const AttentionParams& p) {
+  return uint64_t{p.tokens} * p.heads_per_kv_head;
+}
+uint32_t kv_heads_of(const AttentionParams& p) { return p.heads / p.heads_per_kv_head; }
+
+/// A kernel over pages of each type; keys and values have the same.
+struct ByType {
+  KernelId f32;
+  KernelId f16;
+  KernelId q8;
+  KernelId of(DType type) const {
+    return type == DType::kF16 ? f16 : type == DType::kI8 ? q8 : f32;
+  }
+};
+DType row_type(const KvView& kv) { return kv.k_pages.front().dtype; }
+
+KernelId heads_kernel(const KvView& kv) {
+  constexpr ByType kKernels{KernelId::attention_heads, KernelId::attention_heads_f16,
+                            KernelId::attention_heads_q8};
+  return kKernels.of(row_type(kv));
+}
+
+bool are_wide(const Tensor& out, const Tensor& q, const KvView& kv) {
+  const auto wide = [](const Tensor& page) {
+    return is_wide(page) && page.dim(2) % wide_elements(page.dtype) == 0;
+  };
+  return wide(q) && wide(out) && std::all_of(kv.k_pages.begin(), kv.k_pages.end(), wide) &&
+         std::all_of(kv.v_pages.begin(), kv.v_pages.end(), wide);
+}
+
+bool share_rows(const KvView& kv) {
+  return std::equal(kv.k_pages.begin(), kv.k_pages.end(), kv.v_pages.begin(), kv.v_pages.end(),
+                    [](const Tensor& k, const Tensor& v) {
+                      return k.buffer == v.buffer && k.offset_bytes == v.offset_bytes &&
+                             k.strides == v.strides;
+                    });
+}
+
+constexpr uint32_t bytes_of(uint64_t words) { return static_cast<uint32_t>(words * sizeof(u32)); }
+
+// --- Tiles of 64 keys: mma_attention_few.h, mma_attention_many.h ---
+
+/// Rows of values begin on banks 4 apart, as pairs of them are read together.
+void lay_out_tiles(AttentionParams& p, DType values) {
+  p.key_steps = (p.head_dim + 15) / 16;
+  p.value_blocks = (p.v_head_dim + 31) / 32;
+  p.key_words = (p.head_dim + 31) / 32 * 32;
+  p.value_words = p.value_blocks * 8 * static_cast<u32>(dtype_bits(values)) / 8 + 4;
+  count_parts(p, kTileKeys);
+}
+
+uint32_t few_bytes(const AttentionParams& p) {
+  const uint64_t row_words = p.key_steps * 16 + kTileScoreWords + kTileKeys + 3;
+  return bytes_of(kTileFewRows * row_words + kTileKeys * (uint64_t{p.value_words} + 3));
+}
+
+KernelId few_kernel(const AttentionParams& p, DType type) {
+  constexpr ByType kWalks{KernelId::mma_attention_few, KernelId::mma_attention_few_f16,
+                          KernelId::mma_attention_few_q8};
+  constexpr ByType kParts{KernelId::mma_attention_few_parts, KernelId::mma_attention_few_parts_f16,
+                          KernelId::mma_attention_few_parts_q8};
+  constexpr ByType kFullWalks{KernelId::mma_attention_few_d256,
+                              KernelId::mma_attention_few_f16_d256,
+                              KernelId::mma_attention_few_q8_d256};
+  constexpr ByType kFullParts{KernelId::mma_attention_few_parts_d256,
+                              KernelId::mma_attention_few_parts_f16_d256,
+                              KernelId::mma_attention_few_parts_q8_d256};
+  const bool is_full = p.head_dim == kTileSteps * 16 && p.v_head_dim == kTileBlocks * 32;
+  if (p.walks != 0) return (is_full ? kFullWalks : kWalks).of(type);
+  return (is_full ? kFullParts : kParts).of(type);
+}
+
+/// A kernel of mma_attention_many.h.
+struct ManyKernel {
+  KernelId walks;
+  KernelId keeps_parts;
+  uint32_t simds;
+  uint32_t rows() const { return simds * 16; }
+};
+constexpr ManyKernel kMany128{KernelId::mma_attention_many_r128,
+                              KernelId::mma_attention_many_parts_r128, 8};
+constexpr ManyKernel kMany64{KernelId::mma_attention_many_r64,
+                             KernelId::mma_attention_many_parts_r64, 4};
+
+uint32_t many_bytes(const AttentionParams& p, const ManyKernel& kernel) {
+  const uint64_t columns = std::max(p.key_steps * 16, p.value_blocks * 32);
+  return bytes_of(uint64_t{kernel.rows()} * p.key_steps * 16 + 3 * kTileKeys / 2 * columns +
+                  2 * 3 * kTileKeys);
+}
+uint64_t many_groups(const AttentionParams& p, const ManyKernel& kernel) {
+  return groups_for(rows_of_kv_head(p), kernel.rows()) * uint64_t{kv_heads_of(p)};
+}
+
+uint64_t halves_bytes(const AttentionParams& p) {
+  const uint64_t words = kTileKeys * (uint64_t{p.key_steps} * 16 + p.value_blocks * 32 + 3);
+  return words * sizeof(u32) * kv_heads_of(p) * p.num_parts;
+}
+
+/// Whether attention runs in tiles: a matter of shapes and of where a model's tensors lie, not of
+/// their number, as bits depend on it.
+bool fits_tiles(const AttentionParams& p, const Tensor& out, const Tensor& q, const KvView& kv,
+                const Platform& platform) {
+  return platform.has_matrix_units() && are_wide(out, q, kv) && p.page_tokens % 8 == 0 &&
+         p.head_dim <= kTileSteps * 16 && p.v_head_dim <= kTileBlocks * 32 &&
+         few_bytes(p) <= platform.shared_bytes_max();
+}
+
+/// Divides the parts among groups, of which there are `groups` otherwise, so that no core is idle.
+void divide_parts(AttentionParams& p, uint64_t groups, uint32_t cores) {
+  p.group_parts = static_cast<u32>(std::max<uint64_t>(groups * p.num_parts / cores, 1));
+  if (groups * groups_for(p.num_parts, p.group_parts) > cores) ++p.group_parts;
+}
+
+/// The kernel for many rows and how their tiles are divided; nothing for few rows, or where there
+/// is not enough shared memory.
+const ManyKernel* choose_many(AttentionParams& p, const Platform& platform) {
+  if (rows_of_kv_head(p) <= kFewQueryRowsMax) return nullptr;
+  const uint64_t wanted = std::max<uint64_t>(platform.cores() * 3 / 4, 1);
+  const ManyKernel* largest = nullptr;
+  for (const ManyKernel* kernel : {&kMany128, &kMany64}) {
+    if (many_bytes(p, *kernel) > platform.shared_bytes_max()) continue;
+    if (largest == nullptr) largest = kernel;
+    p.walks = 1;
+    if (many_groups(p, *kernel) >= wanted) return kernel;
+  }
+  if (largest == nullptr || p.num_parts < 4 || partial_bytes(p) > kPartialBytesMax ||
+      halves_bytes(p) > platform.workspace_bytes_max()) {
+    return largest;
+  }
+  p.walks = 0;
+  divide_parts(p, many_groups(p, *largest), platform.cores());
+  return largest;
+}
+
+// --- Wide rows: mma_attention_wide.h ---
+
+struct WideKernel {
+  ByType ids;
+  uint32_t rows;
+};
+constexpr WideKernel kWide16{
+    {KernelId::mma_attention_wide_r16, KernelId::mma_attention_wide_f16_r16,
+     KernelId::mma_attention_wide_q8_r16},
+    16};
+constexpr WideKernel kWide32{
+    {KernelId::mma_attention_wide_r32, KernelId::mma_attention_wide_f16_r32,
+     KernelId::mma_attention_wide_q8_r32},
+    32};
+constexpr uint32_t kWideThreads = 512;
+// Groups of single tiles for every core, at most: at 1000 positions they take 20 us on an H200,
+// where splits take 42.
+constexpr uint32_t kWideTileWaves = 4;
+
+/// Rows begin on banks 16 apart, as row_stage.h has it.
+void lay_out_wide(AttentionParams& p, bool shares_rows) {
+  p.shares_rows = shares_rows ? 1 : 0;
+  p.key_words = (p.head_dim + 31) / 32 * 32 + 16;
+  p.value_words = shares_rows ? p.key_words : (p.v_head_dim + 31) / 32 * 32 + 16;
+  count_parts(p, kWideSplit);
+}
+
+uint32_t wide_bytes(const AttentionParams& p, uint32_t rows) {
+  // A query, two parts of its scores, its factors.
+  const uint64_t row_words = p.key_words + 2 * (kWideKeys + 16) + 3;
+  return bytes_of(rows * row_words + kWideKeys * (std::max(p.key_words, p.value_words) + 2));
+}
+
+bool fits_wide(const AttentionParams& p, const Tensor& out, const Tensor& q, const KvView& kv,
+               const Platform& platform) {
+  return platform.has_matrix_units() && are_wide(out, q, kv) && p.page_tokens % kWideKeys == 0 &&
+         p.head_dim <= 576 && p.v_head_dim <= 512 &&
+         wide_bytes(p, kWide16.rows) <= platform.shared_bytes_max();
+}
+
+/// Whether each tile has groups of its own: as long as these run nearly all at once.
+bool fits_wide_tiles(AttentionParams& p, const Platform& platform) {
+  const uint64_t row_groups =
+      groups_for(rows_of_kv_head(p), kWideFewRows) * uint64_t{kv_heads_of(p)};
+  AttentionParams tiles = p;
+  count_parts(tiles, kWideKeys);
+  tiles.split_parts = kWideSplit / kWideKeys;
+  tiles.walks = 0;
+  const u32 end = tiles.first_part + tiles.num_parts;
+  if (p.shares_rows == 0 || end > kWideTiledSplits * tiles.split_parts ||
+      tiles.first_part % tiles.split_parts != 0 ||
+      row_groups * tiles.num_parts > uint64_t{kWideTileWaves} * platform.cores()) {
+    return false;
+  }
+  p = tiles;
+  return true;
+}
+
+/// The most rows a group that leave no core idle; fewer, and groups for splits, if rows are few.
+WideKernel choose_wide(AttentionParams& p, const Platform& platform) {
+  const auto fits = [&](const WideKernel& kernel) {
+    return wide_bytes(p, kernel.rows) <= platform.shared_bytes_max();
+  };
+  const auto groups = [&](const WideKernel& kernel) {
+    return groups_for(rows_of_kv_head(p), kernel.rows) * uint64_t{kv_heads_of(p)};
+  };
+  const uint64_t wanted = std::max<uint64_t>(platform.cores() * 3 / 4, 1);
+  p.walks = 1;
+  if (fits(kWide32) && groups(kWide32) >= wanted) return kWide32;
+  if (groups(kWide16) >= wanted) return kWide16;
+  p.walks = p.num_parts == 1 || partial_bytes(p) > kPartialBytesMax ? 1 : 0;
+  const bool shares = rows_of_kv_head(p) > kWide32.rows / 2 && fits(kWide32) &&
+                      groups(kWide32) * (p.walks != 0 ? 1 : p.num_parts) >= wanted;
+  return shares ? kWide32 : kWide16;
+}
+
+// Memory for parts that groups leave, unless they walk all of them.
+bool take_partials(Recorder& recorder, AttentionResult& result) {
+  if (result.params.walks != 0) return true;
+  if (!recorder.take_workspace(partial_bytes(result.params), result.partials)) return false;
+  result.partials.access = Access::kWrite;
+  return true;
+}
+
+bool record_many(Recorder& recorder, const AttentionHeads& heads, const ManyKernel& kernel,
+                 AttentionResult& result) {
+  AttentionParams& p = result.params;
+  Binding& partials = result.partials;
+  // Positions that do not fit at once are attended to piece by piece, by launches that take up the
+  // rows where the launches before left them.
+  const uint64_t whole = halves_bytes(p);
+  const u32 pieces = groups_for(whole, recorder.platform().workspace_bytes_max());
+  const u32 parts = groups_for(p.num_parts, pieces);
+  const u32 first = p.first_part;
+  const u32 end = first + p.num_parts;
+  const uint64_t sums = uint64_t{p.tokens} * p.heads * 2 * sizeof(float);
+  const uint64_t halves_end = round_up(whole / p.num_parts * parts, 256);
+  if (!recorder.take_workspace(halves_end + (p.walks != 0 ? sums : partial_bytes(p)), partials)) {
+    return false;
+  }
+  Binding halves{partials.buffer, partials.offset_bytes, halves_end, Access::kWrite};
+  partials.offset_bytes += halves_end;
+  partials.size_bytes -= halves_end;
+  for (u32 begin = first; begin < end; begin += parts) {
+    p.first_part = begin;
+    p.num_parts = std::min(parts, end - begin);
+    p.resumes = begin > first ? 1 : 0;
+    p.finishes = begin + p.num_parts == end ? 1 : 0;
+    constexpr ByType kHalves{KernelId::mma_attention_halves, KernelId::mma_attention_halves_f16,
+                             KernelId::mma_attention_halves_q8};
+    Plan split = make_plan(kHalves.of(row_type(heads.kv)), {p.num_parts, kv_heads_of(p), 2},
+                           kAttentionThreads);
+    split.set_params(p);
+    split.bind(heads.k_table);
+    split.bind(heads.v_table);
+    halves.access = Access::kWrite;
+    split.bind(halves);
+    recorder.record(split);
+    const uint32_t rows = groups_for(rows_of_kv_head(p), kernel.rows());
+    const uint32_t z = p.walks != 0 ? 1 : groups_for(p.num_parts, p.group_parts);
+    Plan plan = make_plan(p.walks != 0 ? kernel.walks : kernel.keeps_parts,
+                          {rows, kv_heads_of(p), z}, kernel.simds * kSimdLanes);
+    plan.shared_bytes = many_bytes(p, kernel);
+    plan.set_params(p);
+    plan.bind(range_of(heads.q, Access::kRead));
+    halves.access = Access::kRead;
+    plan.bind(halves);
+    plan.bind(range_of(heads.options.sinks, Access::kRead));
+    if (p.walks == 0) {
+      plan.bind({});
+      partials.access = Access::kWrite;
+    } else {
+      if (pieces == 1) {
+        bind_output(plan, heads.out);
+      } else {
+        plan.bind(range_of(heads.out, Access::kReadWrite));
+      }
+      partials.access = Access::kReadWrite;
+    }
+    plan.bind(partials);
+    plan.bind({});
+    if (p.walks != 0 && p.finishes != 0) {
+      result.last = AttentionOp{plan, p, heads.out};
+    } else {
+      recorder.record(plan);
+    }
+  }
+  return true;
+}
+
+bool record_wide_tiles(Recorder& recorder, const AttentionHeads& heads, AttentionResult& result) {
+  if (!take_partials(recorder, result)) return false;
+  const AttentionParams& p = result.params;
+  const KernelId few = row_type(heads.kv) == DType::kF16 ? KernelId::mma_attention_wide_few_f16
+                                                         : KernelId::mma_attention_wide_few;
+  Plan plan =
+      make_plan(few, {groups_for(rows_of_kv_head(p), kWideFewRows), kv_heads_of(p), p.num_parts},
+                kWideThreads);
+  plan.shared_bytes = wide_bytes(p, kWideFewRows);
+  plan.set_params(p);
+  plan.bind(range_of(heads.q, Access::kRead));
+  plan.bind(heads.k_table);
+  plan.bind(result.partials);
+  recorder.record(plan);
+  return true;
+}
+
+}  // namespace
+
+bool record_attention(Recorder& recorder, const AttentionHeads& heads, AttentionResult& result) {
+  const Platform& platform = recorder.platform();
+  AttentionParams& p = result.params;
+  p = attention_params(heads.out, heads.q, heads.kv_heads, heads.kv, heads.options);
+  if (heads.are_all_new) p.new_from = 0;
+  const uint64_t rows = rows_of_kv_head(p);
+  const uint32_t kv_heads = kv_heads_of(p);
+  Plan plan;
+  if (lay_out_tiles(p, row_type(heads.kv)); fits_tiles(p, heads.out, heads.q, heads.kv, platform)) {
+    p.column_factor = 0x1p-28f;  // weights and values are times 2^14
+    if (const ManyKernel* many = choose_many(p, platform); many != nullptr) {
+      return record_many(recorder, heads, *many, result);
+    }
+    const uint32_t row_groups = groups_for(rows, kTileFewRows);
+    p.walks = p.num_parts == 1 || row_groups * kv_heads >= 2 * platform.cores() ||
+                      partial_bytes(p) > kPartialBytesMax
+                  ? 1
+                  : 0;
+    plan = make_plan(few_kernel(p, row_type(heads.kv)),
+                     {row_groups, kv_heads, p.walks != 0 ? 1 : p.num_parts}, kFewThreads);
+    plan.shared_bytes = few_bytes(p);
+  } else if (lay_out_wide(p, share_rows(heads.kv));
+             fits_wide(p, heads.out, heads.q, heads.kv, platform)) {
+    if (heads.may_leave_tiles && fits_wide_tiles(p, platform)) {
+      return record_wide_tiles(recorder, heads, result);
+    }
+    const WideKernel kernel = choose_wide(p, platform);
+    plan = make_plan(kernel.ids.of(row_type(heads.kv)),
+                     {groups_for(rows, kernel.rows), kv_heads, p.walks != 0 ? 1 : p.num_parts},
+                     kWideThreads);
+    plan.shared_bytes = wide_bytes(p, kernel.rows);
+  } else {
+    count_parts(p, kAttentionSplit);
+    p.walks = p.num_parts == 1 || p.tokens * p.heads >= kGroupsWanted ? 1 : 0;
+    plan = make_plan(heads_kernel(heads.kv), {p.heads, p.tokens, p.walks != 0 ? 1 : p.num_parts},
+                     kAttentionThreads, bytes_of(p.head_dim + 2 * kAttentionTile));
+  }
+  if (!take_partials(recorder, result)) return false;
+  plan.set_params(p);
+  plan.bind(range_of(heads.q, Access::kRead));
+  plan.bind(heads.k_table);
+  plan.bind(heads.v_table);
+  plan.bind(range_of(heads.options.sinks, Access::kRead));
+  if (p.walks == 0) {
+    plan.bind({});
+  } else {
+    bind_output(plan, heads.out);
+  }
+  plan.bind(result.partials);
+  const bool takes_gate = kernel_info(plan.kernel).bindings > plan.num_bindings;
+  if (takes_gate) plan.bind({});
+  if (takes_gate && p.walks != 0) {
+    result.last = AttentionOp{plan, p, heads.out};
+  } else {
+    recorder.record(plan);
+  }
+  return true;
+}
+
+AttentionOp merge_op(const AttentionHeads& heads, const AttentionResult& result) {
+  const AttentionParams& p = result.params;
+  Plan merge = make_plan(KernelId::attention_merge,
+                         {groups_for(p.v_head_dim, kMergeColumns), p.heads, p.tokens},
+                         kMergeThreads, bytes_of(kMergeWords));
+  merge.set_params(p);
+  Binding partials = result.partials;
+  partials.access = Access::kRead;
+  merge.bind(partials);
+  merge.bind(range_of(heads.options.sinks, Access::kRead));
+  bind_output(merge, heads.out);
+  merge.bind({});
+  return {merge, p, heads.out};
+}
+
+Plan plan_gated(const AttentionOp& attention, const Tensor& gate) {
+  AttentionParams p = attention.params;
+  p.has_gate = 1;
+  p.gate = heads_layout(gate);
+  Plan plan = attention.plan;
+  plan.set_params(p);
+  plan.bindings[plan.num_bindings - 1] = range_of(gate, Access::kRead);
+  return plan;
+}
+
+}  // namespace moeflux::gpu

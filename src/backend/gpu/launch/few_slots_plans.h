@@ -1,0 +1,36 @@
+// Experts of few slots on matrix units as plans, and the network for every token beside them.
+#pragma once
+
+#include <optional>
+
+#include "backend/gpu/launch/expert_launch.h"
+#include "backend/gpu/launch/operations.h"
+#include "backend/gpu/launch/recorder.h"
+#include "backend/ops/expert_ffn.h"
+#include "backend/ops/route.h"
+
+namespace moeflux::gpu {
+
+/// The work of two launches for few slots: experts, a network for every token, or both.
+struct FewSlots {
+  ExpertLaunch launch;  // like none: the network alone
+  ops::ExpertFfn experts;
+  bool chooses = false;  // the routes too
+  ops::Route route;
+  bool has_ffn = false;
+  FfnOp ffn;
+};
+
+/// True when both launches may choose the routes anew, which the first writes down; `network`: what
+/// else they compute, null tensors if nothing.
+bool may_choose(const FewSlots& slots, const ops::Route& route, const FfnOp& network);
+/// True when they may compute the network besides.
+bool may_compute(const FewSlots& slots, const FfnOp& ffn);
+/// The down products, where they may wait for the sum of the slots; otherwise all is recorded.
+std::optional<DownOp> record_few_slots(Recorder& recorder, const FewSlots& slots);
+/// The network alone.
+void record_ffn(Recorder& recorder, const FfnOp& ffn);
+std::optional<DownOp> down_that_waits(const Plan& down, const MmaExpertsOneParams& p,
+                                      const FewSlots& slots, const Platform& platform);
+
+}  // namespace moeflux::gpu

@@ -1,0 +1,179 @@
+// Products of the same activations share a launch; those of few tokens also with what makes the
+// activations and a convolution after them.
+#include "backend/gpu/launch/mma_linear_plans.h"
+
+#include <algorithm>
+
+#include "backend/gpu/launch/chain_plans.h"
+#include "backend/gpu/launch/fusion.h"
+#include "backend/gpu/launch/mma_plans.h"
+#include "backend/gpu/launch/plan_building.h"
+
+namespace moeflux::gpu {
+namespace {
+
+// Tiles of all matrices, and how their groups walk over them.
+MmaOneLaunch launch_of(const Waiting& waiting, const Platform& platform) {
+  MmaOneNeeds needs;
+  needs.cols = static_cast<uint32_t>(waiting.products.front().x.shape.back());
+  needs.tiles = 0;
+  for (const ops::Linear& product : waiting.products) {
+    needs.tiles += groups_for(static_cast<uint64_t>(product.weight.rows), kMmaRows);
+    const uint32_t bits = mma_matrix(product.weight).bits;
+    if (mma_place_words(bits) > mma_place_words(needs.bits)) needs.bits = bits;
+  }
+  needs.rows = rows_of(waiting.products.front().x);
+  needs.makes_row = !waiting.chain.value.is_null();
+  needs.may_double = !needs.makes_row;
+  return mma_one_launch(needs, platform.cores(), platform.shared_bytes_max());
+}
+
+MmaLinearParams linear_params(const Waiting& waiting, const MmaWalk& walk) {
+  const Products& products = waiting.products;
+  const Tensor& x = products.front().x;
+  MmaLinearParams p{};
+  p.x_stride = row_stride(x);
+  p.cols = static_cast<u32>(x.shape.back());
+  p.walk = walk;
+  p.wide = is_wide(x) ? 1 : 0;
+  p.tokens = rows_of(x);
+  const ops::CausalConv& conv = waiting.conv.op;
+  p.conv_matrix = conv.out.is_null() ? uint32_t{kMmaMatricesMax} : waiting.conv.product;
+  if (!conv.out.is_null()) {
+    p.conv_taps = conv.weight.is_null() ? 1 : static_cast<u32>(conv.weight.dim(1));
+  }
+  return p;
+}
+
+void record_products_of_many(Recorder& recorder, const Products& products) {
+  const Tensor& x = products.front().x;
+  const uint32_t n = rows_of(x);
+  const bool has_ggml = is_ggml(products.front().weight);
+  const QuantizedRows* const rows = quantize_rows(recorder, x, has_ggml);
+  if (rows == nullptr) return;
+  MmaLinearParams p{};
+  p.cols = static_cast<u32>(x.shape.back());
+  p.tokens = n;
+  p.stages = kMmaStages;
+  const uint32_t groups = list_matrices(p, products, kMmaGroupRows);
+  for (const ops::Linear& product : products) {
+    p.walk.place_words = std::max(p.walk.place_words, ggml_place_words(mma_matrix(product.weight)));
+  }
+  Plan plan =
+      make_mma_many_plan(has_ggml ? KernelId::mma_linear_ggml : KernelId::mma_linear,
+                         {groups, groups_for(n, kMmaTokens), 1}, p.stages, p.walk.place_words);
+  plan.set_params(p);
+  for (const ops::Linear& product : products) bind_weight(plan, product.weight);
+  for (size_t i = products.size(); i < kMmaMatricesMax; ++i) bind_weight(plan, {});
+  plan.bind(rows->integers);
+  plan.bind(rows->sums);
+  for (const ops::Linear& product : products) bind_output(plan, product.out);
+  for (size_t i = products.size(); i < kMmaMatricesMax; ++i) plan.bind({});
+  recorder.record(plan);
+}
+
+bool are_many(const Platform& platform, const Products& products) {
+  const uint32_t tokens = rows_of(products.front().x);
+  if (tokens <= kFewTokensMax || tokens > kSomeTokensMax) return tokens > kFewTokensMax;
+  uint64_t groups = 0;
+  for (const ops::Linear& product : products) {
+    groups += groups_for(static_cast<uint64_t>(product.weight.rows), kMmaGroupRows);
+  }
+  return groups * tokens > platform.cores();
+}
+
+// GGML's types share no launch with others.
+KernelId kernel_of_few(const Products& products, bool normed) {
+  if (is_ggml(products.front().weight)) {
+    return normed ? KernelId::mma_normed_linear_ggml_t1 : KernelId::mma_linear_ggml_t1;
+  }
+  const bool only4 = std::all_of(products.begin(), products.end(), [](const ops::Linear& product) {
+    return product.weight.format.bits == 4;
+  });
+  if (normed) {
+    return only4 ? KernelId::mma_normed_linear_w4_t1 : KernelId::mma_normed_linear_t1;
+  }
+  return only4 ? KernelId::mma_linear_w4_t1 : KernelId::mma_linear_t1;
+}
+
+// Few tokens.
+void record_products_of_few(Recorder& recorder, const Waiting& waiting) {
+  const Products& products = waiting.products;
+  const Chain& chain = waiting.chain;
+  const bool normed = !chain.value.is_null();
+  const bool sums = normed && can_sum(chain);
+  if (normed && !sums) {
+    recorder.record(chain.after_down ? plan_down_sum(chain, *waiting.down) : plan_sums(chain));
+  }
+  const MmaOneLaunch launch = launch_of(waiting, recorder.platform());
+  MmaLinearParams p = linear_params(waiting, launch.walk);
+  uint32_t groups = list_matrices(p, products, launch.walk.tiles * kMmaRows);
+  if (products.size() == 1) {
+    groups = launch.groups;
+  } else {
+    p.walk.full = groups;  // whatever the last of a matrix has
+  }
+  Plan plan = make_plan(kernel_of_few(products, normed), {groups, p.tokens, 1}, launch.threads);
+  plan.shared_bytes = launch.bytes;
+  for (const ops::Linear& product : products) bind_weight(plan, product.weight);
+  for (size_t i = products.size(); i < kMmaMatricesMax; ++i) bind_weight(plan, {});
+  if (normed) {
+    plan.set_params(MmaNormedParams{p, sums ? chain.adds : 0, chain.norm.eps});
+    plan.bind(range_of(sums ? chain.base : chain.value, Access::kRead));
+    plan.bind(range_of(sums ? chain.addends[0] : Tensor{}, Access::kRead));
+    plan.bind(range_of(chain.norm.weight, Access::kRead));
+  } else {
+    plan.set_params(p);
+    plan.bind(range_of(products.front().x, Access::kRead));
+  }
+  plan.bind(range_of(waiting.conv.op.weight, Access::kRead));
+  plan.bind(range_of(waiting.conv.state, Access::kReadWrite));
+  for (const ops::Linear& product : products) bind_output(plan, product.out);
+  for (size_t i = products.size(); i < kMmaMatricesMax; ++i) plan.bind({});
+  if (normed) {
+    bind_output(plan, sums ? chain.sums[1] : Tensor{});
+    bind_output(plan, chain.norm.out);
+  }
+  bind_output(plan, waiting.conv.op.out);
+  recorder.record(plan);
+}
+
+}  // namespace
+
+const QuantizedRows* quantize_rows(Recorder& recorder, const Tensor& x, bool by_halves) {
+  const QuantizedRows* const known = recorder.quantized().find(x, by_halves);
+  if (known != nullptr) return known;
+  const Result<const QuantizedRows*> rows = recorder.quantized().add(x, by_halves);
+  if (!rows.ok()) {
+    recorder.fail(rows.error());
+    return nullptr;
+  }
+  QuantizeRowsParams p{};
+  p.by_halves = by_halves ? 1 : 0;
+  p.x_stride = row_stride(x);
+  p.cols = static_cast<u32>(x.shape.back());
+  p.wide = is_wide(x) ? 1 : 0;
+  Plan plan = make_plan(KernelId::mma_quantize_rows,
+                        {groups_for(p.cols / 8, kMmaThreads), rows_of(x), 1}, kMmaThreads);
+  plan.set_params(p);
+  plan.bind(range_of(x, Access::kRead));
+  for (Binding out : {(*rows)->integers, (*rows)->sums}) {
+    out.access = Access::kOverwrite;
+    plan.bind(out);
+  }
+  recorder.record(plan);
+  return *rows;
+}
+
+void record_products(Recorder& recorder, const Waiting& waiting) {
+  const bool may_share = std::all_of(
+      waiting.products.begin(), waiting.products.end(),
+      [&](const ops::Linear& product) { return takes_many(recorder.platform(), product.weight); });
+  if (may_share && are_many(recorder.platform(), waiting.products)) {
+    record_products_of_many(recorder, waiting.products);
+  } else {
+    record_products_of_few(recorder, waiting);
+  }
+}
+
+}  // namespace moeflux::gpu

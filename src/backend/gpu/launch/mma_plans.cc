@@ -1,0 +1,130 @@
+#include "backend/gpu/launch/mma_plans.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "backend/gpu/kernels/matmul/ggml_params.h"
+#include "backend/gpu/launch/plan_building.h"
+#include "base/check.h"
+
+namespace moeflux::gpu {
+namespace {
+
+struct GgmlType {
+  uint32_t number;
+  uint32_t split_bytes;
+  uint32_t row_words;
+  uint32_t place_words;
+};
+constexpr std::array kGgmlTypes = {
+#define MF_GGML_TYPE(name)                                                                \
+  GgmlType{kGgml_##name, kSplitBytes_##name, MmaGgmlPlace<kSplitBytes_##name>::kRowWords, \
+           MmaGgmlPlace<kSplitBytes_##name>::kWords},
+    MF_GGML_MMA_TYPES(MF_GGML_TYPE)
+#undef MF_GGML_TYPE
+};
+
+const GgmlType* find_ggml(uint32_t number) {
+  const auto* const found = std::find_if(kGgmlTypes.begin(), kGgmlTypes.end(),
+                                         [&](const GgmlType& t) { return t.number == number; });
+  return found == kGgmlTypes.end() ? nullptr : found;
+}
+
+}  // namespace
+
+uint32_t mma_place_words(uint32_t bits) {
+  if (bits < kFormatGgml) return kMmaRows * (bits * kMmaBitWords + kMmaScaleWords);
+  const GgmlType* const type = find_ggml(bits);
+  MF_CHECK(type != nullptr);
+  return type->place_words;
+}
+
+uint32_t ggml_place_words(const MmaMatrix& matrix) {
+  return is_ggml(matrix) ? mma_place_words(matrix.bits) : 0;
+}
+
+bool is_ggml(const Weight& weight) {
+  const QuantFormat& f = weight.format;
+  return !f.is_affine() && !f.is_plain() && !f.outer_scale &&
+         find_ggml(matrix_layout(weight).format) != nullptr;
+}
+
+bool fits_mma(const Weight& weight) {
+  if (is_ggml(weight)) return weight.cols % int64_t{kMmaBlock} == 0;
+  const QuantFormat& f = weight.format;
+  return f.is_affine() && (f.bits == 4 || f.bits == 8) && f.dtype != DType::kF32 &&
+         f.group_size >= int64_t{kMmaBlock} &&
+         weight.rows * (weight.cols / 32 * f.bits) <= int64_t{std::numeric_limits<u32>::max()};
+}
+
+bool uses_mma(const Platform& platform, const Weight& weight) {
+  if (!platform.has_matrix_units() || !fits_mma(weight)) return false;
+  const uint32_t most = platform.shared_bytes_max();
+  const uint32_t bits = matrix_layout(weight).format;
+  const uint32_t many = is_ggml(weight) ? 0 : mma_many_bytes(kMmaStages);
+  return std::max(mma_one_bytes_min(bits, weight.cols), many) <= most;
+}
+
+bool takes_many(const Platform& platform, const Weight& weight) {
+  return !is_ggml(weight) ||
+         mma_many_ggml_bytes(kMmaStages, mma_place_words(matrix_layout(weight).format)) <=
+             platform.shared_bytes_max();
+}
+
+bool has_wide_scales(const Weight& weight) {
+  return weight.format.group_size == int64_t{kMmaBlock} && weight.cols % kMmaSplit == 0 &&
+         weight.parts.scales.offset_bytes % 16 == 0 && weight.parts.offsets.offset_bytes % 16 == 0;
+}
+
+MmaMatrix mma_matrix(const Weight& weight) {
+  const MatrixLayout layout = matrix_layout(weight);
+  MmaMatrix m{};
+  m.rows = layout.rows;
+  m.bits = layout.format;
+  m.group_shift = layout.group_shift;
+  m.scales = layout.scales;
+  m.wide = layout.wide;
+  m.wide_scales = has_wide_scales(weight) ? 1 : 0;
+  if (const GgmlType* const type = find_ggml(m.bits)) {
+    m.skew = weight.parts.codes.offset_bytes % 32;
+    m.row_bytes = static_cast<u32>(weight.cols * type->split_bytes / int64_t{kMmaSplit});
+    m.split_bytes = type->split_bytes;
+    m.row_words = type->row_words;
+  }
+  return m;
+}
+
+uint32_t list_matrices(MmaLinearParams& p, const Products& products, uint32_t rows_of_group) {
+  p.count = static_cast<u32>(products.size());
+  uint32_t groups = 0;
+  for (size_t i = 0; i < products.size(); ++i) {
+    p.matrices[i] = mma_matrix(products[i].weight);
+    p.out_strides[i] = row_stride(products[i].out);
+    p.first_group[i] = groups;
+    groups += groups_for(p.matrices[i].rows, rows_of_group);
+  }
+  return groups;
+}
+
+void bind_weight(Plan& plan, const Weight& weight) {
+  plan.bind(range_of(weight.parts.codes, Access::kRead));
+  plan.bind(range_of(weight.parts.scales, Access::kRead));
+  plan.bind(range_of(added_part(weight), Access::kRead));
+}
+
+Plan make_mma_many_plan(KernelId kernel, const Extent3& groups, uint32_t stages,
+                        uint32_t place_words) {
+  // The least that GPUs with fast enough matrix units offer; with an H200's two groups fit.
+  constexpr uint32_t kMost = mma_many_bytes(kMmaStagesOfFew);
+  static_assert(kMost <= 99 * 1024 && 2 * (kMost + 1024) <= 228 * 1024);
+  Plan plan = make_plan(kernel, groups, kMmaThreads);
+  plan.shared_bytes = mma_many_ggml_bytes(stages, place_words);
+  return plan;
+}
+
+Binding part_of(const Binding& whole, size_t begin, size_t bytes, Access access) {
+  return {whole.buffer, whole.offset_bytes + begin, bytes, access};
+}
+
+}  // namespace moeflux::gpu

@@ -1,0 +1,102 @@
+// The common part of plans of products on matrix units.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "backend/gpu/kernels/matmul/mma_params.h"
+#include "backend/gpu/launch/executor.h"
+#include "backend/gpu/launch/plan.h"
+#include "backend/gpu/launch/waiting.h"
+#include "quant/weight.h"
+
+namespace moeflux::gpu {
+
+/// True when the kernels for matrix units know the format: 4 or 8 bits with scales in 16 bits for
+/// groups that fill blocks, and less than 2^32 words of codes. They also know some of GGML's types
+/// (kernels/coded_list.h), in rows of whole blocks of columns. Depends on nothing else, as the bits
+/// of products must not.
+bool fits_mma(const Weight& weight);
+/// Where the platform has matrix units, too, and shared memory for long rows of wide codes.
+bool uses_mma(const Platform& platform, const Weight& weight);
+MmaMatrix mma_matrix(const Weight& weight);
+/// One of GGML's types, which have kernels of their own.
+bool is_ggml(const Weight& weight);
+constexpr bool is_ggml(const MmaMatrix& matrix) { return matrix.bits >= kFormatGgml; }
+bool has_wide_scales(const Weight& weight);
+/// Describes the matrices to a kernel and gives each as many groups as its rows take, each with
+/// `rows_of_group`; returns the number of groups.
+uint32_t list_matrices(MmaLinearParams& p, const Products& products, uint32_t rows_of_group);
+
+/// Binds data, scales and biases.
+void bind_weight(Plan& plan, const Weight& weight);
+
+/// Up to here every token reads the matrix by itself.
+constexpr uint32_t kFewTokensMax = 4;
+/// And up to here, as long as this gives the matrix no more groups than there are multiprocessors:
+/// groups of many tokens would leave most of these idle. On an H100 the router of 16 tokens took 29
+/// us and takes 9.
+constexpr uint32_t kSomeTokensMax = 16;
+/// Networks for every token share launches with experts up to here.
+constexpr uint32_t kFewFfnTokensMax = 8;
+/// Up to here each slot reads its expert by itself; above, slots of one expert share a read. With
+/// 64 instead of 16 on matrix units a step of 8 tokens of 8 experts each takes an H100 a fifth
+/// less.
+constexpr uint32_t kDirectSlotsMax = 16;
+constexpr uint32_t kMmaDirectSlotsMax = 64;
+
+/// Words of shared memory that a split of 16 rows takes, by MmaMatrix::bits.
+uint32_t mma_place_words(uint32_t bits);
+/// Of one of GGML's types; 0 of others.
+uint32_t ggml_place_words(const MmaMatrix& matrix);
+
+/// The products of a launch of mma_*_t1: `tiles` tiles of 16 rows of matrices of up to `bits` in
+/// each of `rows` rows of groups. `more` words of shared memory are for others.
+struct MmaOneNeeds {
+  uint32_t bits = 4;  // of GGML's types the one whose splits take most
+  uint32_t cols = 0;
+  uint32_t tiles = 1;
+  uint32_t rows = 1;
+  uint32_t more = 0;
+  bool makes_row = false;   // of activations, by kMmaThreads at once
+  bool may_double = false;  // groups to kMmaThreadsMax whatever the bits
+};
+struct MmaOneLaunch {
+  MmaWalk walk{};
+  MmaExpertList list{};
+  uint32_t groups = 0;  // of a row, for all tiles
+  uint32_t threads = 0;
+  uint32_t bytes = 0;  // of shared memory
+};
+/// Groups that are all at work at once where so many fit on `cores` multiprocessors; otherwise as
+/// many as stay there, each with its share of the tiles. `most`: bytes of a group.
+MmaOneLaunch mma_one_launch(const MmaOneNeeds& needs, uint32_t cores, uint32_t most);
+/// The launch of mma_gate_up_list, where mma_one_launch() would have persistent groups. `needs` are
+/// those of groups of one expert each, `experts` counts those of a token with the shared one.
+/// Nothing where groups are all at work at once, or memory is short.
+std::optional<MmaOneLaunch> mma_list_launch(const MmaOneNeeds& needs, uint32_t experts,
+                                            uint32_t cores, uint32_t most);
+/// The least that any of these launches takes.
+uint32_t mma_one_bytes_min(uint32_t bits, int64_t cols);
+/// A SIMD group for each of `ranks` rows of activations of one split, and 16 rows of a matrix.
+MmaOneLaunch mma_ranks_launch(uint32_t bits, uint32_t ranks, uint32_t more);
+/// Shared memory of a group of kernels for many tokens.
+constexpr uint32_t mma_many_bytes(uint32_t stages) {
+  return (kMmaStagesBegin + stages * kMmaStageWords) * static_cast<uint32_t>(sizeof(u32));
+}
+/// The same where SIMD groups bring splits of GGML's types, of so many words each.
+constexpr uint32_t mma_many_ggml_bytes(uint32_t stages, uint32_t place_words) {
+  return mma_many_bytes(stages) + kMmaSimds * 2 * place_words * static_cast<uint32_t>(sizeof(u32));
+}
+/// True when groups have room for many tokens; otherwise the kernels of single tokens take them,
+/// with the same bits.
+bool takes_many(const Platform& platform, const Weight& weight);
+/// A launch of one of them. `place_words`: 0 unless matrices are of GGML's types.
+Plan make_mma_many_plan(KernelId kernel, const Extent3& groups, uint32_t stages,
+                        uint32_t place_words);
+
+/// Bytes [begin, begin + bytes) of a range.
+Binding part_of(const Binding& whole, size_t begin, size_t bytes, Access access);
+
+}  // namespace moeflux::gpu

@@ -1,0 +1,24 @@
+// A network for few tokens on matrix units waits for the experts beside it.
+#include "backend/ops/gated_ffn.h"
+
+#include "backend/gpu/gpu_context.h"
+#include "backend/gpu/launch/mma_plans.h"
+#include "backend/gpu/launch/plan_building.h"
+
+namespace moeflux::gpu {
+
+void run(GpuContext& gpu, const ops::GatedFfn& op) {
+  const auto has_kernels = [&](const Weight& weight) { return uses_mma(gpu.platform(), weight); };
+  const GluWeights& weights = op.weights;
+  const bool fits = rows_of(op.x) > 0 && rows_of(op.x) <= kFewFfnTokensMax &&
+                    has_kernels(weights.gate) && has_kernels(weights.up) &&
+                    has_kernels(weights.down) && weights.gate.format == weights.up.format &&
+                    !have_overlap(op.out, op.x);
+  Encoder& encoder = gpu.encoder();
+  if (!fits) return op.compose(encoder);
+  ScratchScope scope(encoder);  // whatever takes its place runs after what waits
+  const Shape shape{op.x.dim(0), weights.gate.rows};
+  (void)gpu.fuse(FfnOp{op, encoder.scratch(shape, DType::kF32)});
+}
+
+}  // namespace moeflux::gpu

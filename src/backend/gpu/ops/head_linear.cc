@@ -1,0 +1,14 @@
+#include "backend/ops/head_linear.h"
+
+#include "backend/gpu/gpu_context.h"
+#include "backend/gpu/launch/matmul_plans.h"
+#include "backend/gpu/launch/plan_building.h"
+
+namespace moeflux::gpu {
+
+void run(GpuContext& gpu, const ops::HeadLinear& op) {
+  const LinearParams p = head_params(op.out, op.x, op.weight, op.rows);
+  gpu.record(bound(product_plan(p, op.weight), op.out, op.x, op.weight));
+}
+
+}  // namespace moeflux::gpu

@@ -1,0 +1,29 @@
+// The sum of two tensors.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "backend/operation.h"
+
+namespace moeflux::ops {
+
+/// out = a + b. out may be a or b.
+struct Add {
+  static constexpr std::string_view kName = "add";
+  Tensor out;
+  Tensor a;
+  Tensor b;
+
+  Status check() const;
+  Cost cost() const { return {}; }
+  std::string text() const;
+  template <typename Visit>
+  void operands(Visit&& visit) const {
+    visit(Use::kWrite, "out", out);
+    visit(Use::kRead, "a", a);
+    visit(Use::kRead, "b", b);
+  }
+};
+
+}  // namespace moeflux::ops

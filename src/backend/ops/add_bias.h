@@ -1,0 +1,27 @@
+// A bias for each column.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "backend/operation.h"
+
+namespace moeflux::ops {
+
+/// x[t, c] += bias[c]. x f32 [n, cols], bias f32 [cols].
+struct AddBias {
+  static constexpr std::string_view kName = "add_bias";
+  Tensor x;
+  Tensor bias;
+
+  Status check() const;
+  Cost cost() const { return {}; }
+  std::string text() const;
+  template <typename Visit>
+  void operands(Visit&& visit) const {
+    visit(Use::kUpdate, "x", x);
+    visit(Use::kRead, "bias", bias);
+  }
+};
+
+}  // namespace moeflux::ops

@@ -1,0 +1,27 @@
+// A tensor into another.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "backend/operation.h"
+
+namespace moeflux::ops {
+
+/// out = x. Any strides, same shape, f32.
+struct Copy {
+  static constexpr std::string_view kName = "copy";
+  Tensor out;
+  Tensor x;
+
+  Status check() const;
+  Cost cost() const { return {}; }
+  std::string text() const;
+  template <typename Visit>
+  void operands(Visit&& visit) const {
+    visit(Use::kWrite, "out", out);
+    visit(Use::kRead, "x", x);
+  }
+};
+
+}  // namespace moeflux::ops

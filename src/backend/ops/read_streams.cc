@@ -1,0 +1,35 @@
+#include "backend/ops/read_streams.h"
+
+#include "base/format.h"
+
+namespace moeflux::ops {
+
+Status ReadStreams::check() const {
+  Conditions c(kName);
+  c.is_float("x", x).equal("extents of x", x.shape.rank(), 3);
+  if (x.shape.rank() != 3) return c.status();
+  const int64_t n = x.dim(0);
+  const int64_t streams = x.dim(1);
+  const bool reads_alone = gates.write.is_null();
+  const int64_t logits_each = (reads_alone ? 1 : 2 + streams) * streams;
+  c.is_packed("x", x, x.shape)
+      .holds("x", x, streams <= kStreamsMax, "at most 5 streams")
+      .is_packed("out", out, {n, x.dim(2)})
+      .is_packed("logits", logits, {n, logits_each})
+      .has("options.scale", options.scale, reads_alone ? 1 : 3)
+      .has("options.base", options.base, logits_each);
+  if (!reads_alone) {
+    c.is_packed("write", gates.write, {n, streams})
+        .is_packed("mix", gates.mix, {n, streams, streams});
+  } else {
+    c.holds("mix", gates.mix, gates.mix.is_null(), "null, as write is");
+  }
+  return c.status();
+}
+
+std::string ReadStreams::text() const {
+  return formatted("read_streams {} of {} by {}", out.shape.to_string(), x.shape.to_string(),
+                   logits.shape.to_string());
+}
+
+}  // namespace moeflux::ops

@@ -1,0 +1,40 @@
+// Roots of products of rows.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "backend/operation.h"
+
+namespace moeflux {
+
+/// How root_dots() makes a number of a product.
+struct RootDotOptions {
+  float scale = 1.0f;
+  float least = 0.0f;  // under the root
+};
+
+namespace ops {
+
+/// out[t, j] = sign(d) * sqrt(max(|d|, least)) with d = scale * (a[t, j] . b[t, j]), 0 where d is.
+/// a, b f32 [n, streams, cols], contiguous; out f32 [n, streams], contiguous.
+struct RootDots {
+  static constexpr std::string_view kName = "root_dots";
+  Tensor out;
+  Tensor a;
+  Tensor b;
+  RootDotOptions options;
+
+  Status check() const;
+  Cost cost() const { return {}; }
+  std::string text() const;
+  template <typename Visit>
+  void operands(Visit&& visit) const {
+    visit(Use::kWrite, "out", out);
+    visit(Use::kRead, "a", a);
+    visit(Use::kRead, "b", b);
+  }
+};
+
+}  // namespace ops
+}  // namespace moeflux

@@ -1,0 +1,28 @@
+// A tensor times a number.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "backend/operation.h"
+
+namespace moeflux::ops {
+
+/// out = x * factor. out may be x.
+struct Scale {
+  static constexpr std::string_view kName = "scale";
+  Tensor out;
+  Tensor x;
+  float factor = 1.0f;
+
+  Status check() const;
+  Cost cost() const { return {}; }
+  std::string text() const;
+  template <typename Visit>
+  void operands(Visit&& visit) const {
+    visit(Use::kWrite, "out", out);
+    visit(Use::kRead, "x", x);
+  }
+};
+
+}  // namespace moeflux::ops
