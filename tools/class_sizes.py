@@ -3,11 +3,11 @@
 
     tools/class_sizes.py [--list N] [root]
 
-A class has at most FUNCTIONS_MAX public functions: its own, those of its bases and of its public
-nested classes, and the free functions of its header that take it first; overloads and overrides
-count once, constructors, destructors and assignments not at all. Encoders' headers have fewer than
-ENCODER_LINES_MAX lines. Prints one line a violation, `file: class: what was found`, and exits 1 if
-any; --list prints the N largest instead.
+A class has at most FUNCTIONS_MAX public functions. Its own count, those of its bases and of its
+public nested classes, and the free functions of its header that take it first. Overloads and
+overrides count once; constructors, destructors and assignments do not count. Encoders' headers have
+fewer than ENCODER_LINES_MAX lines. Prints one line a violation, `file: class: what was found`, and
+exits 1 if any; --list prints the N largest instead.
 """
 
 import os

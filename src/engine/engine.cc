@@ -101,7 +101,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
   const int64_t n = engine->prefill_chunk_;
   MF_RETURN_IF_ERROR(engine->take_step_buffers());
   MF_ASSIGN_OR_RETURN(const DryRun needs,
-                      dry_run(*engine->loaded_->model, n, engine->logits_.dim(0)));
+                      dry_run(*engine->loaded_->model, n, engine->logits_.dim(0), &device));
   engine->scratch_bytes_ = needs.scratch_bytes;
   MF_ASSIGN_OR_RETURN(engine->encoder_, device.create_encoder(needs.scratch_bytes));
 

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "backend/host_buffer.h"
+#include "backend/op_table.h"
+#include "backend/trace/trace_encoder.h"
 #include "engine/tiny_engine_test_util.h"
 #include "load/model_loader.h"
 
@@ -53,6 +56,31 @@ TEST_F(DryRunTest, CountsEveryDenseWeightOnceAToken) {
   EXPECT_LE(one->weight_bytes, model->dense.bytes);
   EXPECT_GT(many->multiply_adds, 40 * one->multiply_adds);
   EXPECT_FALSE(one->ops.empty());
+}
+
+/// Computes all but rotary positions.
+class NoRope : public Device {
+ public:
+  std::string_view name() const override { return "x"; }
+  std::string_view description() const override { return "x"; }
+  Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind) override {
+    return allocate_host_buffer(bytes);
+  }
+  Result<std::unique_ptr<Encoder>> create_encoder(size_t) override {
+    return std::unique_ptr<Encoder>(std::make_unique<TraceEncoder>());
+  }
+  Status supports(const ops::AnyOp& op) const override {
+    return ops::name_of(op) == "rope" ? ops::missing_cell(op, name()) : Status();
+  }
+};
+
+TEST_F(DryRunTest, NamesTheOperationThatADeviceDoesNotCompute) {
+  const auto model = load();
+  const NoRope device;
+  const auto needs = dry_run(*model->model, 1, 1, &device);
+  ASSERT_FALSE(needs.ok());
+  EXPECT_EQ(needs.error().code(), ErrorCode::kUnsupported);
+  EXPECT_EQ(needs.error().message(), "rope: x does not compute it");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What the operations of ops/ work with: operations that wait for each other (launch/fusion.h), a
+// The state that operations of ops/ share: operations that wait for each other (launch/fusion.h), a
 // recorder that hands launches to a platform's executor, and the tables of experts.
 #pragma once
 

@@ -45,7 +45,7 @@ TEST(GpuDevice, PrefersKeysAndValuesInF16) {
   EXPECT_EQ(device->preferred_cache_type(), DType::kF16);
 }
 
-// Of one operation what kernels take, and a step more.
+// One size that kernels take, and one more.
 TEST(GpuDevice, SaysBeforehandWhatItsKernelsDoNotTake) {
   const std::unique_ptr<Device> device = make_emulator_device({});
   DeviceSession s(*device);

@@ -1,5 +1,4 @@
-// What the kernels of GPUs do not take: conditions of a device alone. Its operations have none but
-// these (ops/NAME.cc has them).
+// Conditions of GPU kernels beyond those of check(): sizes and formats that they do not take.
 #pragma once
 
 #include <string_view>
@@ -14,7 +13,7 @@ namespace moeflux::gpu {
 /// kUnsupported with the operation's name where no kernel computes it.
 Status supports(const Platform& platform, const ops::AnyOp& any);
 
-/// Of any operation, its weights.
+/// The weights of any operation.
 template <typename Op>
 Status supports(const Platform& /*platform*/, const Op& op) {
   Status status;

@@ -1,4 +1,4 @@
-// Which kernels, how many groups, and who adds what they have.
+// The choice of kernels and of their groups, and of the launch that adds what groups have.
 #include "backend/gpu/launch/attention_plans.h"
 
 #include <algorithm>

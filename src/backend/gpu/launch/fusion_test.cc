@@ -69,6 +69,39 @@ class FusionTable : public ::testing::Test {
     seen_.insert(at);
   }
 
+  /// The edges of sums, a norm and products.
+  void expect_edges_of_products(const Tensor& w) {
+    Waiting s = sums();
+    const Tensor sum = s.chain.value;
+    expect_edge(State::kSums, s, ops::Add{row(), sum, row()}, ops::Add{row(), row(), row()});
+    expect_edge(State::kSums, s, ops::RmsNorm{row(), sum, w, 0.0f},
+                ops::RmsNorm{row(), sum, Tensor{}, 0.0f});
+
+    s = norm();
+    const Tensor normed = s.chain.norm.out;
+    expect_edge(State::kNorm, s, ops::Linear{row(), normed, weight()},
+                ops::Linear{s.chain.base, normed, weight()});
+    expect_edge(State::kNorm, s, FewRowsOp{{row(), normed, weight()}},
+                FewRowsOp{{s.chain.base, normed, weight()}});
+
+    s = products();
+    const ops::Linear first = s.products[0];
+    expect_edge(State::kProducts, s, ops::Linear{row(), first.x, weight()},
+                ops::Linear{first.out, first.x, weight()});
+    const StateRows state{1, make({3, 64})};
+    const ops::CausalConv conv{row(), first.out, make({64, 4}), {}, {&state, 1}};
+    ops::CausalConv over = conv;
+    over.out = first.x;
+    expect_edge(State::kProducts, s, conv, over);
+    ops::CausalConv plain = conv;
+    plain.options.activation = Activation::kIdentity;
+    expect_edge(State::kProducts, s, conv, plain);
+
+    expect_edge(State::kProducts, s,
+                ops::MulActivated{row(), first.out, first.out, Activation::kSigmoid},
+                ops::MulActivated{row(), first.out, row(), Activation::kSigmoid});
+  }
+
   Result<std::unique_ptr<Buffer>> buffer_ = allocate_host_buffer(4 << 20);
   size_t used_ = 0;
   std::set<std::pair<size_t, size_t>> seen_;
@@ -76,37 +109,9 @@ class FusionTable : public ::testing::Test {
 
 TEST_F(FusionTable, EveryEdgeJoinsWhereMemoryAllowsIt) {
   const Tensor w = make({64});
-  Waiting s = sums();
-  const Tensor sum = s.chain.value;
-  expect_edge(State::kSums, s, ops::Add{row(), sum, row()}, ops::Add{row(), row(), row()});
-  expect_edge(State::kSums, s, ops::RmsNorm{row(), sum, w, 0.0f},
-              ops::RmsNorm{row(), sum, Tensor{}, 0.0f});
+  expect_edges_of_products(w);
 
-  s = norm();
-  const Tensor normed = s.chain.norm.out;
-  expect_edge(State::kNorm, s, ops::Linear{row(), normed, weight()},
-              ops::Linear{s.chain.base, normed, weight()});
-  expect_edge(State::kNorm, s, FewRowsOp{{row(), normed, weight()}},
-              FewRowsOp{{s.chain.base, normed, weight()}});
-
-  s = products();
-  const ops::Linear first = s.products[0];
-  expect_edge(State::kProducts, s, ops::Linear{row(), first.x, weight()},
-              ops::Linear{first.out, first.x, weight()});
-  const StateRows state{1, make({3, 64})};
-  const ops::CausalConv conv{row(), first.out, make({64, 4}), {}, {&state, 1}};
-  ops::CausalConv over = conv;
-  over.out = first.x;
-  expect_edge(State::kProducts, s, conv, over);
-  ops::CausalConv plain = conv;
-  plain.options.activation = Activation::kIdentity;
-  expect_edge(State::kProducts, s, conv, plain);
-
-  expect_edge(State::kProducts, s,
-              ops::MulActivated{row(), first.out, first.out, Activation::kSigmoid},
-              ops::MulActivated{row(), first.out, row(), Activation::kSigmoid});
-
-  s = with({}, delta());
+  Waiting s = with({}, delta());
   const Tensor out = s.delta.op.out;
   const ops::RmsNorm heads_norm{out, out, make({128}), 0.0f};
   expect_edge(State::kDelta, s, heads_norm, ops::RmsNorm{make({1, 2, 128}), out, w, 0.0f});

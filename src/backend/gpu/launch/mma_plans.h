@@ -48,7 +48,7 @@ constexpr uint32_t kMmaDirectSlotsMax = 64;
 
 /// Words of shared memory that a split of 16 rows takes, by MmaMatrix::bits.
 uint32_t mma_place_words(uint32_t bits);
-/// Of one of GGML's types; 0 of others.
+/// Words of a place of GGML's types; 0 for other types.
 uint32_t ggml_place_words(const MmaMatrix& matrix);
 
 /// The products of a launch of mma_*_t1: `tiles` tiles of 16 rows of matrices of up to `bits` in

@@ -1,4 +1,4 @@
-// What launches know of operations besides what backend/ops says of them.
+// Parts of launches that operations of backend/ops do not have.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Of a sequence, or of a token of each of several.
+// The convolution of one sequence, or of a token of each of several.
 #include "backend/ops/causal_conv.h"
 
 #include "backend/gpu/gpu_context.h"

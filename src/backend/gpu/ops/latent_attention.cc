@@ -52,7 +52,7 @@ bool have_wide_pages(const KvView& kv) {
   return std::all_of(kv.k_pages.begin(), kv.k_pages.end(), is_wide);
 }
 
-// Those of a sequence, and what the launches hand on.
+// The rows of a sequence, and the tensors that launches hand on.
 struct LatentRows {
   const ops::LatentAttention& op;
   const KvView& kv;
