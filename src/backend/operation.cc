@@ -68,6 +68,10 @@ Conditions& Conditions::has(std::string_view operand, const Tensor& x, int64_t e
   return *this;
 }
 
+std::string line_of(std::string_view name, const Tensor& x) {
+  return formatted("{} {}", name, x.shape.to_string());
+}
+
 Status Conditions::status() const {
   if (error_.empty()) return {};
   return Error(ErrorCode::kInvalidArgument, error_);

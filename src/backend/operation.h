@@ -109,6 +109,9 @@ class Conditions {
   std::string error_;
 };
 
+/// "add [3, 8]": the line of an operation whose result has x's shape.
+std::string line_of(std::string_view name, const Tensor& x);
+
 /// Calls visit(use, name, x) unless the tensor is null.
 template <typename Visit>
 void visit_if(Visit&& visit, Use use, std::string_view name, const Tensor& x) {

@@ -15,9 +15,15 @@ struct Add {
   Tensor a;
   Tensor b;
 
-  Status check() const;
+  Status check() const {
+    return Conditions(kName)
+        .is_float("out", out)
+        .is("a", a, out.shape)
+        .is("b", b, out.shape)
+        .status();
+  }
   Cost cost() const { return {}; }
-  std::string text() const;
+  std::string text() const { return line_of(kName, out); }
   template <typename Visit>
   void operands(Visit&& visit) const {
     visit(Use::kWrite, "out", out);

@@ -14,9 +14,11 @@ struct AddBias {
   Tensor x;
   Tensor bias;
 
-  Status check() const;
+  Status check() const {
+    return Conditions(kName).is_float("x", x).has("bias", bias, x.shape.back()).status();
+  }
   Cost cost() const { return {}; }
-  std::string text() const;
+  std::string text() const { return line_of(kName, x); }
   template <typename Visit>
   void operands(Visit&& visit) const {
     visit(Use::kUpdate, "x", x);

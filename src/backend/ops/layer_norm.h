@@ -17,9 +17,15 @@ struct LayerNorm {
   Tensor weight;
   float eps = 0.0f;
 
-  Status check() const;
+  Status check() const {
+    return Conditions(kName)
+        .is_float("out", out)
+        .is("x", x, out.shape)
+        .has("weight", weight, x.shape.back())
+        .status();
+  }
   Cost cost() const { return {}; }
-  std::string text() const;
+  std::string text() const { return line_of(kName, out); }
   template <typename Visit>
   void operands(Visit&& visit) const {
     visit(Use::kWrite, "out", out);

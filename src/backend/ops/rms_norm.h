@@ -17,9 +17,17 @@ struct RmsNorm {
   Tensor weight;
   float eps = 0.0f;
 
-  Status check() const;
+  Status check() const {
+    Conditions c(kName);
+    c.is_float("out", out).is("x", x, out.shape);
+    if (!weight.is_null()) {
+      c.is_packed("weight", weight, weight.shape)
+          .holds("weight", weight, weight.shape.back() == x.shape.back(), "rows of x's columns");
+    }
+    return c.status();
+  }
   Cost cost() const { return {}; }
-  std::string text() const;
+  std::string text() const { return line_of(kName, out); }
   template <typename Visit>
   void operands(Visit&& visit) const {
     visit(Use::kWrite, "out", out);

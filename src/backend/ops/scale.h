@@ -15,9 +15,11 @@ struct Scale {
   Tensor x;
   float factor = 1.0f;
 
-  Status check() const;
+  Status check() const {
+    return Conditions(kName).is_float("out", out).is("x", x, out.shape).status();
+  }
   Cost cost() const { return {}; }
-  std::string text() const;
+  std::string text() const { return line_of(kName, out); }
   template <typename Visit>
   void operands(Visit&& visit) const {
     visit(Use::kWrite, "out", out);
