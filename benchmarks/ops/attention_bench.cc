@@ -2,7 +2,6 @@
 //   attention_bench --benchmark_filter=attention/avx512/16x256
 #include "base/format.h"
 #include "bench_device.h"
-#include "tests/support/one_sequence.h"
 
 namespace moeflux {
 namespace {
@@ -35,10 +34,10 @@ void run_attention(benchmark::State& state, const Problem& p) {
   const Tensor k = device->noise({p.n, p.kv_heads, p.head_dim});
   const Tensor v = p.values_are_keys ? Tensor{} : device->noise({p.n, p.kv_heads, p.v_head_dim});
   const Tensor out = device->noise({p.n, p.heads, p.v_head_dim});
-  const KvView kv{k_pages, v_pages, kPageTokens, p.depth};
+  const KvRows all{p.n, {k_pages, v_pages, kPageTokens, p.depth}};
   for (auto _ : state) {
-    device->encoder().run(ops::Attention{
-        out, q, k, v, testing::one_sequence(q.dim(0), kv), {.scale = 0.0625f, .window = p.window}});
+    device->encoder().run(
+        ops::Attention{out, q, k, v, std::span(&all, 1), {.scale = 0.0625f, .window = p.window}});
   }
   double seen = 0.0;  // positions, over all tokens
   for (int64_t t = 0; t < p.n; ++t) {

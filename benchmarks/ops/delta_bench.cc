@@ -7,7 +7,6 @@
 //   delta_bench --benchmark_filter=gated_delta/avx512
 #include "base/format.h"
 #include "bench_device.h"
-#include "tests/support/one_sequence.h"
 
 namespace moeflux {
 namespace {
@@ -43,8 +42,8 @@ void run_delta(benchmark::State& state, const Problem& p) {
   const Tensor out = device->noise({p.n, o.value_heads, o.value_dim});
   size_t layer = 0;
   for (auto _ : state) {
-    device->encoder().run(ops::GatedDelta{out, qkv, a, b, rates, biases,
-                                          testing::one_sequence(qkv.dim(0), cells[layer]), o});
+    const StateRows all{qkv.dim(0), cells[layer]};
+    device->encoder().run(ops::GatedDelta{out, qkv, a, b, rates, biases, std::span(&all, 1), o});
     layer = (layer + 1) % cells.size();
   }
   const auto elements = static_cast<double>(o.value_heads * o.key_dim * o.value_dim);
@@ -70,8 +69,8 @@ void run_scan(benchmark::State& state, const Problem& p) {
   const Tensor out = device->noise({p.n, o.heads, o.head_dim});
   size_t layer = 0;
   for (auto _ : state) {
-    device->encoder().run(ops::SelectiveScan{out, xbc, dt, weights,
-                                             testing::one_sequence(xbc.dim(0), cells[layer]), o});
+    const StateRows all{xbc.dim(0), cells[layer]};
+    device->encoder().run(ops::SelectiveScan{out, xbc, dt, weights, std::span(&all, 1), o});
     layer = (layer + 1) % cells.size();
   }
   const auto elements = static_cast<double>(o.heads * o.state_dim * o.head_dim);
@@ -90,9 +89,9 @@ void run_conv(benchmark::State& state, const Problem& p) {
   const Tensor weight = device->noise({p.channels(), kTaps});
   const Tensor past = device->noise({kTaps - 1, p.channels()});
   const Tensor out = device->noise({p.n, p.channels()});
+  const StateRows all{x.dim(0), past};
   for (auto _ : state)
-    device->encoder().run(
-        ops::CausalConv{out, x, weight, {}, testing::one_sequence(x.dim(0), past)});
+    device->encoder().run(ops::CausalConv{out, x, weight, {}, std::span(&all, 1)});
   state.counters["us/token"] =
       benchmark::Counter(1e-6 * static_cast<double>(p.n * state.iterations()),
                          benchmark::Counter::kIsRate | benchmark::Counter::kInvert);

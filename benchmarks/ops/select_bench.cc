@@ -7,7 +7,6 @@
 
 #include "base/format.h"
 #include "bench_device.h"
-#include "tests/support/one_sequence.h"
 
 namespace moeflux {
 namespace {
@@ -96,14 +95,10 @@ void run_attention(benchmark::State& state, const Attended& p) {
   const Tensor k = device->noise({p.n, p.kv_heads, p.head_dim});
   const Tensor v = p.values_are_keys ? Tensor{} : device->noise({p.n, p.kv_heads, p.v_head_dim});
   const Tensor out = device->noise({p.n, p.heads, p.v_head_dim});
-  const KvView kv{k_pages, v_pages, kPageTokens, depth};
+  const KvRows rows{q.dim(0), {k_pages, v_pages, kPageTokens, depth}};
   for (auto _ : state) {
-    device->encoder().run(ops::Attention{out,
-                                         q,
-                                         k,
-                                         v,
-                                         testing::one_sequence(q.dim(0), kv),
-                                         {.scale = 0.0625f, .selected = {ids, p.unit}}});
+    device->encoder().run(ops::Attention{
+        out, q, k, v, std::span(&rows, 1), {.scale = 0.0625f, .selected = {ids, p.unit}}});
   }
   const auto width = static_cast<double>(p.head_dim + p.v_head_dim);
   state.counters["GFLOP/s"] =
@@ -141,13 +136,13 @@ void run_pooled(benchmark::State& state, const Pooled& p) {
   const Tensor q = device->noise({p.n, kHeads, kDim});
   const Tensor k = device->noise({p.n, 1, kDim});
   const Tensor out = device->noise({p.n, kHeads, kDim});
-  const KvView kv{window, window, kPageTokens, p.depth};
+  const KvRows all{q.dim(0), {window, window, kPageTokens, p.depth}};
   for (auto _ : state) {
     device->encoder().run(ops::Attention{out,
                                          q,
                                          k,
                                          Tensor{},
-                                         testing::one_sequence(q.dim(0), kv),
+                                         std::span(&all, 1),
                                          {.scale = 0.0442f, .window = kWindow, .pooled = pooled}});
   }
   const auto keys = static_cast<double>(kWindow + pooled.count_at(p.depth));

@@ -105,7 +105,7 @@ TEST_P(CodedEdges, EmbeddingsAreTheDefinitionBitForBit) {
     std::vector<std::unique_ptr<Buffer>> buffers;
     DeviceSession s(*device);
     const Tensor out = s.zeros({kRows, cols});
-    s.encoder().embed(out, put_on(m, *device, buffers), s.ints({kRows}, ids));
+    s.encoder().run(ops::Embed{out, put_on(m, *device, buffers), s.ints({kRows}, ids)});
     const std::vector<float> rows = s.read(out);
     for (int64_t r = 0; r < kRows; ++r) {
       const auto i = static_cast<size_t>(r);
@@ -131,7 +131,7 @@ TEST_P(CodedEdges, ProductsAreTheNumbers) {
       for (const int64_t n : {1, 3}) {
         const Tensor out = s.zeros({n, kRows});
         const auto tokens = std::span(ones).first(static_cast<size_t>(n * cols));
-        s.encoder().linear(out, s.floats({n, cols}, tokens), w);
+        s.encoder().run(ops::Linear{out, s.floats({n, cols}, tokens), w});
         const std::vector<float> products = s.read(out);
         for (size_t r = 0; r < kRows; ++r) {
           // Kernels multiply scales by 256: powers from 2^120 on are no weights of any model.

@@ -113,7 +113,7 @@ TEST_P(CodedFormats, ProductsAgreeWithTheDefinitionWhateverTheCompany) {
       const std::span<const float> tokens = std::span(x).first(static_cast<size_t>(n * cols));
       const auto product = [&](DeviceSession& session, const Weight& weight) {
         const Tensor out = session.zeros({n, 37});
-        session.encoder().linear(out, session.floats({n, cols}, tokens), weight);
+        session.encoder().run(ops::Linear{out, session.floats({n, cols}, tokens), weight});
         return session.read(out);
       };
       const std::vector<float> together = product(s, w);
@@ -121,8 +121,8 @@ TEST_P(CodedFormats, ProductsAgreeWithTheDefinitionWhateverTheCompany) {
       for (int64_t t = 0; t < n; ++t) {
         const Tensor out = s.zeros({1, 37});
         const auto begin = static_cast<size_t>(t * cols);
-        s.encoder().linear(
-            out, s.floats({1, cols}, tokens.subspan(begin, static_cast<size_t>(cols))), w);
+        s.encoder().run(ops::Linear{
+            out, s.floats({1, cols}, tokens.subspan(begin, static_cast<size_t>(cols))), w});
         const std::vector<float> alone = s.read(out);
         EXPECT_TRUE(std::equal(alone.begin(), alone.end(), together.begin() + t * 37))
             << name << ", token " << t << " of " << n;
@@ -143,7 +143,7 @@ TEST_P(CodedFormats, EmbeddingsAreTheDefinitionBitForBit) {
     const Weight host = put_on(m, *reference, buffers);
     const std::vector<int32_t> ids = {138, 0, 5};
     const Tensor out = s.zeros({3, cols});
-    s.encoder().embed(out, w, s.ints({3}, ids));
+    s.encoder().run(ops::Embed{out, w, s.ints({3}, ids)});
     const std::vector<float> rows = s.read(out);
     std::vector<float> expected(static_cast<size_t>(cols));
     for (size_t i = 0; i < ids.size(); ++i) {
@@ -168,10 +168,10 @@ TEST_P(CodedFormats, ProductsPerHeadAgreeWithTheDefinition) {
     const Weight w = put_on(m, *device, buffers);
     if (tolerance == 0.0f) tolerance = 1e-6f * m.magnitude(w) * static_cast<float>(cols);
     const Tensor out = s.zeros({5, 4, 24});
-    s.encoder().head_linear(out, s.floats({5, 4, cols}, x), w, rows);
+    s.encoder().run(ops::HeadLinear{out, s.floats({5, 4, cols}, x), w, rows});
     std::vector<float> results = s.read(out);
     const Tensor transposed = s.zeros({5, 4, cols});
-    s.encoder().head_linear_transposed(transposed, s.floats({5, 4, 24}, y), w, rows);
+    s.encoder().run(ops::HeadLinearTransposed{transposed, s.floats({5, 4, 24}, y), w, rows});
     const std::vector<float> back = s.read(transposed);
     results.insert(results.end(), back.begin(), back.end());
     return results;
