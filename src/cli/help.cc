@@ -110,7 +110,7 @@ std::string render_help(const CommandOptions& command, const HelpStyle& style) {
     text += formatted("  {}\n", wrapped(example, style.width, 4));
   }
   for (const std::string& group : groups_of(command, style)) {
-    text += formatted("\n{}:\n", group);
+    text += formatted("\n{}\n", wrapped(group + ":", style.width, 2));
     for (const Option& option : command.options()) {
       if (option.group() == group && is_shown(option, style)) text += render_option(option, style);
     }
