@@ -48,7 +48,7 @@ class ArgumentReader {
     const std::string name = argument.substr(0, equals);
     if (Option* option = command_.find(name)) {
       if (equals != std::string::npos) return give(*option, argument.substr(equals + 1));
-      if (option->is_flag()) return give(*option, "true");
+      if (option->spec().is_flag()) return give(*option, "true");
       return give_next(*option);
     }
     if (const ForeignOption* foreign = find_foreign_option(name)) {
@@ -69,7 +69,7 @@ class ArgumentReader {
     for (size_t i = 1; i < argument.size(); ++i) {
       Option* option = command_.find(std::string("-") + argument[i]);
       if (option == nullptr) return false;
-      if (!option->is_flag()) {
+      if (!option->spec().is_flag()) {
         std::string value = argument.substr(i + 1);
         if (value.empty()) {
           if (at_ == arguments_.size()) return false;
@@ -92,14 +92,14 @@ class ArgumentReader {
   Status give_next(Option& option) {
     if (at_ == arguments_.size()) {
       return make_error(ErrorCode::kInvalidArgument, "{} needs a value ({})", arguments_[at_ - 1],
-                        option.value_name());
+                        option.spec().value_name);
     }
     return give(option, arguments_[at_++]);
   }
 
   Status read_positional(const std::string& value) {
     for (Option& option : command_.options()) {
-      if (!option.is_positional() || option.origin() == OptionOrigin::kCommandLine) continue;
+      if (!option.spec().is_positional || option.origin() == OptionOrigin::kCommandLine) continue;
       return give(option, value);
     }
     return make_error(ErrorCode::kInvalidArgument, "unexpected argument '{}'", value);

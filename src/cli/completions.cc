@@ -31,11 +31,11 @@ std::string shell_quoted(std::string_view text, std::string_view escaped = {}) {
 }
 
 bool is_completed(const Option& option) {
-  return option.level() != HelpLevel::kNone && option.name().starts_with('-');
+  return option.spec().level != HelpLevel::kNone && option.name().starts_with('-');
 }
 
 bool takes_file(const Option& option) {
-  const std::string& value = option.value_name();
+  const std::string& value = option.spec().value_name;
   return value == "FILE" || value == "PATH" || value == "FOLDER" || value == "SCHEMA" ||
          value == "BASE";
 }
@@ -44,7 +44,7 @@ std::string option_names(const CommandOptions& command) {
   std::string names;
   for (const Option& option : command.options()) {
     if (!is_completed(option)) continue;
-    for (const std::string& name : option.names()) {
+    for (const std::string& name : option.spec().names) {
       if (name.starts_with('-')) names += (names.empty() ? "" : " ") + name;
     }
   }
@@ -65,9 +65,9 @@ std::string command_names(CommandList commands) {
 
 /// All values that an option or a positional argument takes; empty where they are not a list.
 std::string words_of(const Option& option, CommandList commands) {
-  if (option.value_name() == "COMMAND") return command_names(commands);
-  if (option.value_name() == "SHELL") return "bash zsh fish";
-  return word_list(option.choices());
+  if (option.spec().value_name == "COMMAND") return command_names(commands);
+  if (option.spec().value_name == "SHELL") return "bash zsh fish";
+  return word_list(option.spec().choices);
 }
 
 /// The words that may stand behind a command, and whether a file may.
@@ -78,7 +78,7 @@ struct Behind {
 Behind behind(const CommandOptions& command, CommandList commands) {
   Behind found;
   for (const Option& option : command.options()) {
-    if (!option.is_positional()) continue;
+    if (!option.spec().is_positional) continue;
     found.words = words_of(option, commands);
     found.takes_files = found.words.empty();
   }
@@ -89,7 +89,7 @@ Behind behind(const CommandOptions& command, CommandList commands) {
 std::string bash_value_case(const CommandOptions& command, const Option& option,
                             CommandList commands) {
   std::string patterns;
-  for (const std::string& name : option.names()) {
+  for (const std::string& name : option.spec().names) {
     if (!name.starts_with('-')) continue;
     patterns += formatted("{}\"{} {}\"", patterns.empty() ? "" : "|", command.name(), name);
   }
@@ -107,7 +107,7 @@ std::string bash_script(CommandList commands) {
   for (const CommandOptions* command : commands) {
     options += formatted("      {}) words=\"{}\" ;;\n", command->name(), option_names(*command));
     for (const Option& option : command->options()) {
-      if (!is_completed(option) || option.is_flag()) continue;
+      if (!is_completed(option) || option.spec().is_flag()) continue;
       values += bash_value_case(*command, option, commands);
     }
     const Behind other = behind(*command, commands);
@@ -158,21 +158,21 @@ std::string bash_script(CommandList commands) {
 
 std::string zsh_option(const Option& option, CommandList commands) {
   std::string names;
-  for (const std::string& name : option.names()) {
+  for (const std::string& name : option.spec().names) {
     if (!name.starts_with('-')) continue;
     names += (names.empty() ? "" : ",") + name;
-    if (name.starts_with("--") && !option.is_flag()) names += '=';
+    if (name.starts_with("--") && !option.spec().is_flag()) names += '=';
   }
   const bool has_several = names.find(',') != std::string::npos;
   std::string action;
-  if (!option.is_flag()) {
+  if (!option.spec().is_flag()) {
     // Between the colons is a message, which may have none itself.
-    action = ":" + option.value_name() + ":";
+    action = ":" + option.spec().value_name + ":";
     const std::string words = words_of(option, commands);
     if (!words.empty()) action += formatted("({})", words);
     if (takes_file(option)) action += "_files";
   }
-  const std::string text = shell_quoted(option.help(), "[]:");
+  const std::string text = shell_quoted(option.spec().help, "[]:");
   return formatted("      {}'['{}']{}' \\\n", has_several ? "{" + names + "}" : names, text,
                    action);
 }
@@ -221,17 +221,17 @@ std::string zsh_script(CommandList commands) {
 
 std::string fish_option(const CommandOptions& command, const Option& option, CommandList commands) {
   std::string line = formatted("complete -c moeflux -n '__moeflux_runs {}'", command.name());
-  for (const std::string& name : option.names()) {
+  for (const std::string& name : option.spec().names) {
     if (name.starts_with("--")) {
       line += " -l " + name.substr(2);
     } else if (name.starts_with('-')) {
       line += (name.size() == 2 ? " -s " : " -o ") + name.substr(1);
     }
   }
-  if (!option.is_flag()) line += takes_file(option) ? " -r -F" : " -x";
+  if (!option.spec().is_flag()) line += takes_file(option) ? " -r -F" : " -x";
   const std::string words = words_of(option, commands);
   if (!words.empty()) line += " -a " + shell_quoted(words);
-  return formatted("{} -d {}\n", line, shell_quoted(option.help()));
+  return formatted("{} -d {}\n", line, shell_quoted(option.spec().help));
 }
 
 std::string fish_script(CommandList commands) {
@@ -308,13 +308,13 @@ std::string man_page(const CommandOptions& command, std::string_view version) {
   text += formatted(".SH SYNOPSIS\n{}\n", roff(usage_line(command)));
   std::string group;
   for (const Option& option : command.options()) {
-    if (option.level() == HelpLevel::kNone) continue;
-    if (option.group() != group) {
-      group = option.group();
+    if (option.spec().level == HelpLevel::kNone) continue;
+    if (option.spec().group != group) {
+      group = option.spec().group;
       text += formatted(".SH \"{}\"\n", roff(group));
     }
-    text += formatted(".TP\n.B {}\n{}\n", roff(option_heading(option, true)),
-                      roff(option_text(option)));
+    text += formatted(".TP\n.B {}\n{}\n", roff(option_heading(option.spec(), true)),
+                      roff(option_text(option.spec())));
   }
   for (const HelpList& list : command.lists()) {
     text += formatted(".SH \"{}\"\n", roff(list.title));

@@ -8,12 +8,12 @@ namespace moeflux {
 namespace {
 
 bool is_bare_value(const Option& option, std::string_view value) {
-  if (option.is_flag()) return true;
+  if (option.spec().is_flag()) return true;
   return !value.empty() && value.find_first_not_of("0123456789.") == std::string_view::npos;
 }
 
 std::string value_text(const Option& option, std::string_view value) {
-  if (option.is_secret()) return "\"(hidden)\"";
+  if (option.spec().is_secret) return "\"(hidden)\"";
   if (is_bare_value(option, value)) return std::string(value);
   std::string text;
   for (const char c : value) {
@@ -48,13 +48,13 @@ std::string origin_text(const Option& option) {
 std::string config_report(const CommandOptions& command, bool all) {
   std::string text;
   for (const Option& option : command.options()) {
-    if (!option.is_configurable() || !option.name().starts_with("--")) continue;
+    if (!option.spec().is_configurable || !option.name().starts_with("--")) continue;
     const std::string key = option.name().substr(2);
     if (option.origin() == OptionOrigin::kCommandLine) continue;
     if (option.given()) {
       text += formatted("{} = {}  # {}\n", key, values_text(option), origin_text(option));
-    } else if (all && option.level() != HelpLevel::kNone) {
-      const std::string& shown = option.shown_default();
+    } else if (all && option.spec().level != HelpLevel::kNone) {
+      const std::string& shown = option.spec().default_text;
       text +=
           formatted("# {} = {}\n", key, shown.empty() ? "(default)" : value_text(option, shown));
     }

@@ -12,9 +12,8 @@ constexpr size_t kTextColumn = 28;
 constexpr size_t kTextColumnNarrow = 6;  // below the names
 constexpr size_t kNarrow = 64;
 
-bool is_shown(const Option& option, const HelpStyle& style) {
-  return option.level() == HelpLevel::kShort ||
-         (style.shows_all && option.level() == HelpLevel::kAll);
+bool is_shown(const OptionSpec& option, const HelpStyle& style) {
+  return option.level == HelpLevel::kShort || (style.shows_all && option.level == HelpLevel::kAll);
 }
 
 std::string spaces(size_t count) { return std::string(count, ' '); }
@@ -30,7 +29,7 @@ std::string render_row(std::string_view heading, std::string_view help, const He
   return formatted("  {}{}{}\n", heading, spaces(column - used), text);
 }
 
-std::string render_option(const Option& option, const HelpStyle& style) {
+std::string render_option(const OptionSpec& option, const HelpStyle& style) {
   return render_row(option_heading(option, style.shows_all), option_text(option), style);
 }
 
@@ -38,9 +37,9 @@ std::string render_option(const Option& option, const HelpStyle& style) {
 std::vector<std::string> groups_of(const CommandOptions& command, const HelpStyle& style) {
   std::vector<std::string> groups;
   for (const Option& option : command.options()) {
-    if (!is_shown(option, style)) continue;
-    if (std::ranges::find(groups, option.group()) == groups.end()) {
-      groups.push_back(option.group());
+    if (!is_shown(option.spec(), style)) continue;
+    if (std::ranges::find(groups, option.spec().group) == groups.end()) {
+      groups.push_back(option.spec().group);
     }
   }
   // Options that all commands have are in nobody's way at the end.
@@ -73,22 +72,22 @@ std::string wrapped(std::string_view text, size_t width, size_t indent) {
   return result;
 }
 
-std::string option_heading(const Option& option, bool with_all_names) {
+std::string option_heading(const OptionSpec& option, bool with_all_names) {
   std::string names;
   int short_names = 0;
   int long_names = 0;
-  for (const std::string& name : option.names()) {
+  for (const std::string& name : option.names) {
     if (!name.starts_with('-')) continue;
     const bool is_first = name.starts_with("--") ? long_names++ == 0 : short_names++ == 0;
     if (is_first || with_all_names) names += (names.empty() ? "" : ", ") + name;
   }
-  if (names.empty()) return option.value_name();
-  return option.is_flag() ? names : names + " " + option.value_name();
+  if (names.empty()) return option.value_name;
+  return option.is_flag() ? names : names + " " + option.value_name;
 }
 
-std::string option_text(const Option& option) {
-  if (option.shown_default().empty()) return option.help();
-  return formatted("{} (default: {})", option.help(), option.shown_default());
+std::string option_text(const OptionSpec& option) {
+  if (option.default_text.empty()) return option.help;
+  return formatted("{} (default: {})", option.help, option.default_text);
 }
 
 std::string usage_line(const CommandOptions& command) {
@@ -96,8 +95,8 @@ std::string usage_line(const CommandOptions& command) {
   if (!command.name().empty()) line += " " + command.name();
   line += " [OPTIONS]";
   for (const Option& option : command.options()) {
-    if (!option.is_positional()) continue;
-    line += formatted(" [{}]", option.value_name());
+    if (!option.spec().is_positional) continue;
+    line += formatted(" [{}]", option.spec().value_name);
   }
   return line;
 }
@@ -112,7 +111,8 @@ std::string render_help(const CommandOptions& command, const HelpStyle& style) {
   for (const std::string& group : groups_of(command, style)) {
     text += formatted("\n{}\n", wrapped(group + ":", style.width, 2));
     for (const Option& option : command.options()) {
-      if (option.group() == group && is_shown(option, style)) text += render_option(option, style);
+      const OptionSpec& spec = option.spec();
+      if (spec.group == group && is_shown(spec, style)) text += render_option(spec, style);
     }
   }
   if (!style.shows_all) return text;

@@ -23,9 +23,9 @@ std::string render_help(const CommandOptions& command, const HelpStyle& style);
 std::string render_list(const HelpList& list, const HelpStyle& style);
 
 /// "-m, --model PATH": the first short and the first long name, or all.
-std::string option_heading(const Option& option, bool with_all_names);
+std::string option_heading(const OptionSpec& option, bool with_all_names);
 /// Its help with its default behind it.
-std::string option_text(const Option& option);
+std::string option_text(const OptionSpec& option);
 /// "moeflux run [OPTIONS] [PROMPT]".
 std::string usage_line(const CommandOptions& command);
 

@@ -102,17 +102,19 @@ std::string size_problem(const std::string& text) {
 }
 
 Option::Option(std::string_view names, std::string value_name, std::string help, Setter set)
-    : value_name_(std::move(value_name)), help_(std::move(help)), set_(std::move(set)) {
-  add_parts(names, names_);
-  is_positional_ = std::ranges::any_of(names_, [](const auto& n) { return !n.starts_with('-'); });
+    : spec_{.value_name = std::move(value_name), .help = std::move(help)}, set_(std::move(set)) {
+  add_parts(names, spec_.names);
+  const auto is_bare = [](const std::string& name) { return !name.starts_with('-'); };
+  spec_.is_positional = std::ranges::any_of(spec_.names, is_bare);
+  spec_.is_configurable = !spec_.is_positional;
 }
 
 Option& Option::value(std::string name) {
-  value_name_ = std::move(name);
+  spec_.value_name = std::move(name);
   return *this;
 }
 Option& Option::choices(std::vector<std::string> names) {
-  choices_ = std::move(names);
+  spec_.choices = std::move(names);
   return *this;
 }
 Option& Option::check(std::function<std::string(const std::string& value)> problem) {
@@ -142,30 +144,30 @@ Option& Option::excludes(const Option& other) {
   return *this;
 }
 Option& Option::default_text(std::string text) {
-  default_text_ = std::move(text);
+  spec_.default_text = std::move(text);
   return *this;
 }
 Option& Option::in_help_all() {
-  level_ = HelpLevel::kAll;
+  spec_.level = HelpLevel::kAll;
   return *this;
 }
 Option& Option::hidden() {
-  level_ = HelpLevel::kNone;
+  spec_.level = HelpLevel::kNone;
   return *this;
 }
 Option& Option::secret() {
-  is_secret_ = true;
+  spec_.is_secret = true;
   return *this;
 }
 Option& Option::command_line_only() {
-  is_configurable_ = false;
+  spec_.is_configurable = false;
   return *this;
 }
 
 const std::string& Option::name() const {
   const auto found =
-      std::ranges::find_if(names_, [](const std::string& n) { return n.starts_with("--"); });
-  return found != names_.end() ? *found : names_.front();
+      std::ranges::find_if(spec_.names, [](const std::string& n) { return n.starts_with("--"); });
+  return found != spec_.names.end() ? *found : spec_.names.front();
 }
 
 void Option::give(std::string value, OptionOrigin origin, std::string place) {
@@ -186,10 +188,11 @@ std::string Option::problem_of(const std::string& value) const {
   for (const auto& check : checks_) {
     if (std::string problem = check(value); !problem.empty()) return problem;
   }
-  if (choices_.empty() || std::ranges::find(choices_, value) != choices_.end()) return {};
+  const std::vector<std::string>& choices = spec_.choices;
+  if (choices.empty() || std::ranges::find(choices, value) != choices.end()) return {};
   std::string names;
-  for (size_t i = 0; i < choices_.size(); ++i) {
-    names += (i == 0 ? "" : i + 1 == choices_.size() ? " or " : ", ") + choices_[i];
+  for (size_t i = 0; i < choices.size(); ++i) {
+    names += (i == 0 ? "" : i + 1 == choices.size() ? " or " : ", ") + choices[i];
   }
   return formatted("'{}' is not {}", value, names);
 }
@@ -197,7 +200,7 @@ std::string Option::problem_of(const std::string& value) const {
 Status Option::apply() const {
   if (!given()) return {};
   const std::string& called = place_.empty() ? name() : place_;
-  const std::vector<std::string> split = is_list_ ? split_values(values_) : values_;
+  const std::vector<std::string> split = spec_.is_list ? split_values(values_) : values_;
   Status set = set_(split);  // first, as a range says little of what is not a number
   if (!set.ok()) return set.error().with_context(called);
   for (const std::string& value : split) {
@@ -230,7 +233,7 @@ void CommandOptions::list(HelpList list) { lists_.push_back(std::move(list)); }
 Option& CommandOptions::add_call(std::string_view names, std::string value_name, Option::Setter set,
                                  std::string help) {
   options_.emplace_back(names, std::move(value_name), std::move(help), std::move(set));
-  options_.back().group_ = group_;
+  options_.back().spec_.group = group_;
   return options_.back();
 }
 
@@ -308,7 +311,7 @@ Option& CommandOptions::add(std::string_view names, std::vector<std::string>& te
 Option& CommandOptions::add_list(std::string_view names, std::vector<std::string>& texts,
                                  std::string help) {
   Option& option = add(names, texts, std::move(help)).value("LIST");
-  option.is_list_ = true;
+  option.spec_.is_list = true;
   return option;
 }
 
@@ -322,7 +325,7 @@ Option& CommandOptions::add_list(std::string_view names, std::vector<int64_t>& n
     return {};
   };
   Option& option = add_call(names, "LIST", set, std::move(help)).default_text(comma_list(numbers));
-  option.is_list_ = true;
+  option.spec_.is_list = true;
   return option;
 }
 
@@ -337,7 +340,7 @@ Option& CommandOptions::add_sizes(std::string_view names, std::vector<std::strin
 
 const Option* CommandOptions::find(std::string_view name) const {
   for (const Option& option : options_) {
-    if (std::ranges::find(option.names(), name) != option.names().end()) return &option;
+    if (std::ranges::find(option.spec().names, name) != option.spec().names.end()) return &option;
   }
   return nullptr;
 }
@@ -348,8 +351,8 @@ Option* CommandOptions::find(std::string_view name) {
 std::vector<std::string_view> CommandOptions::known_names() const {
   std::vector<std::string_view> names;
   for (const Option& option : options_) {
-    if (option.level() == HelpLevel::kNone) continue;
-    for (const std::string& name : option.names()) {
+    if (option.spec().level == HelpLevel::kNone) continue;
+    for (const std::string& name : option.spec().names) {
       if (name.starts_with("--")) names.emplace_back(name);
     }
   }

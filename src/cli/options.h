@@ -22,6 +22,23 @@ enum class HelpLevel : uint8_t { kShort, kAll, kNone };
 /// Where an option's value comes from; a later one wins.
 enum class OptionOrigin : uint8_t { kDefault, kFile, kVariable, kCommandLine };
 
+/// How an option is written, and what help and reports say of it.
+struct OptionSpec {
+  std::vector<std::string> names;  // as they are typed; a positional argument's has no dashes
+  std::string value_name;          // as help shows it
+  std::string help;
+  std::string default_text;  // empty: not shown
+  std::vector<std::string> choices;
+  std::string group;
+  HelpLevel level = HelpLevel::kShort;
+  bool is_positional = false;
+  bool is_secret = false;
+  bool is_list = false;         // values have commas between
+  bool is_configurable = true;  // a file or a variable may set it
+
+  bool is_flag() const { return value_name.empty(); }
+};
+
 /// One option, flag or positional argument. Its setters return it, so that they can be chained.
 class Option {
  public:
@@ -51,20 +68,9 @@ class Option {
   /// Meaningless outside a command line: neither a file nor a variable sets it.
   Option& command_line_only();
 
-  const std::vector<std::string>& names() const { return names_; }
+  const OptionSpec& spec() const { return spec_; }
   /// "--model"; the positional's or only name where there is no long one.
   const std::string& name() const;
-  const std::string& help() const { return help_; }
-  const std::string& value_name() const { return value_name_; }
-  const std::string& shown_default() const { return default_text_; }
-  const std::vector<std::string>& choices() const { return choices_; }
-  const std::string& group() const { return group_; }
-  HelpLevel level() const { return level_; }
-  bool is_flag() const { return value_name_.empty(); }
-  bool is_positional() const { return is_positional_; }
-  bool is_secret() const { return is_secret_; }
-  bool is_list() const { return is_list_; }
-  bool is_configurable() const { return !is_positional_ && is_configurable_; }
 
   bool given() const { return origin_ != OptionOrigin::kDefault; }
   OptionOrigin origin() const { return origin_; }
@@ -85,22 +91,12 @@ class Option {
   friend class CommandOptions;
   std::string problem_of(const std::string& value) const;
 
-  std::vector<std::string> names_;
-  std::string value_name_;
-  std::string help_;
+  OptionSpec spec_;
   Setter set_;
-  std::string group_;
-  std::string default_text_;
-  std::vector<std::string> choices_;
   std::vector<std::function<std::string(const std::string&)>> checks_;
   std::vector<const Option*> excluded_;
   const Option* instead_ = nullptr;
-  HelpLevel level_ = HelpLevel::kShort;
-  bool is_positional_ = false;
   bool is_required_ = false;
-  bool is_secret_ = false;
-  bool is_list_ = false;
-  bool is_configurable_ = true;
   std::vector<std::string> values_;
   std::string place_;
   OptionOrigin origin_ = OptionOrigin::kDefault;

@@ -21,13 +21,13 @@ std::string option_name(const std::string& key) {
 
 bool has_option(const CommandOptions& command, const std::string& key) {
   const Option* option = command.find(option_name(key));
-  return option != nullptr && option->is_configurable();
+  return option != nullptr && option->spec().is_configurable;
 }
 
 std::vector<std::string_view> configurable_names(const CommandOptions& command) {
   std::vector<std::string_view> names;
   for (const Option& option : command.options()) {
-    if (!option.is_configurable() || option.level() == HelpLevel::kNone) continue;
+    if (!option.spec().is_configurable || option.spec().level == HelpLevel::kNone) continue;
     if (option.name().starts_with("--")) names.push_back(std::string_view(option.name()).substr(2));
   }
   return names;
@@ -95,7 +95,7 @@ std::vector<std::string> unknown_variables(std::span<const std::string> names,
   std::vector<std::string> known;
   for (const CommandOptions* command : commands) {
     for (const Option& option : command->options()) {
-      if (option.is_configurable() && option.name().starts_with("--")) {
+      if (option.spec().is_configurable && option.name().starts_with("--")) {
         known.push_back(variable_name(option).substr(kPrefix.size()));
       }
     }
@@ -121,7 +121,7 @@ void give_settings(const ConfigFile& file, const ReadVariable& read, CommandOpti
     for (const ConfigEntry& entry : file.entries) {
       if (in_section ? entry.section != command.name() : !entry.section.empty()) continue;
       Option* option = command.find(option_name(entry.key));
-      if (option == nullptr || !option->is_configurable()) continue;
+      if (option == nullptr || !option->spec().is_configurable) continue;
       const std::string place = formatted("{}:{}: {}", file.path, entry.line, entry.key);
       option->clear(OptionOrigin::kFile);
       for (const std::string& value : entry.values) {
@@ -130,7 +130,7 @@ void give_settings(const ConfigFile& file, const ReadVariable& read, CommandOpti
     }
   }
   for (Option& option : command.options()) {
-    if (!option.is_configurable() || !option.name().starts_with("--")) continue;
+    if (!option.spec().is_configurable || !option.name().starts_with("--")) continue;
     const std::string name = variable_name(option);
     const char* const value = read(name);
     // An empty one is as good as none, as everywhere in shells.
