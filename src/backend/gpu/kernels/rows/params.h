@@ -52,6 +52,11 @@ struct RootDotParams {
   f32 least;
   u32 wide;  // rows begin on 16-byte boundaries and are multiples of them
 };
+struct SumRowsParams {
+  u32 rows;
+  u32 cols;
+  u64 stride;  // of rows
+};
 
 /// In the upper half of a word that is there, and of no other.
 enum : u32 { kReadOutMark = 1 };
