@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "backend/encoder.h"
 #include "backend/gpu/launch/expert_tables.h"
 #include "backend/gpu/launch/fusion.h"
 #include "backend/gpu/launch/recorder.h"

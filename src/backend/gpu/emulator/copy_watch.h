@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "backend/encoder.h"
+#include "backend/events.h"
 #include "base/result.h"
 
 namespace moeflux::gpu::emulator {

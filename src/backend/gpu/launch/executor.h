@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "backend/device.h"
-#include "backend/encoder.h"
+#include "backend/events.h"
 #include "backend/gpu/launch/plan.h"
 #include "base/result.h"
 

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "backend/expert_memory.h"
 #include "backend/gpu/launch/expert_launch.h"
 #include "backend/gpu/launch/recorder.h"
 

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "backend/encoder.h"
+#include "backend/events.h"
 #include "backend/gpu/launch/device_tables.h"
 #include "backend/gpu/launch/executor.h"
 #include "backend/gpu/launch/inline_vector.h"
