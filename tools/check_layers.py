@@ -43,7 +43,7 @@ MODULES = {
     "templates": {"base", "text"},
     # The trace backend computes nothing: models are described, and steps measured, on it.
     "load": {"base", "io", "tensor", "quant", "backend", "backend/trace", "checkpoint", "experts",
-             "model"},
+             "state", "model"},
     "plan": {"base", "io", "quant", "backend", "backend/trace", "experts", "model", "load"},
     "engine": {"base", "io", "store", "backend", "checkpoint", "experts", "state", "model",
                "sampling", "load", "plan"},

@@ -10,15 +10,16 @@ namespace moeflux {
 Result<std::unique_ptr<Decoding>> Decoding::start(Session& session, DecodingOptions options,
                                                   TokenSink sink) {
   MF_ASSIGN_OR_RETURN(Sampler sampler, session.make_sampler(options.ignore_model_stop_tokens));
-  TextLimits limits{.tokens_max = options.tokens_max,
-                    .places = session.engine().context_length() - session.sequence_->length(),
-                    .stop_tokens = std::move(options.stop_tokens),
-                    .tokens_min = options.tokens_min,
-                    .allowed_tokens = std::move(options.allowed_tokens),
-                    .top_logprobs = options.top_logprobs,
-                    .sampled_logprobs = options.sampled_logprobs,
-                    .skip_special = options.skip_special,
-                    .follows_apart = options.follows_apart};
+  TextLimits limits{
+      .tokens_max = options.tokens_max,
+      .places = session.engine().memory_plan().context_length - session.sequence_->length(),
+      .stop_tokens = std::move(options.stop_tokens),
+      .tokens_min = options.tokens_min,
+      .allowed_tokens = std::move(options.allowed_tokens),
+      .top_logprobs = options.top_logprobs,
+      .sampled_logprobs = options.sampled_logprobs,
+      .skip_special = options.skip_special,
+      .follows_apart = options.follows_apart};
   if (!options.ignore_model_stop_tokens) {
     const std::vector<TokenId>& more = session.model_->text.defaults.stop_tokens;
     limits.stop_tokens.insert(limits.stop_tokens.end(), more.begin(), more.end());
@@ -67,7 +68,8 @@ Status Decoding::draw() {
     MF_ASSIGN_OR_RETURN(last_.all, session_->engine().last_logits());
   }
   MF_ASSIGN_OR_RETURN(const std::optional<TokenId> token, text_.next(last_));
-  const bool has_place = session_->sequence_->length() < session_->engine().context_length();
+  const bool has_place =
+      session_->sequence_->length() < session_->engine().memory_plan().context_length;
   if (has_place) pending_ = token;
   return {};
 }

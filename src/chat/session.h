@@ -133,7 +133,7 @@ class Session {
   Result<CheckpointId> checkpoint();
   Status restore(CheckpointId id);
   Status drop(CheckpointId id);
-  bool can_truncate(int64_t position) const { return Engine::can_truncate(*sequence_, position); }
+  bool can_truncate(int64_t position) const { return sequence_->can_truncate(position); }
   /// The sampler's generator and mirostat go on where they were.
   Status truncate(int64_t position, std::stop_token stop = {});
   /// Without checkpoints.

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "chat/session.h"
+#include "engine/sequence_file.h"
 
 namespace moeflux {
 
@@ -43,7 +44,7 @@ Result<std::vector<std::byte>> Session::save() const {
 }
 
 Status Session::save_file(const std::string& path) const {
-  return engine().save_file(*sequence_, path, pack_extra(extra_));
+  return save_sequence(engine(), *sequence_, path, pack_extra(extra_));
 }
 
 Status Session::load(std::span<const std::byte> snapshot) {
@@ -51,7 +52,7 @@ Status Session::load(std::span<const std::byte> snapshot) {
 }
 
 Status Session::load_file(const std::string& path) {
-  return replace_both([&] { return engine().load_file(*sequence_, path); });
+  return replace_both([&] { return load_sequence(engine(), *sequence_, path); });
 }
 
 Result<SessionExtra> Session::compiled(SessionExtra extra) const {
@@ -82,14 +83,14 @@ Status Session::replace_both(const std::function<Result<std::vector<std::byte>>(
 }
 
 Result<int64_t> Session::reuse_prefix(std::span<const TokenId> tokens, std::string_view client) {
-  MF_ASSIGN_OR_RETURN(const int64_t reused, engine().reuse_prefix(*sequence_, tokens, client));
+  MF_ASSIGN_OR_RETURN(const int64_t reused, engine().prefixes().reuse(*sequence_, tokens, client));
   extra_.logits.clear();
   publish_position();
   return reused;
 }
 
 Status Session::keep_prefix(std::string_view client) const {
-  return engine().keep_prefix(*sequence_, client);
+  return engine().prefixes().keep(*sequence_, client);
 }
 
 }  // namespace moeflux

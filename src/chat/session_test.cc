@@ -106,7 +106,7 @@ TEST_F(SessionTest, ADeviceThatReadsTheBestLogitsBackGivesTheSameText) {
   model->text = std::move(load_model_text(fable())).value();
   model->device = make_gpu_device(gpu::make_emulator_platform({.memory_bytes = uint64_t{1} << 40}));
   model->engine = std::move(Engine::open(fable(), *model->device, {.context_length = 16})).value();
-  ASSERT_TRUE(model->engine->device_has_memory());
+  ASSERT_TRUE(model->engine->state_memory().is_bounded());
   const SamplerOptions options{.top_k = 5, .seed = 3};
   const Tokens expected = sample(*model->engine, options, 3);
   EXPECT_EQ(run(model, options, {.tokens_max = 3, .keep_last_token = false}).text,

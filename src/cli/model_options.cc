@@ -256,13 +256,13 @@ Result<std::shared_ptr<OpenModel>> open_model(const ModelOptions& options) {
 }
 
 void note_pack_gain(const ModelOptions& options, const OpenModel& model) {
-  const std::string hint =
-      pack_hint(model.directory, model.engine->experts(), model.engine->memory_plan().streams());
+  const std::string hint = pack_hint(model.directory, model.engine->loaded().experts,
+                                     model.engine->memory_plan().streams());
   if (!hint.empty()) options.log->note(hint);
 }
 
 void note_context(const ModelOptions& options, const OpenModel& model) {
-  const int64_t context = model.engine->context_length();
+  const int64_t context = model.engine->memory_plan().context_length;
   const int64_t longest = model.engine->spec().max_position_embeddings;
   if (options.engine.context_length > 0 || context >= longest) return;
   options.log->note(
@@ -296,7 +296,7 @@ Result<std::unique_ptr<RouteTraceWriter>> record_routes(const ModelOptions& opti
   for (const LayerSpec& layer : engine.spec().layers) {
     header.top_k = std::max(header.top_k, static_cast<int32_t>(layer.moe.experts_per_token));
   }
-  for (const ExpertLayer& layer : engine.experts().layers) {
+  for (const ExpertLayer& layer : engine.loaded().experts.layers) {
     header.num_experts = std::max(header.num_experts, layer.num_experts);
     header.expert_bytes.push_back(layer.num_experts == 0 ? 0 : layer.bytes_per_expert());
   }

@@ -6,7 +6,6 @@
 
 #include "base/format.h"
 #include "base/units.h"
-#include "checkpoint/checksum.h"
 #include "engine/cache_types.h"
 #include "experts/tiers/near_slots.h"
 #include "io/file.h"
@@ -79,7 +78,6 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
   engine->device_ = &device;
   engine->state_memory_ = std::make_shared<StateMemory>(device);
   const std::optional<uint64_t> device_free = device.free_bytes();
-  engine->device_has_memory_ = device_free.has_value();
   DensePlanner place;
   if (device_free) {
     place = [&](LoadedModel& counted) {
@@ -132,7 +130,8 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
   MF_RETURN_IF_ERROR(engine->open_readers());
   MF_RETURN_IF_ERROR(engine->open_experts());
   engine->bound_states();
-  MF_RETURN_IF_ERROR(engine->open_prefixes(options));
+  MF_ASSIGN_OR_RETURN(engine->fingerprint_, model_fingerprint(*engine->loaded_));
+  MF_RETURN_IF_ERROR(engine->prefixes_.open(options));
   return engine;
 }
 
@@ -166,26 +165,6 @@ Status Engine::open_readers() {
   // With a reader of its own: who waits for experts collects all that a reader has.
   MF_ASSIGN_OR_RETURN(std::unique_ptr<AsyncReader> own, make_reader(options_.expert_io, reader));
   ngram_rows_ = std::make_unique<NgramRows>(loaded_->index, loaded_->ngram_tables, std::move(own));
-  return {};
-}
-
-Status Engine::open_prefixes(const EngineOptions& options) {
-  MF_ASSIGN_OR_RETURN(fingerprint_, model_fingerprint(*loaded_));
-  if (options.prefix_cache_bytes > 0) {
-    // Other devices compute other last bits: what they keep is not for this one.
-    const CacheTypes& types = loaded_->cache_types;
-    const std::string owner = formatted("{:016x} {} {} {}", fingerprint_, device_->bits_key(),
-                                        dtype_name(types.keys), dtype_name(types.values));
-    MF_ASSIGN_OR_RETURN(
-        prefixes_,
-        PrefixCache::open({.capacity_bytes = options.prefix_cache_bytes,
-                           .directory = options.prefix_cache_directory,
-                           .owner = checksum64(owner),
-                           .tokens_max = context_length(),
-                           .shortest_truncation = [layers = loaded_->states()](int64_t length) {
-                             return SequenceState::shortest_truncation(layers, length);
-                           }}));
-  }
   return {};
 }
 

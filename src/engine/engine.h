@@ -17,7 +17,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "engine/memory_pressure.h"
-#include "engine/prefix_cache.h"
+#include "engine/prefixes.h"
 #include "engine/sequence.h"
 #include "engine/snapshot.h"
 #include "experts/drive/lookahead.h"
@@ -81,7 +81,8 @@ struct EngineOptions {
   bool check_experts = true;
   /// Told of the dense weights while they are read.
   LoadProgress load_progress = {};
-  /// Bytes of states that keep_prefix() may keep, in a folder those of all who share it; 0: none.
+  /// Bytes of states that Prefixes::keep() may keep, in a folder those of all who share it; 0:
+  /// none.
   uint64_t prefix_cache_bytes = 0;
   /// Where kept states lie, so that they survive the process: a folder, made unless it exists, that
   /// engines of other models and devices may share. Empty: in memory.
@@ -167,7 +168,6 @@ class Engine {
   const ModelSpec& spec() const { return loaded_->spec(); }
   /// All that was loaded, for who describes it: sizes, formats, names.
   const LoadedModel& loaded() const { return *loaded_; }
-  const CacheTypes& cache_types() const { return loaded_->cache_types; }
   const MemoryPlan& memory_plan() const { return plan_; }
   /// Where the states of all this engine's sequences lie.
   const StateMemory& state_memory() const { return *state_memory_; }
@@ -175,13 +175,10 @@ class Engine {
   /// weights and experts, or in the host's those of one full context and half of the reserve. The
   /// expert cache makes the loss of that half good.
   uint64_t state_room_bytes() const;
-  int64_t context_length() const { return plan_.context_length; }
   int64_t prefill_chunk() const { return prefill_chunk_; }
   /// model_fingerprint() of config and weights.
   uint64_t fingerprint() const { return fingerprint_; }
   ExpertStats expert_stats() const;
-  /// Where the model's experts lie and what they take.
-  const ExpertTable& experts() const { return loaded_->experts; }
   /// The observer of each layer's choices of experts from now on, or null. Must outlive the engine,
   /// or be taken away.
   void observe_routes(RouteObserver* observer) { experts_->observe_routes(observer); }
@@ -221,8 +218,6 @@ class Engine {
   /// All logits of the row that StepItem::best was chosen from last, while nothing else was
   /// evaluated: a view that lives until the next call.
   Result<std::span<const float>> last_logits();
-  /// The device has memory of its own, which states do not share with snapshots.
-  bool device_has_memory() const { return device_has_memory_; }
 
   // After each of the following, the next logits are byte for byte those of a fresh evaluation of
   // the sequence's tokens. A call that fails, if with std::bad_alloc, leaves the sequence as it
@@ -237,15 +232,6 @@ class Engine {
   Status restore(Sequence& sequence, CheckpointId id);
   /// Forgets a checkpoint. Fails with kNotFound.
   Status drop(Sequence& sequence, CheckpointId id);
-  /// True when truncate() to `position`, at most length(), evaluates nothing again.
-  static bool can_truncate(const Sequence& sequence, int64_t position) {
-    return sequence.past_.state->can_truncate(position);
-  }
-  /// The least length to which any sequence of `length` tokens can be truncated so, whatever was
-  /// evaluated last: 0, or `length` itself.
-  int64_t shortest_truncation(int64_t length) const {
-    return SequenceState::shortest_truncation(loaded_->states(), length);
-  }
   /// Bytes that the state of a sequence of `tokens` tokens holds, if it shares none.
   uint64_t state_bytes(int64_t tokens) const;
   /// Keeps the first `position` tokens. Where layers cannot forget (recurrent state, windows that
@@ -266,29 +252,11 @@ class Engine {
   /// with kCorruption for bytes that are no whole snapshot, kUnsupported for another version,
   /// kInvalidArgument for another model's, kResourceExhausted when it exceeds context or memory.
   Result<std::vector<std::byte>> load(Sequence& sequence, std::span<const std::byte> snapshot);
-  /// The same to a file, which is the old one or complete, and on the disk when this returns.
-  Status save_file(const Sequence& sequence, const std::string& path,
-                   std::span<const std::byte> extra = {});
-  Result<std::vector<std::byte>> load_file(Sequence& sequence, const std::string& path);
-
-  /// Starts an empty sequence from the kept state that shares most first tokens with `tokens`, and
-  /// says how many tokens are in the sequence then. They are 0 when nothing fits, at most the
-  /// context, and at most all but the last, whose evaluation gives the logits. Fails with
-  /// kFailedPrecondition unless the sequence is empty, kResourceExhausted when memory is full. A
-  /// client shares its cached states with no other.
-  Result<int64_t> reuse_prefix(Sequence& empty, std::span<const TokenId> tokens,
-                               std::string_view client = {});
-  /// How many tokens reuse_prefix() would give, unless the state cannot be read.
-  int64_t find_prefix(std::span<const TokenId> tokens, std::string_view client = {});
-  /// True when keep_prefix() keeps anything.
-  bool keeps_prefixes() const { return prefixes_ != nullptr; }
-  /// Keeps the sequence's state for reuse_prefix(), if it fits the budget; states that were used
-  /// longest ago make room. A model with recurrent layers, or windows that the text exceeds, starts
-  /// from whole kept states only: keep it before the last token of the prompt. Fails with
-  /// kFailedPrecondition on a broken sequence, kIo when the folder cannot be written.
-  Status keep_prefix(const Sequence& sequence, std::string_view client = {});
+  /// The states that later sequences may start from.
+  Prefixes& prefixes() { return prefixes_; }
 
  private:
+  friend class Prefixes;
   Engine() = default;
   /// An item of eval_step() that has tokens left.
   struct RunningItem {
@@ -337,7 +305,6 @@ class Engine {
   Status force_routes();
   Result<HelperOptions> open_helper();
   void bound_states();
-  Status open_prefixes(const EngineOptions& options);
   Status load_expert_profile();
 
   EngineOptions options_;  // as they were at open, but for plans since
@@ -354,7 +321,6 @@ class Engine {
   uint64_t fingerprint_ = 0;
   uint64_t checkpoints_made_ = 0;  // ids are never given twice
   Device* device_ = nullptr;
-  bool device_has_memory_ = false;  // of its own; to ask takes a driver longer than a launch
   std::unique_ptr<AsyncReader> reader_;
   std::unique_ptr<NgramRows> ngram_rows_;  // null without tables
   std::vector<NgramRows::Text> texts_;     // of the step at hand, for it
@@ -375,7 +341,7 @@ class Engine {
   std::vector<float> host_logits_;
   std::vector<uint32_t> host_best_words_;  // of best_
   std::vector<int32_t> host_inputs_;
-  std::unique_ptr<PrefixCache> prefixes_;  // null when nothing is kept
+  Prefixes prefixes_{*this};
 };
 
 }  // namespace moeflux

@@ -42,10 +42,10 @@ Status Engine::check_tokens(const Sequence& sequence, std::span<const TokenId> t
     }
   }
   const int64_t after = sequence.length() + static_cast<int64_t>(tokens.size());
-  if (after > context_length()) {
+  if (after > plan_.context_length) {
     return make_error(ErrorCode::kResourceExhausted,
                       "{} tokens after {} do not fit the context of {} (see --ctx-size)",
-                      tokens.size(), sequence.length(), context_length());
+                      tokens.size(), sequence.length(), plan_.context_length);
   }
   return {};
 }

@@ -242,7 +242,7 @@ uint64_t Engine::state_room_bytes() const {
 Status Engine::set_plan(PlanMode plan) {
   const PlanMode before = std::exchange(options_.plan, plan);
   Status possible = check_resident(near_bytes_);
-  const bool could_have = home_ != ExpertHome::kDevice && device_has_memory_;
+  const bool could_have = home_ != ExpertHome::kDevice && state_memory_->is_bounded();
   if (needs_helper(plan) && could_have && helper_ == nullptr) possible = no_helper(plan, *device_);
   if (!possible.ok()) {
     options_.plan = before;

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "backend/cpu/cpu_device.h"
+#include "engine/sequence_file.h"
 #include "engine/snapshot.h"
 #include "engine/tiny_engine_test_util.h"
 #include "tests/support/eval_last.h"
@@ -96,16 +97,16 @@ TEST_F(EngineStateTest, SaysWhatCanBeCutAndWhatItHolds) {
   {
     const auto engine = open({});
     const auto sequence = evaluated(*engine, std::span(text_).first(5));
-    EXPECT_TRUE(Engine::can_truncate(*sequence, 5));
-    EXPECT_FALSE(Engine::can_truncate(*sequence, 4));
-    EXPECT_EQ(engine->shortest_truncation(5), 5);
+    EXPECT_TRUE(sequence->can_truncate(5));
+    EXPECT_FALSE(sequence->can_truncate(4));
+    EXPECT_EQ(engine->loaded().shortest_truncation(5), 5);
     EXPECT_GT(engine->state_bytes(0), 0u);  // of a fixed size
   }
   write_attention_model();
   const auto engine = open({.context_length = 512});
   const auto sequence = evaluated(*engine, std::span(text_).first(5));
-  EXPECT_TRUE(Engine::can_truncate(*sequence, 4));
-  EXPECT_EQ(engine->shortest_truncation(5), 0);
+  EXPECT_TRUE(sequence->can_truncate(4));
+  EXPECT_EQ(engine->loaded().shortest_truncation(5), 0);
   EXPECT_EQ(engine->state_bytes(0), 0u);
   EXPECT_EQ(engine->state_bytes(512), engine->memory_plan().state_bytes);
   EXPECT_EQ(engine->state_bytes(257), engine->state_bytes(512));  // whole pages
@@ -138,7 +139,7 @@ TEST_F(EngineStateTest, BrokenSequenceIsMendedByGoingBack) {
     expect_error(engine->checkpoint(*sequence), ErrorCode::kFailedPrecondition, {"token 8"});
     expect_error(engine->save(*sequence), ErrorCode::kFailedPrecondition, {"token 8"});
     expect_error(engine->fork(*sequence), ErrorCode::kFailedPrecondition, {"token 8"});
-    expect_error(engine->keep_prefix(*sequence), ErrorCode::kFailedPrecondition, {"token 8"});
+    expect_error(engine->prefixes().keep(*sequence), ErrorCode::kFailedPrecondition, {"token 8"});
     EXPECT_TRUE(mend());
     expect_goes_on(*engine, *sequence, text_);
     EXPECT_TRUE(engine->truncate(*sequence, 8).ok());
@@ -219,21 +220,22 @@ TEST_F(EngineStateTest, FilesAreOldOrComplete) {
   const auto sequence = evaluated(*engine, std::span(text_).first(9));
   const std::string path = folder_ / "state";
   const Bytes extra = {std::byte{9}};
-  ASSERT_TRUE(engine->save_file(*sequence, path, extra).ok());
+  ASSERT_TRUE(save_sequence(*engine, *sequence, path, extra).ok());
   const auto loaded = start(*engine);
-  const auto back = engine->load_file(*loaded, path);
+  const auto back = load_sequence(*engine, *loaded, path);
   ASSERT_TRUE(back.ok()) << back.error().to_string();
   EXPECT_EQ(*back, extra);
   expect_goes_on(*engine, *loaded, text_);
 
   const auto other = evaluated(*engine, std::span(text_).first(3));
-  expect_error(engine->load_file(*other, folder_ / "none"), ErrorCode::kNotFound, {"none"});
-  EXPECT_FALSE(engine->save_file(*other, folder_ / "none/state").ok());
+  expect_error(load_sequence(*engine, *other, folder_ / "none"), ErrorCode::kNotFound, {"none"});
+  EXPECT_FALSE(save_sequence(*engine, *other, folder_ / "none/state").ok());
   const std::string whole = testing::read_bytes(path);
   testing::write_bytes(path, whole.substr(0, whole.size() - 1));
-  expect_error(engine->load_file(*other, path), ErrorCode::kCorruption, {path});
+  expect_error(load_sequence(*engine, *other, path), ErrorCode::kCorruption, {path});
   std::filesystem::resize_file(path, uint64_t{1} << 40);  // sparse
-  expect_error(engine->load_file(*other, path), ErrorCode::kResourceExhausted, {path, "context"});
+  expect_error(load_sequence(*engine, *other, path), ErrorCode::kResourceExhausted,
+               {path, "context"});
   expect_goes_on(*engine, *other, text_);
 }
 
@@ -266,29 +268,29 @@ TEST_F(EngineStateTest, FingerprintDoesNotSeeWhatItDoesNotSample) {
 TEST_F(EngineStateTest, PrefixesStartEmptySequencesOnly) {
   const auto off = open({});
   const auto nothing = start(*off);
-  EXPECT_TRUE(off->keep_prefix(*evaluated(*off, text_)).ok());
-  const auto none = off->reuse_prefix(*nothing, text_);
+  EXPECT_TRUE(off->prefixes().keep(*evaluated(*off, text_)).ok());
+  const auto none = off->prefixes().reuse(*nothing, text_);
   ASSERT_TRUE(none.ok());
   EXPECT_EQ(*none, 0);
 
   const auto engine = open({.prefix_cache_bytes = 1 << 20});
   const auto sequence = evaluated(*engine, std::span(text_).first(5));
-  ASSERT_TRUE(engine->keep_prefix(*sequence).ok());
-  expect_error(engine->reuse_prefix(*sequence, text_), ErrorCode::kFailedPrecondition,
+  ASSERT_TRUE(engine->prefixes().keep(*sequence).ok());
+  expect_error(engine->prefixes().reuse(*sequence, text_), ErrorCode::kFailedPrecondition,
                {"5 tokens"});
-  EXPECT_TRUE(engine->keeps_prefixes());
-  EXPECT_FALSE(off->keeps_prefixes());
-  EXPECT_EQ(off->find_prefix(text_), 0);
-  EXPECT_EQ(engine->find_prefix(text_), 5);
-  EXPECT_EQ(engine->find_prefix(std::span(text_).first(5)), 0);  // its last token is wanted
-  EXPECT_EQ(engine->find_prefix({}), 0);
+  EXPECT_TRUE(engine->prefixes().are_kept());
+  EXPECT_FALSE(off->prefixes().are_kept());
+  EXPECT_EQ(off->prefixes().find(text_), 0);
+  EXPECT_EQ(engine->prefixes().find(text_), 5);
+  EXPECT_EQ(engine->prefixes().find(std::span(text_).first(5)), 0);  // its last token is wanted
+  EXPECT_EQ(engine->prefixes().find({}), 0);
   const auto started = start(*engine);
-  const auto reused = engine->reuse_prefix(*started, text_);
+  const auto reused = engine->prefixes().reuse(*started, text_);
   ASSERT_TRUE(reused.ok());
   EXPECT_EQ(*reused, 5);
   expect_goes_on(*engine, *started, text_);
   const auto empty = start(*engine);
-  EXPECT_EQ(*engine->reuse_prefix(*empty, {}), 0);
+  EXPECT_EQ(*engine->prefixes().reuse(*empty, {}), 0);
 }
 
 TEST_F(EngineStateTest, PrefixesAreSharedByWhoeverComputesTheSameBits) {
@@ -301,10 +303,10 @@ TEST_F(EngineStateTest, PrefixesAreSharedByWhoeverComputesTheSameBits) {
     const auto engine = Engine::open(folder_.path(), **device, with_prefixes);
     EXPECT_TRUE(engine.ok());
     const auto sequence = start(**engine);
-    const auto length = (*engine)->reuse_prefix(*sequence, text_);
+    const auto length = (*engine)->prefixes().reuse(*sequence, text_);
     EXPECT_TRUE(length.ok());
     const auto prompt = evaluated(**engine, std::span(text_).first(19));
-    EXPECT_TRUE((*engine)->keep_prefix(*prompt).ok());
+    EXPECT_TRUE((*engine)->prefixes().keep(*prompt).ok());
     return *length;
   };
   EXPECT_EQ(reused({.threads = 2, .isa = "generic"}), 0);
@@ -323,7 +325,7 @@ TEST_F(EngineStateTest, StatesInOtherTypesAreOthers) {
   };
   const auto f32 = of(DType::kF32, DType::kF32);
   const auto sequence = evaluated(*f32, std::span(text_).first(19));
-  ASSERT_TRUE(f32->keep_prefix(*sequence).ok());
+  ASSERT_TRUE(f32->prefixes().keep(*sequence).ok());
   const auto snapshot = f32->save(*sequence);
   ASSERT_TRUE(snapshot.ok());
   for (const auto& [keys, values] : {std::pair{DType::kF16, DType::kF16},
@@ -331,7 +333,7 @@ TEST_F(EngineStateTest, StatesInOtherTypesAreOthers) {
                                      {DType::kF32, DType::kF16}}) {
     const auto other = of(keys, values);
     const auto started = start(*other);
-    EXPECT_EQ(*other->reuse_prefix(*started, text_), 0);
+    EXPECT_EQ(*other->prefixes().reuse(*started, text_), 0);
     expect_error(other->load(*started, *snapshot), ErrorCode::kInvalidArgument,
                  {"layer 1", "F32", "F16"});
     const auto own = other->save(*evaluated(*other, std::span(text_).first(19)));
@@ -341,7 +343,7 @@ TEST_F(EngineStateTest, StatesInOtherTypesAreOthers) {
     expect_goes_on(*other, *started, text_);
   }
   const auto again = of(DType::kF32, DType::kF32);
-  EXPECT_EQ(*again->reuse_prefix(*start(*again), text_), 19);
+  EXPECT_EQ(*again->prefixes().reuse(*start(*again), text_), 19);
 }
 
 /// Keeps what every device keeps.
@@ -371,38 +373,38 @@ TEST_F(EngineStateTest, PrefixLongerThanTheContextIsAShorterOne) {
   write_attention_model();
   const std::string kept = folder_ / "kept";
   const auto wide = open({.prefix_cache_bytes = 1 << 20, .prefix_cache_directory = kept});
-  ASSERT_TRUE(wide->keep_prefix(*evaluated(*wide, text_)).ok());
+  ASSERT_TRUE(wide->prefixes().keep(*evaluated(*wide, text_)).ok());
   const auto narrow =
       open({.context_length = 10, .prefix_cache_bytes = 1 << 20, .prefix_cache_directory = kept});
   const auto sequence = start(*narrow);
-  const auto reused = narrow->reuse_prefix(*sequence, std::span(text_).first(9));
+  const auto reused = narrow->prefixes().reuse(*sequence, std::span(text_).first(9));
   ASSERT_TRUE(reused.ok()) << reused.error().to_string();
   EXPECT_EQ(*reused, 8);
   expect_goes_on(*narrow, *sequence, {text_.begin(), text_.begin() + 10});
   const auto full = start(*narrow);
-  const auto all = narrow->reuse_prefix(*full, text_);
+  const auto all = narrow->prefixes().reuse(*full, text_);
   ASSERT_TRUE(all.ok()) << all.error().to_string();
   EXPECT_EQ(*all, 10);
   expect_error(eval_last(*narrow, *full, std::span(text_).subspan(10)),
                ErrorCode::kResourceExhausted, {"context of 10"});
   const auto again = start(*wide);
-  EXPECT_EQ(*wide->reuse_prefix(*again, text_), 19);  // nobody removed it
+  EXPECT_EQ(*wide->prefixes().reuse(*again, text_), 19);  // nobody removed it
   expect_goes_on(*wide, *again, text_);
 }
 
 TEST_F(EngineStateTest, PrefixLongerThanTheContextThatCannotBeCutIsAMiss) {
   const std::string kept = folder_ / "kept";
   const auto wide = open({.prefix_cache_bytes = 1 << 20, .prefix_cache_directory = kept});
-  ASSERT_TRUE(wide->keep_prefix(*evaluated(*wide, std::span(text_).first(19))).ok());
+  ASSERT_TRUE(wide->prefixes().keep(*evaluated(*wide, std::span(text_).first(19))).ok());
   const auto narrow =
       open({.context_length = 10, .prefix_cache_bytes = 1 << 20, .prefix_cache_directory = kept});
   const auto sequence = start(*narrow);
   for (const size_t n : {size_t{9}, text_.size()}) {
-    const auto reused = narrow->reuse_prefix(*sequence, std::span(text_).first(n));
+    const auto reused = narrow->prefixes().reuse(*sequence, std::span(text_).first(n));
     ASSERT_TRUE(reused.ok()) << reused.error().to_string();
     EXPECT_EQ(*reused, 0);
   }
-  EXPECT_EQ(*wide->reuse_prefix(*start(*wide), text_), 19);
+  EXPECT_EQ(*wide->prefixes().reuse(*start(*wide), text_), 19);
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ TEST_F(EngineTest, ChunkSizeDoesNotChangeABit) {
 
 TEST_F(EngineTest, ChunksAreTheDevicesUnlessSomeoneAsks) {
   EXPECT_EQ(open({})->prefill_chunk(),
-            std::min(device_->preferred_prefill_chunk(), open({})->context_length()));
+            std::min(device_->preferred_prefill_chunk(), open({})->memory_plan().context_length));
   EXPECT_EQ(open({.prefill_chunk = 7})->prefill_chunk(), 7);
   const auto chunk = [&](int64_t sequences) {
     return open({.context_length = 20, .prefill_chunk = 70, .step_sequences = sequences})
@@ -96,7 +96,7 @@ TEST_F(EngineTest, ATextGoesOnBeyondTheTokensThatMemoryIsSetAsideFor) {
   model.config["max_position_embeddings"] = 16384;
   model.write(folder_.path());
   const auto engine = open({});
-  EXPECT_EQ(engine->context_length(), 16384);
+  EXPECT_EQ(engine->memory_plan().context_length, 16384);
   EXPECT_EQ(engine->state_bytes(4096), engine->memory_plan().state_bytes);
   EXPECT_EQ(engine->state_bytes(16384), engine->memory_plan().context_bytes);
   const Tokens tokens = some_tokens(4400);
@@ -111,8 +111,8 @@ TEST_F(EngineTest, ContextBeyondTheModelsIsRefused) {
     expect_error(Engine::open(folder_.path(), *device_, {.context_length = context}),
                  ErrorCode::kInvalidArgument, {"context length", "1024"});
   }
-  EXPECT_EQ(open({})->context_length(), testing::TinyModel::kContext);
-  EXPECT_EQ(open({.context_length = 10})->context_length(), 10);
+  EXPECT_EQ(open({})->memory_plan().context_length, testing::TinyModel::kContext);
+  EXPECT_EQ(open({.context_length = 10})->memory_plan().context_length, 10);
 }
 
 TEST_F(EngineTest, StopBetweenChunksKeepsTheSequenceUsable) {

@@ -236,7 +236,7 @@ TEST_F(EvalStepTest, AFailedReadBreaksEveryItemOfTheStep) {
   const std::string whole = testing::read_bytes(weights);
   const auto engine = open({.expert_cache_bytes = 0});
   uint64_t last_matrix = 0;
-  for (const ExpertLayer& layer : engine->experts().layers) {
+  for (const ExpertLayer& layer : engine->loaded().experts.layers) {
     for (const ExpertExtent& extent : layer.extents) {
       last_matrix = std::max(last_matrix, extent.offset);
     }

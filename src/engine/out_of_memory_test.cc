@@ -182,7 +182,7 @@ TEST_P(OutOfMemoryTest, WhatGoesBackLeavesTheSequenceAsItWas) {
         MF_RETURN_IF_ERROR(call.engine->load(*call.sequence, call.snapshot));
         return {};
       },
-      [](Call& call) { return call.engine->keep_prefix(*call.sequence); },
+      [](Call& call) { return call.engine->prefixes().keep(*call.sequence); },
   };
   for (size_t i = 0; i < runs.size(); ++i) {
     SCOPED_TRACE(i);

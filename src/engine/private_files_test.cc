@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "engine/sequence_file.h"
 #include "engine/tiny_engine_test_util.h"
 
 namespace moeflux {
@@ -27,8 +28,8 @@ TEST_F(PrivateFilesTest, SavedAndKeptStatesAreTheirUsersAlone) {
   const auto sequence = start(*engine);
   eval(*engine, *sequence, some_tokens(9), LogitsMode::kLast);
   testing::write_bytes(folder_ / "state", "readable before");
-  ASSERT_TRUE(engine->save_file(*sequence, folder_ / "state").ok());
-  ASSERT_TRUE(engine->keep_prefix(*sequence).ok());
+  ASSERT_TRUE(save_sequence(*engine, *sequence, folder_ / "state").ok());
+  ASSERT_TRUE(engine->prefixes().keep(*sequence).ok());
   EXPECT_EQ(mode_of(folder_ / "state"), perms(0600));
   EXPECT_EQ(mode_of(folder_ / "kept"), perms(0700));
   int kept = 0;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/result.h"
 #include "state/sequence_state.h"
 
 namespace moeflux {
@@ -37,9 +38,14 @@ class Sequence {
   /// The same tokens; valid until the sequence changes.
   std::span<const TokenId> tokens() const { return past_.tokens; }
 
+  /// True when Engine::truncate() to `position`, at most length(), evaluates nothing again.
+  bool can_truncate(int64_t position) const { return past_.state->can_truncate(position); }
+
  private:
   friend class Engine;
+  friend class Prefixes;
   explicit Sequence(Past past) : past_(std::move(past)) {}
+  Status check_whole() const;
   void become(Past past) {
     past_ = std::move(past);
     broken_ = false;

@@ -71,7 +71,7 @@ TEST_F(BenchmarkTestCase, NoTokenAsksHowMuchMemoryIsLeft) {
   CountingDevice device(*device_);
   auto engine = Engine::open(folder_.path(), device, {});
   ASSERT_TRUE(engine.ok()) << engine.error().to_string();
-  EXPECT_TRUE((*engine)->device_has_memory());
+  EXPECT_TRUE((*engine)->state_memory().is_bounded());
   const int before = device.asked();
   const auto run = run_benchmark(**engine, {.n_gen = 5}, {.repetitions = 1});
   ASSERT_TRUE(run.ok()) << run.error().to_string();

@@ -28,7 +28,7 @@ class RouteReplayTest : public TinyEngineTest {
   RouteTraceHeader header(const Engine& engine) {
     RouteTraceHeader header{.num_layers = static_cast<int32_t>(engine.spec().layers.size()),
                             .top_k = 1};
-    for (const ExpertLayer& layer : engine.experts().layers) {
+    for (const ExpertLayer& layer : engine.loaded().experts.layers) {
       header.num_experts = std::max(header.num_experts, layer.num_experts);
       header.expert_bytes.push_back(layer.num_experts == 0 ? 0 : layer.bytes_per_expert());
     }

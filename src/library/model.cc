@@ -73,7 +73,7 @@ mf_code mf_model_get_info(const mf_model* model, mf_model_info* info, mf_error* 
     MF_ASSIGN_OR_RETURN(const auto open, hold(model));
     mf_model_info known = MF_OPTIONS(known);
     known.vocab_size = open->engine->spec().vocab_size;
-    known.context_length = open->engine->context_length();
+    known.context_length = open->engine->memory_plan().context_length;
     known.num_layers = open->engine->spec().num_layers();
     const auto& tokenizer = open->text.tokenizer;
     known.tokenizer_vocab_size = tokenizer.ok() ? tokenizer->vocab_size() : 0;

@@ -16,6 +16,7 @@
 #include "model/family/family.h"
 #include "model/model.h"
 #include "model/weights/weight_store.h"
+#include "state/sequence_state.h"
 
 namespace moeflux {
 
@@ -38,6 +39,11 @@ struct LoadedModel {
   const ModelSpec& spec() const { return model->spec(); }
   /// The state that each layer keeps for a sequence.
   std::vector<LayerStateSpec> states() const { return state_specs(spec(), cache_types); }
+  /// The least length to which any sequence of `length` tokens can be truncated with nothing
+  /// evaluated again, whatever was evaluated last: 0, or `length` itself.
+  int64_t shortest_truncation(int64_t length) const {
+    return SequenceState::shortest_truncation(states(), length);
+  }
 };
 
 /// Fails as find_model_place() does, and with kFailedPrecondition when a packing into the folder

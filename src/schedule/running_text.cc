@@ -71,7 +71,7 @@ void RunningText::begin_from(TextState state, int64_t branch) {
 // Where layers forget, any length will do.
 void RunningText::plan_checkpoints(int64_t branch) {
   const auto end = static_cast<int64_t>(tokens_.size());
-  if (state_->session().model()->engine->shortest_truncation(end) == 0) return;
+  if (state_->session().model()->engine->loaded().shortest_truncation(end) == 0) return;
   for (const int64_t point : {branch, prompt_length() - 1}) {
     if (point > state_->length() && point < end) checkpoints_ahead_.push_back(point);
   }

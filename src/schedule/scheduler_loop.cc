@@ -51,7 +51,8 @@ ActiveText::State state_of(const RunningText& text) {
 }
 
 int64_t kept_tokens_max(const SchedulerOptions& options, const Engine& engine) {
-  return options.kept_tokens_max >= 0 ? options.kept_tokens_max : engine.context_length();
+  return options.kept_tokens_max >= 0 ? options.kept_tokens_max
+                                      : engine.memory_plan().context_length;
 }
 
 }  // namespace
@@ -108,11 +109,12 @@ Status Scheduler::Loop::check(const TextRequest& request) const {
   }
   const auto prompt = static_cast<int64_t>(request.prompt.size());
   const int64_t more = std::max<int64_t>(0, request.tokens_max);
-  if (prompt > engine_.context_length() || more > engine_.context_length() - prompt) {
+  if (prompt > engine_.memory_plan().context_length ||
+      more > engine_.memory_plan().context_length - prompt) {
     return make_error(ErrorCode::kInvalidArgument,
                       "{} tokens of prompt and {} to follow do not fit the context of {} (see "
                       "--ctx-size)",
-                      prompt, more, engine_.context_length());
+                      prompt, more, engine_.memory_plan().context_length);
   }
   return check_sampler(request.sampler, vocab_size);
 }
@@ -378,7 +380,7 @@ Result<TextState> Scheduler::Loop::find_state(const RunningText& text, int64_t& 
     running = other.get();
   }
   if (branch < kBranchTokensMin) branch = 0;
-  if (!wanted.empty() && engine_.find_prefix(text.tokens(), client) > of_running) {
+  if (!wanted.empty() && engine_.prefixes().find(text.tokens(), client) > of_running) {
     MF_ASSIGN_OR_RETURN(std::shared_ptr<Session> session, Session::create(model_));
     const Result<int64_t> reused = session->reuse_prefix(text.tokens(), client);
     if (reused.ok() && *reused > of_running) return TextState(std::move(session));
@@ -433,7 +435,7 @@ void Scheduler::Loop::leave(const RunningText& text, uint64_t SchedulerCounters:
 }
 
 bool Scheduler::Loop::is_to_write() const {
-  if (!engine_.keeps_prefixes() || !kept_.has_unwritten()) return false;
+  if (!engine_.prefixes().are_kept() || !kept_.has_unwritten()) return false;
   const std::lock_guard lock(mutex_);
   return !is_stopping_;
 }
@@ -484,9 +486,10 @@ void Scheduler::Loop::publish_kept() {
 // Bytes that the request's state may grow to.
 uint64_t Scheduler::Loop::state_bytes(const RunningText& text) const {
   const int64_t more = text.request().tokens_max < 0 ? kUnlimitedTokens : text.request().tokens_max;
-  const int64_t planned = std::min(engine_.context_length(), text.prompt_length() + more);
+  const int64_t planned =
+      std::min(engine_.memory_plan().context_length, text.prompt_length() + more);
   const auto now = static_cast<int64_t>(text.tokens().size());
-  const bool needs_checkpoint = engine_.shortest_truncation(planned) > 0;
+  const bool needs_checkpoint = engine_.loaded().shortest_truncation(planned) > 0;
   return engine_.state_bytes(std::max(planned, now)) +
          (needs_checkpoint ? engine_.state_bytes(0) : 0);
 }

@@ -39,7 +39,7 @@ Scheduler::Loop::TextPtr Scheduler::Loop::find(TextRequestId id) const {
 AdmissionView Scheduler::Loop::admission_view() const {
   AdmissionView view;
   view.now_us = microseconds(Clock::now());
-  const bool shares_memory = !engine_.device_has_memory();
+  const bool shares_memory = !engine_.state_memory().is_bounded();
   for (const TextPtr& text : active_) {
     if (text->is_preempted()) {
       if (text->is_parked() || text->waits_for_mask()) continue;
@@ -129,7 +129,7 @@ void Scheduler::Loop::note_beginning(const RunningText& text) {
     if (other.get() == &text || !other->is_in_prompt() || other->is_preempted()) continue;
     if (other->request().client != text.request().client) continue;
     const int64_t whole = other->prompt_length() - 1;  // up to where it leaves a checkpoint
-    const bool forgets = engine_.shortest_truncation(other->prompt_length()) == 0;
+    const bool forgets = engine_.loaded().shortest_truncation(other->prompt_length()) == 0;
     const int64_t common = common_tokens(other->tokens(), wanted);
     const bool is_enough = common >= whole || (forgets && common >= kCommonTokensMin);
     if (is_enough && common > best.tokens) best = {.of = other->id(), .tokens = common};

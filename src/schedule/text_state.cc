@@ -64,7 +64,7 @@ Result<TextState> TextState::branch(int64_t length) {
 }
 
 Status TextState::keep_prefixes(std::string_view client) {
-  const bool forgets = session_->model()->engine->shortest_truncation(length()) == 0;
+  const bool forgets = session_->model()->engine->loaded().shortest_truncation(length()) == 0;
   if (!forgets && !checkpoints_.empty() && last_checkpoint() < length()) {
     MF_RETURN_IF_ERROR(
         at_checkpoint(last_checkpoint(), [&] { return session_->keep_prefix(client); }));

@@ -76,7 +76,7 @@ class Context {
   const Tokenizer& tokenizer() const { return *model_->text.tokenizer; }
   /// Or why there are no chats: a model without a chat template continues texts alone.
   const Result<std::shared_ptr<const ChatFormat>>& format() const { return format_; }
-  int64_t context_length() const { return model_->engine->context_length(); }
+  int64_t context_length() const { return model_->engine->memory_plan().context_length; }
   /// Longer prompts are refused unread.
   size_t prompt_bytes_max() const { return prompt_bytes_max_; }
   int64_t started() const { return started_; }  // seconds since 1970

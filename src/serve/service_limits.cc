@@ -14,7 +14,7 @@ size_t text_bytes_max(const OpenModel& model) {
   for (int64_t id = 0; id < tokenizer.vocab_size(); ++id) {
     longest = std::max(longest, tokenizer.token_bytes(static_cast<TokenId>(id)).size());
   }
-  return static_cast<size_t>(model.engine->context_length()) * longest * 4;
+  return static_cast<size_t>(model.engine->memory_plan().context_length) * longest * 4;
 }
 
 size_t text_bytes(const Json& json) {

@@ -29,6 +29,8 @@ class StateMemory {
     uint64_t kept_bytes = 0;  // of these, not for kPages
   };
   void bound(const Bounds& bounds) { bounds_ = bounds; }
+  /// The device has memory of its own, which states do not share with snapshots.
+  bool is_bounded() const { return bounds_.has_value(); }
 
   /// Blocks that follow each other in one buffer.
   struct Blocks {

@@ -100,7 +100,7 @@ class Subject {
     expected_ = all.eval(*all.start(), text_);
     EXPECT_EQ(all.engine->state_memory().far_bytes(), 0u);
     width_ = expected_.size() / length;
-    count_parts(all.engine->cache_types());
+    count_parts(all.engine->loaded().cache_types);
     least_ = least_memory(model_, options_);
   }
 

@@ -207,22 +207,22 @@ TEST_P(PastGolden, PrefixHitIsAColdStart) {
     const std::vector<Logits> expected = subject->all(text);
     SequencePtr kept = subject->start();
     subject->eval(*kept, std::span(text).first(kText / 2));
-    expect_ok(subject->engine().keep_prefix(*kept));
+    expect_ok(subject->engine().prefixes().keep(*kept));
     if (!kept_in.empty()) {
       kept.reset();  // before its engine
       subject = std::make_unique<Subject>(directory_, options);
     }
     const SequencePtr hit = subject->start();
-    EXPECT_EQ(expect_value(subject->engine().reuse_prefix(*hit, text)),
+    EXPECT_EQ(expect_value(subject->engine().prefixes().reuse(*hit, text)),
               static_cast<int64_t>(kText / 2));
     EXPECT_EQ(subject->eval(*hit, std::span(text).subspan(kText / 2)), expected.back());
     const Tokens other = subject->text(kText, 9);
     const SequencePtr miss = subject->start();
-    EXPECT_EQ(expect_value(subject->engine().reuse_prefix(*miss, other)), 0);
+    EXPECT_EQ(expect_value(subject->engine().prefixes().reuse(*miss, other)), 0);
     // The same text gives all but the last token at most: as many as layers can keep.
     const SequencePtr again = subject->start();
     const int64_t reused =
-        expect_value(subject->engine().reuse_prefix(*again, std::span(text).first(kText / 2)));
+        expect_value(subject->engine().prefixes().reuse(*again, std::span(text).first(kText / 2)));
     EXPECT_TRUE(reused == 0 || reused == static_cast<int64_t>(kText / 2 - 1)) << reused;
     EXPECT_EQ(
         subject->eval(*again, std::span(text).subspan(static_cast<size_t>(reused),
@@ -297,12 +297,12 @@ class Wanderer {
     expect_value(engine_.load(*sequence_, snapshot));
   }
   void reuse() {
-    expect_ok(engine_.keep_prefix(*sequence_));
+    expect_ok(engine_.prefixes().keep(*sequence_));
     Tokens wanted = tokens_;
     wanted.push_back(1);
     sequence_ = subject_.start();
     checkpoints_.clear();
-    EXPECT_EQ(expect_value(engine_.reuse_prefix(*sequence_, wanted)),
+    EXPECT_EQ(expect_value(engine_.prefixes().reuse(*sequence_, wanted)),
               static_cast<int64_t>(tokens_.size()));
   }
 
@@ -350,11 +350,11 @@ TEST(PastsIn8Bits, AreOthersThanThoseInF16) {
     Subject subject(fable, options(type));
     const Tokens text = subject.text(20);
     const SequencePtr sequence = subject.start();
-    EXPECT_EQ(expect_value(subject.engine().reuse_prefix(*sequence, text)), 0);
+    EXPECT_EQ(expect_value(subject.engine().prefixes().reuse(*sequence, text)), 0);
     subject.eval(*sequence, std::span(text).first(12));
-    expect_ok(subject.engine().keep_prefix(*sequence));
+    expect_ok(subject.engine().prefixes().keep(*sequence));
     snapshots[type] = expect_value(subject.engine().save(*sequence));
-    EXPECT_EQ(expect_value(subject.engine().reuse_prefix(*subject.start(), text)), 12);
+    EXPECT_EQ(expect_value(subject.engine().prefixes().reuse(*subject.start(), text)), 12);
   }
   EXPECT_LT(snapshots[DType::kI8].size(), snapshots[DType::kF16].size());
   Subject subject(fable, options(DType::kI8));

@@ -72,7 +72,7 @@ TEST(BestLogits, AreThoseOfTheWholeRow) {
       make_gpu_device(gpu::make_emulator_platform({.memory_bytes = uint64_t{1} << 40}));
   auto engine = Engine::open(model, *device, {.context_length = 32});
   ASSERT_TRUE(engine.ok()) << engine.error().to_string();
-  EXPECT_TRUE((*engine)->device_has_memory());
+  EXPECT_TRUE((*engine)->state_memory().is_bounded());
   auto sequence = (*engine)->create_sequence();
   auto whole = (*engine)->create_sequence();
   ASSERT_TRUE(sequence.ok() && whole.ok());

@@ -87,7 +87,7 @@ Outcome evaluate(const std::string& model, const std::string& device_name, const
   }
   outcome.experts = (*engine)->expert_stats();
   outcome.slot_bytes = (*engine)->memory_plan().expert_slot_bytes;
-  outcome.num_slots = (*engine)->experts().num_experts_total();
+  outcome.num_slots = (*engine)->loaded().experts.num_experts_total();
   return outcome;
 }
 

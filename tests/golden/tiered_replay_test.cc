@@ -36,7 +36,7 @@ class TieredReplayTest : public ::testing::Test {
   RouteTrace record(Engine& engine) {
     RouteTraceHeader header{.num_layers = static_cast<int32_t>(engine.spec().layers.size()),
                             .top_k = 2};
-    for (const ExpertLayer& layer : engine.experts().layers) {
+    for (const ExpertLayer& layer : engine.loaded().experts.layers) {
       header.num_experts = std::max(header.num_experts, layer.num_experts);
       header.expert_bytes.push_back(layer.bytes_per_expert());
     }

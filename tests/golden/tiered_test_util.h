@@ -89,7 +89,7 @@ class TieredModel {
     EXPECT_TRUE(engine.ok()) << (engine.ok() ? "" : engine.error().to_string());
     if (!engine.ok()) return;
     slot_bytes_ = (*engine)->memory_plan().expert_slot_bytes;
-    num_slots_ = (*engine)->experts().num_experts_total();
+    num_slots_ = (*engine)->loaded().experts.num_experts_total();
     auto logits = evaluate_text(**engine, SIZE_MAX);
     EXPECT_TRUE(logits.ok()) << (logits.ok() ? "" : logits.error().to_string());
     EXPECT_EQ((*engine)->expert_stats().far_hits, 0u);

@@ -212,7 +212,7 @@ Status ChatLoop::answer() {
   return {};
 }
 
-int64_t ChatLoop::context_length() const { return model_->engine->context_length(); }
+int64_t ChatLoop::context_length() const { return model_->engine->memory_plan().context_length; }
 int64_t ChatLoop::context_length_max() const {
   return model_->engine->spec().max_position_embeddings;
 }

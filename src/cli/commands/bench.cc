@@ -178,7 +178,7 @@ Status place_experts(Bench& bench, const BenchCell& cell) {
                       open_model(bench.options.model, bench.directory, std::move(engine)));
   note_host_share(bench.options.model, *bench.open);
   note_pack_gain(bench.options.model, *bench.open);
-  bench.model->cache_types = bench.open->engine->cache_types();
+  bench.model->cache_types = bench.open->engine->loaded().cache_types;
   const RouteTrace* routes = bench.options.forced_routes.get();
   if (routes != nullptr) note_forced_routes(*bench.options.model.log, *routes, *bench.open->engine);
   return {};
@@ -207,7 +207,7 @@ Result<BenchResult> result_of(const Bench& bench, const BenchmarkTest& test) {
   result.backend = std::string(bench.open->device->name());
   result.device = bench.open->device_description;
   MF_ASSIGN_OR_RETURN(result.precision, activation_precision(bench.options.model.device));
-  result.cache_types = engine.cache_types();
+  result.cache_types = engine.loaded().cache_types;
   result.threads =
       bench.options.model.device.threads > 0 ? bench.options.model.device.threads : usable_cores();
   result.batch = engine.prefill_chunk();

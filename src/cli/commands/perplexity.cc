@@ -298,7 +298,7 @@ Status print_perplexity(PerplexityOptions options) {
   if (models.base) MF_RETURN_IF_ERROR(perplexity_command::check_tokenizers(models, options, text));
   MF_ASSIGN_OR_RETURN(
       const perplexity_command::Windows windows,
-      perplexity_command::cut(options, text, models.subject->engine->context_length()));
+      perplexity_command::cut(options, text, models.subject->engine->memory_plan().context_length));
   perplexity_command::Scores scores;
   {
     ProgressBar progress("perplexity", windows.count);

@@ -270,7 +270,7 @@ CommandOutcome run(const Options& options, bool prompt_given) {
   MF_ASSIGN_OR_RETURN(const bool whole, is_whole(options, model, statistics, told));
   CommandOutcome outcome = Status();
   const FinishReason reason = statistics.result.reason;
-  const int64_t context = engine.context_length();
+  const int64_t context = engine.memory_plan().context_length;
   const int64_t longest = engine.spec().max_position_embeddings;
   if (whole) {
     // The JSON says it as well, and whoever reads that expects nothing else.

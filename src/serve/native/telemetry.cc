@@ -37,7 +37,7 @@ Json plan_json(const OpenModel& model) {
   const MemoryPlan& plan = model.engine->memory_plan();
   return {{"device", model.device_description},
           {"expert_io", model.expert_io},
-          {"context_length", model.engine->context_length()},
+          {"context_length", model.engine->memory_plan().context_length},
           {"streams", plan.streams()},
           {"available_bytes", plan.available_bytes},
           {"dense_bytes", plan.dense_bytes},

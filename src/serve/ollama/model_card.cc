@@ -61,7 +61,7 @@ Json model_details(const Engine& engine) {
           {"families", Json::array({family})},
           {"parameter_size", short_number(measure_model(model).parameters)},
           {"quantization_level", format_name(model.experts)},
-          {"context_length", engine.context_length()},
+          {"context_length", engine.memory_plan().context_length},
           {"embedding_length", model.spec().hidden_size}};
 }
 
@@ -72,7 +72,7 @@ Json model_info(const Engine& engine, const std::string& name) {
   return {{"general.architecture", family},
           {"general.basename", name},
           {"general.parameter_count", measure_model(engine.loaded()).parameters},
-          {family + ".context_length", engine.context_length()},
+          {family + ".context_length", engine.memory_plan().context_length},
           {family + ".embedding_length", spec.hidden_size},
           {family + ".block_count", spec.num_layers()},
           {family + ".vocab_size", spec.vocab_size},
@@ -82,9 +82,9 @@ Json model_info(const Engine& engine, const std::string& name) {
 
 std::string parameter_lines(const Engine& engine, const SamplerOptions& sampler) {
   return formatted("{:<30} {}\n{:<30} {:g}\n{:<30} {}\n{:<30} {:g}\n{:<30} {:g}\n{:<30} {:g}",
-                   "num_ctx", engine.context_length(), "temperature", sampler.temperature, "top_k",
-                   sampler.top_k, "top_p", sampler.top_p, "min_p", sampler.min_p, "repeat_penalty",
-                   sampler.repeat_penalty);
+                   "num_ctx", engine.memory_plan().context_length, "temperature",
+                   sampler.temperature, "top_k", sampler.top_k, "top_p", sampler.top_p, "min_p",
+                   sampler.min_p, "repeat_penalty", sampler.repeat_penalty);
 }
 
 std::string modelfile(std::string_view name, std::string_view parameters,
