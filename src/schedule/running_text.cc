@@ -15,26 +15,29 @@ double seconds_since(RunningText::Clock::time_point begin) {
 
 }  // namespace
 
+int64_t microseconds(RunningText::Clock::time_point time) {
+  return std::chrono::duration_cast<std::chrono::microseconds>(time.time_since_epoch()).count();
+}
+
 RunningText::RunningText(TextRequestId id, TextRequest request,
                          std::shared_ptr<TextReceiver> receiver)
     : id_(id),
       request_(std::move(request)),
       receiver_(std::move(receiver)),
       tokens_(request_.prompt) {
-  statistics_.prompt_tokens = prompt_length();
+  statistics_.prompt_tokens = request_.prompt_length();
 }
 
 int64_t RunningText::processed_tokens() const {
-  if (is_at_end_) return prompt_length();
-  return state_ ? std::min(state_->length(), prompt_length()) : 0;
+  if (is_at_end_) return request_.prompt_length();
+  return state_ ? std::min(state_->length(), request_.prompt_length()) : 0;
 }
 
 TextWork RunningText::work() const {
-  return {.prompt_tokens = piece_tokens_,
-          .generated_tokens = statistics_.generated_tokens,
+  return {.statistics = statistics_,
+          .piece_tokens = piece_tokens_,
+          .processed_tokens = processed_tokens(),
           .decode_steps = decoding_ ? decoding_->steps() : 0,
-          .prefill_seconds = statistics_.prefill_seconds,
-          .decode_seconds = statistics_.decode_seconds,
           .first_token_seconds = first_token_seconds_};
 }
 
@@ -46,7 +49,7 @@ void RunningText::tell_position(int64_t queue_position) {
 
 void RunningText::tell_progress(int64_t queue_position) {
   receiver_->on_progress({.queue_position = queue_position,
-                          .total = prompt_length(),
+                          .total = request_.prompt_length(),
                           .cached = statistics_.cached_tokens,
                           .processed = processed_tokens(),
                           .seconds = statistics_.prefill_seconds});
@@ -56,6 +59,17 @@ void RunningText::note_begin() {
   if (began_) return;
   began_ = Clock::now();
   statistics_.queued_seconds = seconds_since(submitted_);
+}
+
+void RunningText::admit() {
+  since_ = Clock::now();
+  preemption_.is_waiting = false;
+}
+
+bool RunningText::end_if_cancelled() {
+  if (!signals_.stop_token().stop_requested()) return false;
+  end_ = FinishReason::kCancelled;
+  return true;
 }
 
 void RunningText::begin_from(TextState state, int64_t branch) {
@@ -72,46 +86,58 @@ void RunningText::begin_from(TextState state, int64_t branch) {
 void RunningText::plan_checkpoints(int64_t branch) {
   const auto end = static_cast<int64_t>(tokens_.size());
   if (state_->session().model()->engine->loaded().shortest_truncation(end) == 0) return;
-  for (const int64_t point : {branch, prompt_length() - 1}) {
+  for (const int64_t point : {branch, request_.prompt_length() - 1}) {
     if (point > state_->length() && point < end) checkpoints_ahead_.push_back(point);
   }
   std::ranges::sort(checkpoints_ahead_);
 }
 
-void RunningText::drop_state() {
-  state_.reset();
+std::optional<TextState> RunningText::take_state() {
   checkpoints_ahead_.clear();
   is_at_end_ = false;
   draws_later_ = false;
   // All of the prompt is evaluated again.
   prompt_logprobs_.clear();
+  return std::exchange(state_, std::nullopt);
 }
 
 void RunningText::go_on_alone() {
-  drop_state();
+  take_state();
   is_alone_ = true;
 }
 
 // A prompt whose logits are told would lack those of tokens that its snapshot has, and one whose
 // first token is still to be drawn those of its last.
 void RunningText::preempt() {
-  is_preempted_ = true;
+  preemption_.is_waiting = true;
   since_ = Clock::now();
   if (!state_) return;
   if (!draws_later_ && (is_at_end_ || !wants_all_logits())) {
     Result<std::vector<std::byte>> saved = state_->session().save();
-    if (saved.ok()) saved_ = std::move(*saved);
+    if (saved.ok()) preemption_.snapshot = std::move(*saved);
   }
-  drop_state();
+  take_state();
 }
 
-Status RunningText::restore(std::shared_ptr<OpenModel> model) {
-  const std::vector<std::byte> saved = std::exchange(saved_, {});
+bool RunningText::restore(std::shared_ptr<OpenModel> model) {
+  const std::vector<std::byte> snapshot = std::exchange(preemption_.snapshot, {});
+  return !snapshot.empty() && load(std::move(model), snapshot).ok();
+}
+
+Status RunningText::load(std::shared_ptr<OpenModel> model, std::span<const std::byte> snapshot) {
   MF_ASSIGN_OR_RETURN(std::shared_ptr<Session> session, Session::create(std::move(model)));
-  MF_RETURN_IF_ERROR(session->load(saved));
+  MF_RETURN_IF_ERROR(session->load(snapshot));
   state_.emplace(std::move(session));
   plan_checkpoints(0);
   return {};
+}
+
+TextView RunningText::view() const {
+  return {.id = id_,
+          .alone = is_alone(),
+          .prompt_tokens = tokens_left(),
+          .piece_tokens = piece_left(),
+          .waits_since_us = microseconds(submitted_)};
 }
 
 int64_t RunningText::tokens_left() const {
@@ -137,7 +163,7 @@ SessionStep RunningText::part(int64_t tokens) {
   SessionStep part{.session = state_->shared_session(),
                    .tokens = {&drawn_, 1},
                    .phase = StepPhase::kDecode,
-                   .stop = stop_.get_token()};
+                   .stop = signals_.stop_token()};
   // A constraint may forbid the best.
   if (request_.constraint == nullptr) part.best = decoding_->best_needed();
   part.keeps_logits = false;
@@ -149,7 +175,7 @@ SessionStep RunningText::piece_part(int64_t tokens) {
   const bool is_last = begin + static_cast<size_t>(tokens) == tokens_.size();
   SessionStep part{.session = state_->shared_session(),
                    .tokens = std::span(tokens_).subspan(begin, static_cast<size_t>(tokens)),
-                   .stop = stop_.get_token(),
+                   .stop = signals_.stop_token(),
                    .logits = is_last ? LogitsMode::kLast : LogitsMode::kNone};
   if (!wants_all_logits()) return part;
   part.logits = LogitsMode::kAll;
@@ -220,7 +246,7 @@ Status RunningText::start_text() {
                                   .top_logprobs = request_.top_logprobs,
                                   .sampled_logprobs = request_.sampled_logprobs,
                                   .skip_special = false,
-                                  .constrained = constrained_,
+                                  .constrained = masks_.text(),
                                   .follows_apart = true},
                                  [this](const DrawnToken& drawn) { return tell(drawn); }));
   return draw_masked();
@@ -228,16 +254,9 @@ Status RunningText::start_text() {
 
 // After the session's logits, which wait with the text.
 Status RunningText::draw_masked() {
-  if (mask_ == nullptr) return draw(nullptr);
+  if (masks_.job() == nullptr) return draw(nullptr);
   draws_later_ = true;
   return {};
-}
-
-void RunningText::begin_masks(SchedulerMasks& masks) {
-  if (request_.constraint == nullptr || constrained_ != nullptr) return;
-  masks_ = &masks;
-  constrained_ = ConstrainedText::make(request_.constraint);
-  mask_ = masks_->submit(constrained_, std::nullopt, mask_pace_.kind());
 }
 
 bool RunningText::waits_for_mask() const {
@@ -245,10 +264,7 @@ bool RunningText::waits_for_mask() const {
 }
 
 Status RunningText::settle() {
-  MF_CHECK(mask_ != nullptr && mask_->is_done);
-  const std::shared_ptr<const MaskJob> mask = std::exchange(mask_, nullptr);
-  mask_pace_.note(mask->taken);
-  MF_RETURN_IF_ERROR(mask->outcome);
+  MF_RETURN_IF_ERROR(masks_.take());
   if (std::exchange(draws_later_, false)) return draw(nullptr);
   if (!decoding_ || !decoding_->followed()) return {};  // the prompt is not at its end
   const Status told = decoding_->tell_followed();
@@ -256,17 +272,11 @@ Status RunningText::settle() {
   return told;
 }
 
-void RunningText::stop_mask() const {
-  if (mask_ != nullptr) constrained_->stop();
-}
-
 // After the logits, or after the session's own.
 Status RunningText::draw(const LastLogits* logits) {
   const Status drawn = logits == nullptr ? decoding_->step() : decoding_->step_with(*logits);
   if (drawn.ok()) is_alone_ = false;
-  if (drawn.ok() && decoding_->followed()) {
-    mask_ = masks_->submit(constrained_, decoding_->followed(), mask_pace_.kind());
-  }
+  if (drawn.ok() && decoding_->followed()) masks_.submit(decoding_->followed());
   if (decoding_->end()) end_ = decoding_->end();
   return drawn;
 }
@@ -284,10 +294,10 @@ std::optional<FinishReason> RunningText::tell(const DrawnToken& drawn) {
     text = std::string(drawn.text) + decoding_->rest();
     told.text = text;
   }
-  const uint64_t resumes = resumes_;
+  const uint64_t resumes = signals_.resumes();
   const Verdict verdict = receiver_->on_token(told);
   if (is_last) return std::nullopt;
-  if (is_cancelled()) return FinishReason::kCancelled;
+  if (signals_.stop_token().stop_requested()) return FinishReason::kCancelled;
   if (verdict.stop) return FinishReason::kStopString;
   decoding_->force(verdict.forced);
   if (verdict.park) parked_at_ = resumes;

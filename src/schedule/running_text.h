@@ -9,11 +9,11 @@
 #include <optional>
 #include <span>
 #include <stop_token>
-#include <utility>
 #include <vector>
 
 #include "chat/decoding.h"
 #include "schedule/scheduler_masks.h"
+#include "schedule/step_policy.h"
 #include "schedule/text_request.h"
 #include "schedule/text_state.h"
 
@@ -21,13 +21,35 @@ namespace moeflux {
 
 /// The work for one request so far.
 struct TextWork {
-  int64_t prompt_tokens = 0;  // evaluated in pieces
-  int64_t generated_tokens = 0;
+  TextStatistics statistics = {};
+  int64_t piece_tokens = 0;      // evaluated by all pieces
+  int64_t processed_tokens = 0;  // of the prompt
   int64_t decode_steps = 0;
-  double prefill_seconds = 0.0;
-  double decode_seconds = 0.0;
   std::optional<double> first_token_seconds = {};  // from the submission to the first token
 };
+
+/// The calls by which others reach a text. For any thread.
+class TextSignals {
+ public:
+  void cancel() { stop_.request_stop(); }
+  std::stop_token stop_token() const { return stop_.get_token(); }
+  /// Undoes a park, also one that the receiver's call at hand will ask for.
+  void resume() { ++resumes_; }
+  uint64_t resumes() const { return resumes_; }
+
+ private:
+  std::stop_source stop_;
+  std::atomic<uint64_t> resumes_ = 0;
+};
+
+/// A text that another one has taken the place of.
+struct Preemption {
+  bool is_waiting = false;          // to be admitted again
+  std::vector<std::byte> snapshot;  // until it begins again; or empty
+};
+
+/// A time as StepView and AdmissionView have it.
+int64_t microseconds(std::chrono::steady_clock::time_point time);
 
 class RunningText {
  public:
@@ -39,74 +61,55 @@ class RunningText {
 
   TextRequestId id() const { return id_; }
   const TextRequest& request() const { return request_; }
-  void cancel() { stop_.request_stop(); }
-  bool is_cancelled() const { return stop_.stop_requested(); }
-  /// Undoes a park, also one that the receiver's call at hand will ask for.
-  void resume() { ++resumes_; }
+  TextSignals& signals() { return signals_; }
 
   // All others are for the scheduler's thread.
 
   TextReceiver& receiver() { return *receiver_; }
   /// The prompt, and what followed it so far.
   std::span<const TokenId> tokens() const { return tokens_; }
-  /// How many of them are the prompt's.
-  int64_t prompt_length() const { return static_cast<int64_t>(request_.prompt.size()); }
-  const TextStatistics& statistics() const { return statistics_; }
   std::optional<FinishReason> end() const { return end_; }
-  bool is_parked() const { return parked_at_ && *parked_at_ == resumes_; }
+  bool is_parked() const { return parked_at_ && *parked_at_ == signals_.resumes(); }
   /// Tokens are to be evaluated whose logits are of no use.
   bool is_in_prompt() const { return !is_at_end_; }
-  /// All of these, and those of the next piece; 0 behind the prompt.
-  int64_t tokens_left() const;
-  int64_t piece_left() const;
-  /// Has its masks computed there from now on, the first at once.
-  void begin_masks(SchedulerMasks& masks);
-  /// A mask that is being computed or was, until settle(); or null.
-  const std::shared_ptr<const MaskJob>& mask() const { return mask_; }
+  TextMasks& masks() { return masks_; }
   /// It takes part in no step: its next token cannot be drawn, or told, before its mask is known.
   bool waits_for_mask() const;
   /// The mask is known: draws or tells what waited for it. Fails as take() does.
   Status settle();
-  /// The mask is of no use any more.
-  void stop_mask() const;
-  /// Nobody else may take part in its steps: there are logits of many rows, or a step with others
-  /// has failed.
-  bool is_alone() const;
-  Clock::time_point submitted() const { return submitted_; }
+  /// All that it knows of itself for the next step.
+  TextView view() const;
   /// Since when it has had what it has: a place in the queue, or room for its state.
   Clock::time_point since() const { return since_; }
-  int64_t processed_tokens() const;
   TextWork work() const;
 
   void tell_position(int64_t queue_position);
   void note_begin();
-  void note_admission() { since_ = Clock::now(); }
+  /// Has a place among those that run.
+  void admit();
   void add_experts(const ExpertStats& more) { statistics_.experts += more; }
-  void end_as(FinishReason reason) { end_ = reason; }
+  /// Ends it if it was cancelled, and says whether.
+  bool end_if_cancelled();
 
-  bool has_state() const { return state_.has_value(); }
-  TextState& state() { return *state_; }
+  /// Null without one.
+  TextState* state() { return state_ ? &*state_ : nullptr; }
+  const TextState* state() const { return state_ ? &*state_ : nullptr; }
   /// Takes a state of the first of tokens(), all but one of them at most. Others share the first
   /// `branch`, which gets a checkpoint if it lies ahead.
   void begin_from(TextState state, int64_t branch);
-  /// Forgets the state; the text goes on from another one.
-  void drop_state();
+  /// Takes the state away, if there is one; the text goes on from another one.
+  std::optional<TextState> take_state();
   /// A step with others has failed. The state is lost; the text is evaluated again, by itself until
   /// it goes on.
   void go_on_alone();
 
-  bool is_preempted() const { return is_preempted_; }
+  const Preemption& preemption() const { return preemption_; }
   /// Gives the state's memory back and keeps a snapshot of it, where there is a state and memory
   /// for that. For the call whose turn it is.
   void preempt();
-  uint64_t saved_bytes() const { return saved_.size(); }
-  /// Goes on, from the snapshot if there is one. Fails as Session::load() does; the text can then
-  /// begin from another state.
-  void end_preemption() { is_preempted_ = false; }
-  bool has_snapshot() const { return !saved_.empty(); }
-  Status restore(std::shared_ptr<OpenModel> model);
-  /// None after a failure.
-  std::optional<TextState> take_state() { return std::exchange(state_, std::nullopt); }
+  /// Goes on from the snapshot. False where there is none, or one that Session::load() refuses: the
+  /// text can then begin from another state.
+  bool restore(std::shared_ptr<OpenModel> model);
 
   /// Its part of a step: so many of tokens() at most, or the token that was drawn. Lives until
   /// take().
@@ -117,6 +120,14 @@ class RunningText {
   Status take(const SessionStep& done, double seconds);
 
  private:
+  /// Nobody else may take part in its steps: there are logits of many rows, or a step with others
+  /// has failed.
+  bool is_alone() const;
+  /// Tokens that is_in_prompt() means, and those of the next piece; 0 behind the prompt.
+  int64_t tokens_left() const;
+  int64_t piece_left() const;
+  int64_t processed_tokens() const;
+  Status load(std::shared_ptr<OpenModel> model, std::span<const std::byte> snapshot);
   SessionStep piece_part(int64_t tokens);
   Status take_piece(const SessionStep& done, double seconds);
   Status take_token(const SessionStep& done, double seconds);
@@ -132,8 +143,7 @@ class RunningText {
   const TextRequestId id_;
   const TextRequest request_;
   const std::shared_ptr<TextReceiver> receiver_;
-  std::stop_source stop_;
-  std::atomic<uint64_t> resumes_ = 0;
+  TextSignals signals_;
 
   const Clock::time_point submitted_ = Clock::now();
   Clock::time_point since_ = submitted_;
@@ -147,14 +157,10 @@ class RunningText {
   std::unique_ptr<Decoding> decoding_;  // from the prompt's end on
   TokenId drawn_ = 0;                   // in a step, the token that is evaluated
   bool is_alone_ = false;               // until it goes on
-  SchedulerMasks* masks_ = nullptr;
-  std::shared_ptr<ConstrainedText> constrained_;  // or null
-  std::shared_ptr<const MaskJob> mask_;
-  MaskPace mask_pace_;
+  TextMasks masks_;
   bool draws_later_ = false;  // the first token, once its mask is known
-  bool is_preempted_ = false;
-  std::vector<std::byte> saved_;       // a snapshot of a text that was preempted, or empty
-  std::optional<uint64_t> parked_at_;  // resumes_ then
+  Preemption preemption_;
+  std::optional<uint64_t> parked_at_;  // signals_.resumes() then
   std::optional<double> first_token_seconds_;
   std::optional<int64_t> told_position_;
   TextStatistics statistics_;

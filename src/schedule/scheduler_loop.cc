@@ -45,7 +45,7 @@ StepBookOptions book_options(const OpenModel& model, const SchedulerOptions& opt
 }
 
 ActiveText::State state_of(const RunningText& text) {
-  if (text.is_preempted()) return ActiveText::State::kPreempted;
+  if (text.preemption().is_waiting) return ActiveText::State::kPreempted;
   if (text.is_parked()) return ActiveText::State::kParked;
   return text.is_in_prompt() ? ActiveText::State::kPrompt : ActiveText::State::kText;
 }
@@ -81,7 +81,7 @@ Scheduler::Loop::~Loop() {
     is_draining_ = is_stopping_ = true;
     for (const TextPtr& text : queue_) dismissed_.push_back(text);
     queue_.clear();
-    for (const TextPtr& text : active_) text->cancel();
+    for (const TextPtr& text : active_) text->signals().cancel();
     if (is_in_step_) caller_->cancel();
     news_ = true;
   }
@@ -107,14 +107,13 @@ Status Scheduler::Loop::check(const TextRequest& request) const {
     return make_error(ErrorCode::kInvalidArgument, "top_logprobs is {}, expected at most {}",
                       request.top_logprobs, kTopLogprobsMax);
   }
-  const auto prompt = static_cast<int64_t>(request.prompt.size());
+  const int64_t context = engine_.memory_plan().context_length;
   const int64_t more = std::max<int64_t>(0, request.tokens_max);
-  if (prompt > engine_.memory_plan().context_length ||
-      more > engine_.memory_plan().context_length - prompt) {
+  if (more > context - request.prompt_length()) {
     return make_error(ErrorCode::kInvalidArgument,
                       "{} tokens of prompt and {} to follow do not fit the context of {} (see "
                       "--ctx-size)",
-                      prompt, more, engine_.memory_plan().context_length);
+                      request.prompt_length(), more, context);
   }
   return check_sampler(request.sampler, vocab_size);
 }
@@ -155,7 +154,7 @@ void Scheduler::Loop::cancel(TextRequestId id) {
       queue_changed_ = true;
     }
     const auto active = std::ranges::find_if(active_, of_id);
-    if (active != active_.end()) (*active)->cancel();
+    if (active != active_.end()) (*active)->signals().cancel();
     // It may wait for a direct user of the model to give up its turn.
     if (is_in_step_) caller_->cancel();
     news_ = true;
@@ -167,7 +166,7 @@ void Scheduler::Loop::resume(TextRequestId id) {
   {
     const std::lock_guard lock(mutex_);
     for (const TextPtr& text : active_) {
-      if (text->id() == id) text->resume();
+      if (text->id() == id) text->signals().resume();
     }
     news_ = true;
   }
@@ -241,10 +240,10 @@ bool Scheduler::Loop::wait() {
   // A request that waits for room gets it some time.
   const bool waits_for_room =
       !queue_.empty() || std::ranges::any_of(active_, [](const TextPtr& text) {
-        return text->is_preempted() && !text->is_parked();
+        return text->preemption().is_waiting && !text->is_parked();
       });
-  const bool waits_for_mask =
-      std::ranges::any_of(active_, [](const TextPtr& text) { return text->mask() != nullptr; });
+  const bool waits_for_mask = std::ranges::any_of(
+      active_, [](const TextPtr& text) { return text->masks().job() != nullptr; });
   const auto has_news = [this] { return news_; };
   if (waits_for_room) {
     has_news_.wait_for(lock, std::clamp(options_.patience, kRecheckMin, kRecheckMax), has_news);
@@ -260,9 +259,7 @@ bool Scheduler::Loop::wait() {
 void Scheduler::Loop::end_cancelled() {
   const std::vector<TextPtr> active = active_;
   for (const TextPtr& text : active) {
-    if (!text->is_cancelled()) continue;
-    text->end_as(FinishReason::kCancelled);
-    finish(text);
+    if (text->end_if_cancelled()) finish(text);
   }
 }
 
@@ -278,7 +275,7 @@ void Scheduler::Loop::tell_news() {
   }
   for (const TextPtr& text : dismissed) {
     text->note_begin();
-    text->receiver().on_done(text->statistics());
+    text->receiver().on_done(text->work().statistics);
   }
   for (size_t i = 0; i < waiting.size(); ++i) {
     waiting[i]->tell_position(static_cast<int64_t>(i) + 1);
@@ -297,17 +294,17 @@ bool Scheduler::Loop::waits_for_memory() const {
 void Scheduler::Loop::free_parked() {
   if (!waits_for_memory()) return;
   for (const TextPtr& text : active_) {
-    if (text->is_parked() && text->has_state()) text->drop_state();
+    if (text->is_parked() && text->state() != nullptr) text->take_state();
   }
 }
 
 // Where memory ran out for a text, those that have some end before it begins again, and nobody
 // begins beside it, who ran out of it too neither.
 bool Scheduler::Loop::is_ready(const RunningText& text) const {
-  if (text.is_parked() || text.is_preempted() || text.waits_for_mask()) return false;
-  if (!waits_for_memory() || text.has_state()) return true;
+  if (text.is_parked() || text.preemption().is_waiting || text.waits_for_mask()) return false;
+  if (!waits_for_memory() || text.state() != nullptr) return true;
   const bool nobody_has_memory =
-      std::ranges::none_of(active_, [](const TextPtr& other) { return other->has_state(); });
+      std::ranges::none_of(active_, [](const TextPtr& other) { return other->state() != nullptr; });
   const auto first = std::ranges::find_if(out_of_memory_, [this](TextRequestId id) {
     const TextPtr other = find(id);
     return other != nullptr && !other->is_parked();
@@ -320,7 +317,7 @@ void Scheduler::Loop::make_room(const RunningText& text) {
   bool begins_from_kept = false;
   if (waits_for_memory()) {
     kept_.clear();
-  } else if (!text.has_state()) {
+  } else if (text.state() == nullptr) {
     const KeptStates::Match match = kept_.find(reusable(text), text.request().client);
     begins_from_kept = match.usable > 0;
     if (begins_from_kept) kept_.use(match);
@@ -332,14 +329,11 @@ void Scheduler::Loop::make_room(const RunningText& text) {
 }
 
 Status Scheduler::Loop::begin(RunningText& text) {
-  if (text.is_cancelled()) {
-    text.end_as(FinishReason::kCancelled);
-    return {};
-  }
+  if (text.end_if_cancelled()) return {};
   text.note_begin();
-  text.begin_masks(masks_);
+  text.masks().begin(masks_, text.request().constraint);
   // A state that cannot be restored can be evaluated again.
-  if (text.has_snapshot() && text.restore(model_).ok()) return {};
+  if (text.restore(model_)) return {};
   int64_t branch = 0;
   MF_ASSIGN_OR_RETURN(TextState state, find_state(text, branch));
   text.begin_from(std::move(state), branch);
@@ -347,10 +341,10 @@ Status Scheduler::Loop::begin(RunningText& text) {
   if (!published_.emplace(text.id(), TextWork()).second) return {};  // it begins again
   const std::lock_guard lock(mutex_);
   ++counters_.begun;
-  counters_.queued_seconds += text.statistics().queued_seconds;
+  counters_.queued_seconds += text.work().statistics.queued_seconds;
   if (!reusable(text).empty()) {
     counters_.prefix_query_tokens += text.request().prompt.size();
-    counters_.prefix_hit_tokens += static_cast<uint64_t>(text.statistics().cached_tokens);
+    counters_.prefix_hit_tokens += static_cast<uint64_t>(text.work().statistics.cached_tokens);
   }
   return {};
 }
@@ -371,10 +365,10 @@ Result<TextState> Scheduler::Loop::find_state(const RunningText& text, int64_t& 
   RunningText* running = nullptr;
   int64_t of_running = kept.usable;
   for (const TextPtr& other : active_) {
-    if (!other->has_state() || other->request().client != client) continue;
-    const int64_t common = common_tokens(other->state().tokens(), wanted);
+    if (other->state() == nullptr || other->request().client != client) continue;
+    const int64_t common = common_tokens(other->state()->tokens(), wanted);
     branch = std::max(branch, common);
-    const int64_t usable = other->state().usable(common);
+    const int64_t usable = other->state()->usable(common);
     if (usable <= of_running) continue;
     of_running = usable;
     running = other.get();
@@ -385,7 +379,7 @@ Result<TextState> Scheduler::Loop::find_state(const RunningText& text, int64_t& 
     const Result<int64_t> reused = session->reuse_prefix(text.tokens(), client);
     if (reused.ok() && *reused > of_running) return TextState(std::move(session));
   }
-  if (running != nullptr) return running->state().branch(of_running);
+  if (running != nullptr) return running->state()->branch(of_running);
   if (kept.usable > 0) return kept_.begin(kept);
   MF_ASSIGN_OR_RETURN(std::shared_ptr<Session> session, Session::create(model_));
   return TextState(std::move(session));
@@ -396,16 +390,16 @@ Result<TextState> Scheduler::Loop::find_state(const RunningText& text, int64_t& 
 void Scheduler::Loop::fail(const TextPtr& text, const Error& error) {
   const bool others_have_memory =
       kept_.size() > 0 || std::ranges::any_of(active_, [&](const TextPtr& other) {
-        return other != text && other->has_state();
+        return other != text && other->state() != nullptr;
       });
   if (error.code() == ErrorCode::kResourceExhausted && others_have_memory &&
       out_of_memory_.insert(text->id()).second) {
-    text->drop_state();
+    text->take_state();
     kept_.clear();
     publish_kept();
     return;
   }
-  text->drop_state();
+  text->take_state();
   leave(*text, &SchedulerCounters::failed);
   text->receiver().on_failed(error);
 }
@@ -413,7 +407,7 @@ void Scheduler::Loop::fail(const TextPtr& text, const Error& error) {
 void Scheduler::Loop::finish(const TextPtr& text) {
   const bool is_cancelled = text->end() == FinishReason::kCancelled;
   leave(*text, is_cancelled ? &SchedulerCounters::cancelled : &SchedulerCounters::finished);
-  TextStatistics statistics = text->statistics();
+  TextStatistics statistics = text->work().statistics;
   statistics.reason = *text->end();
   text->receiver().on_done(statistics);
   std::optional<TextState> state = text->take_state();
@@ -421,8 +415,8 @@ void Scheduler::Loop::finish(const TextPtr& text) {
   publish_kept();
 }
 
-void Scheduler::Loop::leave(const RunningText& text, uint64_t SchedulerCounters::*ended) {
-  text.stop_mask();
+void Scheduler::Loop::leave(RunningText& text, uint64_t SchedulerCounters::*ended) {
+  text.masks().stop();
   publish(text);
   book_.remove(text.id());
   beginnings_.erase(text.id());
@@ -453,22 +447,23 @@ void Scheduler::Loop::publish(const RunningText& text) {
   const TextWork work = text.work();
   const TextWork before = std::exchange(published_[text.id()], work);
   const std::lock_guard lock(mutex_);
-  counters_.prompt_tokens += static_cast<uint64_t>(work.prompt_tokens - before.prompt_tokens);
+  const TextStatistics& told = work.statistics;
+  counters_.prompt_tokens += static_cast<uint64_t>(work.piece_tokens - before.piece_tokens);
   counters_.generated_tokens +=
-      static_cast<uint64_t>(work.generated_tokens - before.generated_tokens);
+      static_cast<uint64_t>(told.generated_tokens - before.statistics.generated_tokens);
   counters_.decode_steps += static_cast<uint64_t>(work.decode_steps - before.decode_steps);
-  counters_.prefill_seconds += work.prefill_seconds - before.prefill_seconds;
-  counters_.decode_seconds += work.decode_seconds - before.decode_seconds;
+  counters_.prefill_seconds += told.prefill_seconds - before.statistics.prefill_seconds;
+  counters_.decode_seconds += told.decode_seconds - before.statistics.decode_seconds;
   if (work.first_token_seconds && !before.first_token_seconds) {
     ++counters_.first_tokens;
     counters_.first_token_seconds += *work.first_token_seconds;
   }
-  counters_.text_tokens_max = std::max(
-      counters_.text_tokens_max, text.processed_tokens() + text.statistics().generated_tokens);
+  counters_.text_tokens_max =
+      std::max(counters_.text_tokens_max, work.processed_tokens + told.generated_tokens);
   ActiveText& slot = slots_[text.id()];
-  slot.cached_tokens = text.statistics().cached_tokens;
-  slot.processed_tokens = text.processed_tokens();
-  slot.generated_tokens = text.statistics().generated_tokens;
+  slot.cached_tokens = told.cached_tokens;
+  slot.processed_tokens = work.processed_tokens;
+  slot.generated_tokens = told.generated_tokens;
   slot.state = state_of(text);
 }
 
@@ -487,7 +482,7 @@ void Scheduler::Loop::publish_kept() {
 uint64_t Scheduler::Loop::state_bytes(const RunningText& text) const {
   const int64_t more = text.request().tokens_max < 0 ? kUnlimitedTokens : text.request().tokens_max;
   const int64_t planned =
-      std::min(engine_.memory_plan().context_length, text.prompt_length() + more);
+      std::min(engine_.memory_plan().context_length, text.request().prompt_length() + more);
   const auto now = static_cast<int64_t>(text.tokens().size());
   const bool needs_checkpoint = engine_.loaded().shortest_truncation(planned) > 0;
   return engine_.state_bytes(std::max(planned, now)) +
@@ -496,7 +491,9 @@ uint64_t Scheduler::Loop::state_bytes(const RunningText& text) const {
 
 uint64_t Scheduler::Loop::active_bytes() const {
   uint64_t bytes = 0;
-  for (const TextPtr& text : active_) bytes += text->is_preempted() ? 0 : state_bytes(*text);
+  for (const TextPtr& text : active_) {
+    if (!text->preemption().is_waiting) bytes += state_bytes(*text);
+  }
   return bytes;
 }
 

@@ -93,7 +93,7 @@ class Scheduler::Loop {
   void free_parked();
   void fail(const TextPtr& text, const Error& error);
   void finish(const TextPtr& text);
-  void leave(const RunningText& text, uint64_t SchedulerCounters::*ended);
+  void leave(RunningText& text, uint64_t SchedulerCounters::*ended);
   bool is_to_write() const;
   void write_kept();
   void publish(const RunningText& text);

@@ -4,6 +4,7 @@
 #include <ctime>
 #include <utility>
 
+#include "base/check.h"
 #include "io/thread_priority.h"
 
 namespace moeflux {
@@ -122,6 +123,28 @@ void SchedulerMasks::compute(MaskJob& job) {
   const std::chrono::microseconds begin = processor_time();
   job.outcome = job.text->advance(job.token);
   job.taken = processor_time() - begin;
+}
+
+void TextMasks::begin(SchedulerMasks& masks, const std::shared_ptr<const Constraint>& constraint) {
+  if (constraint == nullptr || text_ != nullptr) return;
+  masks_ = &masks;
+  text_ = ConstrainedText::make(constraint);
+  submit(std::nullopt);
+}
+
+void TextMasks::submit(std::optional<TokenId> token) {
+  job_ = masks_->submit(text_, token, pace_.kind());
+}
+
+Status TextMasks::take() {
+  MF_CHECK(job_ != nullptr && job_->is_done);
+  const std::shared_ptr<const MaskJob> job = std::exchange(job_, nullptr);
+  pace_.note(job->taken);
+  return job->outcome;
+}
+
+void TextMasks::stop() const {
+  if (job_ != nullptr) text_->stop();
 }
 
 }  // namespace moeflux

@@ -84,4 +84,28 @@ class SchedulerMasks {
   std::vector<std::thread> threads_;  // from the first job on
 };
 
+/// The masks of one text, one after the other. For the thread of SchedulerMasks.
+class TextMasks {
+ public:
+  /// Has them computed there from now on, the first at once. Nothing happens the second time, or
+  /// without a constraint.
+  void begin(SchedulerMasks& masks, const std::shared_ptr<const Constraint>& constraint);
+  /// Null until begin().
+  const std::shared_ptr<ConstrainedText>& text() const { return text_; }
+  /// A mask that is being computed or was, until take(); or null.
+  const std::shared_ptr<const MaskJob>& job() const { return job_; }
+  /// Has the mask behind this token computed.
+  void submit(std::optional<TokenId> token);
+  /// The job's outcome once it is done.
+  Status take();
+  /// The mask is of no use any more.
+  void stop() const;
+
+ private:
+  SchedulerMasks* masks_ = nullptr;
+  std::shared_ptr<ConstrainedText> text_;
+  std::shared_ptr<const MaskJob> job_;
+  MaskPace pace_;
+};
+
 }  // namespace moeflux

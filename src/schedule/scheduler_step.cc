@@ -21,10 +21,6 @@ constexpr std::chrono::seconds kMaskMax{20};
 // Less of a common beginning is not worth a wait.
 constexpr int64_t kCommonTokensMin = 64;
 
-int64_t microseconds(Clock::time_point time) {
-  return std::chrono::duration_cast<std::chrono::microseconds>(time.time_since_epoch()).count();
-}
-
 }  // namespace
 
 Scheduler::Loop::TextPtr Scheduler::Loop::find(TextRequestId id) const {
@@ -41,15 +37,16 @@ AdmissionView Scheduler::Loop::admission_view() const {
   view.now_us = microseconds(Clock::now());
   const bool shares_memory = !engine_.state_memory().is_bounded();
   for (const TextPtr& text : active_) {
-    if (text->is_preempted()) {
+    if (text->preemption().is_waiting) {
       if (text->is_parked() || text->waits_for_mask()) continue;
       view.waiting.push_back({.id = text->id(),
                               .state_bytes = state_bytes(*text),
-                              .saved_bytes = shares_memory ? text->saved_bytes() : 0,
+                              .saved_bytes = shares_memory ? text->preemption().snapshot.size() : 0,
                               .since_us = microseconds(text->since())});
       continue;
     }
-    const uint64_t now = text->has_state() ? engine_.state_bytes(text->state().length()) : 0;
+    const uint64_t now =
+        text->state() != nullptr ? engine_.state_bytes(text->state()->length()) : 0;
     view.active.push_back({.id = text->id(),
                            .is_parked = text->is_parked(),
                            .state_bytes = state_bytes(*text),
@@ -91,15 +88,14 @@ void Scheduler::Loop::admit() {
 }
 
 void Scheduler::Loop::admit(const TextPtr& text) {
-  text->note_admission();
   book_.add(text->id());
   note_beginning(*text);
-  const bool goes_on = text->is_preempted();
-  text->end_preemption();
+  const bool goes_on = text->preemption().is_waiting;
+  text->admit();
   if (goes_on) return publish_state(*text);
   const std::lock_guard lock(mutex_);
   slots_[text->id()] = {.id = text->id(),
-                        .prompt_tokens = text->prompt_length(),
+                        .prompt_tokens = text->request().prompt_length(),
                         .tokens_max = text->request().tokens_max,
                         .client = text->request().client};
 }
@@ -126,10 +122,12 @@ void Scheduler::Loop::note_beginning(const RunningText& text) {
   const std::span<const TokenId> wanted = reusable(text);
   Beginning best;
   for (const TextPtr& other : active_) {
-    if (other.get() == &text || !other->is_in_prompt() || other->is_preempted()) continue;
+    if (other.get() == &text || !other->is_in_prompt() || other->preemption().is_waiting) continue;
     if (other->request().client != text.request().client) continue;
-    const int64_t whole = other->prompt_length() - 1;  // up to where it leaves a checkpoint
-    const bool forgets = engine_.loaded().shortest_truncation(other->prompt_length()) == 0;
+    const int64_t whole =
+        other->request().prompt_length() - 1;  // up to where it leaves a checkpoint
+    const bool forgets =
+        engine_.loaded().shortest_truncation(other->request().prompt_length()) == 0;
     const int64_t common = common_tokens(other->tokens(), wanted);
     const bool is_enough = common >= whole || (forgets && common >= kCommonTokensMin);
     if (is_enough && common > best.tokens) best = {.of = other->id(), .tokens = common};
@@ -142,8 +140,9 @@ std::optional<TextRequestId> Scheduler::Loop::evaluates_beginning(const RunningT
   if (found == beginnings_.end()) return std::nullopt;
   const Beginning beginning = found->second;
   const TextPtr other = find(beginning.of);
-  const bool is_to_come = !text.has_state() && other != nullptr && is_ready(*other) &&
-                          other->is_in_prompt() && other->processed_tokens() < beginning.tokens;
+  const bool is_to_come = text.state() == nullptr && other != nullptr && is_ready(*other) &&
+                          other->is_in_prompt() &&
+                          other->work().processed_tokens < beginning.tokens;
   if (is_to_come) return beginning.of;
   beginnings_.erase(found);
   return std::nullopt;
@@ -156,10 +155,10 @@ void Scheduler::Loop::settle_masks() {
   wait_for_quick_masks();
   std::vector<TextPtr> masked;  // a copy: texts that end leave
   std::ranges::copy_if(active_, std::back_inserter(masked),
-                       [](const TextPtr& text) { return text->mask() != nullptr; });
+                       [](const TextPtr& text) { return text->masks().job() != nullptr; });
   for (const TextPtr& text : masked) {
-    if (!text->mask()->is_done) {
-      if (Clock::now() - text->mask()->since > kMaskMax) text->stop_mask();
+    if (!text->masks().job()->is_done) {
+      if (Clock::now() - text->masks().job()->since > kMaskMax) text->masks().stop();
       continue;
     }
     const Status settled = text->settle();
@@ -179,8 +178,9 @@ void Scheduler::Loop::wait_for_quick_masks() {
   std::vector<std::shared_ptr<const MaskJob>> quick;
   bool others_are_ready = false;
   for (const TextPtr& text : active_) {
-    const bool waits = text->waits_for_mask() && text->mask()->pace == MaskPace::Kind::kQuick;
-    if (waits) quick.push_back(text->mask());
+    const bool waits =
+        text->waits_for_mask() && text->masks().job()->pace == MaskPace::Kind::kQuick;
+    if (waits) quick.push_back(text->masks().job());
     others_are_ready = others_are_ready || is_ready(*text);
   }
   if (quick.empty() || !others_are_ready) return;
@@ -194,12 +194,8 @@ StepView Scheduler::Loop::step_view() {
   view.now_us = microseconds(Clock::now());
   for (const TextPtr& text : active_) {
     if (!is_ready(*text)) continue;
-    view.texts.push_back({.id = text->id(),
-                          .alone = text->is_alone(),
-                          .prompt_tokens = text->tokens_left(),
-                          .piece_tokens = text->piece_left(),
-                          .behind = evaluates_beginning(*text),
-                          .waits_since_us = microseconds(text->submitted())});
+    view.texts.push_back(text->view());
+    view.texts.back().behind = evaluates_beginning(*text);
   }
   book_.complete(view);
   return view;
@@ -252,7 +248,7 @@ std::vector<SessionStep> Scheduler::Loop::begin_parts(const StepPlan& plan,
     Part& part = parts.emplace_back();
     part.text = find(planned.id);
     part.is_prompt = planned.is_prompt;
-    if (!part.text->has_state()) {
+    if (part.text->state() == nullptr) {
       make_room(*part.text);
       part.done = begin(*part.text);
     }

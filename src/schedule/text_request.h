@@ -49,6 +49,8 @@ struct TextRequest {
   /// The client of the text: it shares states with that client's alone, as what is reused, and how
   /// soon an answer begins, tells what others have asked.
   std::string client = {};
+
+  int64_t prompt_length() const { return static_cast<int64_t>(prompt.size()); }
 };
 
 struct PromptProgress {
