@@ -9,7 +9,9 @@ namespace {
 
 bool is_bare_value(const Option& option, std::string_view value) {
   if (option.spec().is_flag()) return true;
-  return !value.empty() && value.find_first_not_of("0123456789.") == std::string_view::npos;
+  const size_t begin = value.starts_with('-') ? 1 : 0;
+  return value.size() > begin &&
+         value.find_first_not_of("0123456789.", begin) == std::string_view::npos;
 }
 
 std::string value_text(const Option& option, std::string_view value) {

@@ -52,6 +52,15 @@ class SettingsTest : public ::testing::Test {
   CommandOptions other_{"serve", ""};
 };
 
+TEST(ConfigReport, ANegativeNumberIsOne) {
+  int limit = -1;
+  std::string mode = "auto";
+  CommandOptions command("x", "");
+  command.add("--limit", limit, "");
+  command.add("--mode", mode, "").default_text("-");
+  EXPECT_EQ(config_report(command, true), "[x]\n# limit = -1\n# mode = \"-\"\n");
+}
+
 TEST_F(SettingsTest, AVariableThatSetsNothingIsNamedWithTheNearest) {
   const std::array<const CommandOptions*, 2> commands = {&command_, &other_};
   const std::vector<std::string> names = {
