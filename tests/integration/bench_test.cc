@@ -143,7 +143,7 @@ TEST(Synth, RefusesGgufThatItCannotWrite) {
   refuse({"--gguf", "Q4_0", "--pack"}, 2, {"--pack", "--gguf"});
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
   write_bytes(folder / "x.gguf", "not a model");
-  refuse({"--gguf", "Q4_0", "--force"}, 1, {"exists", "no GGUF"});
+  refuse({"--gguf", "Q4_0", "--force"}, 1, {"exists", "not a GGUF file"});
 }
 
 TEST(Synth, SaysWhatADiskLacksAndWritesNothing) {

@@ -19,8 +19,8 @@ import cases  # noqa: E402
 import parts  # noqa: E402
 import quick  # noqa: E402
 
-CHECKED = "format: clean\ncheck_layers: 700 files keep to the layers\ntidy: nothing to say\n" \
-          "check_docs: nothing to say\n"
+CHECKED = "format: clean\ncheck_layers: 700 files keep to the layers\n" \
+          "class_sizes: nothing to say\ntidy: nothing to say\ncheck_docs: nothing to say\n"
 SUMMARY = "100% tests passed, 0 tests failed out of 8\n\nTotal Test time (real) = 1.00 sec\n"
 RELEASE = ("MetalText.Compiles", "MetalText.NeedsAddressSpaces", "MetalRuntime.Compiles",
            "MetalRuntime.KnowsWhatMetalHas", "MetalTextInClang.CompilesInOnePiece", "python",
