@@ -1,13 +1,11 @@
 // The contract of every operation: each condition broken is told.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <functional>
 #include <set>
 #include <string>
 #include <utility>
 
-#include "base/format.h"
 #include "tests/conformance/operation_cases.h"
 
 namespace moeflux::conformance {
