@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 
@@ -60,13 +61,20 @@ class Conditions {
   explicit Conditions(std::string_view operation) : operation_(operation) {}
 
   /// f32 of this shape, with any outer strides.
+  Conditions& is(std::string_view operand, const Tensor& x, std::initializer_list<int64_t> shape) {
+    return tensor(operand, x, DType::kF32, shape, true);
+  }
   Conditions& is(std::string_view operand, const Tensor& x, const Shape& shape) {
-    return tensor(operand, x, DType::kF32, shape, x.shape == shape);
+    return tensor(operand, x, DType::kF32, shape, true);
   }
   /// Contiguous besides, and of any type.
+  Conditions& is_packed(std::string_view operand, const Tensor& x,
+                        std::initializer_list<int64_t> shape, DType dtype = DType::kF32) {
+    return tensor(operand, x, dtype, shape, x.is_contiguous());
+  }
   Conditions& is_packed(std::string_view operand, const Tensor& x, const Shape& shape,
                         DType dtype = DType::kF32) {
-    return tensor(operand, x, dtype, shape, x.shape == shape && x.is_contiguous());
+    return tensor(operand, x, dtype, shape, x.is_contiguous());
   }
   /// f32 of any shape.
   Conditions& is_float(std::string_view operand, const Tensor& x);
@@ -94,10 +102,26 @@ class Conditions {
   Status status() const;
 
  private:
-  Conditions& tensor(std::string_view operand, const Tensor& x, DType dtype, const Shape& shape,
+  // To make a Shape of a list takes longer than to compare with the list.
+  static bool equals(const Tensor& x, std::initializer_list<int64_t> shape) {
+    if (static_cast<size_t>(x.shape.rank()) != shape.size()) return false;
+    for (size_t i = 0; i < shape.size(); ++i) {
+      if (x.dim(static_cast<int>(i)) != shape.begin()[i]) return false;
+    }
+    return true;
+  }
+  static bool equals(const Tensor& x, const Shape& shape) {
+    if (x.shape.rank() != shape.rank()) return false;
+    for (int i = 0; i < shape.rank(); ++i) {
+      if (x.dim(i) != shape[i]) return false;
+    }
+    return true;
+  }
+  template <typename Extents>
+  Conditions& tensor(std::string_view operand, const Tensor& x, DType dtype, const Extents& shape,
                      bool fits) {
-    if (!fits || x.dtype != dtype || x.is_null()) [[unlikely]] {
-      fail(operand, x, dtype, shape);
+    if (!fits || !equals(x, shape) || x.dtype != dtype || x.is_null()) [[unlikely]] {
+      fail(operand, x, dtype, Shape(shape));
     }
     return *this;
   }
