@@ -50,15 +50,16 @@ constexpr Name kBlockNames[] = {
     {31, "Q4_0_4_4"},
     {32, "Q4_0_4_8"},
     {33, "Q4_0_8_8"},
-    {34, "TQ1_0"},
-    {35, "TQ2_0"},
+    {34, "TQ1_0", "tq1_0"},
+    {35, "TQ2_0", "tq2_0"},
     {36, "IQ4_NL_4_4"},
     {37, "IQ4_NL_4_8"},
     {38, "IQ4_NL_8_8"},
     {39, "MXFP4", "mxfp4_gguf"},
     {40, "NVFP4", "nvfp4_gguf"},
-    {41, "Q1_0"},
-    {42, "Q2_0"},
+    {41, "Q1_0", "q1_0"},
+    {42, "Q2_0", "q2_0"},
+    {42, "Q2_0_128", "q2_0_128"},  // of a fork, whose files have no other number
     {97, "Q8_0_X4"},
     {98, "Q8_1_X4"},
     {99, "Q8_2_X4"},
@@ -136,7 +137,7 @@ std::vector<GgmlType> make_types() {
     }
     types.push_back(type);
   }
-  std::ranges::sort(types, {}, &GgmlType::id);
+  std::ranges::stable_sort(types, {}, &GgmlType::id);
   return types;
 }
 

@@ -31,14 +31,18 @@ std::vector<uint32_t> decode_bits(const GgmlType& type, const std::vector<uint8_
   return bits;
 }
 
-TEST(GgmlTypes, NumbersAndNamesAreUnique) {
+TEST(GgmlTypes, NumbersAndNamesAreUniqueButForTheForksBlocks) {
   std::set<uint32_t> ids;
   std::set<std::string> names;
   for (const GgmlType& type : ggml_types()) {
-    EXPECT_TRUE(ids.insert(type.id).second) << type.name;
-    EXPECT_TRUE(names.insert(std::string(type.name)).second) << type.name;
-    EXPECT_EQ(find_ggml_type(type.id), &type);
     EXPECT_EQ(find_ggml_type(type.name), &type);
+    EXPECT_TRUE(names.insert(std::string(type.name)).second) << type.name;
+    if (type.name == "Q2_0_128") {
+      EXPECT_EQ(find_ggml_type(type.id)->name, "Q2_0");
+      continue;
+    }
+    EXPECT_TRUE(ids.insert(type.id).second) << type.name;
+    EXPECT_EQ(find_ggml_type(type.id), &type);
   }
 }
 
@@ -56,12 +60,12 @@ TEST(GgmlTypes, ThoseReadHaveTheBytesOfTheirFormat) {
       EXPECT_FALSE(is_valid(*type.format, type.block_elements + 1)) << type.name;
     }
   }
-  EXPECT_EQ(readable, 25);
+  EXPECT_EQ(readable, 30);
 }
 
 TEST(GgmlTypes, ThoseNotReadAreKnownByName) {
   const std::pair<uint32_t, std::string_view> refused[] = {
-      {4, "Q4_2"}, {34, "TQ1_0"}, {41, "Q1_0"}, {137, "IQ2_K"}, {212, "Q4_K_R4"}};
+      {4, "Q4_2"}, {31, "Q4_0_4_4"}, {137, "IQ2_K"}, {142, "IQ2_TN"}, {212, "Q4_K_R4"}};
   for (const auto& [id, name] : refused) {
     const GgmlType* type = find_ggml_type(id);
     ASSERT_NE(type, nullptr) << id;

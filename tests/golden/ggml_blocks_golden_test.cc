@@ -53,7 +53,7 @@ TEST(GgmlBlocks, EveryTypeHasTheReferencesBits) {
       }
     }
   }
-  EXPECT_EQ(types, 21);
+  EXPECT_EQ(types, 26);
 }
 
 }  // namespace

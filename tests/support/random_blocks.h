@@ -22,6 +22,8 @@ inline std::vector<size_t> half_places(std::string_view name) {
   if (name == "Q2_K") return {80, 82};
   if (name == "Q3_K") return {108};
   if (name == "Q6_K") return {208};
+  if (name == "TQ1_0") return {52};
+  if (name == "TQ2_0") return {64};
   if (name == "IQ1_M" || name == "MXFP4" || name == "NVFP4") return {};
   return {0};
 }
@@ -30,7 +32,7 @@ inline std::vector<size_t> half_places(std::string_view name) {
 inline void fill_block(const GgmlType& type, std::mt19937& random, uint8_t* block) {
   for (int64_t i = 0; i < type.block_bytes; ++i) block[i] = static_cast<uint8_t>(random());
   const bool small = type.name == "Q8_0" || type.name.starts_with("IQ4_NL");
-  const bool integers = type.block_elements == 256;
+  const bool integers = type.block_elements == 256 && !type.name.starts_with("TQ");
   const float size = integers ? 0.0005f : small ? 0.01f : 0.1f;
   for (const size_t at : half_places(type.name)) {
     const float scale = size * (1.0f + static_cast<float>(random() % 64) / 64.0f);

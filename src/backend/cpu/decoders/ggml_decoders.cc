@@ -11,6 +11,7 @@
 namespace moeflux::cpu {
 namespace {
 #include "backend/cpu/kernels/block_codes-inl.h"
+#include "backend/cpu/kernels/low_bit_codes-inl.h"
 
 template <class Block>
 void decode(const Weight& weight, int64_t begin, int64_t count, float* out) {
@@ -52,7 +53,9 @@ std::span<const RowDecoder> ggml_decoders() {
       {"iq2_s", decode<BlockIq2S>},       {"iq3_xxs", decode<BlockIq3Xxs>},
       {"iq3_s", decode<BlockIq3S>},       {"iq1_s", decode<BlockIq1S>},
       {"iq1_m", decode<BlockIq1M>},       {"mxfp4_gguf", decode<BlockMxfp4>},
-      {"nvfp4_gguf", decode<BlockNvfp4>},
+      {"nvfp4_gguf", decode<BlockNvfp4>}, {"q1_0", decode<BlockQ1_0>},
+      {"q2_0", decode<BlockQ2<64>>},      {"q2_0_128", decode<BlockQ2<128>>},
+      {"tq1_0", decode<BlockTq1_0>},      {"tq2_0", decode<BlockTq2_0>},
   };
   return kDecoders;
 }

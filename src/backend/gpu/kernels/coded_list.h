@@ -27,7 +27,12 @@
   X(iq4_nl, 32u, 18u) \
   X(iq4_xs, 256u, 136u) \
   X(mxfp4_gguf, 32u, 17u) \
-  X(nvfp4_gguf, 64u, 36u)
+  X(nvfp4_gguf, 64u, 36u) \
+  X(q1_0, 128u, 18u) \
+  X(q2_0, 64u, 18u) \
+  X(q2_0_128, 128u, 34u) \
+  X(tq1_0, 256u, 54u) \
+  X(tq2_0, 256u, 66u)
 
 // GGML's types whose codes matrix units multiply: small unsigned bytes, with a scale and a bias for
 // 16 or 32 columns. matmul/ggml_codes.h has `GgmlCodes` of each.

@@ -218,6 +218,31 @@ MF_FN f32 nvfp4_gguf_number(MF_GLOBAL(const u8) block, u32 e) {
   return factor * ggml_e2m1(code);
 }
 
+MF_FN f32 q1_0_number(MF_GLOBAL(const u8) block, u32 e) {
+  const u32 positive = ggml_bits(block, 2u + e / 8u, e % 8u, 1u);
+  return ggml_f16(block, 0u) * (positive != 0u ? 1.0f : -1.0f);
+}
+MF_FN f32 q2_0_number(MF_GLOBAL(const u8) block, u32 e) {
+  return ggml_f16(block, 0u) * ggml_signed(ggml_bits(block, 2u + e / 4u, e % 4u * 2u, 3u), 1);
+}
+MF_FN f32 q2_0_128_number(MF_GLOBAL(const u8) block, u32 e) { return q2_0_number(block, e); }
+/// Digit `n` to the base of 3 of a byte, which is a fraction of 256.
+MF_FN u32 ggml_digit(u32 byte, u32 n) {
+  const u32 squared = n / 2u == 2u ? 81u : n / 2u == 1u ? 9u : 1u;
+  const u32 rest = (byte * squared * (n % 2u == 1u ? 3u : 1u)) & 255u;
+  return rest * 3u >> 8u;
+}
+MF_FN f32 tq1_0_number(MF_GLOBAL(const u8) block, u32 e) {
+  const u32 begin = e < 160u ? 0u : e < 240u ? 160u : 240u;
+  const u32 width = e < 160u ? 32u : e < 240u ? 16u : 4u;
+  const u32 at = e < 160u ? 0u : e < 240u ? 32u : 48u;
+  const u32 digit = ggml_digit(block[at + (e - begin) % width], (e - begin) / width);
+  return ggml_f16(block, 52u) * ggml_signed(digit, 1);
+}
+MF_FN f32 tq2_0_number(MF_GLOBAL(const u8) block, u32 e) {
+  return ggml_f16(block, 64u) * ggml_signed(ggml_two_bits(block, 0u, e), 1);
+}
+
 }  // namespace kernels
 }  // namespace gpu
 }  // namespace moeflux
