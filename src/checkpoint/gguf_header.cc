@@ -242,15 +242,70 @@ Result<std::vector<TensorInfo>> read_tensors(HeaderReader& reader, uint64_t coun
   return tensors;
 }
 
-/// Offsets become absolute once they are known to lie in the file.
-Status place_tensors(std::vector<TensorInfo>& tensors, uint64_t data_begin, uint64_t alignment,
-                     uint64_t file_bytes) {
-  const uint64_t data_bytes = data_begin <= file_bytes ? file_bytes - data_begin : 0;
+/// Where types share a number, the one whose size a tensor has. `room`: the bytes up to the next
+/// tensor, or to the end of the file behind the last one, which need not be padded.
+Status choose_type(TensorInfo& tensor, uint64_t room, bool is_last, uint64_t alignment) {
+  const auto types = std::ranges::equal_range(ggml_types(), tensor.type->id, {}, &GgmlType::id);
+  if (types.size() < 2) return {};
+  const auto elements = static_cast<uint64_t>(tensor.shape.num_elements());
+  const int64_t cols = tensor.shape.back();
+  const GgmlType* found = nullptr;
+  size_t fitting = 0;
+  std::string sizes;
+  uint64_t least = tensor.size_bytes;
+  for (const GgmlType& type : types) {
+    if (cols % type.block_elements != 0) continue;
+    const uint64_t bytes = elements / static_cast<uint64_t>(type.block_elements) *
+                           static_cast<uint64_t>(type.block_bytes);
+    sizes +=
+        formatted("{}{} in blocks of {}", sizes.empty() ? "" : ", ", bytes, type.block_elements);
+    least = std::min(least, bytes);
+    if (round_up(bytes, alignment) != room && !(is_last && bytes == room)) continue;
+    found = &type;
+    tensor.size_bytes = bytes;
+    ++fitting;
+  }
+  if (room < least) return {};  // cut, or overlapping, whatever the type
+  if (fitting == 1) {
+    tensor.type = found;
+    return {};
+  }
+  return make_error(ErrorCode::kUnsupported,
+                    "tensor {} of type {} has {} bytes of the file, which fit {} of the sizes that "
+                    "it may have: {}",
+                    in_quotes(tensor.name), tensor.type->name, room,
+                    fitting == 0 ? "none" : "more than one", sizes);
+}
+
+/// In the order of their places, which also tell the types that share a number.
+Result<std::vector<TensorInfo*>> sorted_tensors(std::vector<TensorInfo>& tensors,
+                                                uint64_t data_bytes, uint64_t alignment) {
+  std::vector<TensorInfo*> in_order;
   for (TensorInfo& tensor : tensors) {
     if (tensor.offset_bytes % alignment != 0) {
       return corrupt("tensor {} begins at {} of the data, expected a multiple of {}",
                      in_quotes(tensor.name), tensor.offset_bytes, alignment);
     }
+    in_order.push_back(&tensor);
+  }
+  std::ranges::sort(in_order, {}, &TensorInfo::offset_bytes);
+  for (size_t i = 0; i < in_order.size(); ++i) {
+    const bool is_last = i + 1 == in_order.size();
+    const uint64_t end = is_last ? data_bytes : in_order[i + 1]->offset_bytes;
+    if (in_order[i]->offset_bytes > end) continue;
+    MF_RETURN_IF_ERROR(
+        choose_type(*in_order[i], end - in_order[i]->offset_bytes, is_last, alignment));
+  }
+  return in_order;
+}
+
+/// Offsets become absolute once they are known to lie in the file.
+Status place_tensors(std::vector<TensorInfo>& tensors, uint64_t data_begin, uint64_t alignment,
+                     uint64_t file_bytes) {
+  const uint64_t data_bytes = data_begin <= file_bytes ? file_bytes - data_begin : 0;
+  MF_ASSIGN_OR_RETURN(const std::vector<TensorInfo*> in_order,
+                      sorted_tensors(tensors, data_bytes, alignment));
+  for (TensorInfo& tensor : tensors) {
     if (tensor.offset_bytes > data_bytes || tensor.size_bytes > data_bytes - tensor.offset_bytes) {
       return corrupt(
           "tensor {} is {} bytes from {} of the data on, which has {} bytes: a download "
@@ -259,11 +314,6 @@ Status place_tensors(std::vector<TensorInfo>& tensors, uint64_t data_begin, uint
     }
     tensor.offset_bytes += data_begin;
   }
-  std::vector<const TensorInfo*> in_order;
-  for (const TensorInfo& tensor : tensors) in_order.push_back(&tensor);
-  std::sort(in_order.begin(), in_order.end(), [](const TensorInfo* a, const TensorInfo* b) {
-    return a->offset_bytes < b->offset_bytes;
-  });
   for (size_t i = 1; i < in_order.size(); ++i) {
     const TensorInfo& before = *in_order[i - 1];
     if (before.offset_bytes + before.size_bytes <= in_order[i]->offset_bytes) continue;

@@ -216,6 +216,68 @@ TEST(Gguf, TensorsLieInTheFileAlignedAndApart) {
                {"general.alignment", "string"});
 }
 
+// A fork writes blocks of 128 under the number of Q2_0's blocks of 64.
+TEST(Gguf, BlocksUnderOneNumberAreToldByTheSize) {
+  constexpr uint32_t kQ20 = 42;
+  struct Case {
+    std::vector<uint64_t> extents;
+    uint64_t next;  // where another tensor begins; 0: there is none
+    size_t data_bytes;
+    std::string_view type;
+    uint64_t size_bytes;
+  };
+  const Case cases[] = {
+      {{128, 32}, 1152, 1156, "Q2_0", 1152},
+      {{128, 32}, 1088, 1092, "Q2_0_128", 1088},
+      {{128, 32}, 0, 1152, "Q2_0", 1152},
+      {{128, 32}, 0, 1088, "Q2_0_128", 1088},
+      {{256, 3, 7}, 0, 1512, "Q2_0", 1512},
+      {{256, 3, 7}, 0, 1536, "Q2_0", 1512},
+      {{256, 3, 7}, 0, 1428, "Q2_0_128", 1428},
+      {{256, 3, 7}, 0, 1440, "Q2_0_128", 1428},
+      {{128}, 0, 36, "Q2_0", 36},
+      {{128}, 0, 34, "Q2_0_128", 34},
+      {{64, 3}, 64, 68, "Q2_0", 54},
+      {{64, 3}, 0, 54, "Q2_0", 54},
+  };
+  for (const Case& c : cases) {
+    GgufImage image = small_gguf();
+    if (c.next > 0) image.tensor("next", {1}, kF32, c.next);
+    const auto found = read(image.tensor("a", c.extents, kQ20, 0).zeros(c.data_bytes));
+    ASSERT_TRUE(found.ok()) << found.error().to_string();
+    const TensorInfo& tensor = found->tensors().back();
+    EXPECT_EQ(tensor.type->name, c.type) << c.data_bytes;
+    EXPECT_EQ(tensor.size_bytes, c.size_bytes) << c.data_bytes;
+  }
+}
+
+TEST(Gguf, SizesThatFitNoBlocksOfTheNumberOrSeveralAreRefused) {
+  constexpr uint32_t kQ20 = 42;
+  const auto one = [](std::vector<uint64_t> extents, size_t bytes) {
+    return read(small_gguf().tensor("a", std::move(extents), kQ20, 0).zeros(bytes));
+  };
+  expect_error(one({128}, 64), ErrorCode::kUnsupported,
+               {"m.gguf", "\"a\"", "Q2_0", "64 bytes", "more than one", "36", "34"});
+  for (const size_t bytes : {1089u, 1120u, 1151u, 1184u, 4096u}) {
+    expect_error(one({128, 32}, bytes), ErrorCode::kUnsupported,
+                 {"m.gguf", "\"a\"", "Q2_0", std::to_string(bytes), "none", "1152", "1088"});
+  }
+  expect_error(one({64, 32}, 544), ErrorCode::kCorruption, {"\"a\"", "576", "cut"});
+  expect_error(one({128, 32}, 1087), ErrorCode::kCorruption, {"\"a\"", "1087", "cut"});
+  GgufImage cut = small_gguf();
+  cut.tensor("a", {128, 32}, kQ20, 0).tensor("b", {1}, kF32, 1088);
+  expect_error(read(cut.zeros(1040)), ErrorCode::kCorruption, {"\"a\"", "1088", "1040", "cut"});
+  GgufImage two = small_gguf();
+  two.tensor("a", {128}, kQ20, 0).tensor("b", {1}, kF32, 64);
+  expect_error(read(two.zeros(68)), ErrorCode::kUnsupported, {"\"a\"", "more than one"});
+  GgufImage gap = small_gguf();
+  gap.tensor("a", {128, 32}, kQ20, 0).tensor("b", {1}, kF32, 1184);
+  expect_error(read(gap.zeros(1188)), ErrorCode::kUnsupported, {"\"a\"", "1184", "none"});
+  GgufImage overlap = small_gguf();
+  overlap.tensor("a", {128, 32}, kQ20, 0).tensor("b", {1}, kF32, 1024);
+  expect_error(read(overlap.zeros(1200)), ErrorCode::kCorruption, {"\"a\"", "\"b\"", "overlap"});
+}
+
 TEST(Gguf, EveryTruncationIsRefused) {
   const std::string bytes = small_gguf()
                                 .u32("toy.count", 1)
