@@ -52,6 +52,11 @@ constexpr ScalePlace kPlaces[] = {
     {"IQ4_NL", Place::kHalf, 0},
     {"IQ4_XS", Place::kHalf, 0},
     {"MXFP4", Place::kPower, 0},
+    {"Q1_0", Place::kHalf, 0},
+    {"Q2_0", Place::kHalf, 0},
+    {"Q2_0_128", Place::kHalf, 0},
+    {"TQ1_0", Place::kHalf, 52},
+    {"TQ2_0", Place::kHalf, 64},
 };
 
 const ScalePlace* find_place(const GgmlType& type) {

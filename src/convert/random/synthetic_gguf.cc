@@ -1,6 +1,5 @@
 #include "convert/random/synthetic_gguf.h"
 
-#include <array>
 #include <memory>
 #include <string>
 #include <utility>
@@ -8,6 +7,7 @@
 #include "backend/trace/trace_device.h"
 #include "base/check.h"
 #include "base/format.h"
+#include "base/units.h"
 #include "convert/random/gguf_writing.h"
 #include "convert/random/random_weights.h"
 #include "convert/random/synthetic_blocks.h"
@@ -37,8 +37,9 @@ bool fits(const GgmlType& type, int64_t cols) { return cols % type.block_element
 /// A type of shorter blocks for one whose blocks are longer than rows.
 const GgmlType& fitting(const GgmlType& type, int64_t cols) {
   if (fits(type, cols)) return type;
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kShorter = {
-      {{"Q2_K", "Q4_0"}, {"Q3_K", "Q4_0"}, {"Q4_K", "Q5_0"}, {"Q5_K", "Q5_1"}, {"Q6_K", "Q8_0"}}};
+  constexpr std::pair<std::string_view, std::string_view> kShorter[] = {
+      {"Q2_K", "Q4_0"}, {"Q3_K", "Q4_0"},  {"Q4_K", "Q5_0"},  {"Q5_K", "Q5_1"},    {"Q6_K", "Q8_0"},
+      {"Q1_0", "Q2_0"}, {"TQ1_0", "Q4_0"}, {"TQ2_0", "Q4_0"}, {"Q2_0_128", "Q2_0"}};
   for (const auto& [from, to] : kShorter) {
     if (type.name == from && fits(named(to), cols)) return named(to);
   }
@@ -59,7 +60,24 @@ const GgmlType& wanted_type(const GgmlType& wanted, const GgufMatrix& matrix) {
   if (!matrix.is_embedding) return wanted;
   if (is_one_of(wanted, {"IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS"})) return named("Q2_K");
   if (is_one_of(wanted, {"IQ2_S", "IQ3_XXS"})) return named("IQ3_S");
+  if (wanted.name.starts_with("TQ")) return named("Q4_K");
   return wanted;
+}
+
+/// False of a matrix so small that readers cannot tell by its bytes in the file, padded to whole
+/// 32, which of the types that share a number it has: Q2_0's blocks are of 64 or of 128 numbers.
+bool is_told_by_size(const GgmlType& type, const Shape& shape) {
+  constexpr uint64_t kAlignment = 32;
+  const int64_t cols = shape.back();
+  const auto padded = [&](const GgmlType& each) {
+    return round_up(static_cast<uint64_t>(shape.num_elements() / cols * each.row_bytes(cols)),
+                    kAlignment);
+  };
+  for (const GgmlType& other : ggml_types()) {
+    if (other.id != type.id || other.name == type.name || !fits(other, cols)) continue;
+    if (padded(other) == padded(type)) return false;
+  }
+  return true;
 }
 
 class Builder {
@@ -100,7 +118,9 @@ class Builder {
         .is_embedding = is_embedding,
         .is_head = tensor.name == "lm_head" || (is_embedding && model_.spec().tie_word_embeddings),
         .cols = tensor.shape.back()};
-    out_.add_ggml(name, tensor.shape, type_of_matrix(type_, matrix), tensor.deviation);
+    const GgmlType& type = type_of_matrix(type_, matrix);
+    const bool is_told = is_told_by_size(type, tensor.shape);
+    out_.add_ggml(name, tensor.shape, is_told ? type : named("F16"), tensor.deviation);
   }
 
   /// Adds a tensor whose activations must stay exact. A gate of one row is a vector.

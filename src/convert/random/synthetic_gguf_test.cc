@@ -213,6 +213,15 @@ TEST(SyntheticGguf, TypesAreThoseOfTheQuantiser) {
   types = types_of("qwen3.5-35b-a3b", "MXFP4");
   EXPECT_EQ(types["blk.0.ffn_up_exps.weight"], "MXFP4");
   EXPECT_EQ(types["blk.0.ssm_out.weight"], "Q8_0");
+  types = types_of("qwen3.5-35b-a3b", "TQ2_0");
+  EXPECT_EQ(types["output.weight"], "Q6_K");
+  EXPECT_EQ(types["token_embd.weight"], "Q4_K");
+  EXPECT_EQ(types["blk.0.ffn_up_exps.weight"], "TQ2_0");
+  types = types_of("tiny", "Q2_0");  // 4 rows of 128 take as many bytes in blocks of 64 and 128
+  EXPECT_EQ(types["blk.0.ssm_alpha.weight"], "F16");
+  EXPECT_EQ(types["blk.0.ffn_up_exps.weight"], "Q2_0");
+  types = types_of("gpt-oss-20b", "Q1_0");  // 2880 columns are whole blocks of 64
+  EXPECT_EQ(types["blk.0.ffn_up_exps.weight"], "Q2_0");
   // 2880 columns are no whole blocks of 256; 128 columns of a head's keys neither.
   types = types_of("gpt-oss-20b", "Q4_K");
   EXPECT_EQ(types["blk.0.ffn_up_exps.weight"], "Q5_0");
@@ -228,7 +237,7 @@ TEST(SyntheticGguf, TypesAreThoseOfTheQuantiser) {
 TEST(SyntheticGguf, ItsModelsRun) {
   const testing::TempFolder folder;
   for (const char* shape : {"tiny", "tiny-latent"}) {
-    for (const char* wanted : {"Q4_0", "Q8_0", "MXFP4", "F16"}) {
+    for (const char* wanted : {"Q4_0", "Q8_0", "MXFP4", "F16", "Q1_0", "Q2_0", "Q2_0_128"}) {
       const auto made = make_synthetic_gguf(shape, 0, type(wanted));
       ASSERT_TRUE(made.ok()) << made.error().to_string();
       const Status written = write_synthetic_gguf(made->keys, made->checkpoint, "m.gguf",
