@@ -136,6 +136,7 @@ TEST(GgufGolden, EveryCaseOfTheTreeIsThere) {
                            "gguf-minimax_m2",
                            "gguf-mixtral",
                            "gguf-mxfp4-gpt_oss",
+                           "gguf-q1_0",
                            "gguf-q2_0",
                            "gguf-q2_k",
                            "gguf-qwen2_moe",
