@@ -2,7 +2,11 @@
 // fast memory.
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <bit>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -47,41 +51,20 @@ struct ExpertStats {
     return choices == 0 ? 1.0 : static_cast<double>(near_hits) / static_cast<double>(choices);
   }
   friend ExpertStats operator-(const ExpertStats& a, const ExpertStats& b) {
-    return {a.hits - b.hits,
-            a.misses - b.misses,
-            a.bytes_read - b.bytes_read,
-            a.evictions - b.evictions,
-            a.stall_us - b.stall_us,
-            a.prefetches - b.prefetches,
-            a.prefetches_useful - b.prefetches_useful,
-            a.read_us - b.read_us,
-            a.lookahead_us - b.lookahead_us,
-            a.near_hits - b.near_hits,
-            a.far_hits - b.far_hits,
-            a.promotions - b.promotions,
-            a.bus_bytes - b.bus_bytes,
-            a.helped_steps - b.helped_steps,
-            a.table_bytes_read - b.table_bytes_read,
-            a.table_stall_us - b.table_stall_us};
+    return combined(a, b, std::minus());
   }
   ExpertStats& operator+=(const ExpertStats& more) {
-    hits += more.hits;
-    misses += more.misses;
-    bytes_read += more.bytes_read;
-    evictions += more.evictions;
-    stall_us += more.stall_us;
-    prefetches += more.prefetches;
-    prefetches_useful += more.prefetches_useful;
-    read_us += more.read_us;
-    lookahead_us += more.lookahead_us;
-    near_hits += more.near_hits;
-    far_hits += more.far_hits;
-    promotions += more.promotions;
-    bus_bytes += more.bus_bytes;
-    helped_steps += more.helped_steps;
-    table_bytes_read += more.table_bytes_read;
-    table_stall_us += more.table_stall_us;
-    return *this;
+    return *this = combined(*this, more, std::plus());
+  }
+
+ private:
+  // Every field is a uint64_t.
+  template <typename Op>
+  static ExpertStats combined(const ExpertStats& a, const ExpertStats& b, Op op) {
+    using Counts = std::array<uint64_t, sizeof(ExpertStats) / sizeof(uint64_t)>;
+    auto counts = std::bit_cast<Counts>(a);
+    std::ranges::transform(counts, std::bit_cast<Counts>(b), counts.begin(), op);
+    return std::bit_cast<ExpertStats>(counts);
   }
 };
 
