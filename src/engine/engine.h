@@ -181,7 +181,7 @@ class Engine {
   ExpertStats expert_stats() const;
   /// The observer of each layer's choices of experts from now on, or null. Must outlive the engine,
   /// or be taken away.
-  void observe_routes(RouteObserver* observer) { experts_->observe_routes(observer); }
+  void observe_routes(RouteObserver* observer) { experts_->routes().observe(observer); }
   /// Bytes that experts may occupy: less than at open once memory has run out.
   uint64_t expert_capacity_bytes() const { return experts_->capacity_bytes(); }
   /// Sets which device computes experts from the next step on, of the ways that open() with

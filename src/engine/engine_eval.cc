@@ -151,7 +151,7 @@ void Engine::run_step() {
   }
   if (done.ok()) {
     end_step();
-    if (batch_.rows() > 0) experts_->end_step();
+    if (batch_.rows() > 0) experts_->help().end_step();
     if (batch_.rows() > 0) guard.has_run();
     return;
   }

@@ -197,9 +197,10 @@ Status Engine::open_streamed(const ExpertPlan& split, const HelperOptions& helpe
 
 Status Engine::force_routes() {
   if (options_.forced_routes == nullptr) return {};
-  MF_ASSIGN_OR_RETURN(experts_, make_forced_routes_store(
-                                    std::move(experts_), *options_.forced_routes, loaded_->experts,
-                                    {.with_weights = options_.forced_weights}));
+  MF_ASSIGN_OR_RETURN(RouteReplacement forced,
+                      moeflux::force_routes(*options_.forced_routes, loaded_->experts,
+                                            {.with_weights = options_.forced_weights}));
+  experts_->routes().replace_by(std::move(forced));
   return {};
 }
 
@@ -248,7 +249,7 @@ Status Engine::set_plan(PlanMode plan) {
     options_.plan = before;
     return possible;
   }
-  experts_->set_help(help_mode(plan));
+  experts_->help().set_mode(help_mode(plan));
   return {};
 }
 

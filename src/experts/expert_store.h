@@ -8,15 +8,18 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
+#include <utility>
 
 #include "backend/encoder.h"
-#include "backend/expert_helper.h"
 #include "base/ids.h"
 #include "base/result.h"
 #include "base/step_rows.h"
 #include "experts/expert_site.h"
-#include "experts/route_observer.h"
+#include "experts/routes/route_log.h"
+#include "experts/routes/route_readback.h"
+#include "experts/tiers/helped_steps.h"
 
 namespace moeflux {
 
@@ -78,8 +81,11 @@ class ExpertLease : public Retained {
   /// a read failed and kCorruption when a checksum does not hold; the experts that failed are
   /// absent again and the store stays usable.
   virtual Result<std::span<const ExpertWeights>> wait_some() = 0;
-  /// The place that computes the last wave of wait_some(); kHelper only with a helper().
-  virtual ExpertSite site() const { return ExpertSite::kDevice; }
+  /// The place that computes the last wave of wait_some(); kHelper only with a helper.
+  ExpertSite site() const { return site_; }
+
+ protected:
+  ExpertSite site_ = ExpertSite::kDevice;
 };
 
 /// Thread-compatible: the engine's thread only.
@@ -102,20 +108,20 @@ class ExpertStore {
   }
   /// The leases that follow are of a step with these rows, recorded by this encoder. A store
   /// records here whatever it has to record between steps.
-  virtual void begin_step(std::span<const StepRows> /*rows*/, Encoder& /*encoder*/) {}
-  /// The step's work has been done, without an error.
-  virtual void end_step() {}
-  /// The helper that computes beside the device in this step, or null. Where there is one, ids and
-  /// slots are its own, and it has taken x before lease().
-  virtual ExpertHelper* helper() { return nullptr; }
-  /// When there is one, from the next step on; does nothing without any. Changes no result.
-  virtual void set_help(HelpMode /*mode*/) {}
+  virtual void begin_step(std::span<const StepRows> rows, Encoder& /*encoder*/) {
+    routes_.begin_step(rows);
+    help_.begin_step(rows);
+  }
+  /// Its end_step() follows a step whose work has been done, without an error. Where a helper takes
+  /// part in a step, ids and slots are its own, and it has taken x before lease().
+  HelpedSteps& help() { return help_; }
+  /// Who observes or replaces what routers chose, in every lease from now on.
+  RouteReadback& routes() { return routes_; }
   /// Where the router of the step's `layer` is to write the ids [tokens, top_k] that lease() gets,
   /// for a store that looks at them later; null: anywhere.
-  virtual Tensor ids_memory(LayerId /*layer*/, int64_t /*tokens*/, int64_t /*top_k*/) { return {}; }
-  /// Tells the observer of every lease from now on; null: nobody. Must outlive the store, or be
-  /// taken away.
-  virtual void observe_routes(RouteObserver* /*observer*/) {}
+  Tensor ids_memory(LayerId layer, int64_t tokens, int64_t top_k) {
+    return log_ ? log_->ids(layer, tokens, top_k) : Tensor{};
+  }
   virtual ExpertStats stats() const = 0;
   /// Bytes of fast memory that experts may occupy.
   virtual uint64_t capacity_bytes() const = 0;
@@ -124,6 +130,13 @@ class ExpertStore {
   virtual void release_memory(uint64_t /*bytes*/) {}
   /// Adds what has been used since the store was made; false where nobody counts.
   virtual bool add_uses(UsageProfile& /*profile*/) const { return false; }
+
+ protected:
+  explicit ExpertStore(HelpedSteps help = HelpedSteps({})) : help_(std::move(help)) {}
+
+  RouteReadback routes_;
+  HelpedSteps help_;
+  std::optional<RouteLog> log_;
 };
 
 /// Delivers nothing: for dry runs on the trace encoder.

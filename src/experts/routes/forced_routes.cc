@@ -1,7 +1,7 @@
 #include "experts/routes/forced_routes.h"
 
 #include <algorithm>
-#include <utility>
+#include <span>
 #include <vector>
 
 #include "base/check.h"
@@ -37,13 +37,11 @@ std::vector<Tokens> collect_tokens(const RouteTrace& trace, StepPhase phase) {
   return layers;
 }
 
-// Wants no hints, as the interface has it: what routers say early is not what is forced on them.
-class ForcedRoutesStore : public ExpertStore {
+class ForcedRoutes {
  public:
-  ForcedRoutesStore(std::unique_ptr<ExpertStore> store, const RouteTrace& trace,
-                    const ExpertTable& table, const ForcedRoutesOptions& options)
-      : store_(std::move(store)),
-        table_(table),
+  ForcedRoutes(const RouteTrace& trace, const ExpertTable& table,
+               const ForcedRoutesOptions& options)
+      : table_(table),
         options_(options),
         prompt_(collect_tokens(trace, StepPhase::kPrompt)),
         decode_(collect_tokens(trace, StepPhase::kDecode)),
@@ -56,11 +54,11 @@ class ForcedRoutesStore : public ExpertStore {
     }
   }
 
-  Result<std::unique_ptr<ExpertLease>> lease(LayerId layer, Encoder& encoder,
-                                             const Routes& routes) override {
+  Status operator()(LayerId layer, std::span<const StepRows> step, Encoder& encoder,
+                    const Routes& routes) {
     ids_.clear();
     weights_.clear();
-    for (const StepRows& rows : rows_) {
+    for (const StepRows& rows : step) {
       MF_RETURN_IF_ERROR(choose(layer, rows, routes.ids.dim(1)));
     }
     MF_CHECK(ids_.size() == static_cast<size_t>(routes.ids.num_elements()));
@@ -68,23 +66,8 @@ class ForcedRoutesStore : public ExpertStore {
     if (options_.with_weights) {
       encoder.write(routes.weights, std::as_bytes(std::span(weights_)));
     }
-    return store_->lease(layer, encoder, routes);
+    return {};
   }
-  void begin_step(std::span<const StepRows> rows, Encoder& encoder) override {
-    rows_.assign(rows.begin(), rows.end());
-    store_->begin_step(rows, encoder);
-  }
-  void end_step() override { store_->end_step(); }
-  ExpertHelper* helper() override { return store_->helper(); }
-  void set_help(HelpMode mode) override { store_->set_help(mode); }
-  Tensor ids_memory(LayerId layer, int64_t tokens, int64_t top_k) override {
-    return store_->ids_memory(layer, tokens, top_k);
-  }
-  void observe_routes(RouteObserver* observer) override { store_->observe_routes(observer); }
-  ExpertStats stats() const override { return store_->stats(); }
-  uint64_t capacity_bytes() const override { return store_->capacity_bytes(); }
-  void release_memory(uint64_t bytes) override { store_->release_memory(bytes); }
-  bool add_uses(UsageProfile& profile) const override { return store_->add_uses(profile); }
 
  private:
   struct Taken {
@@ -140,24 +123,20 @@ class ForcedRoutesStore : public ExpertStore {
     return id;
   }
 
-  std::unique_ptr<ExpertStore> store_;
   const ExpertTable& table_;
   ForcedRoutesOptions options_;
   std::vector<Tokens> prompt_;
   std::vector<Tokens> decode_;
   std::vector<size_t> routed_index_;  // by layer, among those with experts
   std::vector<Taken> taken_;          // by layer
-  std::vector<StepRows> rows_;        // of the step
   std::vector<int32_t> ids_;
   std::vector<float> weights_;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<ExpertStore>> make_forced_routes_store(std::unique_ptr<ExpertStore> store,
-                                                              const RouteTrace& trace,
-                                                              const ExpertTable& table,
-                                                              const ForcedRoutesOptions& options) {
+Result<RouteReplacement> force_routes(const RouteTrace& trace, const ExpertTable& table,
+                                      const ForcedRoutesOptions& options) {
   const bool has_decode =
       std::any_of(trace.visits().begin(), trace.visits().end(),
                   [](const auto& visit) { return visit.phase == StepPhase::kDecode; });
@@ -166,8 +145,7 @@ Result<std::unique_ptr<ExpertStore>> make_forced_routes_store(std::unique_ptr<Ex
                       "the trace of {} has no decode tokens, expected at least one",
                       trace.header().model);
   }
-  return std::unique_ptr<ExpertStore>(
-      std::make_unique<ForcedRoutesStore>(std::move(store), trace, table, options));
+  return RouteReplacement(ForcedRoutes(trace, table, options));
 }
 
 std::string describe_forced_routes(const RouteTrace& trace, int64_t layers, int64_t experts,

@@ -3,11 +3,10 @@
 // compared on the same routes.
 #pragma once
 
-#include <memory>
 #include <string>
 
-#include "experts/expert_store.h"
 #include "experts/expert_table.h"
+#include "experts/routes/route_readback.h"
 #include "experts/routes/route_trace.h"
 
 namespace moeflux {
@@ -17,18 +16,16 @@ struct ForcedRoutesOptions {
   bool with_weights = false;
 };
 
-/// A store that overwrites routes.ids before `store` reads them: everything that follows, lease and
-/// arithmetic, sees the trace's experts; the weights stay the router's unless options say
-/// otherwise. Steps of one token take the trace's decode tokens in turn, longer ones its prompt
-/// tokens, each from the start again after the last. The model's n-th routed layer takes the
-/// trace's n-th, modulo their number; experts are taken modulo the layer's number, the next free
-/// one when two fall together; ranks beyond the trace's take the experts of the tokens that follow.
-/// Fails with kInvalidArgument when the trace has no decode tokens; with weights, its leases fail
-/// so where trace and model differ in ranks.
-Result<std::unique_ptr<ExpertStore>> make_forced_routes_store(std::unique_ptr<ExpertStore> store,
-                                                              const RouteTrace& trace,
-                                                              const ExpertTable& table,
-                                                              const ForcedRoutesOptions& options);
+/// Overwrites routes.ids: everything that follows, lease and arithmetic, sees the trace's experts;
+/// the weights stay the router's unless options say otherwise. Steps of one token take the trace's
+/// decode tokens in turn, longer ones its prompt tokens, each from the start again after the last.
+/// The model's n-th routed layer takes the trace's n-th, modulo their number; experts are taken
+/// modulo the layer's number, the next free one when two fall together; ranks beyond the trace's
+/// take the experts of the tokens that follow. The table must outlive it. Fails with
+/// kInvalidArgument when the trace has no decode tokens; with weights, leases fail so where trace
+/// and model differ in ranks.
+Result<RouteReplacement> force_routes(const RouteTrace& trace, const ExpertTable& table,
+                                      const ForcedRoutesOptions& options);
 
 /// One line on how the trace is mapped to a model of that many routed layers, experts and ranks.
 std::string describe_forced_routes(const RouteTrace& trace, int64_t layers, int64_t experts,

@@ -53,10 +53,11 @@ RouteTrace recorded() {
 class ForcedRoutesTest : public ::testing::Test {
  protected:
   std::unique_ptr<ExpertStore> forced(const ForcedRoutesOptions& options = {}) {
-    auto store =
-        make_forced_routes_store(world_.store(reader_, 12), trace_, world_.table(), options);
-    EXPECT_TRUE(store.ok()) << (store.ok() ? "" : store.error().to_string());
-    return std::move(store).value();
+    auto routes = force_routes(trace_, world_.table(), options);
+    EXPECT_TRUE(routes.ok()) << (routes.ok() ? "" : routes.error().to_string());
+    auto store = world_.store(reader_, 12);
+    store->routes().replace_by(std::move(routes).value());
+    return store;
   }
   /// The experts that a layer is given where its router chose expert 11 throughout.
   Ids chosen(ExpertStore& store, int32_t layer, const StepRows& rows, int64_t top_k = 2) {
@@ -125,8 +126,8 @@ TEST_F(ForcedRoutesTest, ATraceWithoutDecodeIsRefused) {
       "# route_trace v1\n# model=m arch=a n_layer=1 n_expert=4 n_expert_used=1\n" +
       std::string(kColumns) + "0,0,0,0,0,1,1,1,0\n");
   ASSERT_TRUE(prompt.ok()) << prompt.error().to_string();
-  expect_error(make_forced_routes_store(world_.store(reader_, 4), *prompt, world_.table(), {}),
-               ErrorCode::kInvalidArgument, {"no decode tokens"});
+  expect_error(force_routes(*prompt, world_.table(), {}), ErrorCode::kInvalidArgument,
+               {"no decode tokens"});
 }
 
 }  // namespace

@@ -8,6 +8,7 @@ namespace moeflux {
 
 Result<std::span<const LayerRoutes>> RouteReadback::read(LayerId layer, Encoder& encoder,
                                                          const Routes& routes) {
+  MF_RETURN_IF_ERROR(replace(layer, encoder, routes));
   const auto count = static_cast<size_t>(routes.ids.num_elements());
   ids_.resize(count);
   weights_.clear();
@@ -36,7 +37,7 @@ Result<std::span<const LayerRoutes>> RouteReadback::read(LayerId layer, Encoder&
 }
 
 Status RouteReadback::show(LayerId layer, Encoder& encoder, const Routes& routes) {
-  if (!is_observed()) return {};
+  if (!is_observed()) return replace(layer, encoder, routes);
   MF_RETURN_IF_ERROR(read(layer, encoder, routes));
   tell({});
   return {};

@@ -8,7 +8,6 @@
 
 #include "base/units.h"
 #include "experts/drive/expert_fetch.h"
-#include "experts/routes/route_readback.h"
 #include "experts/whole_lease.h"
 
 namespace moeflux {
@@ -36,14 +35,11 @@ class ResidentExpertStore : public ExpertStore {
     encoder.experts_stay(std::shared_ptr<const std::vector<ExpertWeights>>(own, &own->experts));
     return std::unique_ptr<ExpertLease>(std::make_unique<WholeLease>(own->experts));
   }
-  void begin_step(std::span<const StepRows> rows, Encoder&) override { routes_.begin_step(rows); }
-  void observe_routes(RouteObserver* observer) override { routes_.observe(observer); }
   ExpertStats stats() const override { return stats_; }
   uint64_t capacity_bytes() const override { return capacity_bytes_; }
 
  private:
   std::vector<std::shared_ptr<ResidentLayer>> layers_;  // encoders see that they are gone
-  RouteReadback routes_;
   ExpertStats stats_;
   uint64_t capacity_bytes_;
 };

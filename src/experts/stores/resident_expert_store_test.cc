@@ -89,7 +89,7 @@ TEST(ResidentExpertStore, TellsRoutesToWhoeverObserves) {
   auto store = make_resident_expert_store(world.table(), world.index(), reader, world.device(), {});
   ASSERT_TRUE(store.ok());
   RouteRecorder recorder;
-  (*store)->observe_routes(&recorder);
+  (*store)->routes().observe(&recorder);
   RoutingEncoder encoder;  // the ids stand for weights too: as many bytes
   const StepRows rows{.rows = 1, .position = 17, .phase = StepPhase::kDecode};
   EXPECT_TRUE(deliver(world, **store, encoder, 2, {3, 1}, 1000, rows).status.ok());

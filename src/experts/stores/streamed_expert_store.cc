@@ -13,7 +13,6 @@
 #include "base/units.h"
 #include "experts/cache/layer_visit.h"
 #include "experts/drive/expert_fetch.h"
-#include "experts/routes/route_readback.h"
 #include "experts/tiers/near_before_cache.h"
 
 namespace moeflux {
@@ -40,7 +39,8 @@ class StreamedExpertStore : public ExpertStore {
   StreamedExpertStore(const ExpertTable& table, const TensorIndex& files, AsyncReader& reader,
                       ExpertCache cache, std::optional<NearSlots> near,
                       const StreamedExpertStoreOptions& options)
-      : table_(table),
+      : ExpertStore(HelpedSteps(options.helper)),
+        table_(table),
         cache_(std::move(cache)),
         reader_(reader),
         fetch_(table, files, reader,
@@ -50,7 +50,6 @@ class StreamedExpertStore : public ExpertStore {
         lookahead_({.mode = cache_.guards_admission() ? LookaheadMode::kOff : options.lookahead,
                     .num_layers = cache_.shape().num_layers,
                     .top_k = static_cast<int32_t>(std::max<int64_t>(1, options.demand.per_layer))}),
-        helped_(options.helper),
         num_experts_(table.num_experts_total()),
         guesses_(cache_.num_slots()) {
     if (options.profile != nullptr) options.profile->seed(cache_);
@@ -65,21 +64,16 @@ class StreamedExpertStore : public ExpertStore {
   Status hint(LayerId layer, Encoder& encoder, const Routes& routes) override;
   void begin_step(std::span<const StepRows> rows, Encoder& encoder) override {
     last_visit_.reset();
-    routes_.begin_step(rows);
-    helped_.begin_step(rows);
+    ExpertStore::begin_step(rows, encoder);
     if (near_) near_->begin_step(rows, encoder);
   }
-  void end_step() override { helped_.end_step(); }
-  ExpertHelper* helper() override { return helped_.helper(); }
-  void set_help(HelpMode mode) override { helped_.set_mode(mode); }
-  void observe_routes(RouteObserver* observer) override { routes_.observe(observer); }
   ExpertStats stats() const override {
     ExpertStats stats = stats_;
     stats.bytes_read = fetch_.bytes_read();
     stats.evictions = cache_.stats().evictions;
     stats.read_us = fetch_.busy_us();
     if (near_) near_->add_to(stats);
-    stats.helped_steps = helped_.count();
+    stats.helped_steps = help_.count();
     return stats;
   }
   uint64_t capacity_bytes() const override { return cache_.capacity_bytes(); }
@@ -124,10 +118,8 @@ class StreamedExpertStore : public ExpertStore {
   AsyncReader& reader_;
   DriveMeter meter_;  // before fetch_, which uses it to its end
   ExpertFetch fetch_;
-  RouteReadback routes_;
   ExpertStats stats_;
   Lookahead lookahead_;
-  HelpedSteps helped_;
   uint64_t num_experts_;
   std::vector<int32_t> hinted_ids_;       // [top_k]
   std::vector<ExpertGuess> hinted_;       // of these, absent
@@ -163,9 +155,11 @@ void StreamedExpertStore::start_guess(ExpertKey key, ExpertPin pin, ReadPriority
   ++stats_.prefetches;
 }
 
-// Where every expert has come to stay there is nothing to read early.
+// Where every expert has come to stay there is nothing to read early; what routers say early is not
+// what is forced on them.
 bool StreamedExpertStore::wants_hint(LayerId layer) {
-  if (cache_.num_resident() >= num_experts_ || !lookahead_.wants(layer)) return false;
+  if (routes_.is_replaced() || cache_.num_resident() >= num_experts_) return false;
+  if (!lookahead_.wants(layer)) return false;
   hint_begin_ = Clock::now();
   return true;
 }
@@ -292,7 +286,7 @@ class StreamedExpertStore::Lease : public ExpertLease {
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
   void start(std::span<const LayerRoutes> routes) {
-    const bool helped = store_.helper() != nullptr;
+    const bool helped = store_.help_.helper() != nullptr;
     if (store_.near_) store_.near_->visit(routes, store_.routes_.ids(), helped, state_->near);
     LayerVisit& visit = state_->visit;
     visit.begin(routes, [&](ExpertId expert) { return store_.is_near({layer_, expert}); });
@@ -318,7 +312,7 @@ class StreamedExpertStore::Lease : public ExpertLease {
       near_is_given_ = true;
       return std::span<const ExpertWeights>(state_->near);
     }
-    if (store_.helper() != nullptr) site_ = ExpertSite::kHelper;
+    if (store_.help_.helper() != nullptr) site_ = ExpertSite::kHelper;
     Status failure;
     // The first wave is the hits alone: reads have only just been asked for.
     if (polls_) take(store_.fetch_.poll(host_tasks_), failure);
@@ -338,8 +332,6 @@ class StreamedExpertStore::Lease : public ExpertLease {
     }
     return std::span<const ExpertWeights>(state_->wave);
   }
-
-  ExpertSite site() const override { return site_; }
 
  private:
   // Short enough that the reader is looked after while a prompt's many experts compute.
@@ -430,7 +422,6 @@ class StreamedExpertStore::Lease : public ExpertLease {
   bool reads_ahead_ = false;
   bool polls_ = false;
   bool near_is_given_ = false;
-  ExpertSite site_ = ExpertSite::kDevice;
   bool ahead_needs_slots_ = false;
   size_t num_loading_ = 0;
   std::unique_ptr<LeaseState> state_;

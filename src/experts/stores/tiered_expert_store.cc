@@ -11,8 +11,6 @@
 #include "base/format.h"
 #include "base/units.h"
 #include "experts/drive/expert_fetch.h"
-#include "experts/routes/route_log.h"
-#include "experts/routes/route_readback.h"
 #include "experts/tiers/expert_ring.h"
 #include "experts/tiers/near_slots.h"
 #include "experts/whole_lease.h"
@@ -154,23 +152,21 @@ class HelpedLease : public ExpertLease {
     site_ = ExpertSite::kHelper;
     return std::exchange(others_, {});
   }
-  ExpertSite site() const override { return site_; }
 
  private:
   std::span<const ExpertWeights> own_;
   std::span<const ExpertWeights> others_;
-  ExpertSite site_ = ExpertSite::kDevice;
 };
 
 class TieredExpertStore : public ExpertStore {
  public:
   TieredExpertStore(const ExpertTable& table, FarExperts far, SlotMemory near, Passage passage,
                     const TieredExpertStoreOptions& options)
-      : table_(table),
+      : ExpertStore(HelpedSteps(options.helper, kWays, kShared)),
+        table_(table),
         far_(std::move(far)),
         near_(table, std::move(near), far_.slot_bytes(), options.placement),
         moved_(table.layers.size()),
-        helped_(options.helper, kWays, kShared),
         bytes_read_(options.bytes_read) {
     for (size_t l = 0; l < table_.layers.size(); ++l) {
       auto& experts = *layers_.emplace_back(std::make_shared<std::vector<ExpertWeights>>());
@@ -199,19 +195,12 @@ class TieredExpertStore : public ExpertStore {
 
   Result<std::unique_ptr<ExpertLease>> lease(LayerId layer, Encoder& encoder,
                                              const Routes& routes) override;
-  Tensor ids_memory(LayerId layer, int64_t tokens, int64_t top_k) override {
-    return log_ ? log_->ids(layer, tokens, top_k) : Tensor{};
-  }
   void begin_step(std::span<const StepRows> rows, Encoder& encoder) override;
-  void end_step() override { helped_.end_step(); }
-  ExpertHelper* helper() override { return helped_.helper(); }
-  void set_help(HelpMode mode) override { helped_.set_mode(mode); }
-  void observe_routes(RouteObserver* observer) override { routes_.observe(observer); }
   ExpertStats stats() const override {
     ExpertStats stats{.bytes_read = bytes_read_};
     near_.add_to(stats);
     if (ring_) stats.bus_bytes += ring_->bytes_copied();
-    stats.helped_steps = helped_.count();
+    stats.helped_steps = help_.count();
     return stats;
   }
   bool add_uses(UsageProfile& profile) const override {
@@ -246,7 +235,6 @@ class TieredExpertStore : public ExpertStore {
   NearSlots near_;
   std::vector<std::shared_ptr<std::vector<ExpertWeights>>> layers_;  // where each expert is read
   std::vector<std::vector<size_t>> moved_;  // by layer, experts with new addresses
-  std::optional<RouteLog> log_;
   std::optional<ExpertRing> ring_;
   std::unique_ptr<Buffer> landing_;  // where there is no ring
   bool ring_has_begun_ = false;      // in this step
@@ -256,8 +244,6 @@ class TieredExpertStore : public ExpertStore {
   std::vector<ExpertWeights> far_experts_;
   std::vector<int32_t> ids_;   // distinct
   std::vector<int32_t> uses_;  // by expert
-  RouteReadback routes_;
-  HelpedSteps helped_;
   uint64_t bytes_read_;
 };
 
@@ -327,8 +313,7 @@ void TieredExpertStore::start_moves(Encoder& encoder, uint64_t most) {
 }
 
 void TieredExpertStore::begin_step(std::span<const StepRows> rows, Encoder& encoder) {
-  routes_.begin_step(rows);
-  helped_.begin_step(rows);
+  ExpertStore::begin_step(rows, encoder);
   if (ring_has_begun_) ring_->settle(encoder);
   ring_has_begun_ = false;
   if (!log_) return;
@@ -338,7 +323,7 @@ void TieredExpertStore::begin_step(std::span<const StepRows> rows, Encoder& enco
   const bool is_prompt = std::ranges::any_of(
       visits, [](const RouteLog::Visit& v) { return v.phase == StepPhase::kPrompt; });
   int64_t tokens = log_->tokens_of_decode();
-  if (helper() != nullptr) tokens += decoded_rows(rows);  // which its leases count
+  if (help_.helper() != nullptr) tokens += decoded_rows(rows);  // which its leases count
   for (int64_t i = 0; i < tokens; ++i) near_.placement().begin_token();
   for (const RouteLog::Visit& v : visits) {
     near_.note(v.layer, v.phase, v.ids, v.tokens, NearSlots::FarReader::kDevice);
@@ -366,7 +351,7 @@ void TieredExpertStore::begin_ring(Encoder& encoder, LayerId first) {
 // The device computes its part of the far experts where they lie, with those that are near. It
 // takes those that most rows chose: to bring them costs it the same, and the helper more.
 void TieredExpertStore::divide_far(LayerId layer) {
-  const auto eighths = static_cast<size_t>(helped_.device_eighths());
+  const auto eighths = static_cast<size_t>(help_.device_eighths());
   const size_t count = (far_experts_.size() * eighths + 3) / 8;
   if (count == 0) return;
   if (routes_.ids().size() > ids_.size()) {
@@ -406,7 +391,7 @@ Result<std::unique_ptr<ExpertLease>> TieredExpertStore::helped_lease(LayerId lay
 
 Result<std::unique_ptr<ExpertLease>> TieredExpertStore::lease(LayerId layer, Encoder& encoder,
                                                               const Routes& routes) {
-  if (helper() != nullptr) return helped_lease(layer, encoder, routes);
+  if (help_.helper() != nullptr) return helped_lease(layer, encoder, routes);
   MF_RETURN_IF_ERROR(routes_.show(layer, encoder, routes));
   const std::shared_ptr<std::vector<ExpertWeights>>& own =
       layers_[static_cast<size_t>(index(layer))];

@@ -31,6 +31,7 @@ class HelpedSteps {
               DeviceEighths shared)
       : options_(options), choice_(ways), shared_(shared) {}
 
+  /// From the next step on; does nothing without a helper. Changes no result.
   void set_mode(HelpMode mode) { options_.mode = mode; }
   void begin_step(std::span<const StepRows> rows) {
     int64_t count = 0;

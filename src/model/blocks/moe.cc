@@ -49,7 +49,7 @@ Status routed_experts(const ForwardStep& step, LayerId layer, Tensor out, Tensor
   ScratchScope scope(e);
   const int64_t n = x.dim(0);
   const int64_t top_k = moe.experts_per_token;
-  ExpertHelper* const helper = step.experts.helper();
+  ExpertHelper* const helper = step.experts.help().helper();
   Tensor ids = helper ? helper->ids(n, top_k) : step.experts.ids_memory(layer, n, top_k);
   if (ids.is_null()) ids = e.scratch({n, top_k}, DType::kI32);
   const Routes routes{ids, e.scratch({n, top_k}, DType::kF32)};
