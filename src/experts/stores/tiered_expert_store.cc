@@ -142,22 +142,6 @@ class RingLease : public ExpertLease {
   LayerId layer_;
 };
 
-/// Experts that the device computes first, then the others, which a helper computes meanwhile.
-class HelpedLease : public ExpertLease {
- public:
-  HelpedLease(std::span<const ExpertWeights> own, std::span<const ExpertWeights> others)
-      : own_(own), others_(others) {}
-  Result<std::span<const ExpertWeights>> wait_some() override {
-    if (!own_.empty()) return std::exchange(own_, {});
-    site_ = ExpertSite::kHelper;
-    return std::exchange(others_, {});
-  }
-
- private:
-  std::span<const ExpertWeights> own_;
-  std::span<const ExpertWeights> others_;
-};
-
 class TieredExpertStore : public ExpertStore {
  public:
   TieredExpertStore(const ExpertTable& table, FarExperts far, SlotMemory near, Passage passage,
@@ -386,7 +370,7 @@ Result<std::unique_ptr<ExpertLease>> TieredExpertStore::helped_lease(LayerId lay
     (is_near ? near_experts_ : far_experts_).push_back(own[static_cast<size_t>(id)]);
   }
   divide_far(layer);
-  return std::unique_ptr<ExpertLease>(std::make_unique<HelpedLease>(near_experts_, far_experts_));
+  return std::unique_ptr<ExpertLease>(std::make_unique<WholeLease>(near_experts_, far_experts_));
 }
 
 Result<std::unique_ptr<ExpertLease>> TieredExpertStore::lease(LayerId layer, Encoder& encoder,
