@@ -250,4 +250,30 @@ ExpertFetch::Arrival ExpertFetch::arrival_of(ExpertCache::Slot slot) {
               "layer {} expert {}", index(loading.key.layer), index(loading.key.expert)))};
 }
 
+Status fetch_all(const ExpertTable& table, ExpertFetch& fetch, size_t most,
+                 const std::function<ExpertCache::Slot(ExpertKey)>& slot_of,
+                 const std::function<Status(const ExpertFetch::Arrival&)>& arrived) {
+  std::vector<ExpertFetch::Arrival> arrivals;
+  size_t taken = 0;
+  const auto leave = [&](size_t in_work) -> Status {
+    while (fetch.in_flight() + arrivals.size() - taken > in_work) {
+      if (taken == arrivals.size()) {
+        arrivals = fetch.wait();
+        taken = 0;
+      }
+      MF_RETURN_IF_ERROR(arrivals[taken].status);
+      MF_RETURN_IF_ERROR(arrived(arrivals[taken++]));
+    }
+    return {};
+  };
+  for (size_t l = 0; l < table.layers.size(); ++l) {
+    for (int32_t e = 0; e < table.layers[l].num_experts; ++e) {
+      MF_RETURN_IF_ERROR(leave(most - 1));
+      const ExpertKey key{LayerId{static_cast<int32_t>(l)}, ExpertId{e}};
+      fetch.start(key, slot_of(key), ReadPriority::kDemand);
+    }
+  }
+  return leave(0);
+}
+
 }  // namespace moeflux

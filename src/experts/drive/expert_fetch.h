@@ -130,4 +130,10 @@ class ExpertFetch {
   DriveMeter* meter_ = nullptr;
 };
 
+/// Reads every expert of the table, layer by layer, into the slots that `slot_of` names, and gives
+/// each to `arrived` before it asks for one more than `most`. Ends with the first failure.
+Status fetch_all(const ExpertTable& table, ExpertFetch& fetch, size_t most,
+                 const std::function<ExpertCache::Slot(ExpertKey)>& slot_of,
+                 const std::function<Status(const ExpertFetch::Arrival&)>& arrived);
+
 }  // namespace moeflux

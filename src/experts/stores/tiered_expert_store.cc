@@ -41,16 +41,9 @@ class FarExperts {
                       {.memory = {buffer_.host_data(), count_ * slot_bytes_},
                        .slot_bytes = slot_bytes_,
                        .check_arrivals = check_arrivals});
-    for (size_t l = 0; l < table_.layers.size(); ++l) {
-      for (int32_t e = 0; e < table_.layers[l].num_experts; ++e) {
-        const ExpertKey key{LayerId{static_cast<int32_t>(l)}, ExpertId{e}};
-        while (fetch.in_flight() >= kInFlight) MF_RETURN_IF_ERROR(collect(fetch));
-        fetch.start(key, ExpertCache::Slot{static_cast<uint32_t>(slot_of(key))},
-                    ReadPriority::kDemand);
-      }
-    }
-    while (fetch.in_flight() > 0) MF_RETURN_IF_ERROR(collect(fetch));
-    return {};
+    return fetch_all(
+        table_, fetch, kInFlight, [&](ExpertKey key) { return ExpertCache::Slot(slot_of(key)); },
+        [](const ExpertFetch::Arrival&) { return Status(); });
   }
 
   Buffer& buffer() const { return buffer_; }
@@ -65,10 +58,6 @@ class FarExperts {
   // Enough for any drive's queue.
   static constexpr size_t kInFlight = 64;
 
-  static Status collect(ExpertFetch& fetch) {
-    for (const ExpertFetch::Arrival& arrival : fetch.wait()) MF_RETURN_IF_ERROR(arrival.status);
-    return {};
-  }
   size_t slot_of(ExpertKey key) const {
     return first_[static_cast<size_t>(index(key.layer))] + static_cast<size_t>(index(key.expert));
   }
