@@ -120,15 +120,17 @@ void LayerVisit::note_uses(std::span<const LayerRoutes> routes) {
   }
 }
 
-std::optional<LayerVisit::Entry> LayerVisit::reserve_next() {
+std::optional<LayerVisit::Entry> LayerVisit::reserve_next(
+    const std::function<void(const Entry&)>& read) {
   if (num_waiting() == 0) return std::nullopt;
   const ExpertId expert = misses_[next_miss_];
   ExpertPin pin = cache_->reserve({layer_, expert}, purpose_of(expert));
   if (!pin) return std::nullopt;
+  const Entry reserved{expert, pin.slot()};
+  read(reserved);
   ++next_miss_;
-  const ExpertCache::Slot slot = pin.slot();
-  pins_[static_cast<size_t>(slot)] = std::move(pin);
-  return Entry{expert, slot};
+  pins_[static_cast<size_t>(reserved.slot)] = std::move(pin);
+  return reserved;
 }
 
 void LayerVisit::arrived(ExpertCache::Slot slot) {

@@ -42,8 +42,10 @@ class LayerVisit {
   std::span<const ExpertId> misses() const { return misses_; }   // absent
 
   /// A slot for the next miss, LOADING. nullopt when there is none left, or every slot is pinned:
-  /// arrivals and recycle() make room then.
-  std::optional<Entry> reserve_next();
+  /// arrivals and recycle() make room then. Given up again if `read`, which asks for its bytes,
+  /// does not return: nobody would end its wait.
+  std::optional<Entry> reserve_next(const std::function<void(const Entry&)>& read =
+                                        [](const Entry&) {});
   size_t num_waiting() const { return misses_.size() - next_miss_; }
   /// The bytes of a reserved or arriving expert are there.
   void arrived(ExpertCache::Slot slot);
