@@ -129,6 +129,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
   MF_RETURN_IF_ERROR(engine->load_expert_profile());
   MF_RETURN_IF_ERROR(engine->open_readers());
   MF_RETURN_IF_ERROR(engine->open_experts());
+  MF_RETURN_IF_ERROR(engine->force_routes());
   engine->bound_states();
   MF_ASSIGN_OR_RETURN(engine->fingerprint_, model_fingerprint(*engine->loaded_));
   MF_RETURN_IF_ERROR(engine->prefixes_.open(options));

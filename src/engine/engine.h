@@ -23,8 +23,8 @@
 #include "experts/drive/lookahead.h"
 #include "experts/expert_store.h"
 #include "experts/routes/route_trace.h"
-#include "experts/tiers/helped_steps.h"
 #include "experts/tiers/near_placement.h"
+#include "experts/tiers/near_slots.h"
 #include "experts/tiers/usage_profile.h"
 #include "io/host_memory.h"
 #include "io/reader_factory.h"
@@ -300,8 +300,8 @@ class Engine {
   Status open_experts();
   Status take_far_memory();
   Status open_resident();
-  Status open_tiered(const ExpertPlan& split, const HelperOptions& helper, uint64_t leave_bytes);
-  Status open_streamed(const ExpertPlan& split, const HelperOptions& helper, uint64_t leave_bytes);
+  Status open_tiered(const ExpertPlan& split, const TierOptions& tier);
+  Status open_streamed(const ExpertPlan& split, const TierOptions& tier);
   Status force_routes();
   Result<HelperOptions> open_helper();
   void bound_states();

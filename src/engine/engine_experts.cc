@@ -114,31 +114,29 @@ Status Engine::open_experts() {
   near_bytes_ = split.near_bytes;
   MF_RETURN_IF_ERROR(check_resident(near_bytes_));
   if (home_ != ExpertHome::kHostAndDevice) far_.reset();
-  if (home_ == ExpertHome::kDevice) {
-    MF_RETURN_IF_ERROR(open_resident());
-    return force_routes();
-  }
-  HelperOptions helper;
+  if (home_ == ExpertHome::kDevice) return open_resident();
+  TierOptions tier{.near_bytes = split.near_bytes,
+                   .placement = options_.placement,
+                   .profile = &profile_,
+                   .leave_bytes = memory ? memory->taken_bytes : 0,
+                   .on_less = options_.on_warning};
   if (memory && memory->copies_beside) {
-    MF_ASSIGN_OR_RETURN(helper, open_helper());
+    MF_ASSIGN_OR_RETURN(tier.helper, open_helper());
   }
-  const uint64_t leave_bytes = memory ? memory->taken_bytes : 0;
   if (home_ == ExpertHome::kHostAndDevice) {
     const Status room = take_far_memory();
     if (far_) {
       MF_RETURN_IF_ERROR(room);
-      MF_RETURN_IF_ERROR(open_tiered(split, helper, leave_bytes));
-      return force_routes();
+      return open_tiered(split, tier);
     }
     home_ = ExpertHome::kDrive;
     split.far_bytes = half_of_experts(plan_);
-    MF_RETURN_IF_ERROR(open_streamed(split, helper, leave_bytes));
+    MF_RETURN_IF_ERROR(open_streamed(split, tier));
     plan_.expert_cache_bytes = experts_->capacity_bytes();
     warn_of_drive(options_, plan_, room.error());
-    return force_routes();
+    return {};
   }
-  MF_RETURN_IF_ERROR(open_streamed(split, helper, leave_bytes));
-  return force_routes();
+  return open_streamed(split, tier);
 }
 
 // Where there is no far memory afterwards, the system refused so much of it.
@@ -158,26 +156,19 @@ Status Engine::open_resident() {
   return {};
 }
 
-Status Engine::open_tiered(const ExpertPlan& split, const HelperOptions& helper,
-                           uint64_t leave_bytes) {
+Status Engine::open_tiered(const ExpertPlan& split, const TierOptions& tier) {
   MF_ASSIGN_OR_RETURN(
       experts_, make_tiered_expert_store(loaded_->experts, *device_, *far_,
-                                         {.near_bytes = split.near_bytes,
+                                         {.tier = tier,
                                           .ring_bytes = split.ring_bytes,
                                           .step_tokens_max = prefill_chunk_,
                                           .experts_per_token_max = token_demand(spec()).per_layer,
-                                          .placement = options_.placement,
-                                          .helper = helper,
-                                          .profile = &profile_,
-                                          .leave_bytes = leave_bytes,
-                                          .on_less = options_.on_warning,
                                           .bytes_read = std::exchange(far_bytes_read_, 0)}));
   plan_.expert_cache_bytes = experts_->capacity_bytes();
   return {};
 }
 
-Status Engine::open_streamed(const ExpertPlan& split, const HelperOptions& helper,
-                             uint64_t leave_bytes) {
+Status Engine::open_streamed(const ExpertPlan& split, const TierOptions& tier) {
   MF_ASSIGN_OR_RETURN(
       experts_, make_streamed_expert_store(loaded_->experts, loaded_->index, *reader_, *device_,
                                            {.capacity_bytes = split.far_bytes,
@@ -185,12 +176,7 @@ Status Engine::open_streamed(const ExpertPlan& split, const HelperOptions& helpe
                                             .demand = token_demand(spec()),
                                             .staging = {},
                                             .check_arrivals = options_.check_experts,
-                                            .near_bytes = split.near_bytes,
-                                            .placement = options_.placement,
-                                            .helper = helper,
-                                            .profile = &profile_,
-                                            .leave_bytes = leave_bytes,
-                                            .on_less = options_.on_warning,
+                                            .tier = tier,
                                             .lookahead = options_.lookahead}));
   return {};
 }
@@ -274,6 +260,7 @@ Result<std::unique_ptr<Engine>> Engine::replan(std::unique_ptr<Engine> engine,
   e.plan_ = plan_memory(*e.loaded_, e.memory_request_);
   MF_ASSIGN_OR_RETURN(e.encoder_, e.device_->create_encoder(e.scratch_bytes_));
   MF_RETURN_IF_ERROR(e.open_experts());
+  MF_RETURN_IF_ERROR(e.force_routes());
   e.bound_states();
   return engine;
 }

@@ -14,6 +14,7 @@
 #include "experts/cache/layer_visit.h"
 #include "experts/drive/expert_fetch.h"
 #include "experts/tiers/near_before_cache.h"
+#include "experts/tiers/usage_profile.h"
 
 namespace moeflux {
 namespace {
@@ -263,7 +264,7 @@ class StreamedExpertStore : public ExpertStore {
   StreamedExpertStore(const ExpertTable& table, const TensorIndex& files, AsyncReader& reader,
                       ExpertCache cache, std::optional<NearSlots> near,
                       const StreamedExpertStoreOptions& options)
-      : ExpertStore(HelpedSteps(options.helper)),
+      : ExpertStore(HelpedSteps(options.tier.helper)),
         reads_(table, files, reader, std::move(cache), std::move(near), options.check_arrivals),
         reader_(reader),
         lookahead_(
@@ -271,7 +272,7 @@ class StreamedExpertStore : public ExpertStore {
              .num_layers = reads_.cache.shape().num_layers,
              .top_k = static_cast<int32_t>(std::max<int64_t>(1, options.demand.per_layer))}),
         num_experts_(table.num_experts_total()) {
-    if (options.profile != nullptr) options.profile->seed(reads_.cache);
+    if (options.tier.profile != nullptr) options.tier.profile->seed(reads_.cache);
     register_memory(reads_.cache.capacity_bytes());
   }
 
@@ -454,7 +455,7 @@ Result<std::unique_ptr<ExpertStore>> make_streamed_expert_store(
                                               .slot_bytes = slot_bytes,
                                               .kind = MemoryKind::kHostVisible,
                                               .share = 0.5,
-                                              .on_less = options.on_less}));
+                                              .on_less = options.tier.on_less}));
   MF_CHECK(memory.buffer->host_data() != nullptr);
   ExpertCache::Options cache{.slot_bytes = slot_bytes,
                              .num_slots = memory.slots,
@@ -464,14 +465,11 @@ Result<std::unique_ptr<ExpertStore>> make_streamed_expert_store(
   set_staging(cache, table.num_experts_total());
   if (options.staging) cache.num_staging = *options.staging;
   std::optional<NearSlots> near;
-  MF_ASSIGN_OR_RETURN(SlotMemory own, allocate_near(table, device,
-                                                    {.bytes = options.near_bytes,
-                                                     .leave_bytes = options.leave_bytes,
-                                                     .on_less = options.on_less}));
+  MF_ASSIGN_OR_RETURN(SlotMemory own, allocate_near(table, device, options.tier));
   if (own.slots > 0) {
     MF_CHECK(device.copies_beside());
-    near.emplace(table, std::move(own), slot_bytes, options.placement);
-    if (options.profile != nullptr) options.profile->seed(near->placement());
+    near.emplace(table, std::move(own), slot_bytes, options.tier.placement);
+    if (options.tier.profile != nullptr) options.tier.profile->seed(near->placement());
   }
   return std::unique_ptr<ExpertStore>(std::make_unique<StreamedExpertStore>(
       table, index, reader, ExpertCache(std::move(memory.buffer), cache), std::move(near),

@@ -13,10 +13,7 @@
 #include "experts/drive/lookahead.h"
 #include "experts/expert_store.h"
 #include "experts/expert_table.h"
-#include "experts/tiers/helped_steps.h"
-#include "experts/tiers/near_placement.h"
-#include "experts/tiers/slot_memory.h"
-#include "experts/tiers/usage_profile.h"
+#include "experts/tiers/near_slots.h"
 #include "io/async_reader.h"
 
 namespace moeflux {
@@ -31,17 +28,7 @@ struct StreamedExpertStoreOptions {
   std::optional<size_t> staging = {};
   /// Compare experts of a pack with their checksums when they first arrive.
   bool check_arrivals = true;
-  /// Bytes of the device's own memory for experts used most, before those of the host; only of a
-  /// device that copies beside.
-  uint64_t near_bytes = 0;
-  NearPlacementOptions placement;
-  HelperOptions helper = {};
-  /// Experts that earlier runs used, of the table's shape, or null; not looked at later.
-  const UsageProfile* profile = nullptr;
-  /// Bytes of it that are left to others where it has less than near_bytes.
-  uint64_t leave_bytes = 0;
-  /// Told of each part of the memory that is smaller than asked for.
-  LessMemory on_less = {};
+  TierOptions tier = {};
   LookaheadMode lookahead = LookaheadMode::kAuto;
 };
 

@@ -12,7 +12,7 @@
 #include "base/units.h"
 #include "experts/drive/expert_fetch.h"
 #include "experts/tiers/expert_ring.h"
-#include "experts/tiers/near_slots.h"
+#include "experts/tiers/usage_profile.h"
 #include "experts/whole_lease.h"
 
 namespace moeflux {
@@ -80,7 +80,7 @@ Result<Passage> allocate_passage(const ExpertTable& table, Device& device,
                                  const TieredExpertStoreOptions& options) {
   Passage passage;
   const size_t slot_bytes = table.slot_bytes_max();
-  if (options.near_bytes >= slot_bytes) {
+  if (options.tier.near_bytes >= slot_bytes) {
     MF_ASSIGN_OR_RETURN(passage.log, RouteLog::create(device, table, options.step_tokens_max,
                                                       options.experts_per_token_max));
   }
@@ -91,7 +91,7 @@ Result<Passage> allocate_passage(const ExpertTable& table, Device& device,
                         allocate_slots(device, {.name = "ring of a prompt's experts",
                                                 .slots = parts,
                                                 .slot_bytes = part_bytes,
-                                                .on_less = options.on_less}));
+                                                .on_less = options.tier.on_less}));
     if (ring.slots >= 2) {
       passage.parts = ring.slots;
       passage.buffer = std::move(ring.buffer);
@@ -135,10 +135,10 @@ class TieredExpertStore : public ExpertStore {
  public:
   TieredExpertStore(const ExpertTable& table, FarExperts far, SlotMemory near, Passage passage,
                     const TieredExpertStoreOptions& options)
-      : ExpertStore(HelpedSteps(options.helper, kWays, kShared)),
+      : ExpertStore(HelpedSteps(options.tier.helper, kWays, kShared)),
         table_(table),
         far_(std::move(far)),
-        near_(table, std::move(near), far_.slot_bytes(), options.placement),
+        near_(table, std::move(near), far_.slot_bytes(), options.tier.placement),
         moved_(table.layers.size()),
         bytes_read_(options.bytes_read) {
     for (size_t l = 0; l < table_.layers.size(); ++l) {
@@ -151,7 +151,7 @@ class TieredExpertStore : public ExpertStore {
     }
     if (near_.placement().num_slots() > 0) {
       log_ = std::move(passage.log);
-      if (options.profile != nullptr) options.profile->seed(near_.placement());
+      if (options.tier.profile != nullptr) options.tier.profile->seed(near_.placement());
     }
     if (passage.parts > 0) {
       const size_t part = ring_part(table_);
@@ -412,10 +412,7 @@ Result<std::unique_ptr<ExpertStore>> make_tiered_expert_store(
   MF_CHECK(device.copies_beside());
   // Near slots come last: they take what there is.
   MF_ASSIGN_OR_RETURN(Passage passage, allocate_passage(table, device, options));
-  MF_ASSIGN_OR_RETURN(SlotMemory near, allocate_near(table, device,
-                                                     {.bytes = options.near_bytes,
-                                                      .leave_bytes = options.leave_bytes,
-                                                      .on_less = options.on_less}));
+  MF_ASSIGN_OR_RETURN(SlotMemory near, allocate_near(table, device, options.tier));
   auto store = std::make_unique<TieredExpertStore>(table, FarExperts(table, far), std::move(near),
                                                    std::move(passage), options);
   MF_RETURN_IF_ERROR(store->fill(device));

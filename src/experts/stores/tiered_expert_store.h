@@ -13,10 +13,7 @@
 #include "checkpoint/tensor_index.h"
 #include "experts/expert_store.h"
 #include "experts/expert_table.h"
-#include "experts/tiers/helped_steps.h"
-#include "experts/tiers/near_placement.h"
-#include "experts/tiers/slot_memory.h"
-#include "experts/tiers/usage_profile.h"
+#include "experts/tiers/near_slots.h"
 #include "io/async_reader.h"
 
 namespace moeflux {
@@ -36,21 +33,12 @@ constexpr int64_t kRingChoices = 2;
 size_t ring_part(const ExpertTable& table);
 
 struct TieredExpertStoreOptions {
-  /// Bytes of the device's memory for experts that stay.
-  uint64_t near_bytes = 0;
+  TierOptions tier = {};
   /// Bytes of the device's memory through which a prompt's experts go; less than two parts: prompts
   /// read them where they lie, and there is room for those of one token beside these bytes.
   uint64_t ring_bytes = 0;
   int64_t step_tokens_max = 0;
   int64_t experts_per_token_max = 0;
-  NearPlacementOptions placement;
-  HelperOptions helper = {};
-  /// Experts that earlier runs used, of the table's shape, or null; not looked at later.
-  const UsageProfile* profile = nullptr;
-  /// Bytes of the device's memory that are left to others where it has less than near_bytes.
-  uint64_t leave_bytes = 0;
-  /// Told of each part of the memory that is smaller than asked for.
-  LessMemory on_less = {};
   /// Bytes read for it, for its statistics.
   uint64_t bytes_read = 0;
 };

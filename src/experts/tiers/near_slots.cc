@@ -99,16 +99,16 @@ size_t NearSlots::num_coming() const {
 
 // By eighths: to ask takes no time, and every slot counts.
 Result<SlotMemory> allocate_near(const ExpertTable& table, Device& device,
-                                 const NearMemoryRequest& request) {
+                                 const TierOptions& options) {
   const size_t slot_bytes = table.slot_bytes_max();
-  const uint64_t slots = std::min(request.bytes / slot_bytes, table.num_experts_total());
+  const uint64_t slots = std::min(options.near_bytes / slot_bytes, table.num_experts_total());
   return allocate_slots(device, {.name = "near cache",
                                  .slots = static_cast<size_t>(slots),
                                  .slot_bytes = slot_bytes,
                                  .kind = MemoryKind::kDevice,
                                  .share = 0.875,
-                                 .leave_bytes = request.leave_bytes,
-                                 .on_less = request.on_less});
+                                 .leave_bytes = options.leave_bytes,
+                                 .on_less = options.on_less});
 }
 
 void distinct_ids(std::span<const int32_t> ids, std::vector<int32_t>& into) {

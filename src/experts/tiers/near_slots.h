@@ -90,15 +90,23 @@ class NearSlots {
   uint64_t far_hits_ = 0;
 };
 
-struct NearMemoryRequest {
-  uint64_t bytes = 0;
+/// A device's own memory, and a helper, before the host's memory. Changes no result.
+struct TierOptions {
+  /// Bytes of the device's own memory for experts used most; only of a device that copies beside.
+  uint64_t near_bytes = 0;
+  NearPlacementOptions placement;
+  HelperOptions helper = {};
+  /// Experts that earlier runs used, of the table's shape, or null; not looked at later.
+  const UsageProfile* profile = nullptr;
+  /// Bytes of the device's memory that are left to others where it has less than near_bytes.
   uint64_t leave_bytes = 0;
+  /// Told of each part of the memory that is smaller than asked for.
   LessMemory on_less = {};
 };
-/// Slots of the device's own memory for experts of the table, `bytes` of them or all. Where the
+/// Slots of the device's own memory for experts of the table, near_bytes of them or all. Where the
 /// device has less, fewer or none, which leave `leave_bytes` to others.
 Result<SlotMemory> allocate_near(const ExpertTable& table, Device& device,
-                                 const NearMemoryRequest& request);
+                                 const TierOptions& options);
 
 /// The ids without repetitions, ascending.
 void distinct_ids(std::span<const int32_t> ids, std::vector<int32_t>& into);

@@ -221,7 +221,7 @@ TEST(NearMemory, IsWholeSlotsOfWhatWasAskedForAndNoMoreThanThereAreExperts) {
   const size_t slot = world.slot_bytes();
   SmallDevice device(1000 * slot);
   const auto slots = [&](uint64_t bytes) {
-    const auto memory = allocate_near(world.table(), device, {.bytes = bytes});
+    const auto memory = allocate_near(world.table(), device, {.near_bytes = bytes});
     EXPECT_TRUE(memory.ok());
     EXPECT_EQ(memory->buffer == nullptr, memory->slots == 0);
     return memory->slots;
@@ -238,14 +238,15 @@ TEST(NearMemory, WhereTheDeviceHasLessThereAreFewerSlotsAndALineThatSaysSo) {
   SmallDevice device(20 * slot);
   std::vector<std::string> lines;
   const auto memory = allocate_near(
-      world.table(), device,
-      {.bytes = 24 * slot, .on_less = [&](const std::string& line) { lines.push_back(line); }});
+      world.table(), device, {.near_bytes = 24 * slot, .on_less = [&](const std::string& line) {
+                                lines.push_back(line);
+                              }});
   ASSERT_TRUE(memory.ok());
   EXPECT_EQ(memory->slots, 18u);  // 24, 21, 18
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_NE(lines[0].find("near cache"), std::string::npos);
   SmallDevice none(0);
-  const auto nothing = allocate_near(world.table(), none, {.bytes = 24 * slot});
+  const auto nothing = allocate_near(world.table(), none, {.near_bytes = 24 * slot});
   ASSERT_TRUE(nothing.ok());
   EXPECT_EQ(nothing->slots, 0u);
 }
