@@ -121,6 +121,15 @@ TEST_F(ForcedRoutesTest, WeightsOfOtherRanksAreRefused) {
                ErrorCode::kInvalidArgument, {"layer 0", "2 weights", "model's 3"});
 }
 
+TEST_F(ForcedRoutesTest, NothingIsReadEarlyBecauseOfTheRouter) {
+  const auto store = world_.store(reader_, 4, {}, LookaheadMode::kOn);
+  EXPECT_TRUE(store->wants_hint(LayerId{0}));
+  auto routes = force_routes(trace_, world_.table(), {});
+  ASSERT_TRUE(routes.ok()) << routes.error().to_string();
+  store->routes().replace_by(std::move(routes).value());
+  EXPECT_FALSE(store->wants_hint(LayerId{0}));
+}
+
 TEST_F(ForcedRoutesTest, ATraceWithoutDecodeIsRefused) {
   const auto prompt = RouteTrace::parse(
       "# route_trace v1\n# model=m arch=a n_layer=1 n_expert=4 n_expert_used=1\n" +
