@@ -50,7 +50,8 @@ SHELVES = {
     "convert/quantize": {"convert"},
     "convert/random": {"convert"},
 
-    "experts": set(),
+    # Every store reads routes back and counts helped steps.
+    "experts": {"experts/routes", "experts/tiers"},
     "experts/cache": {"experts"},
     "experts/drive": {"experts", "experts/cache"},
     "experts/routes": {"experts", "experts/cache"},

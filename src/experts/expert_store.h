@@ -115,7 +115,7 @@ class ExpertStore {
   /// Its end_step() follows a step whose work has been done, without an error. Where a helper takes
   /// part in a step, ids and slots are its own, and it has taken x before lease().
   HelpedSteps& help() { return help_; }
-  /// Who observes or replaces what routers chose, in every lease from now on.
+  /// The choices of routers, to be observed or replaced in every lease from now on.
   RouteReadback& routes() { return routes_; }
   /// Where the router of the step's `layer` is to write the ids [tokens, top_k] that lease() gets,
   /// for a store that looks at them later; null: anywhere.
