@@ -7,7 +7,6 @@
 #include <span>
 #include <vector>
 
-#include "backend/ops/attention.h"
 #include "backend/sequence_rows.h"
 #include "base/check.h"
 
@@ -43,18 +42,6 @@ void for_each_pooled_key(const Tensor& k, int64_t position, int64_t unit, const 
     append(rows, position / unit);
   }
   if ((position + n) % unit != 0) append(k.slice(0, n - 1, 1), (position + n) / unit);
-}
-
-/// The options of one of several sequences, number `i`, whose rows part() gives.
-template <typename Part>
-AttentionOptions options_of(const AttentionOptions& options, size_t i, const Part& part) {
-  AttentionOptions own = options;
-  own.selected.ids = part(options.selected.ids);
-  if (options.pooled.is_null()) return own;
-  own.pooled.keys = part(options.pooled.keys);
-  own.pooled.ids = part(options.pooled.ids);
-  own.pooled.sequences = options.pooled.sequences.subspan(i, 1);
-  return own;
 }
 
 }  // namespace moeflux

@@ -1,10 +1,9 @@
 #include "backend/cpu/cpu_encoder.h"
 
 #include <cstring>
-#include <string_view>
-#include <type_traits>
 
 #include "backend/cpu/cells.h"
+#include "backend/weight_operands.h"
 #include "base/format.h"
 
 namespace moeflux::cpu {
@@ -19,16 +18,7 @@ bool is_multiplied(const Weight& weight) {
 // Conditions of this device: on the weights of any operation, and on the sizes of one.
 template <typename Op>
 Status supports(const Op& op) {
-  Status status;
-  op.operands([&](Use, std::string_view name, const auto& x) {
-    if constexpr (std::is_same_v<decltype(x), const Weight&>) {
-      if (!status.ok() || is_multiplied(x)) return;
-      status = make_error(ErrorCode::kUnsupported, "{}: {} is a [{}, {}] weight in format {} of {}",
-                          Op::kName, name, x.rows, x.cols, x.format.to_string(),
-                          dtype_name(x.format.dtype));
-    }
-  });
-  return status;
+  return ops::check_formats(op, is_multiplied);
 }
 Status supports(const ops::CausalConv& op) {
   constexpr int64_t kTapsMax = 16;  // of the kernels

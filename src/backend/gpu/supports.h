@@ -2,11 +2,11 @@
 #pragma once
 
 #include <string_view>
-#include <type_traits>
 
 #include "backend/gpu/launch/executor.h"
 #include "backend/gpu/launch/plan_building.h"
 #include "backend/op_table.h"
+#include "backend/weight_operands.h"
 
 namespace moeflux::gpu {
 
@@ -16,13 +16,9 @@ Status supports(const Platform& platform, const ops::AnyOp& any);
 /// The weights of any operation.
 template <typename Op>
 Status supports(const Platform& /*platform*/, const Op& op) {
-  Status status;
-  op.operands([&](Use /*use*/, std::string_view /*name*/, const auto& x) {
-    if constexpr (std::is_same_v<decltype(x), const Weight&>) {
-      if (status.ok()) status = check_weight(Op::kName, x);
-    }
+  return ops::check_weights(op, [](std::string_view /*name*/, const Weight& weight) {
+    return check_weight(Op::kName, weight);
   });
-  return status;
 }
 Status supports(const Platform& platform, const ops::Attention& op);
 Status supports(const Platform& platform, const ops::ExpertFfn& op);

@@ -1,10 +1,9 @@
 #include "backend/reference/reference_encoder.h"
 
 #include <cstring>
-#include <type_traits>
 
 #include "backend/reference/cells.h"
-#include "base/format.h"
+#include "backend/weight_operands.h"
 
 namespace moeflux {
 
@@ -32,18 +31,7 @@ Status supported_by_reference(const ops::AnyOp& any) {
   if (reference::kCells[any.kind] == nullptr && !ops::is_composed(any)) {
     return ops::missing_cell(any, "reference");
   }
-  return ops::visit(any, [](const auto& op) {
-    Status status;
-    op.operands([&](Use, std::string_view name, const auto& x) {
-      if constexpr (std::is_same_v<decltype(x), const Weight&>) {
-        if (!status.ok() || can_decode(x)) return;
-        status = make_error(ErrorCode::kUnsupported,
-                            "{}: {} is a [{}, {}] weight in format {} of {}", op.kName, name,
-                            x.rows, x.cols, x.format.to_string(), dtype_name(x.format.dtype));
-      }
-    });
-    return status;
-  });
+  return ops::visit(any, [](const auto& op) { return ops::check_formats(op, can_decode); });
 }
 
 }  // namespace moeflux
