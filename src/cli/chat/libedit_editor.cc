@@ -156,7 +156,8 @@ class LibeditEditor : public LineEditor {
     el_set(editor_, EL_SETTY, "-x", "-icanon", "-echo", "-icrnl", "-inlcr", nullptr);
     el_set(editor_, EL_BIND, "^C", "ed-start-over", nullptr);
     el_set(editor_, EL_BIND, "^R", "em-inc-search-prev", nullptr);
-    el_set(editor_, EL_ADDFN, "paste", "Inserts a pasted text", &LibeditEditor::paste);
+    // The function for wide strings keeps pointers; el_set() copies them and frees no copy.
+    el_wset(editor_, EL_ADDFN, L"paste", L"Inserts a pasted text", &LibeditEditor::paste);
     el_set(editor_, EL_BIND, kPasteBegin.data(), "paste", nullptr);
   }
   ~LibeditEditor() override {
