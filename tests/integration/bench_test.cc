@@ -129,6 +129,31 @@ TEST(Synth, WritesOneGgufFileThatRuns) {
   EXPECT_EQ(read_bytes(file), before);
 }
 
+TEST(Synth, MixesTypesByTensor) {
+  const TempFolder folder;
+  const std::string file = folder / "mixed.gguf";
+  const Words begin = {"synth", "--like", "tiny", "-o", file};
+  const auto with = [&](Words more) {
+    more.insert(more.begin(), begin.begin(), begin.end());
+    return more;
+  };
+  expect_success(moeflux(with({"--gguf", "IQ4_NL", "--mix", "ffn_down_exps=Q2_0,ffn_gate_exps=q5_1",
+                               "--mix", "output=Q8_0"})));
+  const ProgramOutput inspected = moeflux({"inspect", "-m", file});
+  expect_success(inspected);
+  for (const char* piece : {"iq4_nl", "q2_0", "q5_1", "q8_0"}) {
+    EXPECT_TRUE(contains(inspected.out, piece)) << inspected.out;
+  }
+  expect_success(moeflux({"bench", "-m", file, "-p", "4", "-n", "2", "-r", "1", "-t", "1"}));
+  std::filesystem::remove(file);
+  expect_error_line(with({"--mix", "ffn_down_exps=Q2_0"}), 1, {"--mix", "--gguf"});
+  expect_error_line(with({"--gguf", "Q4_0", "--mix", "Q2_0"}), 1, {"--mix Q2_0", "NAME=TYPE"});
+  expect_error_line(with({"--gguf", "Q4_0", "--mix", "output=Q9"}), 1, {"output=Q9", "\"Q9\""});
+  expect_error_line(with({"--gguf", "Q4_0", "--mix", "ffn_up_exps=IQ2_XS"}), 1,
+                    {"ffn_up_exps.weight", "IQ2_XS", "256"});
+  EXPECT_FALSE(std::filesystem::exists(file));
+}
+
 TEST(Synth, RefusesGgufThatItCannotWrite) {
   const TempFolder folder;
   const auto refuse = [&](const Words& more, int status, std::vector<std::string> pieces) {

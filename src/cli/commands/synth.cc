@@ -5,9 +5,11 @@
 #include <functional>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/format.h"
 #include "base/units.h"
@@ -35,6 +37,7 @@ struct Options {
   std::string like;
   std::string output;
   std::string gguf;  // a type's name; empty: the MLX layout
+  std::vector<std::string> mix;
   SyntheticModelOptions model;
   uint64_t seed = 0;
   int threads = 0;
@@ -54,19 +57,38 @@ Result<const GgmlType*> gguf_type(const Options& options) {
                     options.gguf);
 }
 
+Result<std::vector<GgufNamedType>> named_types(const Options& options) {
+  std::vector<GgufNamedType> named;
+  for (const std::string& text : options.mix) {
+    const size_t equals = text.find('=');
+    if (equals == 0 || equals == text.npos) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "--mix {}: expected NAME=TYPE, such as ffn_down_exps=Q2_0", text);
+    }
+    const std::string type = text.substr(equals + 1);
+    named.push_back({text.substr(0, equals), find_ggml_type(type)});
+    if (named.back().type == nullptr) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "--mix {}: no type of GGML has the name \"{}\"", text, type);
+    }
+  }
+  return named;
+}
+
 /// As it would be written; 0 where these layers cannot be.
 uint64_t size_of(const SyntheticModelShape& shape, const SyntheticModelOptions& model,
-                 const GgmlType* type) {
+                 const GgmlType* type, std::span<const GgufNamedType> named) {
   if (type == nullptr) {
     const auto checkpoint = make_synthetic_model(shape.name, model);
     return checkpoint.ok() ? checkpoint->size_bytes() : 0;
   }
-  const auto made = make_synthetic_gguf(shape.name, model.num_layers, *type);
+  const auto made = make_synthetic_gguf(shape.name, model.num_layers, *type, named);
   return made.ok() ? made->checkpoint.size_bytes() : 0;
 }
 
 Status list_shapes(const Options& options) {
   const GgmlType* type = nullptr;
+  MF_ASSIGN_OR_RETURN(const std::vector<GgufNamedType> named, named_types(options));
   if (!options.gguf.empty()) {
     MF_ASSIGN_OR_RETURN(type, gguf_type(options));
   }
@@ -74,7 +96,7 @@ Status list_shapes(const Options& options) {
   for (const SyntheticModelShape& shape : synthetic_model_shapes()) {
     SyntheticModelOptions fitting = options.model;
     if (fitting.num_layers > shape.num_layers) fitting.num_layers = shape.num_layers;
-    const uint64_t bytes = size_of(shape, fitting, type);
+    const uint64_t bytes = size_of(shape, fitting, type, named);
     if (bytes == 0) continue;
     text +=
         formatted("{:<22} {:>11}  {:>2} layers  {}\n", shape.name, format_bytes(bytes),
@@ -111,8 +133,9 @@ Status show_writing(const std::string& name, uint64_t bytes, std::string_view wh
 // One file, which appears when it is whole.
 Status write_gguf(const Options& options, const InterruptListener& interrupts) {
   MF_ASSIGN_OR_RETURN(const GgmlType* type, gguf_type(options));
+  MF_ASSIGN_OR_RETURN(const std::vector<GgufNamedType> named, named_types(options));
   const Result<SyntheticGguf> made =
-      make_synthetic_gguf(options.like, options.model.num_layers, *type);
+      make_synthetic_gguf(options.like, options.model.num_layers, *type, named);
   if (!made.ok()) return made.error().with_context("--like " + options.like);
   if (path_exists(options.output) && !(options.force && gguf::begins_with_magic(options.output))) {
     return make_error(ErrorCode::kFailedPrecondition, "{} exists{}", options.output,
@@ -175,6 +198,9 @@ Status write(const Options& options, const SyntheticCheckpoint& checkpoint,
 }
 
 Status run(const Options& options) {
+  if (!options.mix.empty() && options.gguf.empty()) {
+    return make_error(ErrorCode::kInvalidArgument, "--mix needs --gguf TYPE for other matrices");
+  }
   if (options.list) return list_shapes(options);
   if (options.like.empty() || options.output.empty()) {
     return make_error(ErrorCode::kInvalidArgument,
@@ -199,6 +225,7 @@ Command make_synth_command(const CommandContext& /*context*/) {
   command.example("moeflux synth --list");
   command.example("moeflux synth --like qwen3-30b-a3b -o FOLDER --layers 4");
   command.example("moeflux synth --like qwen3-30b-a3b -o model.gguf --gguf Q4_K");
+  command.example("moeflux synth --like tiny -o m.gguf --gguf Q4_0 --mix ffn_down_exps=Q2_0");
   command.group("Output");
   command.add("--list", options->list, "Print the names of all shapes, and their sizes");
   command.add("--like", options->like, "Name of the shape (see --list)").value("NAME").not_empty();
@@ -225,6 +252,10 @@ Command make_synth_command(const CommandContext& /*context*/) {
                      .not_empty()
                      .excludes(bits)
                      .excludes(group);
+  command
+      .add_list("--mix", options->mix,
+                "Other types for matrices of the GGUF file whose names begin so")
+      .value("NAME=TYPE,...");
   command.add("--pack", options->pack, "Write a packed folder, as moeflux pack does")
       .excludes(gguf);
   command.add("-s,--seed", options->seed, "Seed; the same seed gives the same bytes");

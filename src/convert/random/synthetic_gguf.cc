@@ -1,8 +1,11 @@
 #include "convert/random/synthetic_gguf.h"
 
+#include <algorithm>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "backend/trace/trace_device.h"
 #include "base/check.h"
@@ -80,10 +83,30 @@ bool is_told_by_size(const GgmlType& type, const Shape& shape) {
   return true;
 }
 
+Status check_fill(const GgmlType& type) {
+  if (can_fill(type)) return {};
+  return make_error(ErrorCode::kInvalidArgument, "no random matrices of type {} can be made",
+                    type.name);
+}
+
+bool fits_name(std::string_view name, std::string_view begin) {
+  for (;;) {
+    if (name.starts_with(begin)) return true;
+    const size_t dot = name.find('.');
+    if (dot == name.npos) return false;
+    name.remove_prefix(dot + 1);
+  }
+}
+
 class Builder {
  public:
-  Builder(const LoadedModel& model, const GgufArchitecture& architecture, const GgmlType& type)
-      : model_(model), architecture_(architecture), type_(type) {}
+  Builder(const LoadedModel& model, const GgufArchitecture& architecture, const GgmlType& type,
+          std::span<const GgufNamedType> named)
+      : model_(model),
+        architecture_(architecture),
+        type_(type),
+        named_(named),
+        is_used_(named.size(), false) {}
 
   void add(const RandomTensor& tensor) {
     switch (tensor.kind) {
@@ -102,7 +125,16 @@ class Builder {
     __builtin_unreachable();
   }
 
-  SyntheticCheckpoint take() && { return std::move(out_); }
+  /// Fails where a type of `named` cannot be given to a matrix, or to none.
+  Result<SyntheticCheckpoint> take() && {
+    MF_RETURN_IF_ERROR(problem_);
+    for (size_t i = 0; i < named_.size(); ++i) {
+      if (is_used_[i]) continue;
+      return make_error(ErrorCode::kInvalidArgument, "no matrix's name begins with \"{}\"",
+                        named_[i].begin);
+    }
+    return std::move(out_);
+  }
 
  private:
   static std::string expert_name(const RandomTensor& tensor) {
@@ -112,6 +144,9 @@ class Builder {
   }
 
   void add_matrix(const std::string& name, const RandomTensor& tensor) {
+    if (const GgmlType* type = named_type(name, tensor.shape)) {
+      return out_.add_ggml(name, tensor.shape, *type, tensor.deviation);
+    }
     const bool is_embedding = tensor.name == "embed_tokens";
     const GgufMatrix matrix{
         .is_expert = tensor.kind == RandomTensor::Kind::kExperts,
@@ -121,6 +156,27 @@ class Builder {
     const GgmlType& type = type_of_matrix(type_, matrix);
     const bool is_told = is_told_by_size(type, tensor.shape);
     out_.add_ggml(name, tensor.shape, is_told ? type : named("F16"), tensor.deviation);
+  }
+
+  /// The type that was asked for by name; null without one.
+  const GgmlType* named_type(std::string_view name, const Shape& shape) {
+    const auto found = std::ranges::find_if(
+        named_, [&](const GgufNamedType& each) { return fits_name(name, each.begin); });
+    if (found == named_.end()) return nullptr;
+    is_used_[static_cast<size_t>(found - named_.begin())] = true;
+    const GgmlType& type = *found->type;
+    if (fits(type, shape.back()) && is_told_by_size(type, shape)) return &type;
+    if (!problem_.ok()) return nullptr;
+    if (!fits(type, shape.back())) {
+      problem_ = make_error(ErrorCode::kInvalidArgument,
+                            "{}: rows of {} weights are no whole blocks of {}, which has {} each",
+                            name, shape.back(), type.name, type.block_elements);
+    } else {
+      problem_ = make_error(ErrorCode::kInvalidArgument,
+                            "{}: too small for {}; its size would not tell its blocks' length",
+                            name, type.name);
+    }
+    return nullptr;
   }
 
   /// Adds a tensor whose activations must stay exact. A gate of one row is a vector.
@@ -161,6 +217,9 @@ class Builder {
   const LoadedModel& model_;
   const GgufArchitecture& architecture_;
   const GgmlType& type_;
+  std::span<const GgufNamedType> named_;
+  std::vector<bool> is_used_;
+  Status problem_;
   SyntheticCheckpoint out_;
 };
 
@@ -171,11 +230,10 @@ const GgmlType& type_of_matrix(const GgmlType& wanted, const GgufMatrix& matrix)
 }
 
 Result<SyntheticGguf> make_synthetic_gguf(std::string_view name, int64_t num_layers,
-                                          const GgmlType& type) {
-  if (!can_fill(type)) {
-    return make_error(ErrorCode::kInvalidArgument, "no random matrices of type {} can be made",
-                      type.name);
-  }
+                                          const GgmlType& type,
+                                          std::span<const GgufNamedType> named) {
+  MF_RETURN_IF_ERROR(check_fill(type));
+  for (const GgufNamedType& each : named) MF_RETURN_IF_ERROR(check_fill(*each.type));
   MF_ASSIGN_OR_RETURN(const std::string config, config_like(name, num_layers));
   const std::unique_ptr<Device> device = make_trace_device();
   MF_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedModel> model, assume_model(config, *device, {}));
@@ -185,9 +243,9 @@ Result<SyntheticGguf> make_synthetic_gguf(std::string_view name, int64_t num_lay
   MF_ASSIGN_OR_RETURN(made.keys, gguf_keys(model->spec(), config, title));
   MF_ASSIGN_OR_RETURN(const GgufArchitecture* architecture,
                       gguf_architecture_of(model->spec().model_type));
-  Builder builder(*model, *architecture, type);
+  Builder builder(*model, *architecture, type, named);
   for (const RandomTensor& tensor : random_tensors(*model)) builder.add(tensor);
-  made.checkpoint = std::move(builder).take();
+  MF_ASSIGN_OR_RETURN(made.checkpoint, std::move(builder).take());
   return made;
 }
 

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <span>
 #include <vector>
 
 #include "backend/trace/trace_device.h"
@@ -187,8 +188,9 @@ TEST(SyntheticGguf, ModelsThatHaveNoNamesThereAreRefused) {
                {"minimax_m3"});
 }
 
-std::map<std::string, std::string> types_of(std::string_view shape, std::string_view wanted) {
-  const auto made = make_synthetic_gguf(shape, 0, type(wanted));
+std::map<std::string, std::string> types_of(std::string_view shape, std::string_view wanted,
+                                            std::span<const GgufNamedType> named = {}) {
+  const auto made = make_synthetic_gguf(shape, 0, type(wanted), named);
   EXPECT_TRUE(made.ok()) << (made.ok() ? "" : made.error().to_string());
   std::map<std::string, std::string> types;
   for (const SyntheticTensor& tensor : made->checkpoint.tensors) {
@@ -232,6 +234,53 @@ TEST(SyntheticGguf, TypesAreThoseOfTheQuantiser) {
   EXPECT_EQ(types["blk.0.attn_v_b.weight"], "IQ4_XS");
   types = types_of("lfm2-8b-a1b", "Q4_0");  // whose embedding is the head
   EXPECT_EQ(types["token_embd.weight"], "Q6_K");
+}
+
+TEST(SyntheticGguf, MatricesOfANameHaveTheirOwnType) {
+  const std::vector<GgufNamedType> pair = {{"blk.1.ffn_down_exps", &type("Q2_0")},
+                                           {"ffn_down_exps", &type("IQ4_NL")},
+                                           {"output", &type("Q8_0")}};
+  auto types = types_of("qwen3.5-35b-a3b", "IQ2_XS", pair);
+  EXPECT_EQ(types["blk.0.ffn_gate_exps.weight"], "IQ2_XS");
+  EXPECT_EQ(types["blk.0.ffn_down_exps.weight"], "IQ4_NL");
+  EXPECT_EQ(types["blk.1.ffn_down_exps.weight"], "Q2_0");
+  EXPECT_EQ(types["output.weight"], "Q8_0");
+  EXPECT_EQ(types["output_norm.weight"], "F32");
+  EXPECT_EQ(types["blk.3.attn_output.weight"], "IQ2_XS");
+}
+
+TEST(SyntheticGguf, ATypeThatAMatrixOfItsNameCannotHaveIsRefused) {
+  const auto refuse = [](std::string_view begin, std::string_view name,
+                         std::initializer_list<std::string_view> pieces) {
+    const std::vector<GgufNamedType> named = {{std::string(begin), &type(name)}};
+    expect_error(make_synthetic_gguf("tiny", 0, type("Q4_0"), named), ErrorCode::kInvalidArgument,
+                 pieces);
+  };
+  refuse("ffn_down_exps", "IQ2_XS", {"ffn_down_exps.weight", "IQ2_XS", "256"});
+  refuse("ffn_dwon", "Q4_0", {"\"ffn_dwon\""});
+  refuse("ffn_gate_inp", "Q4_0", {"\"ffn_gate_inp\""});  // a router stays F32
+  refuse("ssm_alpha", "Q2_0", {"ssm_alpha.weight", "too small"});
+  refuse("output", "NVFP4", {"NVFP4"});
+}
+
+TEST(SyntheticGguf, ExpertsOfSeveralTypesRun) {
+  const testing::TempFolder folder;
+  const std::vector<GgufNamedType> named = {{"ffn_gate_exps", &type("Q5_1")},
+                                            {"ffn_down_exps", &type("Q2_0")}};
+  const auto made = make_synthetic_gguf("tiny", 0, type("IQ4_NL"), named);
+  ASSERT_TRUE(made.ok()) << made.error().to_string();
+  const Status written = write_synthetic_gguf(made->keys, made->checkpoint, "m.gguf",
+                                              {.directory = folder.path(), .threads = 1});
+  ASSERT_TRUE(written.ok()) << written.error().to_string();
+  const auto device = testing::make_test_device({});
+  auto engine = Engine::open(folder / "m.gguf", *device, {});
+  ASSERT_TRUE(engine.ok()) << engine.error().to_string();
+  const auto sequence = (*engine)->create_sequence();
+  ASSERT_TRUE(sequence.ok()) << sequence.error().to_string();
+  const std::vector<TokenId> tokens = {TokenId{1}, TokenId{200}, TokenId{30}};
+  const auto logits = eval_last(**engine, **sequence, tokens);
+  ASSERT_TRUE(logits.ok()) << logits.error().to_string();
+  EXPECT_TRUE(std::ranges::all_of(*logits, [](float each) { return std::isfinite(each); }));
 }
 
 TEST(SyntheticGguf, ItsModelsRun) {
