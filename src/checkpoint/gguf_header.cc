@@ -253,6 +253,7 @@ Status choose_type(TensorInfo& tensor, uint64_t room, bool is_last, uint64_t ali
   size_t fitting = 0;
   std::string sizes;
   uint64_t least = tensor.size_bytes;
+  uint64_t most = 0;
   for (const GgmlType& type : types) {
     if (cols % type.block_elements != 0) continue;
     const uint64_t bytes = elements / static_cast<uint64_t>(type.block_elements) *
@@ -260,6 +261,7 @@ Status choose_type(TensorInfo& tensor, uint64_t room, bool is_last, uint64_t ali
     sizes +=
         formatted("{}{} in blocks of {}", sizes.empty() ? "" : ", ", bytes, type.block_elements);
     least = std::min(least, bytes);
+    most = std::max(most, bytes);
     if (round_up(bytes, alignment) != room && !(is_last && bytes == room)) continue;
     found = &type;
     tensor.size_bytes = bytes;
@@ -272,9 +274,10 @@ Status choose_type(TensorInfo& tensor, uint64_t room, bool is_last, uint64_t ali
   }
   return make_error(ErrorCode::kUnsupported,
                     "tensor {} of type {} has {} bytes of the file, which fit {} of the sizes that "
-                    "it may have: {}",
+                    "it may have: {}{}",
                     in_quotes(tensor.name), tensor.type->name, room,
-                    fitting == 0 ? "none" : "more than one", sizes);
+                    fitting == 0 ? "none" : "more than one", sizes,
+                    is_last && room < most ? "; or the file is cut short" : "");
 }
 
 /// In the order of their places, which also tell the types that share a number.

@@ -262,6 +262,7 @@ TEST(Gguf, SizesThatFitNoBlocksOfTheNumberOrSeveralAreRefused) {
     expect_error(one({128, 32}, bytes), ErrorCode::kUnsupported,
                  {"m.gguf", "\"a\"", "Q2_0", std::to_string(bytes), "none", "1152", "1088"});
   }
+  expect_error(one({128, 32}, 1120), ErrorCode::kUnsupported, {"none", "or the file is cut short"});
   expect_error(one({64, 32}, 544), ErrorCode::kCorruption, {"\"a\"", "576", "cut"});
   expect_error(one({128, 32}, 1087), ErrorCode::kCorruption, {"\"a\"", "1087", "cut"});
   GgufImage cut = small_gguf();
