@@ -55,10 +55,13 @@ std::vector<double> rounded(std::span<const float> x, size_t group) {
   return result;
 }
 
-/// Columns of one scale: those of the rounding as well.
+/// Columns that are rounded together: those of one scale, 64 of long ones.
 size_t group_of(const GgmlType& type) {
   for (const char* name : {"Q2_K", "Q3_K", "Q6_K", "IQ2_XS", "IQ2_S", "IQ1_M", "NVFP4"}) {
     if (type.name == name) return 16;
+  }
+  for (const char* name : {"Q1_0", "Q2_0", "Q2_0_128", "TQ1_0", "TQ2_0"}) {
+    if (type.name == name) return 64;
   }
   return 32;
 }
@@ -116,8 +119,8 @@ TEST(BlockProducts, AreTheSameBitsEverywhereAndNearTheRoundedActivations) {
     // The others are decoded, and their activations are not rounded.
     if (!int8_cpus().back().device->multiplies_rows_as_tiles(*type.format)) continue;
     ++types;
-    const bool odd_width = type.block_elements < 256;  // not whole stretches of what is filled
-    const int64_t cols = odd_width ? 448 : 768;
+    // Where blocks allow it, not whole stretches of what is filled.
+    const int64_t cols = type.block_elements == 256 ? 768 : type.block_elements == 128 ? 640 : 448;
     const BlockMatrix m(type, 48, cols, 11, type.name == "NVFP4", 3);
     const Product p{m, 13, random_floats(13 * cols, 12)};
     const std::vector<float> expected = p.run(*int8_cpus().back().device, {13});
@@ -130,7 +133,7 @@ TEST(BlockProducts, AreTheSameBitsEverywhereAndNearTheRoundedActivations) {
       }
     }
   }
-  EXPECT_EQ(types, 21);
+  EXPECT_EQ(types, 26);
 }
 
 // Panels are sixteen rows: other matrices are decoded, and their activations are not rounded.

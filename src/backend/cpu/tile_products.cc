@@ -179,6 +179,11 @@ bool has_unit_products(const QuantFormat& format, int64_t cols) {
     case BlockKind::kIq1S:
     case BlockKind::kIq1M:
     case BlockKind::kNvfp4:
+    case BlockKind::kQ1_0:
+    case BlockKind::kQ2_0:
+    case BlockKind::kQ2_0Of128:
+    case BlockKind::kTq1_0:
+    case BlockKind::kTq2_0:
     case BlockKind::kAffine4x32:
     case BlockKind::kAffine4x64:
     case BlockKind::kAffine4x128:
@@ -200,7 +205,9 @@ std::optional<BlockKind> block_kind(const QuantFormat& format) {
        find_format("q6_k"),    find_format("iq4_nl"),     find_format("iq4_xs"),
        find_format("iq2_xxs"), find_format("iq2_xs"),     find_format("iq2_s"),
        find_format("iq3_xxs"), find_format("iq3_s"),      find_format("iq1_s"),
-       find_format("iq1_m"),   find_format("mxfp4_gguf"), find_format("nvfp4_gguf")};
+       find_format("iq1_m"),   find_format("mxfp4_gguf"), find_format("nvfp4_gguf"),
+       find_format("q1_0"),    find_format("q2_0"),       find_format("q2_0_128"),
+       find_format("tq1_0"),   find_format("tq2_0")};
   if (format.kind->block.elements == 0) return std::nullopt;
   const auto found = std::find(kKinds.begin(), kKinds.end(), format.kind);
   if (found == kKinds.end()) return std::nullopt;

@@ -11,7 +11,6 @@
 namespace moeflux::cpu {
 namespace {
 #include "backend/cpu/kernels/block_codes-inl.h"
-#include "backend/cpu/kernels/low_bit_codes-inl.h"
 
 template <class Block>
 void decode(const Weight& weight, int64_t begin, int64_t count, float* out) {

@@ -442,3 +442,5 @@ struct BlockIq1M : BlockOf256<56, 16, kIq1Zero> {
     }
   }
 };
+
+#include "backend/cpu/kernels/low_bit_codes-inl.h"

@@ -354,3 +354,4 @@ struct FillIq4Xs {
 };
 
 #include "backend/cpu/kernels/block_grids-inl.h"
+#include "backend/cpu/kernels/low_bit_fill-inl.h"

@@ -29,13 +29,15 @@ constexpr BlockKernel kAffineUnitKernelOf = unit_kernel<AffineRows<kBits, kGroup
 
 /// By BlockKind.
 constexpr BlockKernels kBlockKernels = {{
-    kUnitKernelOf<FillQ4_0>, kUnitKernelOf<FillQ4_1>,    kUnitKernelOf<FillQ5_0>,
-    kUnitKernelOf<FillQ5_1>, kUnitKernelOf<FillQ8_0>,    kUnitKernelOf<FillQ2K>,
-    kUnitKernelOf<FillQ3K>,  kUnitKernelOf<FillQ4K>,     kUnitKernelOf<FillQ5K>,
-    kUnitKernelOf<FillQ6K>,  kUnitKernelOf<FillIq4Nl>,   kUnitKernelOf<FillIq4Xs>,
-    kKernelOf<FillIq2Xxs>,   kKernelOf<FillIq2Xs>,       kKernelOf<FillIq2S>,
-    kKernelOf<FillIq3Xxs>,   kKernelOf<FillIq3S>,        kKernelOf<FillIq1S>,
-    kKernelOf<FillIq1M>,     kUnitKernelOf<FillMxfp4>,   kKernelOf<FillNvfp4>,
-    kAffineKernelOf<4, 32>,  kAffineUnitKernelOf<4, 64>, kAffineUnitKernelOf<4, 128>,
-    kAffineKernelOf<8, 32>,  kAffineUnitKernelOf<8, 64>, kAffineUnitKernelOf<8, 128>,
+    kUnitKernelOf<FillQ4_0>,    kUnitKernelOf<FillQ4_1>,     kUnitKernelOf<FillQ5_0>,
+    kUnitKernelOf<FillQ5_1>,    kUnitKernelOf<FillQ8_0>,     kUnitKernelOf<FillQ2K>,
+    kUnitKernelOf<FillQ3K>,     kUnitKernelOf<FillQ4K>,      kUnitKernelOf<FillQ5K>,
+    kUnitKernelOf<FillQ6K>,     kUnitKernelOf<FillIq4Nl>,    kUnitKernelOf<FillIq4Xs>,
+    kKernelOf<FillIq2Xxs>,      kKernelOf<FillIq2Xs>,        kKernelOf<FillIq2S>,
+    kKernelOf<FillIq3Xxs>,      kKernelOf<FillIq3S>,         kKernelOf<FillIq1S>,
+    kKernelOf<FillIq1M>,        kUnitKernelOf<FillMxfp4>,    kKernelOf<FillNvfp4>,
+    kKernelOf<FillQ1_0>,        kKernelOf<FillQ2<64>>,       kKernelOf<FillQ2<128>>,
+    kKernelOf<FillTq1_0>,       kKernelOf<FillTq2_0>,        kAffineKernelOf<4, 32>,
+    kAffineUnitKernelOf<4, 64>, kAffineUnitKernelOf<4, 128>, kAffineKernelOf<8, 32>,
+    kAffineUnitKernelOf<8, 64>, kAffineUnitKernelOf<8, 128>,
 }};

@@ -1,20 +1,28 @@
 // Blocks of GGML's types of one and two bits and of its ternary ones, as those of
-// block_codes-inl.h, behind which this is included. Rows are decoded only: no fill has these types.
+// block_codes-inl.h, which includes this.
 
 // --- one and two bits ---
+
+/// A block's one scale, for each 64 numbers: activations are rounded in groups of a scale, and a
+/// group of 128 rounds them more than other programs do.
+template <class Block>
+MF_INLINE void repeat_scale(const uint8_t* half, BlockCodes<Block>& to) {
+  const float scale = load_half(half);
+  for (int g = 0; g < Block::kElements / Block::kGroup; ++g) to.scales[g] = scale;
+}
 
 template <int kCount, int kSize>
 struct BlockOfBits {
   static constexpr int kElements = kCount;
   static constexpr int kBytes = kSize;
-  static constexpr int kGroup = kCount;
+  static constexpr int kGroup = 64;
   static constexpr int kZero = 1;
   static constexpr bool kHasMin = false;
 };
 
 struct BlockQ1_0 : BlockOfBits<128, 18> {
   static MF_INLINE void unpack(const uint8_t* block, BlockCodes<BlockQ1_0>& to) {
-    to.scales[0] = load_half(block);
+    repeat_scale(block, to);
     for (int i = 0; i < 128; ++i) to.codes[i] = (block[2 + i / 8] >> (i % 8) & 1) != 0 ? 2 : 0;
   }
 };
@@ -22,7 +30,7 @@ struct BlockQ1_0 : BlockOfBits<128, 18> {
 template <int kCount>
 struct BlockQ2 : BlockOfBits<kCount, 2 + kCount / 4> {
   static MF_INLINE void unpack(const uint8_t* block, BlockCodes<BlockQ2<kCount>>& to) {
-    to.scales[0] = load_half(block);
+    repeat_scale(block, to);
     for (int i = 0; i < kCount; ++i) to.codes[i] = block[2 + i / 4] >> (i % 4 * 2) & 3;
   }
 };
@@ -40,18 +48,18 @@ MF_INLINE void unpack_digits(const uint8_t* from, uint8_t* to) {
   }
 }
 
-struct BlockTq1_0 : BlockOf256<54, 256, 1> {
+struct BlockTq1_0 : BlockOf256<54, 64, 1> {
   static MF_INLINE void unpack(const uint8_t* block, BlockCodes<BlockTq1_0>& to) {
-    to.scales[0] = load_half(block + 52);
+    repeat_scale(block + 52, to);
     unpack_digits<32, 5>(block, to.codes);
     unpack_digits<16, 5>(block + 32, to.codes + 160);
     unpack_digits<4, 4>(block + 48, to.codes + 240);
   }
 };
 
-struct BlockTq2_0 : BlockOf256<66, 256, 1> {
+struct BlockTq2_0 : BlockOf256<66, 64, 1> {
   static MF_INLINE void unpack(const uint8_t* block, BlockCodes<BlockTq2_0>& to) {
-    to.scales[0] = load_half(block + 64);
+    repeat_scale(block + 64, to);
     unpack_pairs(block, to.codes);
   }
 };

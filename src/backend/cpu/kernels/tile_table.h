@@ -54,6 +54,11 @@ enum class BlockKind : uint8_t {
   kIq1M,
   kMxfp4,
   kNvfp4,
+  kQ1_0,
+  kQ2_0,
+  kQ2_0Of128,
+  kTq1_0,
+  kTq2_0,
   kAffine4x32,
   kAffine4x64,
   kAffine4x128,
@@ -61,7 +66,7 @@ enum class BlockKind : uint8_t {
   kAffine8x64,
   kAffine8x128,
 };
-constexpr int kBlockKinds = 27;
+constexpr int kBlockKinds = 32;
 /// Columns that are filled at a time, at most: a multiple of every block.
 constexpr int64_t kBlockFillCols = 256;
 
