@@ -169,8 +169,8 @@ class Builder {
     if (!problem_.ok()) return nullptr;
     if (!fits(type, shape.back())) {
       problem_ = make_error(ErrorCode::kInvalidArgument,
-                            "{}: rows of {} weights are no whole blocks of {}, which has {} each",
-                            name, shape.back(), type.name, type.block_elements);
+                            "{}: rows of {} weights cannot be blocks of {}, which have {}", name,
+                            shape.back(), type.name, type.block_elements);
     } else {
       problem_ = make_error(ErrorCode::kInvalidArgument,
                             "{}: too small for {}; its size would not tell its blocks' length",
