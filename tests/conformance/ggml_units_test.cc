@@ -116,9 +116,9 @@ TEST(GgmlUnits, ProductsMatchTheDefinitionAndDoNotDependOnOtherTokens) {
     uint32_t seed = 0;
     for (const GgmlType& type : unit_types()) {
       // A split and more, whose last one is whole, or not; rows that fill tiles, or not.
-      const bool small = type.block_elements < 256;
-      for (const int64_t cols :
-           {small ? int64_t{64} : int64_t{256}, small ? 1216 : int64_t{1280}}) {
+      const int64_t block = type.block_elements;
+      const int64_t least = std::max<int64_t>(block, 64);
+      for (const int64_t cols : {least, block < 128 ? int64_t{1216} : int64_t{1280}}) {
         const int64_t rows = cols < 512 ? 40 : 21;
         const int64_t n = cols < 512 ? 70 : 6;
         // At multiples of 32, of 16, of 2, and anywhere.
@@ -152,6 +152,44 @@ TEST(GgmlUnits, RowsHaveTheSameBitsWhereverTheyBegin) {
       got.insert(got.end(), one.begin(), one.end());
       if (begin == 0) expected = got;
       expect_same_bits(what, expected, got);
+    }
+  }
+}
+
+TEST(GgmlUnits, BlocksOfAnyBitsStayInTheirRow) {
+  const auto units = make_emulator_device({.seed = 9, .matrix_units = true});
+  Random random(85);
+  for (const GgmlType& type : unit_types()) {
+    const int64_t cols = 768;
+    const BlockMatrix clean(type, 24, cols, 12);
+    BlockMatrix m = clean;
+    const std::span<std::byte> codes = m.layout.bytes_in(m.bytes.data()).codes;
+    const size_t row_bytes = codes.size() / 24;
+    std::fill_n(codes.begin() + 2 * row_bytes, row_bytes, std::byte{0xff});
+    std::fill_n(codes.begin() + 9 * row_bytes, row_bytes, std::byte{0});
+    for (size_t i = 0; i < 2 * row_bytes; ++i) {  // rows 17 and 18
+      codes[17 * row_bytes + i] = static_cast<std::byte>(random.below(256));
+    }
+    // Row 20: scales that are NaN, any codes.
+    for (size_t at = 20 * row_bytes; at < 21 * row_bytes;
+         at += static_cast<size_t>(type.block_bytes)) {
+      for (const size_t half : testing::half_places(type.name)) {
+        codes[at + half] = std::byte{0x01};
+        codes[at + half + 1] = std::byte{0x7e};
+      }
+    }
+    for (const int64_t n : {1, 9}) {
+      const std::vector<float> x = random.floats(n * cols, -2.0f, 2.0f);
+      const std::vector<float> expected = product(*units, clean, x);
+      const std::vector<float> got = product(*units, m, x);
+      for (int64_t t = 0; t < n; ++t) {
+        for (const int64_t r : {0, 1, 3, 8, 10, 16, 19, 21, 23}) {
+          EXPECT_EQ(got[t * 24 + r], expected[t * 24 + r]) << type.name << ", row " << r;
+        }
+        EXPECT_FALSE(std::abs(got[t * 24 + 9]) > 0.0f) << type.name << ", a row of zero bytes";
+        if (testing::half_places(type.name).empty()) continue;
+        EXPECT_TRUE(std::isnan(got[t * 24 + 20])) << type.name;
+      }
     }
   }
 }

@@ -170,6 +170,10 @@ bool has_unit_products(const QuantFormat& format, int64_t cols) {
     case BlockKind::kIq4Nl:
     case BlockKind::kIq4Xs:
     case BlockKind::kMxfp4:
+    case BlockKind::kQ1_0:
+    case BlockKind::kQ2_0:
+    case BlockKind::kQ2_0Of128:
+    case BlockKind::kTq2_0:
       return true;
     case BlockKind::kIq2Xxs:
     case BlockKind::kIq2Xs:
@@ -179,11 +183,7 @@ bool has_unit_products(const QuantFormat& format, int64_t cols) {
     case BlockKind::kIq1S:
     case BlockKind::kIq1M:
     case BlockKind::kNvfp4:
-    case BlockKind::kQ1_0:
-    case BlockKind::kQ2_0:
-    case BlockKind::kQ2_0Of128:
     case BlockKind::kTq1_0:
-    case BlockKind::kTq2_0:
     case BlockKind::kAffine4x32:
     case BlockKind::kAffine4x64:
     case BlockKind::kAffine4x128:

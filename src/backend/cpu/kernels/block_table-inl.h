@@ -36,8 +36,8 @@ constexpr BlockKernels kBlockKernels = {{
     kKernelOf<FillIq2Xxs>,      kKernelOf<FillIq2Xs>,        kKernelOf<FillIq2S>,
     kKernelOf<FillIq3Xxs>,      kKernelOf<FillIq3S>,         kKernelOf<FillIq1S>,
     kKernelOf<FillIq1M>,        kUnitKernelOf<FillMxfp4>,    kKernelOf<FillNvfp4>,
-    kKernelOf<FillQ1_0>,        kKernelOf<FillQ2<64>>,       kKernelOf<FillQ2<128>>,
-    kKernelOf<FillTq1_0>,       kKernelOf<FillTq2_0>,        kAffineKernelOf<4, 32>,
+    kUnitKernelOf<FillQ1_0>,    kUnitKernelOf<FillQ2<64>>,   kUnitKernelOf<FillQ2<128>>,
+    kKernelOf<FillTq1_0>,       kUnitKernelOf<FillTq2_0>,    kAffineKernelOf<4, 32>,
     kAffineUnitKernelOf<4, 64>, kAffineUnitKernelOf<4, 128>, kAffineKernelOf<8, 32>,
     kAffineUnitKernelOf<8, 64>, kAffineUnitKernelOf<8, 128>,
 }};

@@ -99,6 +99,12 @@ template <>
 struct UnitForm<BlockRows<FillQ5K>> : SmallForm {};
 template <>
 struct UnitForm<BlockRows<FillMxfp4>> : SmallForm {};
+template <>
+struct UnitForm<BlockRows<FillQ1_0>> : SmallForm {};
+template <int kCount>
+struct UnitForm<BlockRows<FillQ2<kCount>>> : SmallForm {};
+template <>
+struct UnitForm<BlockRows<FillTq2_0>> : SmallForm {};
 
 // --- Products ---
 

@@ -62,6 +62,14 @@ MF_FN u32 look_up_bytes(W4 table, u32 numbers) {
   }
   return bytes;
 }
+MF_FN u32 look_up_eight(W2 table, u32 numbers) {
+  u32 bytes = 0u;
+  for (u32 i = 0u; i < 4u; ++i) {
+    const u32 number = numbers >> (4u * i) & 7u;
+    bytes |= (table.v[number / 4u] >> (number % 4u * 8u) & 0xffu) << (8u * i);
+  }
+  return bytes;
+}
 /// To nearest even, through the exponent's place in f32; 0x7c00 is infinity.
 MF_FN u32 f16_bits(f32 value) {
   const u32 bits = as_bits(value);

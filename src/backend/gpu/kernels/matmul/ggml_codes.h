@@ -51,7 +51,7 @@ MF_FN u32 bits_of_bytes(u32 word, u32 shift, u32 mask) {
 /// - low(), high(): pieces of 16 bytes, kLow and kHigh of them; low_piece() and high_piece() say
 ///   which one a part needs;
 /// - code(): four codes of a part from word `word` of its pieces;
-/// - scales(): kScales of them, of 16 or 32 columns each.
+/// - scales(): kScales of them, of 16, 32 or 64 columns each.
 template <u32 TYPE>
 struct GgmlCodes;
 

@@ -18,7 +18,7 @@ struct GgmlLane {
   W2 codes[4];  // of the halves of the upper row, then of the lower one
   GgmlScale above[4];
   GgmlScale below[4];
-  u32 groups;  // of columns with a scale each: 2 or 4
+  u32 groups;  // of columns with a scale each: 1, 2 or 4
 
   /// Four lanes have 16 columns each, as they lie. The units want 8 of each half in every lane.
   static MF_FN_MEMBER void spread(MF_T t, MF_LOCAL(W2) halves, W4 octets) {
@@ -124,8 +124,10 @@ struct GgmlSums {
     lane.load_any(t, type, wide, head[t.lane / 4u], head[t.lane / 4u + kMmaHalfRows], block);
     if (lane.groups == 2u) {
       add_parts<2u>(t, totals, &lane, stage);
-    } else {
+    } else if (lane.groups == 4u) {
       add_parts<4u>(t, totals, &lane, stage);
+    } else {
+      add_parts<1u>(t, totals, &lane, stage);
     }
   }
   template <u32 GROUPS>
@@ -160,7 +162,7 @@ struct GgmlSums {
       }
     }
   }
-  /// Groups `first` and the next one of all 64 columns.
+  /// Groups `first` and the next one of all 64 columns; or both halves, whose scale is the same.
   template <u32 GROUPS>
   static MF_FN_MEMBER void add_groups(MF_T t, MF_LOCAL(f32) products, MF_LOCAL(const GgmlLane) lane,
                                       u32 first, MF_SHARED(u32) x, MF_SHARED(f32) sums) {
@@ -170,11 +172,11 @@ struct GgmlSums {
     u32 halves[2];
     MF_UNROLL
     for (u32 e = 0u; e < 2u; ++e) {
-      halves[e] = GROUPS == 2u ? e : first / 2u;
+      halves[e] = GROUPS <= 2u ? e : first / 2u;
       MF_UNROLL
       for (u32 r = 0u; r < 2u; ++r) {
         codes[e * 2u + r] =
-            GROUPS == 2u ? lane->codes[r * 2u + e] : lane->of_quarter(t, r, first + e);
+            GROUPS <= 2u ? lane->codes[r * 2u + e] : lane->of_quarter(t, r, first + e);
       }
     }
     TeamBytes<kTiles>::multiply_halves(t, high, low, codes, halves, x);
@@ -184,7 +186,19 @@ struct GgmlSums {
       for (u32 j = 0u; j < 2u; ++j) {
         MF_SHARED(f32)
         own =
-            sums + ((i * 8u + j) * kGgmlSumWords + (GROUPS == 2u ? 0u : kGgmlSumQuarters + first));
+            sums + ((i * 8u + j) * kGgmlSumWords + (GROUPS <= 2u ? 0u : kGgmlSumQuarters + first));
+        if (GROUPS == 1u) {
+          MF_UNROLL
+          for (u32 r = 0u; r < 2u; ++r) {
+            const u32 q = r * 2u + j;
+            const u32 at = i * 4u + q;
+            const u32 other = at + kTiles * 4u;
+            products[at] =
+                add_ggml_group(products[at], high[at] + high[other], low[at] + low[other],
+                               r == 0u ? lane->above[0] : lane->below[0], own[0] + own[1]);
+          }
+          continue;
+        }
         MF_UNROLL
         for (u32 e = 0u; e < 2u; ++e) {
           const f32 sum = own[e];

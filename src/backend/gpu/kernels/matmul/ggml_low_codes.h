@@ -1,0 +1,67 @@
+// GgmlCodes of types of one and two bits: a block has one scale, which is that of all 64 columns.
+#pragma once
+
+#include "backend/gpu/kernels/matmul/ggml_codes.h"
+
+namespace moeflux {
+namespace gpu {
+namespace kernels {
+
+/// The one scale of a block at `from`, around a code of 1.
+MF_FN GgmlScale scale_around_one(MF_T t, u32 from) {
+  return scale_around(shared_f16(t, from), 1.0f);
+}
+
+/// Q2_0: a byte has the codes of four columns. COUNT blocks of 64 columns have a scale.
+template <u32 BYTES, u32 COUNT>
+struct GgmlPairsOfBits : GgmlLowBits<4u, 1u> {
+  static MF_FN_MEMBER u32 begin(u32 at, u32 block) { return at + block / COUNT * BYTES; }
+  static MF_FN_MEMBER u32 low_piece(u32 part) { return part; }
+  static MF_FN_MEMBER W4 low(MF_T t, u32 at, u32 block, u32 piece) {
+    const u32 bytes = shared_u32(t, begin(at, block) + (2u + block % COUNT * 16u + piece * 4u));
+    const W4 words = {{bytes & 0xffu, bytes >> 8u & 0xffu, bytes >> 16u & 0xffu, bytes >> 24u}};
+    return words;
+  }
+  static MF_FN_MEMBER u32 code(u32 low, u32, u32, u32) {
+    const u32 two = (low | low << 12u) & 0x000f000fu;
+    return (two | two << 6u) & 0x03030303u;
+  }
+  static MF_FN_MEMBER void scales(MF_T t, u32 at, u32 block, MF_LOCAL(GgmlScale) to) {
+    to[0] = scale_around_one(t, begin(at, block));
+  }
+};
+template <>
+struct GgmlCodes<kGgml_q2_0> : GgmlPairsOfBits<18u, 1u> {};
+template <>
+struct GgmlCodes<kGgml_q2_0_128> : GgmlPairsOfBits<34u, 2u> {};
+
+/// A bit is a code of 0 or 2.
+template <>
+struct GgmlCodes<kGgml_q1_0> : GgmlLowBits<4u, 1u> {
+  static MF_FN_MEMBER u32 begin(u32 at, u32 block) { return at + block / 2u * 18u; }
+  static MF_FN_MEMBER u32 low_piece(u32 part) { return part; }
+  static MF_FN_MEMBER W4 low(MF_T t, u32 at, u32 block, u32 piece) {
+    const u32 bits = shared_u16(t, begin(at, block) + (2u + block % 2u * 8u + piece * 2u));
+    const W4 words = {{bits & 15u, bits >> 4u & 15u, bits >> 8u & 15u, bits >> 12u}};
+    return words;
+  }
+  static MF_FN_MEMBER u32 code(u32 low, u32, u32, u32) {
+    // Bit i of four becomes bit 1 of byte i.
+    return (low * 0x00204081u & 0x01010101u) << 1u;
+  }
+  static MF_FN_MEMBER void scales(MF_T t, u32 at, u32 block, MF_LOCAL(GgmlScale) to) {
+    to[0] = scale_around_one(t, begin(at, block));
+  }
+};
+
+template <>
+struct GgmlCodes<kGgml_tq2_0> : GgmlTwoBits<66u, 0u> {
+  enum : u32 { kScales = 1 };
+  static MF_FN_MEMBER void scales(MF_T t, u32 at, u32 block, MF_LOCAL(GgmlScale) to) {
+    to[0] = scale_around_one(t, begin(at, block) + 64u);
+  }
+};
+
+}  // namespace kernels
+}  // namespace gpu
+}  // namespace moeflux
