@@ -236,6 +236,8 @@ TEST(MatrixUnits, ALayerOfExpertsInGgmlTypesHasTheSameBitsToo) {
   expect_one_layer("wide layers", make("Q4_K", "Q4_K", 3, 1, 1, 4864));
   expect_one_layer("two tokens of Q8_0", make("Q8_0", "Q8_0", 4, 2, 2, 256));
   expect_one_layer("many tokens", make("Q5_K", "IQ4_XS", 3, 2, 11, 256));
+  expect_one_layer("a published pair", make("IQ2_XS", "IQ4_NL", 4, 2, 1, 512));
+  expect_one_layer("a published pair, many tokens", make("IQ3_S", "Q2_0", 3, 2, 9, 256));
 }
 
 /// A layer as wide as a real model's, of all tokens and of its first few.

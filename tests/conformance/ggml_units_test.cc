@@ -141,7 +141,7 @@ TEST(GgmlUnits, ProductsMatchTheDefinitionAndDoNotDependOnOtherTokens) {
 TEST(GgmlUnits, RowsHaveTheSameBitsWhereverTheyBegin) {
   const auto units = make_emulator_device({.seed = 7, .matrix_units = true});
   Random random(81);
-  for (const char* name : {"Q4_K", "Q5_K", "Q6_K", "Q8_0", "MXFP4"}) {
+  for (const char* name : {"Q4_K", "Q5_K", "Q6_K", "Q8_0", "MXFP4", "IQ2_XS", "IQ3_S"}) {
     const std::vector<float> x = random.floats(9 * 1536, -2.0f, 2.0f);
     std::vector<float> expected;
     for (const uint64_t begin : {0, 1, 16, 30, 48}) {

@@ -52,8 +52,9 @@ std::vector<QuantFormat> formats_of_units() {
     }
   }
   for (const char* name :
-       {"q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl",
-        "iq4_xs", "mxfp4_gguf", "q1_0", "q2_0", "q2_0_128", "tq2_0"}) {
+       {"q4_0",  "q4_1",    "q5_0",   "q5_1",   "q8_0",       "q2_k", "q3_k", "q4_k",
+        "q5_k",  "q6_k",    "iq4_nl", "iq4_xs", "mxfp4_gguf", "q1_0", "q2_0", "q2_0_128",
+        "tq2_0", "iq2_xxs", "iq2_xs", "iq2_s",  "iq3_xxs",    "iq3_s"}) {
     formats.push_back(QuantFormat::of(*find_format(name)));
   }
   return formats;

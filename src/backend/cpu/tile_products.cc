@@ -173,13 +173,13 @@ bool has_unit_products(const QuantFormat& format, int64_t cols) {
     case BlockKind::kQ1_0:
     case BlockKind::kQ2_0:
     case BlockKind::kQ2_0Of128:
-    case BlockKind::kTq2_0:
-      return true;
     case BlockKind::kIq2Xxs:
     case BlockKind::kIq2Xs:
     case BlockKind::kIq2S:
     case BlockKind::kIq3Xxs:
     case BlockKind::kIq3S:
+    case BlockKind::kTq2_0:
+      return true;
     case BlockKind::kIq1S:
     case BlockKind::kIq1M:
     case BlockKind::kNvfp4:

@@ -120,13 +120,14 @@ struct UnitRowDots {
   static constexpr int kSmallSums = kLines / kSmallLines;  // of a unit
   static constexpr int kUnits = Rows::kElements / kUnitCols;
   static constexpr int kGroupUnits = Rows::kGroup / kUnitCols;
+  static constexpr int kLive = Rows::kLiveGroups * kGroupUnits;  // units, as RowDots has groups
   static constexpr int kValueBytes = 2;
   const TileToken& token;
   int64_t first_unit;
   const uint8_t* x;      // of the block's columns
   const uint8_t* ahead;  // as RowDots has it
   UnitChains<1> sums;
-  CodeSum code_sums[kUnits];
+  CodeSum code_sums[kLive];
   SmallSum small_sums[kUnits * kSmallSums];
   NibbleSum low_sums[kUnits];
   NibbleSum high_sums[kUnits];  // sixteen times as much where kDotsWholeBytes is set
@@ -139,7 +140,8 @@ struct UnitRowDots {
     if constexpr (Form::kSmall) {
       small_sums[line / kSmallLines].add(same_bits<IVec>(words), Units::at(x, line));
     } else {
-      code_sums[line / kLines].template add<kBits>(same_bits<IVec>(words), Units::at(x, line));
+      code_sums[live(line / kLines)].template add<kBits>(same_bits<IVec>(words),
+                                                         Units::at(x, line));
     }
   }
   MF_INLINE void halves(int low, int high, Words bytes) {
@@ -163,10 +165,13 @@ struct UnitRowDots {
       const int unit = at * kGroupUnits + i;
       const IVec dot = dot_of(unit);
       sums.template add<kLines>(first_unit + unit, &dot, &scales, &biases, &token);
+      if constexpr (kLive < kUnits) code_sums[live(unit)] = CodeSum{};
     });
   }
 
  private:
+  static_assert(kLive == kUnits || (!Form::kSmall && !Form::kHalves));
+  static MF_INLINE unsigned live(int unit) { return static_cast<unsigned>(unit) % kLive; }
   MF_INLINE IVec dot_of(int unit) const {
     if constexpr (Form::kHalves) {
       const auto high = same_bits<Ints>(high_sums[unit].value()) >> (kDotsWholeBytes ? 4 : 0);
@@ -178,7 +183,7 @@ struct UnitRowDots {
       });
       return dot;
     } else {
-      return code_sums[unit].value();
+      return code_sums[live(unit)].value();
     }
   }
 };

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "backend/gpu/kernels/matmul/ggml_codes.h"
+#include "backend/gpu/kernels/matmul/ggml_grid_codes.h"
 #include "backend/gpu/kernels/matmul/ggml_low_codes.h"
 #include "backend/gpu/kernels/matmul/ggml_params.h"
 #include "backend/gpu/kernels/matmul/mma_part.h"
