@@ -133,43 +133,36 @@ MF_FN void matrix_multiply_add_bytes(MF_T t, MF_LOCAL(i32) c, u32 a0, u32 a1, u3
 #endif
 
 #if !defined(MF_HAS_TEAM_MULTIPLY)
-/// Codes of a SIMD group's 16 rows times TILES * 8 rows of x in shared memory, all of 64 columns,
-/// for four SIMD groups together, which all are here. codes: octets 0 and 1 of a lane's 16 columns
-/// of row lane / 4, then of the row 8 further, each even and odd columns. A row of x has 8 pieces
-/// of 16 bytes: of the 256s the even columns of the lanes' octets 0, their odd ones, and the same
-/// of octets 1; then of the ones. Piece u of row r is where u ^ (r & 7) would be, and x begins at a
-/// multiple of 1024 bytes. Leaves the sums of the 256s and of the ones, of 8 tokens as
-/// matrix_multiply_add_bytes() does.
+/// Codes of a SIMD group's 16 rows times TILES * 8 rows of x in shared memory, for four SIMD groups
+/// together, which all are here. begin() multiplies all of 64 columns. codes: octets 0 and 1 of a
+/// lane's 16 columns of row lane / 4, then of the row 8 further, two words each. A row of x has 8
+/// pieces of 16 bytes: of the 256s the first words of the lanes' octets 0, their second ones, and
+/// the same of octets 1; then of the ones. Piece u of row r is where u ^ (r & 7) would be, and x
+/// begins at a multiple of 1024 bytes. Leaves the sums of the 256s and of the ones, of 8 tokens as
+/// matrix_multiply_add_bytes() does, which must not be touched before wait().
 template <u32 TILES>
 struct TeamBytes {
-  /// Half a block instead, two times: the 32 columns of half `halves[e]` of a row of x times
-  /// codes[e * 2] of row lane / 4 and codes[e * 2 + 1] of the row 8 further. A row of x then has
-  /// its columns in the order of lanes: pieces 0 and 1 are of the first half. Sums of the second
-  /// time come behind those of the first.
-  static MF_FN_MEMBER void multiply_halves(MF_T t, MF_LOCAL(i32) high, MF_LOCAL(i32) low,
-                                           MF_LOCAL(const W2) codes, MF_LOCAL(const u32) halves,
-                                           MF_SHARED(u32) x) {
-    MF_UNROLL
-    for (u32 n = 0u; n < 2u * TILES; ++n) {
-      const u32 e = n / TILES;
-      MF_UNROLL
-      for (u32 i = 0u; i < 4u; ++i) high[n * 4u + i] = low[n * 4u + i] = 0;
-      add_half(t, high + n * 4u, low + n * 4u, codes[e * 2u], codes[e * 2u + 1u],
-               x + n % TILES * 256u, halves[e]);
-    }
-  }
-  static MF_FN_MEMBER void multiply(MF_T t, MF_LOCAL(i32) high, MF_LOCAL(i32) low,
-                                    MF_LOCAL(const W2) codes, MF_SHARED(u32) x) {
+  /// Octets `half` alone.
+  static MF_FN_MEMBER void begin_half(MF_T t, MF_LOCAL(i32) high, MF_LOCAL(i32) low, W2 above,
+                                      W2 below, u32 half, MF_SHARED(u32) x) {
     MF_UNROLL
     for (u32 n = 0u; n < TILES; ++n) {
       MF_UNROLL
       for (u32 i = 0u; i < 4u; ++i) high[n * 4u + i] = low[n * 4u + i] = 0;
-      MF_UNROLL
-      for (u32 h = 0u; h < 2u; ++h) {
-        add_half(t, high + n * 4u, low + n * 4u, codes[h], codes[2u + h], x + n * 256u, h);
-      }
+      add_half(t, high + n * 4u, low + n * 4u, above, below, x + n * 256u, half);
     }
   }
+  static MF_FN_MEMBER void begin(MF_T t, MF_LOCAL(i32) high, MF_LOCAL(i32) low,
+                                 MF_LOCAL(const W2) codes, MF_SHARED(u32) x) {
+    begin_half(t, high, low, codes[0], codes[2], 0u, x);
+    MF_UNROLL
+    for (u32 n = 0u; n < TILES; ++n) {
+      add_half(t, high + n * 4u, low + n * 4u, codes[1], codes[3], x + n * 256u, 1u);
+    }
+  }
+  /// Waits for these sums. All but the last PENDING that were begun are there then.
+  template <u32 PENDING>
+  static MF_FN_MEMBER void wait(MF_T, MF_LOCAL(i32), MF_LOCAL(i32)) {}
   /// Adds half `h` of 8 rows of x, of two of the matrix.
   static MF_FN_MEMBER void add_half(MF_T t, MF_LOCAL(i32) high, MF_LOCAL(i32) low, W2 above,
                                     W2 below, MF_SHARED(u32) x, u32 h) {

@@ -148,6 +148,9 @@ MF_FN W2 load2(const u32* from) {
   const uint2 v = *reinterpret_cast<const uint2*>(from);
   return {{v.x, v.y}};
 }
+/// A byte of shared memory, and two bytes from an even one.
+MF_FN u32 shared_byte(MF_T t, u32 at) { return t.shared[at]; }
+MF_FN u32 shared_half(MF_T t, u32 at) { return *reinterpret_cast<const u16*>(t.shared + at); }
 MF_FN void store4(u32* to, W4 value) {
   *reinterpret_cast<uint4*>(to) = make_uint4(value.v[0], value.v[1], value.v[2], value.v[3]);
 }

@@ -52,23 +52,15 @@ MF_TEAM_STEP(4u, "32",
 /// As in common.h. Rows of x of 128 bytes, swizzled as wgmma has them, eight in 1024 bytes.
 template <u32 TILES>
 struct TeamBytes {
-  static MF_FN_MEMBER void multiply_halves(MF_T, i32* high, i32* low, const W2* codes,
-                                           const u32* halves, u32* x) {
-    const u64 rows = rows_of(x);
+  static MF_FN_MEMBER void begin_half(MF_T, i32* high, i32* low, W2 above, W2 below, u32 half,
+                                      u32* x) {
+    const u64 rows = rows_of(x) + half * 2u;
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-    MF_UNROLL
-    for (u32 e = 0u; e < 2u; ++e) {
-      const W2 above = codes[e * 2u];
-      const W2 below = codes[e * 2u + 1u];
-      const u64 own = rows + halves[e] * 2u;
-      TeamStep<TILES>::set(high + e * (TILES * 4u), above.v[0], below.v[0], above.v[1], below.v[1],
-                           own);
-      TeamStep<TILES>::set(low + e * (TILES * 4u), above.v[0], below.v[0], above.v[1], below.v[1],
-                           own + 4u);
-    }
-    wait_for<2u * TILES * 4u>(high, low);
+    TeamStep<TILES>::set(high, above.v[0], below.v[0], above.v[1], below.v[1], rows);
+    TeamStep<TILES>::set(low, above.v[0], below.v[0], above.v[1], below.v[1], rows + 4u);
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
   }
-  static MF_FN_MEMBER void multiply(MF_T, i32* high, i32* low, const W2* codes, u32* x) {
+  static MF_FN_MEMBER void begin(MF_T, i32* high, i32* low, const W2* codes, u32* x) {
     const u64 rows = rows_of(x);
     const u32 first[4] = {codes[0].v[0], codes[2].v[0], codes[0].v[1], codes[2].v[1]};
     const u32 second[4] = {codes[1].v[0], codes[3].v[0], codes[1].v[1], codes[3].v[1]};
@@ -77,7 +69,12 @@ struct TeamBytes {
     TeamStep<TILES>::add(high, second[0], second[1], second[2], second[3], rows + 2u);
     TeamStep<TILES>::set(low, first[0], first[1], first[2], first[3], rows + 4u);
     TeamStep<TILES>::add(low, second[0], second[1], second[2], second[3], rows + 6u);
-    wait_for<TILES * 4u>(high, low);
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+  }
+  template <u32 PENDING>
+  static MF_FN_MEMBER void wait(MF_T, i32* high, i32* low) {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
+    hold(high, low);
   }
 
  private:
@@ -86,12 +83,12 @@ struct TeamBytes {
     const u32 at = static_cast<u32>(__cvta_generic_to_shared(x)) >> 4u;
     return at | (u64{1024 / 16} << 32 | u64{1} << 62);
   }
-  template <u32 COUNT>
-  static MF_FN_MEMBER void wait_for(i32* high, i32* low) {
-    asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;" ::: "memory");
-    // From here on they are what they are: no instruction that reads them comes earlier.
+  /// From here on they are what they are: no instruction that reads them comes earlier.
+  static MF_FN_MEMBER void hold(i32* high, i32* low) {
     MF_UNROLL
-    for (u32 i = 0u; i < COUNT; ++i) asm volatile("" : "+r"(high[i]), "+r"(low[i])::"memory");
+    for (u32 i = 0u; i < TILES * 4u; ++i) {
+      asm volatile("" : "+r"(high[i]), "+r"(low[i])::"memory");
+    }
   }
 };
 

@@ -11,6 +11,7 @@
 
 #include "backend/gpu/dialect/types.h"
 #include "backend/gpu/emulator/machine.h"
+#include "base/check.h"
 #include "tensor/dtype.h"
 
 #define MF_FN inline
@@ -237,6 +238,13 @@ inline W2 load2(const GlobalPointer<const u32>& from) {
 }
 inline W2 load2(const SharedPointer<u32>& from) { return {{from[0], from[1]}}; }
 inline W4 load4(const SharedPointer<u32>& from) { return {{from[0], from[1], from[2], from[3]}}; }
+inline u32 shared_byte(const Thread& t, u32 at) {
+  return MF_SHARED_AT(t, u32, at & ~3u)[0] >> (at % 4u * 8u) & 0xffu;
+}
+inline u32 shared_half(const Thread& t, u32 at) {
+  MF_CHECK(at % 2u == 0u);
+  return MF_SHARED_AT(t, u32, at & ~3u)[0] >> (at % 4u * 8u) & 0xffffu;
+}
 inline void store4(const SharedPointer<u32>& to, W4 value) {
   for (int i = 0; i < 4; ++i) to[i] = value.v[i];
 }

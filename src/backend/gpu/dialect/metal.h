@@ -118,6 +118,10 @@ MF_FN W2 load2(threadgroup const u32* from) {
   const uint2 v = *reinterpret_cast<threadgroup const uint2*>(from);
   return W2{{v.x, v.y}};
 }
+MF_FN u32 shared_byte(MF_T t, u32 at) { return t.shared[at]; }
+MF_FN u32 shared_half(MF_T t, u32 at) {
+  return *reinterpret_cast<threadgroup const u16*>(t.shared + at);
+}
 MF_FN W4 load4(threadgroup const u32* from) {
   const uint4 v = *reinterpret_cast<threadgroup const uint4*>(from);
   return W4{{v.x, v.y, v.z, v.w}};

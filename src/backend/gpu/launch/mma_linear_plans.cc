@@ -17,10 +17,12 @@ MmaOneLaunch launch_of(const Waiting& waiting, const Platform& platform) {
   MmaOneNeeds needs;
   needs.cols = static_cast<uint32_t>(waiting.products.front().x.shape.back());
   needs.tiles = 0;
+  needs.bits = mma_matrix(waiting.products.front().weight).bits;
   for (const ops::Linear& product : waiting.products) {
     needs.tiles += groups_for(static_cast<uint64_t>(product.weight.rows), kMmaRows);
     const uint32_t bits = mma_matrix(product.weight).bits;
     if (mma_place_words(bits) > mma_place_words(needs.bits)) needs.bits = bits;
+    needs.has_grid = needs.has_grid || has_grid(bits);
   }
   needs.rows = rows_of(waiting.products.front().x);
   needs.makes_row = !waiting.chain.value.is_null();
@@ -54,11 +56,11 @@ void record_products_of_many(Recorder& recorder, const Products& products) {
   MmaLinearParams p{};
   p.cols = static_cast<u32>(x.shape.back());
   p.tokens = n;
-  p.stages = kMmaStages;
   const uint32_t groups = list_matrices(p, products, kMmaGroupRows);
   for (const ops::Linear& product : products) {
     p.walk.place_words = std::max(p.walk.place_words, ggml_place_words(mma_matrix(product.weight)));
   }
+  p.stages = has_ggml ? ggml_stage_blocks(recorder.platform(), p.walk.place_words) : kMmaStages;
   Plan plan =
       make_mma_many_plan(has_ggml ? KernelId::mma_linear_ggml : KernelId::mma_linear,
                          {groups, groups_for(n, kMmaTokens), 1}, p.stages, p.walk.place_words);

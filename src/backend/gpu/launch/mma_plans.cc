@@ -68,8 +68,29 @@ bool uses_mma(const Platform& platform, const Weight& weight) {
 
 bool takes_many(const Platform& platform, const Weight& weight) {
   return !is_ggml(weight) ||
-         mma_many_ggml_bytes(kMmaStages, mma_place_words(matrix_layout(weight).format)) <=
+         mma_many_ggml_bytes(1, mma_place_words(matrix_layout(weight).format)) <=
              platform.shared_bytes_max();
+}
+
+uint32_t ggml_stage_blocks(const Platform& platform, uint32_t place_words) {
+  uint32_t blocks = kGgmlStageBlocksMax;
+  while (blocks > 1 && mma_many_ggml_bytes(blocks, place_words) > platform.shared_bytes_max()) {
+    blocks /= 2;
+  }
+  return blocks;
+}
+
+bool has_grid(uint32_t bits) {
+  switch (bits) {
+    case kGgml_iq2_xxs:
+    case kGgml_iq2_xs:
+    case kGgml_iq2_s:
+    case kGgml_iq3_xxs:
+    case kGgml_iq3_s:
+      return true;
+    default:
+      return false;
+  }
 }
 
 bool has_wide_scales(const Weight& weight) {
@@ -119,7 +140,8 @@ Plan make_mma_many_plan(KernelId kernel, const Extent3& groups, uint32_t stages,
   constexpr uint32_t kMost = mma_many_bytes(kMmaStagesOfFew);
   static_assert(kMost <= 99 * 1024 && 2 * (kMost + 1024) <= 228 * 1024);
   Plan plan = make_plan(kernel, groups, kMmaThreads);
-  plan.shared_bytes = mma_many_ggml_bytes(stages, place_words);
+  plan.shared_bytes =
+      place_words == 0 ? mma_many_bytes(stages) : mma_many_ggml_bytes(stages, place_words);
   return plan;
 }
 

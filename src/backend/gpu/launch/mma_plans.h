@@ -59,6 +59,7 @@ struct MmaOneNeeds {
   uint32_t tiles = 1;
   uint32_t rows = 1;
   uint32_t more = 0;
+  bool has_grid = false;    // some of them choose from one
   bool makes_row = false;   // of activations, by kMmaThreads at once
   bool may_double = false;  // groups to kMmaThreadsMax whatever the bits
 };
@@ -86,9 +87,15 @@ constexpr uint32_t mma_many_bytes(uint32_t stages) {
   return (kMmaStagesBegin + stages * kMmaStageWords) * static_cast<uint32_t>(sizeof(u32));
 }
 /// The same where SIMD groups bring splits of GGML's types, of so many words each.
-constexpr uint32_t mma_many_ggml_bytes(uint32_t stages, uint32_t place_words) {
-  return mma_many_bytes(stages) + kMmaSimds * 2 * place_words * static_cast<uint32_t>(sizeof(u32));
+/// `blocks`: of a stage.
+constexpr uint32_t mma_many_ggml_bytes(uint32_t blocks, uint32_t place_words) {
+  return (kGgmlStagesBegin + kGgmlStages * blocks * kGgmlBlockWords + kMmaSimds * 2 * place_words) *
+         static_cast<uint32_t>(sizeof(u32));
 }
+/// As many blocks as groups have room for.
+uint32_t ggml_stage_blocks(const Platform& platform, uint32_t place_words);
+/// True for types whose codes choose from a grid.
+bool has_grid(uint32_t bits);
 /// True when groups have room for many tokens; otherwise the kernels of single tokens take them,
 /// with the same bits.
 bool takes_many(const Platform& platform, const Weight& weight);

@@ -43,7 +43,7 @@ struct Extent3 {
 /// values, weights of experts): everything the platform allocated must be reachable.
 struct Plan {
   static constexpr size_t kBindingsMax = 24;
-  static constexpr size_t kParamsBytesMax = 400;
+  static constexpr size_t kParamsBytesMax = 416;
 
   KernelId kernel{};
   uint32_t num_bindings = 0;

@@ -137,9 +137,9 @@ void record_mma_experts(Recorder& recorder, const ExpertLaunch& launch, const op
     const Tensor& bias = is_down ? like.down_bias : like.gate_bias;
     p.matrix = mma_matrix(weight);
     p.walk.place_words = ggml_place_words(p.matrix);
-    const bool fits = mma_many_ggml_bytes(kMmaStagesOfFew, p.walk.place_words) <=
-                      recorder.platform().shared_bytes_max();
-    p.stages = has_few && fits ? kMmaStagesOfFew : kMmaStages;
+    p.stages = is_ggml(p.matrix) ? ggml_stage_blocks(recorder.platform(), p.walk.place_words)
+               : has_few         ? uint32_t{kMmaStagesOfFew}
+                                 : uint32_t{kMmaStages};
     p.matrix.wide = (is_down ? launch.wide_down : launch.wide_gate && launch.wide_up) ? 1 : 0;
     p.matrix.wide_scales = (is_down ? launch.wide_down_scales : launch.wide_scales) ? 1 : 0;
     p.x_stride = row_stride(from);

@@ -54,10 +54,10 @@ struct MmaSplitRow {
       load_octet(values + i * 8u, x, (i * 32u + t.lane) * 8u, cols, 1u);
     }
   }
-  MF_FN_MEMBER void store(MF_T t, u32 count) const {
+  MF_FN_MEMBER void store(MF_T t, MmaOneShared shared) const {
     MF_UNROLL
     for (u32 i = 0u; i < kMmaSplit / 256u; ++i) {
-      store_mma_octet(t, values + i * 8u, t.simd * (kMmaSplit / 8u) + i * 32u + t.lane, count);
+      store_mma_octet(t, values + i * 8u, t.simd * (kMmaSplit / 8u) + i * 32u + t.lane, shared);
     }
   }
 };
@@ -115,8 +115,9 @@ MF_FN void mma_down_and_sum(MF_T t, MF_PARAMS(MmaDownSumParams) p, MmaChoice cho
                             MF_GLOBAL(f32) out, MmaSharedRows shared, MmaDownSums sums) {
   MF_PARAMS(MmaExpertParams) e = p.experts.expert;
   const u32 count = e.top_k + p.has_shared;
-  MF_SHARED(f32) parts = MF_SHARED_AT(t, f32, mma_one_shared(count).parts * 4u);
-  store_mma_zeros(t, count);
+  const MmaOneShared staged = mma_one_shared(e.walk, count);
+  MF_SHARED(f32) parts = MF_SHARED_AT(t, f32, staged.parts * 4u);
+  store_mma_constants<BITS>(t, e.matrix.bits, staged);
   const MmaSlot slot = find_down_expert(t, p, choice);
   const u32 token = t.group.y;
   const u32 row = t.group.x * kMmaRows + t.lane % kMmaRows;
@@ -145,11 +146,11 @@ MF_FN void mma_down_and_sum(MF_T t, MF_PARAMS(MmaDownSumParams) p, MmaChoice cho
     }
   }
   if (slot.exists) {
-    own.store(t, count);
+    own.store(t, staged);
     if (has_gate) factor = sigmoid(factor);
     copies_wait<0u>(t);
     simd_barrier(t);
-    down_part<BITS>(t, e, slot).multiply(t, place, t.simd, count, parts + t.simd * kMmaRows);
+    down_part<BITS>(t, e, slot).multiply(t, place, t.simd, staged, parts + t.simd * kMmaRows);
     simd_barrier(t);
   }
   if (finishes) {

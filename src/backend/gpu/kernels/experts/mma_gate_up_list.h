@@ -188,7 +188,7 @@ struct MmaListWalker {
         copies_wait<kMmaPlaces - 1u>(t);
         simd_barrier(t);
         if (is_there) {
-          part.multiply(t, place_at(t, place), now.split, walk.splits,
+          part.multiply(t, place_at(t, place), now.split, mma_one_shared(walk, walk.splits),
                         parts + ((now.tile - done) * walk.splits + now.split) * kMmaRows);
         }
         simd_barrier(t);
@@ -220,7 +220,8 @@ MF_FN MmaListWalker<BITS> begin_mma_list(MF_T t, MF_PARAMS(MmaExpertsOneParams) 
                                 {0u, 0u},
                                 0u};
   const MmaTiles tiles = {0u, share.end};
-  store_mma_zeros(t, p.expert.walk.splits);
+  store_mma_constants<BITS>(t, p.expert.matrix.bits,
+                            mma_one_shared(p.expert.walk, p.expert.walk.splits));
   walker.next.begin(t, p.expert.walk, tiles);
   walker.fill(t, share.shared);
   return walker;
@@ -230,11 +231,11 @@ MF_FN MmaListWalker<BITS> begin_mma_list(MF_T t, MF_PARAMS(MmaExpertsOneParams) 
 struct MmaRowBeside {
   MmaMemoryRow row;
   u32 first;
-  u32 splits;
+  MmaWalk walk;
   MF_FN_MEMBER void run(MF_T t) const {
     const u32 step = t.threads - first;
-    for (u32 o = t.index - first; o < splits * (kMmaSplit / 8u); o += 2u * step) {
-      stage_mma_octets(t, row.x, o, step, splits, row.cols, row.wide);
+    for (u32 o = t.index - first; o < walk.splits * (kMmaSplit / 8u); o += 2u * step) {
+      stage_mma_octets(t, walk, row.x, o, step, row.cols, row.wide);
     }
   }
 };
@@ -256,7 +257,7 @@ MF_FN void mma_gate_up_of_token(MF_T t, MF_PARAMS(MmaExpertsOneParams) p, MmaCho
   const bool has_others = chooses && t.threads > kRouteThreads;
   const MmaRowBeside row = {{x + token * e.x_stride, e.cols, e.wide},
                             has_others ? static_cast<u32>(kRouteThreads) : 0u,
-                            e.walk.splits};
+                            e.walk};
   await_inputs(t);
   if (chooses) {
     route_choose_beside(t, p.route, p.route.top_k, route_words(t, p), choice.logits,

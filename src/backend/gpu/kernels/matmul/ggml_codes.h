@@ -10,20 +10,16 @@ namespace moeflux {
 namespace gpu {
 namespace kernels {
 
-// Reads of shared memory at any byte. No word is read that has none of the bytes.
+// Reads of shared memory. No word is read that has none of the bytes. Blocks have an even number of
+// bytes, but for those of MXFP4, and numbers of two bytes and more begin at even ones:
+// shared_half() of the dialect reads these, shared_byte() any.
 MF_FN u32 shared_word(MF_T t, u32 at) { return MF_SHARED_AT(t, u32, at & ~3u)[0]; }
 MF_FN u32 join_words(u32 low, u32 high, u32 at) {
   return static_cast<u32>((static_cast<u64>(high) << 32u | low) >> (at % 4u * 8u));
 }
-MF_FN u32 shared_u32(MF_T t, u32 at) {
-  return join_words(shared_word(t, at), shared_word(t, at + 3u), at);
-}
-MF_FN u32 shared_u16(MF_T t, u32 at) {
-  return join_words(shared_word(t, at), shared_word(t, at + 1u), at) & 0xffffu;
-}
-MF_FN u32 shared_u8(MF_T t, u32 at) { return shared_word(t, at) >> (at % 4u * 8u) & 0xffu; }
-MF_FN f32 shared_f16(MF_T t, u32 at) { return f16_to_float(static_cast<u16>(shared_u16(t, at))); }
-/// 16 bytes.
+MF_FN u32 shared_u32(MF_T t, u32 at) { return shared_half(t, at) | shared_half(t, at + 2u) << 16u; }
+MF_FN f32 shared_f16(MF_T t, u32 at) { return f16_to_float(static_cast<u16>(shared_half(t, at))); }
+/// 16 bytes, from any.
 MF_FN W4 shared_piece(MF_T t, u32 at) {
   MF_SHARED(u32) from = MF_SHARED_AT(t, u32, at & ~3u);
   u32 words[5];
@@ -34,6 +30,20 @@ MF_FN W4 shared_piece(MF_T t, u32 at) {
   MF_UNROLL
   for (u32 i = 0u; i < 4u; ++i) piece.v[i] = join_words(words[i], words[i + 1u], at);
   return piece;
+}
+
+/// 8 bytes.
+MF_FN W2 shared_pair(MF_T t, u32 at) {
+  const W2 pair = {{shared_u32(t, at), shared_u32(t, at + 4u)}};
+  return pair;
+}
+/// The same from any.
+MF_FN W2 shared_any_pair(MF_T t, u32 at) {
+  MF_SHARED(u32) from = MF_SHARED_AT(t, u32, at & ~3u);
+  const u32 middle = from[1];
+  const W2 pair = {
+      {join_words(from[0], middle, at), join_words(middle, shared_word(t, at + 7u), at)}};
+  return pair;
 }
 
 struct GgmlScale {
@@ -50,7 +60,8 @@ MF_FN u32 bits_of_bytes(u32 word, u32 shift, u32 mask) {
 /// the row's split begins.
 /// - low(), high(): pieces of 16 bytes, kLow and kHigh of them; low_piece() and high_piece() say
 ///   which one a part needs;
-/// - code(): four codes of a part from word `word` of its pieces;
+/// - low_pair(), high_pair(): the words of half `half` of a piece alone;
+/// - code(): four codes of a part from a word of each of its pieces;
 /// - scales(): kScales of them, of 16, 32 or 64 columns each.
 template <u32 TYPE>
 struct GgmlCodes;
@@ -62,6 +73,10 @@ struct GgmlLowBits {
   static MF_FN_MEMBER u32 high_piece(u32) { return 0u; }
   static MF_FN_MEMBER W4 high(MF_T, u32, u32, u32) {
     const W4 nothing = {{0u, 0u, 0u, 0u}};
+    return nothing;
+  }
+  static MF_FN_MEMBER W2 high_pair(MF_T, u32, u32, u32, u32) {
+    const W2 nothing = {{0u, 0u}};
     return nothing;
   }
 };
@@ -82,6 +97,10 @@ struct GgmlNibbles : GgmlLowBits<2u, 2u> {
   static MF_FN_MEMBER u32 low_piece(u32 part) { return part / 2u; }
   static MF_FN_MEMBER W4 low(MF_T t, u32 at, u32 block, u32 piece) {
     return shared_piece(t, begin(at, block, piece) + CODES_AT);
+  }
+  static MF_FN_MEMBER W2 low_pair(MF_T t, u32 at, u32 block, u32 piece, u32 half) {
+    const u32 from = begin(at, block, piece) + (CODES_AT + half * 8u);
+    return BYTES % 2u == 0u ? shared_pair(t, from) : shared_any_pair(t, from);
   }
   static MF_FN_MEMBER u32 code(u32 low, u32, u32, u32 part) {
     return bits_of_bytes(low, part % 2u * 4u, 15u);
@@ -119,10 +138,17 @@ template <u32 BYTES, u32 CODES_AT>
 struct GgmlFiveBits : GgmlNibbles<BYTES, CODES_AT> {
   enum : u32 { kHigh = 2 };
   static MF_FN_MEMBER u32 high_piece(u32 part) { return part / 2u; }
+  static MF_FN_MEMBER u32 bits(MF_T t, u32 at, u32 block, u32 piece) {
+    return shared_u32(t, GgmlNibbles<BYTES, CODES_AT>::begin(at, block, piece) + (CODES_AT - 4u));
+  }
   static MF_FN_MEMBER W4 high(MF_T t, u32 at, u32 block, u32 piece) {
-    const u32 bits =
-        shared_u32(t, GgmlNibbles<BYTES, CODES_AT>::begin(at, block, piece) + (CODES_AT - 4u));
-    const W4 words = {{bits, bits >> 4u, bits >> 8u, bits >> 12u}};
+    const u32 own = bits(t, at, block, piece);
+    const W4 words = {{own, own >> 4u, own >> 8u, own >> 12u}};
+    return words;
+  }
+  static MF_FN_MEMBER W2 high_pair(MF_T t, u32 at, u32 block, u32 piece, u32 half) {
+    const u32 own = bits(t, at, block, piece) >> (half * 8u);
+    const W2 words = {{own, own >> 4u}};
     return words;
   }
   static MF_FN_MEMBER u32 code(u32 low, u32 high, u32, u32 part) {
@@ -149,6 +175,10 @@ struct GgmlCodes<kGgml_q8_0> : GgmlLowBits<4u, 2u> {
   static MF_FN_MEMBER u32 low_piece(u32 part) { return part; }
   static MF_FN_MEMBER W4 low(MF_T t, u32 at, u32 block, u32 piece) {
     return shared_piece(t, at + (block * 2u + piece / 2u) * 34u + (2u + piece % 2u * 16u));
+  }
+  static MF_FN_MEMBER W2 low_pair(MF_T t, u32 at, u32 block, u32 piece, u32 half) {
+    return shared_pair(t,
+                       at + (block * 2u + piece / 2u) * 34u + (2u + piece % 2u * 16u + half * 8u));
   }
   static MF_FN_MEMBER u32 code(u32 low, u32, u32, u32) { return low ^ 0x80808080u; }
   static MF_FN_MEMBER void scales(MF_T t, u32 at, u32 block, MF_LOCAL(GgmlScale) to) {
@@ -185,7 +215,7 @@ struct GgmlCodes<kGgml_mxfp4_gguf> : GgmlNibbles<17u, 1u> {
   static MF_FN_MEMBER void scales(MF_T t, u32 at, u32 block, MF_LOCAL(GgmlScale) to) {
     MF_UNROLL
     for (u32 i = 0u; i < 2u; ++i) {
-      const u32 scale = shared_u8(t, begin(at, block, i));
+      const u32 scale = shared_byte(t, begin(at, block, i));
       to[i] =
           scale_around(as_float(scale < 2u ? 0x00200000u << scale : (scale - 1u) << 23u), 16.0f);
     }
@@ -201,10 +231,16 @@ struct GgmlSixBitScales : GgmlLowBits<2u, 2u> {
   static MF_FN_MEMBER W4 piece_at(MF_T t, u32 at) {
     return WIDE ? load4(MF_SHARED_AT(t, u32, at)) : shared_piece(t, at);
   }
+  static MF_FN_MEMBER W2 pair_at(MF_T t, u32 at) {
+    return WIDE ? load2(MF_SHARED_AT(t, u32, at)) : shared_pair(t, at);
+  }
   static MF_FN_MEMBER u32 begin(u32 at, u32 block) { return at + block / 4u * BYTES; }
   static MF_FN_MEMBER u32 low_piece(u32 part) { return part % 2u; }
   static MF_FN_MEMBER W4 low(MF_T t, u32 at, u32 block, u32 piece) {
     return piece_at(t, begin(at, block) + (CODES_AT + block % 4u * 32u + piece * 16u));
+  }
+  static MF_FN_MEMBER W2 low_pair(MF_T t, u32 at, u32 block, u32 piece, u32 half) {
+    return pair_at(t, begin(at, block) + (CODES_AT + block % 4u * 32u + piece * 16u + half * 8u));
   }
   static MF_FN_MEMBER u32 code(u32 low, u32, u32, u32 part) {
     return bits_of_bytes(low, part / 2u * 4u, 15u);
@@ -238,6 +274,9 @@ struct GgmlQ5K : GgmlSixBitScales<176u, 48u, WIDE> {
   static MF_FN_MEMBER W4 high(MF_T t, u32 at, u32 block, u32 piece) {
     return Base::piece_at(t, Base::begin(at, block) + (16u + piece * 16u));
   }
+  static MF_FN_MEMBER W2 high_pair(MF_T t, u32 at, u32 block, u32 piece, u32 half) {
+    return Base::pair_at(t, Base::begin(at, block) + (16u + piece * 16u + half * 8u));
+  }
   static MF_FN_MEMBER u32 code(u32 low, u32 high, u32 block, u32 part) {
     return bits_of_bytes(low, part / 2u * 4u, 15u) |
            bits_of_bytes(high, block % 4u * 2u + part / 2u, 1u) << 4u;
@@ -261,8 +300,15 @@ struct GgmlCodes<kGgml_q6_k> : GgmlLowBits<4u, 4u> {
   static MF_FN_MEMBER W4 low(MF_T t, u32 at, u32 block, u32 piece) {
     return shared_piece(t, begin(at, block) + (block % 4u / 2u * 64u + piece * 16u));
   }
+  static MF_FN_MEMBER W2 low_pair(MF_T t, u32 at, u32 block, u32 piece, u32 half) {
+    return shared_pair(t, begin(at, block) + (block % 4u / 2u * 64u + piece * 16u + half * 8u));
+  }
   static MF_FN_MEMBER W4 high(MF_T t, u32 at, u32 block, u32 piece) {
     return shared_piece(t, begin(at, block) + (128u + block % 4u / 2u * 32u + piece * 16u));
+  }
+  static MF_FN_MEMBER W2 high_pair(MF_T t, u32 at, u32 block, u32 piece, u32 half) {
+    return shared_pair(t,
+                       begin(at, block) + (128u + block % 4u / 2u * 32u + piece * 16u + half * 8u));
   }
   static MF_FN_MEMBER u32 code(u32 low, u32 high, u32 block, u32 part) {
     return bits_of_bytes(low, block % 2u * 4u, 15u) |
@@ -284,6 +330,10 @@ struct GgmlTwoBits : GgmlLowBits<2u, 4u> {
   static MF_FN_MEMBER u32 low_piece(u32 part) { return part % 2u; }
   static MF_FN_MEMBER W4 low(MF_T t, u32 at, u32 block, u32 piece) {
     return shared_piece(t, begin(at, block) + (CODES_AT + block % 4u / 2u * 32u + piece * 16u));
+  }
+  static MF_FN_MEMBER W2 low_pair(MF_T t, u32 at, u32 block, u32 piece, u32 half) {
+    return shared_pair(
+        t, begin(at, block) + (CODES_AT + block % 4u / 2u * 32u + piece * 16u + half * 8u));
   }
   static MF_FN_MEMBER u32 code(u32 low, u32, u32 block, u32 part) {
     return bits_of_bytes(low, block % 2u * 4u + part / 2u * 2u, 3u);
@@ -309,6 +359,9 @@ struct GgmlCodes<kGgml_q3_k> : GgmlTwoBits<110u, 32u> {
   static MF_FN_MEMBER u32 high_piece(u32 part) { return part % 2u; }
   static MF_FN_MEMBER W4 high(MF_T t, u32 at, u32 block, u32 piece) {
     return shared_piece(t, begin(at, block) + piece * 16u);
+  }
+  static MF_FN_MEMBER W2 high_pair(MF_T t, u32 at, u32 block, u32 piece, u32 half) {
+    return shared_pair(t, begin(at, block) + (piece * 16u + half * 8u));
   }
   static MF_FN_MEMBER u32 code(u32 low, u32 high, u32 block, u32 part) {
     return bits_of_bytes(low, block % 2u * 4u + part / 2u * 2u, 3u) |
@@ -336,14 +389,17 @@ struct GgmlCodes<kGgml_iq4_xs> : GgmlLowBits<2u, 2u> {
   static MF_FN_MEMBER W4 low(MF_T t, u32 at, u32 block, u32 piece) {
     return shared_piece(t, begin(at, block) + (8u + block % 4u * 32u + piece * 16u));
   }
+  static MF_FN_MEMBER W2 low_pair(MF_T t, u32 at, u32 block, u32 piece, u32 half) {
+    return shared_pair(t, begin(at, block) + (8u + block % 4u * 32u + piece * 16u + half * 8u));
+  }
   static MF_FN_MEMBER u32 code(u32 low, u32, u32, u32 part) {
     return iq4_codes(bits_of_bytes(low, part % 2u * 4u, 15u));
   }
   static MF_FN_MEMBER void scales(MF_T t, u32 at, u32 block, MF_LOCAL(GgmlScale) to) {
     const u32 from = begin(at, block);
     const f32 scale = shared_f16(t, from);
-    const u32 high = shared_u16(t, from + 2u) >> (block % 4u * 4u);
-    const u32 low = shared_u8(t, from + (4u + block % 4u));
+    const u32 high = shared_half(t, from + 2u) >> (block % 4u * 4u);
+    const u32 low = shared_byte(t, from + (4u + block % 4u));
     MF_UNROLL
     for (u32 i = 0u; i < 2u; ++i) {
       const u32 own = (low >> (4u * i) & 15u) | (high >> (2u * i) & 3u) << 4u;
@@ -354,15 +410,15 @@ struct GgmlCodes<kGgml_iq4_xs> : GgmlLowBits<2u, 2u> {
 
 // --- Any type ---
 
-/// 16 codes as octets 0 and 1: even columns of both, then odd ones.
+/// The codes of octet `octet` of a block's 8, in order.
 template <class Type>
-MF_FN W4 ggml_octets(W4 low, W4 high, u32 block, u32 part) {
-  u32 words[4];
-  MF_UNROLL
-  for (u32 i = 0u; i < 4u; ++i) words[i] = Type::code(low.v[i], high.v[i], block, part);
-  const W4 octets = {{even_bytes(words[0], words[1]), even_bytes(words[2], words[3]),
-                      odd_bytes(words[0], words[1]), odd_bytes(words[2], words[3])}};
-  return octets;
+MF_FN W2 ggml_octet(MF_T t, u32 at, u32 block, u32 octet) {
+  const u32 part = octet / 2u;
+  const W2 low = Type::low_pair(t, at, block, Type::low_piece(part), octet % 2u);
+  const W2 high = Type::high_pair(t, at, block, Type::high_piece(part), octet % 2u);
+  const W2 codes = {
+      {Type::code(low.v[0], high.v[0], block, part), Type::code(low.v[1], high.v[1], block, part)}};
+  return codes;
 }
 
 /// 64 columns of a row, as they lie.
@@ -380,8 +436,16 @@ struct GgmlBlock {
     for (u32 i = 0u; i < kHigh; ++i) high[i] = Type::high(t, at, block, i);
     Type::scales(t, at, block, scales);
   }
-  MF_FN_MEMBER W4 octets(u32 block, u32 part) const {
-    return ggml_octets<Type>(low[Type::low_piece(part)], high[Type::high_piece(part)], block, part);
+  /// 16 codes.
+  MF_FN_MEMBER W4 codes(u32 block, u32 part) const {
+    const W4 own_low = low[Type::low_piece(part)];
+    const W4 own_high = high[Type::high_piece(part)];
+    W4 words;
+    MF_UNROLL
+    for (u32 i = 0u; i < 4u; ++i) {
+      words.v[i] = Type::code(own_low.v[i], own_high.v[i], block, part);
+    }
+    return words;
   }
 };
 

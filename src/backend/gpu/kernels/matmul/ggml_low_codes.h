@@ -22,6 +22,12 @@ struct GgmlPairsOfBits : GgmlLowBits<4u, 1u> {
     const W4 words = {{bytes & 0xffu, bytes >> 8u & 0xffu, bytes >> 16u & 0xffu, bytes >> 24u}};
     return words;
   }
+  static MF_FN_MEMBER W2 low_pair(MF_T t, u32 at, u32 block, u32 piece, u32 half) {
+    const u32 bytes =
+        shared_half(t, begin(at, block) + (2u + block % COUNT * 16u + piece * 4u + half * 2u));
+    const W2 words = {{bytes & 0xffu, bytes >> 8u}};
+    return words;
+  }
   static MF_FN_MEMBER u32 code(u32 low, u32, u32, u32) {
     const u32 two = (low | low << 12u) & 0x000f000fu;
     return (two | two << 6u) & 0x03030303u;
@@ -41,8 +47,13 @@ struct GgmlCodes<kGgml_q1_0> : GgmlLowBits<4u, 1u> {
   static MF_FN_MEMBER u32 begin(u32 at, u32 block) { return at + block / 2u * 18u; }
   static MF_FN_MEMBER u32 low_piece(u32 part) { return part; }
   static MF_FN_MEMBER W4 low(MF_T t, u32 at, u32 block, u32 piece) {
-    const u32 bits = shared_u16(t, begin(at, block) + (2u + block % 2u * 8u + piece * 2u));
+    const u32 bits = shared_half(t, begin(at, block) + (2u + block % 2u * 8u + piece * 2u));
     const W4 words = {{bits & 15u, bits >> 4u & 15u, bits >> 8u & 15u, bits >> 12u}};
+    return words;
+  }
+  static MF_FN_MEMBER W2 low_pair(MF_T t, u32 at, u32 block, u32 piece, u32 half) {
+    const u32 bits = shared_byte(t, begin(at, block) + (2u + block % 2u * 8u + piece * 2u + half));
+    const W2 words = {{bits & 15u, bits >> 4u}};
     return words;
   }
   static MF_FN_MEMBER u32 code(u32 low, u32, u32, u32) {

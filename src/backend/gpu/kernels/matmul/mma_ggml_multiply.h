@@ -3,49 +3,35 @@
 #pragma once
 
 #include "backend/gpu/kernels/matmul/ggml_codes.h"
+#include "backend/gpu/kernels/matmul/ggml_grid_codes.h"
 #include "backend/gpu/kernels/matmul/mma_ggml_part.h"
+#include "backend/gpu/kernels/matmul/mma_ggml_stages.h"
 #include "backend/gpu/kernels/matmul/mma_multiply.h"
 #include "backend/gpu/kernels/matmul/mma_params.h"
-#include "backend/gpu/kernels/matmul/mma_stages.h"
 
 namespace moeflux {
 namespace gpu {
 namespace kernels {
 
-/// A lane's part of a block, of two rows, 8 apart: 8 columns of each half, and the scales of
-/// all 64.
+/// A lane's part of a block, of two rows, 8 apart: an octet of each half, and the GROUPS scales of
+/// all 64 columns.
+template <u32 GROUPS>
 struct GgmlLane {
-  W2 codes[4];  // of the halves of the upper row, then of the lower one
+  W2 codes[4];  // of both halves of the upper row, then of the lower one
   GgmlScale above[4];
   GgmlScale below[4];
-  u32 groups;  // of columns with a scale each: 1, 2 or 4
 
-  /// Four lanes have 16 columns each, as they lie. The units want 8 of each half in every lane.
-  static MF_FN_MEMBER void spread(MF_T t, MF_LOCAL(W2) halves, W4 octets) {
-    const u32 part = t.lane & 3u;
-    MF_UNROLL
-    for (u32 h = 0u; h < 2u; ++h) {
-      const u32 from = (t.lane & 28u) + h * 2u + part / 2u;
-      u32 words[4];
-      MF_UNROLL
-      for (u32 i = 0u; i < 4u; ++i) words[i] = simd_shuffle(t, octets.v[i], from);
-      halves[h].v[0] = part % 2u == 0u ? words[0] : words[1];
-      halves[h].v[1] = part % 2u == 0u ? words[2] : words[3];
-    }
-  }
   template <class Type>
   MF_FN_MEMBER void load(MF_T t, u32 above_at, u32 below_at, u32 block) {
-    const u32 part = t.lane & 3u;
-    MF_UNROLL
-    for (u32 r = 0u; r < 2u; ++r) {
-      const u32 at = r == 0u ? above_at : below_at;
-      spread(t, codes + r * 2u,
-             ggml_octets<Type>(Type::low(t, at, block, Type::low_piece(part)),
-                               Type::high(t, at, block, Type::high_piece(part)), block, part));
+    if (Type::kScales == GROUPS) {
+      MF_UNROLL
+      for (u32 i = 0u; i < 4u; ++i) {
+        codes[i] =
+            ggml_octet<Type>(t, i < 2u ? above_at : below_at, block, i % 2u * 4u + (t.lane & 3u));
+      }
+      Type::scales(t, above_at, block, above);
+      Type::scales(t, below_at, block, below);
     }
-    Type::scales(t, above_at, block, above);
-    Type::scales(t, below_at, block, below);
-    groups = Type::kScales;
   }
   /// `wide`: rows begin at multiples of 16 bytes.
   MF_FN_MEMBER void load_any(MF_T t, u32 type, bool wide, u32 above_at, u32 below_at, u32 block) {
@@ -59,160 +45,212 @@ struct GgmlLane {
 #undef MF_GGML_CASE
     }
   }
-  /// Codes of group `g` of four in its half: those of the half's other group are zeros.
-  MF_FN_MEMBER W2 of_quarter(MF_T t, u32 row, u32 g) const {
-    const u32 mask = (t.lane & 3u) / 2u == g % 2u ? ~0u : 0u;
-    const W2 first = codes[row * 2u];
-    const W2 second = codes[row * 2u + 1u];
-    const W2 own = {
-        {(g < 2u ? first.v[0] : second.v[0]) & mask, (g < 2u ? first.v[1] : second.v[1]) & mask}};
+  /// The codes of row `r` that have scale `g`, of half g / 2 if there are four: those of the half's
+  /// other scale are zeros.
+  MF_FN_MEMBER W2 of_group(MF_T t, u32 r, u32 g) const {
+    W2 own = codes[r * 2u + (GROUPS == 4u ? g / 2u : g)];
+    if (GROUPS == 4u) {
+      const u32 mask = (t.lane & 3u) / 2u == g % 2u ? ~0u : 0u;
+      own.v[0] &= mask;
+      own.v[1] &= mask;
+    }
     return own;
   }
 };
+/// How many scales 64 columns of a type have.
+MF_FN u32 ggml_groups(u32 type) {
+  switch (type) {
+#define MF_GGML_CASE(name) \
+  case kGgml_##name:       \
+    return GgmlCodes<kGgml_##name>::kScales;
+    MF_GGML_MMA_TYPES(MF_GGML_CASE)
+#undef MF_GGML_CASE
+  }
+  return 0u;
+}
 
 /// 16 rows of a matrix times TILES * 8 rows of x; lanes have sums as in MmaSums.
+///
+/// A block is multiplied in steps of one scale and a half of the tokens each, two under way at
+/// once: while units multiply for one, the one before it becomes floats. The next block's codes are
+/// unpacked beside the last step of the one before.
 template <u32 TILES>
 struct GgmlSums {
-  enum : u32 { kOwn = TILES * 4u, kParts = TILES > 4u ? 2u : 1u, kTiles = TILES / kParts };
+  enum : u32 { kOwn = TILES * 4u, kTiles = TILES / 2u, kStep = kTiles * 4u };
   f32 v[kOwn];
 
   MF_FN_MEMBER f32 at(u32 o, u32 n, u32 j) const { return v[n * 4u + o * 2u + j]; }
 
   MF_FN_MEMBER void multiply(MF_T t, MmaMany p, MF_LOCAL(const MmaRows) rows) {
+    place_grid(t, p.m.bits);  // a stage's barrier comes before it is read
+    const u32 groups = ggml_groups(p.m.bits);
+    if (groups == 2u) {
+      multiply_groups<2u>(t, p, rows);
+    } else if (groups == 4u) {
+      multiply_groups<4u>(t, p, rows);
+    } else {
+      multiply_groups<1u>(t, p, rows);
+    }
+  }
+
+ private:
+  /// Integers of a step: of 256s and of ones.
+  struct Step {
+    i32 high[kStep];
+    i32 low[kStep];
+  };
+
+  template <u32 GROUPS>
+  MF_FN_MEMBER void multiply_groups(MF_T t, MmaMany p, MF_LOCAL(const MmaRows) rows) {
     const u32 blocks = p.cols / kMmaBlock;
     const u32 step = kMmaHalfRows + (rows[1].row - rows[0].row);
     const u32 tile = rows[0].row / step;
     const GgmlRows matrix = {p.m,          p.cols,       step,        rows[0].data,
                              rows[1].data, rows[0].skew, rows[1].skew};
-    const u32 places = kMmaStagesBegin + p.stages * kMmaStageWords + t.simd * 2u * p.place_words;
+    const u32 places = kGgmlStagesBegin + kGgmlStages * p.stages * u32{kGgmlBlockWords} +
+                       t.simd * 2u * p.place_words;
+    const bool wide = matrix.has_wide_rows();
+    f32 totals[kOwn];
     MF_UNROLL
-    for (u32 i = 0u; i < kOwn; ++i) v[i] = 0.0f;
-    MmaStages<8u, TILES> copies;
-    copies.begin(t, p.cols, rows, p.m.rows, p.stages);
+    for (u32 i = 0u; i < kOwn; ++i) v[i] = totals[i] = 0.0f;
+    GgmlStages<TILES> copies;
+    copies.begin(t, p.cols);
     matrix.issue(t, places, tile, 0u);
-    MF_ROLLED
-    for (u32 s = 1u; s < p.stages; ++s) copies.issue_tokens(t, p);
-    u32 stage = kMmaStagesBegin;
+    copies.issue(t, p, GROUPS == 4u);
+    u32 stage = kGgmlStagesBegin;
     u32 place = places;
+    GgmlLane<GROUPS> lane;
+    Step first;
+    Step second;
+    f32 products[kStep];
+    MF_UNROLL
+    for (u32 i = 0u; i < kStep; ++i) products[i] = 0.0f;
+    GgmlScale above = {0.0f, 0.0f};  // of the last step
+    GgmlScale below = above;
+    u32 before = stage;
+    u32 at_block = stage;
+    arrive<GROUPS>(t, p, &matrix, &copies, places, place, tile, 0u);
+    lane.load_any(t, p.m.bits, wide, row_at(t, place, 0u), row_at(t, place, 1u), 0u);
     MF_ROLLED
-    for (u32 first = 0u; first < blocks; first += kMmaSplitBlocks) {
-      f32 totals[kOwn];
-      MF_UNROLL
-      for (u32 i = 0u; i < kOwn; ++i) totals[i] = 0.0f;
-      const bool is_last = blocks - first <= kMmaSplitBlocks;
-      const u32 count = is_last ? blocks - first : static_cast<u32>(kMmaSplitBlocks);
-      const u32 next = place == places ? places + p.place_words : places;
-      MF_ROLLED
-      for (u32 block = 0u; block < count; ++block) {
-        MmaSums<8u, TILES>::wait(t, p.stages);
-        // With the batch of the next tokens, which has arrived before it is needed.
-        if (block == 0u && !is_last) matrix.issue(t, next, tile, first / kMmaSplitBlocks + 1u);
-        copies.issue_tokens(t, p);
-        add_block(t, totals, p.m.bits, matrix.has_wide_rows(), place, stage, block);
-        stage = copies.after(stage);
+    for (u32 block = 0u; block < blocks; ++block) {
+      begin_step<GROUPS>(t, &first, &lane, 0u, at_block);
+      // The last step of the block before.
+      if (block > 0u) {
+        add_step<GROUPS>(t, totals, products, &second, above, below, 2u * GROUPS - 1u, before);
+        if (block % kMmaSplitBlocks == 0u) end_split(totals);
       }
-      place = next;
-      MF_UNROLL
-      for (u32 i = 0u; i < kOwn; ++i) v[i] = v[i] + totals[i];
+      add_all_but_last<GROUPS>(t, totals, products, &first, &second, &lane, at_block);
+      above = lane.above[GROUPS - 1u];
+      below = lane.below[GROUPS - 1u];
+      before = at_block;
+      const u32 next = block + 1u;
+      if (next < blocks) {
+        const u32 within = next % kMmaSplitBlocks;
+        if (within == 0u) place = place == places ? places + p.place_words : places;
+        at_block += kGgmlBlockWords;
+        if (next % p.stages == 0u) {
+          arrive<GROUPS>(t, p, &matrix, &copies, places, place, tile, next);
+          stage = copies.after(stage, p.stages);
+          at_block = stage;
+        }
+        lane.load_any(t, p.m.bits, wide, row_at(t, place, 0u), row_at(t, place, 1u), within);
+      }
+      TeamBytes<kTiles>::template wait<0u>(t, second.high, second.low);
     }
+    add_step<GROUPS>(t, totals, products, &second, above, below, 2u * GROUPS - 1u, before);
+    end_split(totals);
+  }
+  MF_FN_MEMBER void end_split(MF_LOCAL(f32) totals) {
+    MF_UNROLL
+    for (u32 i = 0u; i < kOwn; ++i) {
+      v[i] = v[i] + totals[i];
+      totals[i] = 0.0f;
+    }
+  }
+  /// Where row lane / 4 begins, or the one 8 further.
+  static MF_FN_MEMBER u32 row_at(MF_T t, u32 place, u32 half) {
+    return MF_SHARED_AT(t, u32, place * 4u)[t.lane / 4u + half * kMmaHalfRows];
+  }
+  /// Waits for the stage of block `block`, and asks for the next one: that before may still be
+  /// read.
+  template <u32 GROUPS>
+  static MF_FN_MEMBER void arrive(MF_T t, MmaMany p, MF_LOCAL(const GgmlRows) matrix,
+                                  MF_LOCAL(GgmlStages<TILES>) copies, u32 places, u32 place,
+                                  u32 tile, u32 block) {
+    GgmlStages<TILES>::wait(t);
+    // With the batch of the next tokens, which has arrived before it is needed.
+    if (block % kMmaSplitBlocks == 0u && block + kMmaSplitBlocks < p.cols / kMmaBlock) {
+      matrix->issue(t, place == places ? places + p.place_words : places, tile,
+                    block / kMmaSplitBlocks + 1u);
+    }
+    copies->issue(t, p, GROUPS == 4u);
   }
 
-  static MF_FN_MEMBER void add_block(MF_T t, MF_LOCAL(f32) totals, u32 type, bool wide, u32 place,
-                                     u32 stage, u32 block) {
-    MF_SHARED(u32) head = MF_SHARED_AT(t, u32, place * 4u);
-    GgmlLane lane;
-    lane.load_any(t, type, wide, head[t.lane / 4u], head[t.lane / 4u + kMmaHalfRows], block);
-    if (lane.groups == 2u) {
-      add_parts<2u>(t, totals, &lane, stage);
-    } else if (lane.groups == 4u) {
-      add_parts<4u>(t, totals, &lane, stage);
+  /// Steps go by halves of the tokens, then by scales; two arrays have them in turn.
+  template <u32 GROUPS>
+  static MF_FN_MEMBER void begin_step(MF_T t, MF_LOCAL(Step) to,
+                                      MF_LOCAL(const GgmlLane<GROUPS>) lane, u32 s, u32 stage) {
+    MF_SHARED(u32)
+    x = MF_SHARED_AT(t, u32, (stage + s / GROUPS * (kTiles * 8u) * kMmaBlockWords) * 4u);
+    const u32 g = s % GROUPS;
+    if (GROUPS == 1u) {
+      TeamBytes<kTiles>::begin(t, to->high, to->low, lane->codes, x);
     } else {
-      add_parts<1u>(t, totals, &lane, stage);
+      TeamBytes<kTiles>::begin_half(t, to->high, to->low, lane->of_group(t, 0u, g),
+                                    lane->of_group(t, 1u, g), GROUPS == 4u ? g / 2u : g, x);
     }
   }
   template <u32 GROUPS>
-  static MF_FN_MEMBER void add_parts(MF_T t, MF_LOCAL(f32) totals, MF_LOCAL(const GgmlLane) lane,
-                                     u32 stage) {
-    // These are of the lane's two tokens of the first 8.
-    MF_SHARED(f32)
-    sums = MF_SHARED_AT(t, f32, (stage + kMmaStageCodes + (t.lane & 3u) * 2u * kGgmlSumWords) * 4u);
+  static MF_FN_MEMBER void add_all_but_last(MF_T t, MF_LOCAL(f32) totals, MF_LOCAL(f32) products,
+                                            MF_LOCAL(Step) first, MF_LOCAL(Step) second,
+                                            MF_LOCAL(const GgmlLane<GROUPS>) lane, u32 stage) {
     MF_UNROLL
-    for (u32 part = 0u; part < kParts; ++part) {
-      const u32 token = part * (kTiles * 8u);
-      f32 products[kTiles * 4u];
-      MF_UNROLL
-      for (u32 i = 0u; i < kTiles * 4u; ++i) products[i] = 0.0f;
-      MF_UNROLL
-      for (u32 g = 0u; g < GROUPS; g += 2u) {
-        add_groups<GROUPS>(t, products, lane, g,
-                           MF_SHARED_AT(t, u32, (stage + token * kMmaBlockWords) * 4u),
-                           sums + token * kGgmlSumWords);
-      }
-      add_products(totals + part * (kTiles * 4u), products, sums + token * kGgmlSumWords);
+    for (u32 s = 0u; s + 1u < 2u * GROUPS; ++s) {
+      MF_LOCAL(Step) own = s % 2u == 0u ? first : second;
+      begin_step<GROUPS>(t, s % 2u == 0u ? second : first, lane, s + 1u, stage);
+      TeamBytes<kTiles>::template wait<1u>(t, own->high, own->low);
+      add_step<GROUPS>(t, totals, products, own, lane->above[s % GROUPS], lane->below[s % GROUPS],
+                       s, stage);
     }
   }
-  static MF_FN_MEMBER void add_products(MF_LOCAL(f32) totals, MF_LOCAL(const f32) products,
-                                        MF_SHARED(f32) sums) {
+  /// Adds a step to the products of its tokens, and these to their totals behind the last scale.
+  template <u32 GROUPS>
+  static MF_FN_MEMBER void add_step(MF_T t, MF_LOCAL(f32) totals, MF_LOCAL(f32) products,
+                                    MF_LOCAL(const Step) own, GgmlScale above, GgmlScale below,
+                                    u32 s, u32 stage) {
+    const u32 g = s % GROUPS;
+    const u32 part = s / GROUPS;
+    // The lane's two tokens of the first 8.
+    const u32 sums = stage + u32{kGgmlBlockSums} + part * (kTiles * 8u) + (t.lane & 3u) * 2u;
     MF_UNROLL
     for (u32 i = 0u; i < kTiles; ++i) {
+      const u32 from = sums + i * 8u;
+      const W2 sum = load_sums<GROUPS>(t, from, g);
+      const W2 factor = load2(MF_SHARED_AT(t, u32, (from + kGgmlSumFactor * u32{kMmaTokens}) * 4u));
       MF_UNROLL
       for (u32 q = 0u; q < 4u; ++q) {
-        const f32 factor = sums[(i * 8u + q % 2u) * kGgmlSumWords + kGgmlSumFactor];
-        totals[i * 4u + q] = mf_fma(factor, products[i * 4u + q], totals[i * 4u + q]);
+        const u32 at = i * 4u + q;
+        products[at] = add_ggml_group(g == 0u ? 0.0f : products[at], own->high[at], own->low[at],
+                                      q < 2u ? above : below, as_float(sum.v[q % 2u]));
+        if (g + 1u < GROUPS) continue;
+        MF_LOCAL(f32) total = totals + (part * kStep + at);
+        *total = mf_fma(as_float(factor.v[q % 2u]), products[at], *total);
       }
     }
   }
-  /// Groups `first` and the next one of all 64 columns; or both halves, whose scale is the same.
+  /// The sums of the columns of scale `g`, of two tokens.
   template <u32 GROUPS>
-  static MF_FN_MEMBER void add_groups(MF_T t, MF_LOCAL(f32) products, MF_LOCAL(const GgmlLane) lane,
-                                      u32 first, MF_SHARED(u32) x, MF_SHARED(f32) sums) {
-    i32 high[2u * kTiles * 4u];
-    i32 low[2u * kTiles * 4u];
-    W2 codes[4];
-    u32 halves[2];
-    MF_UNROLL
-    for (u32 e = 0u; e < 2u; ++e) {
-      halves[e] = GROUPS <= 2u ? e : first / 2u;
-      MF_UNROLL
-      for (u32 r = 0u; r < 2u; ++r) {
-        codes[e * 2u + r] =
-            GROUPS <= 2u ? lane->codes[r * 2u + e] : lane->of_quarter(t, r, first + e);
-      }
-    }
-    TeamBytes<kTiles>::multiply_halves(t, high, low, codes, halves, x);
-    MF_UNROLL
-    for (u32 i = 0u; i < kTiles; ++i) {
+  static MF_FN_MEMBER W2 load_sums(MF_T t, u32 from, u32 g) {
+    const u32 kind = GROUPS == 4u ? kGgmlSumQuarters + g : g;
+    W2 sum = load2(MF_SHARED_AT(t, u32, (from + kind * kMmaTokens) * 4u));
+    if (GROUPS == 1u) {
+      const W2 other = load2(MF_SHARED_AT(t, u32, (from + kMmaTokens) * 4u));
       MF_UNROLL
       for (u32 j = 0u; j < 2u; ++j) {
-        MF_SHARED(f32)
-        own =
-            sums + ((i * 8u + j) * kGgmlSumWords + (GROUPS <= 2u ? 0u : kGgmlSumQuarters + first));
-        if (GROUPS == 1u) {
-          MF_UNROLL
-          for (u32 r = 0u; r < 2u; ++r) {
-            const u32 q = r * 2u + j;
-            const u32 at = i * 4u + q;
-            const u32 other = at + kTiles * 4u;
-            products[at] =
-                add_ggml_group(products[at], high[at] + high[other], low[at] + low[other],
-                               r == 0u ? lane->above[0] : lane->below[0], own[0] + own[1]);
-          }
-          continue;
-        }
-        MF_UNROLL
-        for (u32 e = 0u; e < 2u; ++e) {
-          const f32 sum = own[e];
-          MF_UNROLL
-          for (u32 r = 0u; r < 2u; ++r) {
-            const u32 q = r * 2u + j;
-            const u32 at = (e * kTiles + i) * 4u + q;
-            const GgmlScale scale = r == 0u ? lane->above[first + e] : lane->below[first + e];
-            products[i * 4u + q] =
-                add_ggml_group(products[i * 4u + q], high[at], low[at], scale, sum);
-          }
-        }
+        sum.v[j] = as_bits(as_float(sum.v[j]) + as_float(other.v[j]));
       }
     }
+    return sum;
   }
 };
 

@@ -128,13 +128,12 @@ MF_FN f32 add_ggml_group(f32 total, i32 high, i32 low, GgmlScale own, f32 sum) {
   return mf_fma(own.scale, static_cast<f32>(high * 256 + low), mf_fma(own.bias, sum, total));
 }
 
-/// Block `block` of two rows times a block of activations: one sum of each row. The sum of
-/// activations is that of their product with ones.
+/// Block `block` of two rows times a block of activations, whose sums are at `x_sums`: one sum of
+/// each row.
 template <class Type>
 MF_FN void multiply_ggml_block(MF_T t, MF_LOCAL(f32) sums, u32 above_at, u32 below_at, u32 block,
-                               MF_SHARED(u32) x_bytes) {
+                               MF_SHARED(u32) x_bytes, MF_SHARED(f32) x_sums) {
   enum : u32 { kParts = 4u / static_cast<u32>(Type::kScales) };
-  const u32 ones = 0x01010101u;
   GgmlBlock<Type> above;
   GgmlBlock<Type> below;
   above.load(t, above_at, block);
@@ -143,39 +142,41 @@ MF_FN void multiply_ggml_block(MF_T t, MF_LOCAL(f32) sums, u32 above_at, u32 bel
   MF_UNROLL
   for (u32 g = 0u; g < Type::kScales; ++g) {
     i32 codes[4] = {0, 0, 0, 0};
-    i32 all[4] = {0, 0, 0, 0};
     MF_UNROLL
     for (u32 part = g * kParts; part < (g + 1u) * kParts; ++part) {
       const W4 x = load4(x_bytes + part * 4u);
-      const W4 a = above.octets(block, part);
-      const W4 b = below.octets(block, part);
+      const W4 a = above.codes(block, part);
+      const W4 b = below.codes(block, part);
       MF_UNROLL
       for (u32 o = 0u; o < 4u; o += 2u) {
         matrix_multiply_add_bytes(t, codes, a.v[o], b.v[o], a.v[o + 1u], b.v[o + 1u], x.v[o],
                                   x.v[o + 1u]);
-        matrix_multiply_add_bytes(t, all, ones, ones, ones, ones, x.v[o], x.v[o + 1u]);
       }
     }
-    const f32 sum = static_cast<f32>(all[0] * 256 + all[1]);
+    const f32 sum = Type::kScales == 1u   ? x_sums[0] + x_sums[1]
+                    : Type::kScales == 2u ? x_sums[g]
+                                          : x_sums[kGgmlSumQuarters + g];
     sums[0] = add_ggml_group(sums[0], codes[0], codes[1], above.scales[g], sum);
     sums[1] = add_ggml_group(sums[1], codes[2], codes[3], below.scales[g], sum);
   }
 }
 /// The same of any type; `wide`: rows begin at multiples of 16 bytes.
 MF_FN void multiply_ggml_block_of(MF_T t, u32 type, bool wide, MF_LOCAL(f32) sums, u32 above_at,
-                                  u32 below_at, u32 block, MF_SHARED(u32) x_bytes) {
+                                  u32 below_at, u32 block, MF_SHARED(u32) x_bytes,
+                                  MF_SHARED(f32) x_sums) {
   if (wide && type == kGgml_q4_k) {
-    multiply_ggml_block<GgmlWideQ4K>(t, sums, above_at, below_at, block, x_bytes);
+    multiply_ggml_block<GgmlWideQ4K>(t, sums, above_at, below_at, block, x_bytes, x_sums);
     return;
   }
   if (wide && type == kGgml_q5_k) {
-    multiply_ggml_block<GgmlQ5K<true>>(t, sums, above_at, below_at, block, x_bytes);
+    multiply_ggml_block<GgmlQ5K<true>>(t, sums, above_at, below_at, block, x_bytes, x_sums);
     return;
   }
   switch (type) {
-#define MF_GGML_CASE(name)                                                                     \
-  case kGgml_##name:                                                                           \
-    multiply_ggml_block<GgmlCodes<kGgml_##name>>(t, sums, above_at, below_at, block, x_bytes); \
+#define MF_GGML_CASE(name)                                                                    \
+  case kGgml_##name:                                                                          \
+    multiply_ggml_block<GgmlCodes<kGgml_##name>>(t, sums, above_at, below_at, block, x_bytes, \
+                                                 x_sums);                                     \
     return;
     MF_GGML_MMA_TYPES(MF_GGML_CASE)
 #undef MF_GGML_CASE
@@ -205,6 +206,7 @@ struct MmaPart<kMmaGgml> {
   }
   static MF_FN_MEMBER u32 skew_of(u64 address) { return static_cast<u32>(address) % 32u; }
   MF_FN_MEMBER u32 tile_rows() const { return rows.step; }
+  MF_FN_MEMBER u32 format() const { return rows.m.bits; }
   MF_FN_MEMBER void has_wide_rows() {}
   static MF_FN_MEMBER u32 words(MmaWalk walk) { return walk.place_words; }
 
@@ -212,18 +214,19 @@ struct MmaPart<kMmaGgml> {
     rows.issue(t, at, tile, split);
   }
   /// As of affine rows: lanes have two blocks of a row each.
-  MF_FN_MEMBER void multiply(MF_T t, u32 at, u32 staged, u32 count, MF_SHARED(f32) to) const {
+  MF_FN_MEMBER void multiply(MF_T t, u32 at, u32 staged, MmaOneShared shared,
+                             MF_SHARED(f32) to) const {
     const u32 g = t.lane / 4u;
     const u32 own = t.lane & 3u;
     const u32 block = staged * kMmaSplitBlocks + own * 2u;
-    const MmaOneShared shared = mma_one_shared(count);
-    const u32 bytes_at =
-        g / 2u == own ? block * kMmaBlockWords + (g & 1u) * (kMmaBlockWords / 2u) : shared.zeros;
+    const u32 bytes_at = shared.bytes_of(g, own, block);
     MF_SHARED(u32) head = MF_SHARED_AT(t, u32, at * 4u);
     const u32 above_at = head[g];
     const u32 below_at = head[g + kMmaHalfRows];
     const u32 last = head[kMmaGgmlLastBlock];
     const bool wide = rows.has_wide_rows();
+    MF_SHARED(f32)
+    x_sums = MF_SHARED_AT(t, f32, (shared.sums + block * u32{kGgmlSumWords}) * 4u);
     MmaProducts parts;
     MF_ROLLED
     for (u32 j = 0u; j < 2u; ++j) {
@@ -231,15 +234,15 @@ struct MmaPart<kMmaGgml> {
       const u32 within = own * 2u + j < last ? own * 2u + j : last;
       f32 sums[2] = {0.0f, 0.0f};
       multiply_ggml_block_of(t, rows.m.bits, wide, sums, above_at, below_at, within,
-                             MF_SHARED_AT(t, u32, (bytes_at + j * kMmaBlockWords) * 4u));
+                             MF_SHARED_AT(t, u32, (bytes_at + j * kMmaBlockWords) * 4u),
+                             x_sums + j * u32{kGgmlSumWords});
       MF_UNROLL
       for (u32 r = 0u; r < 2u; ++r) {
         if (j == 0u) parts.v[r][0] = sums[r];
         parts.v[r][1] = sums[r];
       }
     }
-    const F4 sums = load4(MF_SHARED_AT(t, f32, (shared.sums + block * 2u) * 4u));
-    store_mma_rows(t, parts, sums.v[1], sums.v[3], to);
+    store_mma_rows(t, parts, x_sums[kGgmlSumFactor], x_sums[kGgmlSumWords + kGgmlSumFactor], to);
   }
 };
 

@@ -42,8 +42,9 @@ MF_FN void add_stage_block(MF_T t, MF_LOCAL(f32) totals, MmaPlace place, u32 sta
     i32 high[kTiles * 4u];
     i32 low[kTiles * 4u];
     const u32 token = within * kMmaTokens + part * (kTiles * 8u);
-    TeamBytes<kTiles>::multiply(t, high, low, codes,
-                                MF_SHARED_AT(t, u32, (stage + token * kMmaBlockWords) * 4u));
+    TeamBytes<kTiles>::begin(t, high, low, codes,
+                             MF_SHARED_AT(t, u32, (stage + token * kMmaBlockWords) * 4u));
+    TeamBytes<kTiles>::template wait<0u>(t, high, low);
     MF_UNROLL
     for (u32 i = 0u; i < kTiles; ++i) {
       const u32 n = part * kTiles + i;

@@ -18,23 +18,21 @@ namespace gpu {
 namespace kernels {
 
 /// Half an octet a lane: an even lane has the first four columns, the next lane the others.
-MF_FN void stage_mma_half(MF_T t, F4 own, u32 c, u32 splits) {
-  MF_SHARED(u32) staged = MF_SHARED_AT(t, u32, 0u);
-  MF_SHARED(f32) sums = MF_SHARED_AT(t, f32, mma_one_shared(splits).sums * 4u);
+MF_FN void stage_mma_half(MF_T t, F4 own, u32 c, MmaOneShared shared) {
+  MF_SHARED(u32) staged = MF_SHARED_AT(t, u32, shared.integers * 4u);
+  MF_SHARED(f32) sums = MF_SHARED_AT(t, f32, shared.sums * 4u);
   const UnitFactor factor = unit_factor(lanes_max<16u>(t, largest_bits<4u>(own.v)));
-  const MmaQuad quad = mma_quad(own.v, factor.into);
+  const MmaQuad quad = mma_quad(own.v, factor.into, shared.in_order);
   // The first stores the octet's 256s, the other its ones.
   const bool first = (t.lane & 1u) == 0u;
   const u32 other = simd_shuffle_xor(t, first ? quad.low : quad.high, 1u);
   const u32 block = c / kMmaBlock;
   store_mma_columns(staged + (block * kMmaBlockWords + (first ? 0u : kMmaBlockWords / 2u)),
                     c % kMmaBlock / 8u,
-                    first ? join_quads(quad.high, other) : join_quads(other, quad.low));
-  const f32 sum = lanes_sum<16u>(t, quad.sum);
-  if (t.lane % 16u == 0u) {
-    sums[2u * block] = sum;
-    sums[2u * block + 1u] = factor.out_of;
-  }
+                    first ? join_quads(quad.high, other, shared.in_order)
+                          : join_quads(other, quad.low, shared.in_order),
+                    shared.in_order);
+  store_mma_sums<16u>(t, sums, block, quad.sum, factor.out_of, shared.in_order);
 }
 
 /// A norm on its way to matrix units.
@@ -42,7 +40,7 @@ struct MmaNormedRow {
   NormedRow row;
 
   MF_FN_MEMBER void stage_split(MF_T, MmaWalk, u32) const {}  // all columns are needed at once
-  MF_FN_MEMBER f32 squares(MF_T t, u32 staged) const {
+  MF_FN_MEMBER f32 squares(MF_T t, MmaOneShared shared) const {
     if (row.cols <= kNormNarrowCols) return row.narrow_squares(t);
     f32 own = 0.0f;
     MF_UNROLL
@@ -50,19 +48,19 @@ struct MmaNormedRow {
       const u32 c = made_column(t, v);
       if (c < row.cols) own = add_squares(own, row.load(c));
     }
-    return group_sum(t, own, MF_SHARED_AT(t, f32, mma_one_shared(staged).parts * 4u));
+    return group_sum(t, own, MF_SHARED_AT(t, f32, shared.parts * 4u));
   }
   MF_FN_MEMBER void stage(MF_T t, MmaWalk walk) const {
-    const u32 staged = walk.splits;
-    const f32 factor = norm_factor(squares(t, staged), row.cols, row.epsilon);
+    const MmaOneShared shared = mma_one_shared(walk, walk.splits);
+    const f32 factor = norm_factor(squares(t, shared), row.cols, row.epsilon);
     // Loaded again, from the nearest cache: registers are full of the matrix.
     MF_UNROLL
     for (u32 v = 0u; v < kMmaVectors; ++v) {
       const u32 c = made_column(t, v);
-      if (c >= staged * kMmaSplit) continue;  // all lanes or none
+      if (c >= walk.splits * kMmaSplit) continue;  // all lanes or none
       F4 scaled = {{0.0f, 0.0f, 0.0f, 0.0f}};
       if (c < row.cols) scaled = row.make(t, c, row.load(c), factor, load4(row.weight + c));
-      stage_mma_half(t, scaled, c, staged);
+      stage_mma_half(t, scaled, c, shared);
     }
   }
 };

@@ -57,9 +57,27 @@ enum : u32 {
 };
 
 /// GGML's types need more of a block of activations than the integers, as f32: the sums of both
-/// halves and the factor, a word behind, then the sums of the quarters. In a stage these lie where
-/// other matrices' codes do.
+/// halves and the factor, a word behind, then the sums of the quarters.
 enum : u32 { kGgmlSumWords = 8, kGgmlSumFactor = 2, kGgmlSumQuarters = 4 };
+
+/// Their shared memory begins with a grid that codes choose from, behind the rows' numbers. For
+/// single tokens activations follow. For many tokens stages of a few blocks follow, each with
+/// activations, then each of their sums for all tokens. There are three, as a stage may still be
+/// multiplied where the next one has begun and another is brought.
+enum : u32 {
+  kGgmlGrid = 128,
+  kGgmlGridWords = 1024,
+  kGgmlOneBegin = kGgmlGrid + kGgmlGridWords,
+  kGgmlStagesBegin = (kGgmlOneBegin + 255) / 256 * 256,
+  kGgmlBlockSums = 2048,
+  kGgmlBlockWords = 2560,
+  kGgmlStageBlocksMax = 4,
+  kGgmlStages = 3,
+};
+static_assert(u32{kGgmlGrid} == 2u * kMmaTokens, "behind the rows' numbers");
+static_assert(u32{kGgmlBlockSums} == u32{kMmaTokens} * kMmaBlockWords &&
+                  kGgmlBlockWords - kGgmlBlockSums == u32{kMmaTokens} * kGgmlSumWords,
+              "behind the activations");
 
 /// One matrix of 4 or 8 bits, or of one of GGML's types.
 struct MmaMatrix {
@@ -90,7 +108,9 @@ struct MmaWalk {
   u32 places;       // kMmaPlaces, or 1 if no SIMD group takes more than one split
   u32 by_splits;    // SIMD groups stage the splits that they take first, before others are there
   u32 place_words;  // of a split on its way
-  u32 more;         // where words of others begin in shared memory
+  u32 integers;     // where activations begin in shared memory: 0, or kGgmlOneBegin
+  u32 in_order;     // columns of octets lie in order: for GGML's types
+  u32 more;         // where words of others do
   u32 begin;        // and where places do
 };
 
@@ -105,7 +125,7 @@ struct MmaLinearParams {
   MmaWalk walk;
   u32 wide;
   u32 tokens;
-  u32 stages;       // of many tokens: kMmaStages or kMmaStagesOfFew
+  u32 stages;       // of many tokens; for GGML's types blocks of a stage
   u32 conv_matrix;  // whose rows go on through a convolution; kMmaMatricesMax: none
   u32 conv_taps;    // 1: through x * sigmoid(x) instead
 };

@@ -9,18 +9,28 @@ namespace moeflux {
 namespace gpu {
 namespace kernels {
 
-/// Where the parts of a group's shared memory begin, in words, after the integers of the splits of
-/// a row of activations.
+/// Where the parts of a group's shared memory begin, in words.
 struct MmaOneShared {
-  u32 sums;   // of a block's integers, and its factor
-  u32 zeros;  // kMmaZeroWords
-  u32 parts;  // of each split of a tile the sums of its 16 rows
+  u32 integers;   // of the splits of a row of activations
+  u32 sums;       // of a block's integers, and its factor; in order, those of kGgmlSumWords
+  u32 zeros;      // kMmaZeroWords
+  u32 parts;      // of each split of a tile the sums of its 16 rows
+  bool in_order;  // columns of octets, as GGML's types have them
+
+  /// The 256s or the ones of a block, or zeros: as lane 4 g + own multiplies them.
+  MF_FN_MEMBER u32 bytes_of(u32 g, u32 own, u32 block) const {
+    if (g / 2u != own) return zeros;
+    return integers + block * kMmaBlockWords + (g & 1u) * (kMmaBlockWords / 2u);
+  }
 };
 
-MF_FN MmaOneShared mma_one_shared(u32 splits) {
+/// Where they are for so many splits.
+MF_FN MmaOneShared mma_one_shared(MmaWalk walk, u32 splits) {
   MmaOneShared s;
-  s.sums = splits * (kMmaSplitBlocks * kMmaBlockWords);
-  s.zeros = s.sums + splits * (kMmaSplitBlocks * 2u);
+  s.in_order = walk.in_order != 0u;
+  s.integers = walk.integers;
+  s.sums = s.integers + splits * (kMmaSplitBlocks * kMmaBlockWords);
+  s.zeros = s.sums + splits * (kMmaSplitBlocks * (s.in_order ? u32{kGgmlSumWords} : 2u));
   s.parts = s.zeros + kMmaZeroWords;
   return s;
 }
@@ -131,6 +141,7 @@ struct MmaPart {
   }
   static MF_FN_MEMBER u32 words(MmaWalk) { return kWords; }
   MF_FN_MEMBER u32 tile_rows() const { return step; }
+  MF_FN_MEMBER u32 format() const { return m.bits; }
   /// Says so of rows whatever the matrix says.
   MF_FN_MEMBER void has_wide_rows() { m.wide = 1u; }
 
@@ -231,19 +242,18 @@ struct MmaPart {
     return static_cast<f32>(high * 256 + low) * (1.0f / static_cast<f32>(times));
   }
 
-  /// Leaves 16 sums in `to`, of the activations of split `staged` of `count`.
+  /// Leaves 16 sums in `to`, of the activations of split `staged` of those in `shared`.
   ///
   /// The units multiply 16 rows with 8 columns at once, and four lanes have the codes of a row.
   /// Here each of them has blocks of its own, two in all: a pair of columns is the 256s and the
   /// ones of a block in the lane that has it, and zeros in the others. So the four lanes end up
   /// with the sums of a block each.
-  MF_FN_MEMBER void multiply(MF_T t, u32 at, u32 staged, u32 count, MF_SHARED(f32) to) const {
+  MF_FN_MEMBER void multiply(MF_T t, u32 at, u32 staged, MmaOneShared shared,
+                             MF_SHARED(f32) to) const {
     const u32 g = t.lane / 4u;
     const u32 own = t.lane & 3u;
     const u32 block = staged * kMmaSplitBlocks + own * 2u;
-    const MmaOneShared shared = mma_one_shared(count);
-    const u32 bytes_at =
-        g / 2u == own ? block * kMmaBlockWords + (g & 1u) * (kMmaBlockWords / 2u) : shared.zeros;
+    const u32 bytes_at = shared.bytes_of(g, own, block);
     i32 even[8];
     i32 odd[8];
     add_codes(t, even, odd, MF_SHARED_AT(t, u32, (at + g * kRowWords + own * (4u * BITS)) * 4u),

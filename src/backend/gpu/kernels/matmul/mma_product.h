@@ -83,42 +83,47 @@ MF_FN f32 add_mma_block(f32 total, i32 high, i32 low, f32 scale, f32 bias, f32 s
   return add_mma_product(total, static_cast<f32>(high * 256 + low), scale, bias, sum, factor);
 }
 
-/// Four activations as bytes, even columns in the lower half of a word, and the sum of the
-/// integers.
+/// Four activations as bytes, in order or even columns in the lower half of a word, and the sum of
+/// the integers.
 struct MmaQuad {
   u32 high;
   u32 low;
   i32 sum;
 };
-MF_FN MmaQuad mma_quad(MF_LOCAL(const f32) values, f32 into) {
+MF_FN MmaQuad mma_quad(MF_LOCAL(const f32) values, f32 into, bool in_order) {
   u32 bits[4];
   MF_UNROLL
   for (u32 i = 0u; i < 4u; ++i) bits[i] = unit_bits(values[i], into);
-  const u32 even = (bits[0] & 0xffffu) | bits[2] << 16u;
-  const u32 odd = (bits[1] & 0xffffu) | bits[3] << 16u;
+  const u32 first = (bits[0] & 0xffffu) | (in_order ? bits[1] : bits[2]) << 16u;
+  const u32 last = ((in_order ? bits[2] : bits[1]) & 0xffffu) | bits[3] << 16u;
   MmaQuad quad;
-  quad.high = odd_bytes(even, odd);
-  quad.low = even_bytes(even, odd) ^ 0x80808080u;
+  quad.high = odd_bytes(first, last);
+  quad.low = even_bytes(first, last) ^ 0x80808080u;
   quad.sum = static_cast<i32>(bits[0] + bits[1] + bits[2] + bits[3] - 4u * kUnitZero);
   return quad;
 }
 
-/// Eight activations as bytes of 256s and of ones: words of even and of odd columns.
+/// Eight activations as bytes of 256s and of ones: words of the first and of the last four columns
+/// where they are in order, else of even and of odd ones.
 struct MmaOctet {
   W2 high;
   W2 low;
   i32 sum;
 };
-MF_FN W2 join_quads(u32 first, u32 second) {
-  const W2 words = {{(first & 0xffffu) | second << 16u, first >> 16u | (second & 0xffff0000u)}};
+MF_FN W2 join_quads(u32 first, u32 second, bool in_order) {
+  W2 words = {{first, second}};
+  if (!in_order) {
+    words.v[0] = (first & 0xffffu) | second << 16u;
+    words.v[1] = first >> 16u | (second & 0xffff0000u);
+  }
   return words;
 }
-MF_FN MmaOctet mma_octet(MF_LOCAL(const f32) values, f32 into) {
-  const MmaQuad first = mma_quad(values, into);
-  const MmaQuad second = mma_quad(values + 4, into);
+MF_FN MmaOctet mma_octet(MF_LOCAL(const f32) values, f32 into, bool in_order) {
+  const MmaQuad first = mma_quad(values, into, in_order);
+  const MmaQuad second = mma_quad(values + 4, into, in_order);
   MmaOctet octet;
-  octet.high = join_quads(first.high, second.high);
-  octet.low = join_quads(first.low, second.low);
+  octet.high = join_quads(first.high, second.high, in_order);
+  octet.low = join_quads(first.low, second.low, in_order);
   octet.sum = first.sum + second.sum;
   return octet;
 }

@@ -17,14 +17,14 @@ MF_KERNEL(mma_quantize_rows, QuantizeRowsParams, MF_READ(0, f32, x), MF_WRITE(1,
   f32 values[8];
   load_octet(values, x + t.group.y * p.x_stride, o * 8u, p.cols, p.wide);
   const UnitFactor factor = unit_factor(lanes_max<8u>(t, largest_bits<8u>(values)));
-  const MmaOctet octet = mma_octet(values, factor.into);
+  const MmaOctet octet = mma_octet(values, factor.into, p.by_halves != 0u);
   const i32 quarter = add_lane(t, octet.sum, 1u);
   const i32 half = add_lane(t, quarter, 2u);
   const i32 sum = add_lane(t, half, 4u);
   if (o * 8u >= p.cols) return;
   // A block has 4 pieces of 16 bytes of 256s, then as many of ones: even columns of octets 0, 2, 4
-  // and 6, their odd ones, and the same of octets 1, 3, 5 and 7. By halves the first two are of
-  // octets 0 to 3.
+  // and 6, their odd ones, and the same of octets 1, 3, 5 and 7. By halves the first two are the
+  // first four columns of octets 0 to 3 and their last four.
   const u64 block = static_cast<u64>(t.group.y) * (p.cols / kMmaBlock) + o / 8u;
   const u32 within = p.by_halves != 0u ? o % 8u / 4u * 8u + o % 4u : o % 2u * 8u + o % 8u / 2u;
   MF_GLOBAL(u32) own = split + (block * kMmaBlockWords + within);

@@ -100,24 +100,6 @@ struct MmaStages {
     }
     copies_commit(t);
   }
-  /// The same of activations by halves, with what GGML's types need of them and without codes.
-  MF_FN_MEMBER void issue_tokens(MF_T t, MmaMany p) {
-    if (left > 0u) {
-      issue_integers(t, p.split);
-      issue_part_sums(t, p.split_sums);
-      advance();
-    }
-    copies_commit(t);
-  }
-  /// Two lanes a token. `sum_at` counts what other matrices need.
-  MF_FN_MEMBER void issue_part_sums(MF_T t, MF_GLOBAL(const f32) sums) {
-    if (t.index < kAll * 2u) {
-      const u32 at = sum_at / 2u * kGgmlSumWords + t.index % 2u * 4u;
-      const u32 to = kMmaStageCodes + t.index / 2u * kGgmlSumWords + t.index % 2u * 4u;
-      copy_async4(t, MF_SHARED_AT(t, u32, (into + to) * 4u), MF_CAST(const u32, sums) + at);
-    }
-    sum_at += kSumWords;
-  }
   MF_FN_MEMBER void advance() {
     left -= left < static_cast<u32>(kBlocks) ? left : static_cast<u32>(kBlocks);
     into = after(into);

@@ -13,43 +13,68 @@ namespace moeflux {
 namespace gpu {
 namespace kernels {
 
-/// Bytes of octet `o`, the 256s or the ones: of two octets the even columns, then the odd ones.
-MF_FN void store_mma_columns(MF_SHARED(u32) to, u32 o, W2 columns) {
-  to[o / 2u * 4u + o % 2u] = columns.v[0];
-  to[o / 2u * 4u + o % 2u + 2u] = columns.v[1];
+/// Bytes of octet `o`, the 256s or the ones: of two octets the even columns, then the odd ones, or
+/// all of both in order.
+MF_FN void store_mma_columns(MF_SHARED(u32) to, u32 o, W2 columns, bool in_order) {
+  const u32 at = o / 2u * 4u + o % 2u * (in_order ? 2u : 1u);
+  to[at] = columns.v[0];
+  to[at + (in_order ? 1u : 2u)] = columns.v[1];
 }
 
-/// Columns that are octet `o` of those of `splits` splits: of each block the 256s of 8 octets, then
+/// Sums and the factor of block `block`, of which COUNT lanes have a part each.
+template <u32 COUNT>
+MF_FN void store_mma_sums(MF_T t, MF_SHARED(f32) sums, u32 block, i32 own, f32 factor,
+                          bool in_order) {
+  const u32 lane = t.lane % COUNT;
+  i32 quarter = own;
+  MF_UNROLL
+  for (u32 step = 1u; step < COUNT / 4u; step *= 2u) quarter = add_lane(t, quarter, step);
+  const i32 half = add_lane(t, quarter, COUNT / 4u);
+  const i32 sum = add_lane(t, half, COUNT / 2u);
+  if (!in_order) {
+    if (lane == 0u) {
+      sums[block * 2u] = static_cast<f32>(sum);
+      sums[block * 2u + 1u] = factor;
+    }
+    return;
+  }
+  MF_SHARED(f32) to = sums + block * u32{kGgmlSumWords};
+  if (lane % (COUNT / 4u) == 0u) {
+    to[kGgmlSumQuarters + lane / (COUNT / 4u)] = static_cast<f32>(quarter);
+  }
+  if (lane % (COUNT / 2u) == 0u) to[lane / (COUNT / 2u)] = static_cast<f32>(half);
+  if (lane == 0u) to[kGgmlSumFactor] = factor;
+}
+
+/// Columns that are octet `o` of all those in `shared`: of each block the 256s of 8 octets, then
 /// their ones; and sums and factors. Eight lanes bring a block.
-MF_FN void store_mma_octet(MF_T t, MF_LOCAL(const f32) values, u32 o, u32 splits) {
-  MF_SHARED(f32) sums = MF_SHARED_AT(t, f32, mma_one_shared(splits).sums * 4u);
+MF_FN void store_mma_octet(MF_T t, MF_LOCAL(const f32) values, u32 o, MmaOneShared shared) {
+  MF_SHARED(f32) sums = MF_SHARED_AT(t, f32, shared.sums * 4u);
   const UnitFactor factor = unit_factor(lanes_max<8u>(t, largest_bits<8u>(values)));
-  const MmaOctet octet = mma_octet(values, factor.into);
-  MF_SHARED(u32) to = MF_SHARED_AT(t, u32, 0u) + o / 8u * kMmaBlockWords;
-  store_mma_columns(to, o % 8u, octet.high);
-  store_mma_columns(to + kMmaBlockWords / 2u, o % 8u, octet.low);
-  const f32 sum = lanes_sum<8u>(t, octet.sum);
-  if (o % 8u == 0u) {
-    sums[o / 4u] = sum;
-    sums[o / 4u + 1u] = factor.out_of;
-  }
+  const MmaOctet octet = mma_octet(values, factor.into, shared.in_order);
+  MF_SHARED(u32) to = MF_SHARED_AT(t, u32, shared.integers * 4u) + o / 8u * kMmaBlockWords;
+  store_mma_columns(to, o % 8u, octet.high, shared.in_order);
+  store_mma_columns(to + kMmaBlockWords / 2u, o % 8u, octet.low, shared.in_order);
+  store_mma_sums<8u>(t, sums, o / 8u, octet.sum, factor.out_of, shared.in_order);
 }
 
-MF_FN void store_mma_zeros(MF_T t, u32 splits) {
-  if (t.index < kMmaZeroWords) {
-    MF_SHARED_AT(t, u32, mma_one_shared(splits).zeros * 4u)[t.index] = 0u;
-  }
+/// The zeros, and the grid of a type that has one: before a barrier.
+template <u32 BITS>
+MF_FN void store_mma_constants(MF_T t, u32 bits, MmaOneShared shared) {
+  if (t.index < kMmaZeroWords) MF_SHARED_AT(t, u32, shared.zeros * 4u)[t.index] = 0u;
+  if (BITS == kMmaGgml) place_grid(t, bits);
 }
 
-/// Octets `o` and `o` + `step` of those of `splits` splits, both on their way at once.
-MF_FN void stage_mma_octets(MF_T t, MF_GLOBAL(const f32) x, u32 o, u32 step, u32 splits, u32 cols,
+/// Octets `o` and `o` + `step` of those of a row of so many splits, both on their way at once.
+MF_FN void stage_mma_octets(MF_T t, MmaWalk walk, MF_GLOBAL(const f32) x, u32 o, u32 step, u32 cols,
                             u32 wide) {
+  const MmaOneShared shared = mma_one_shared(walk, walk.splits);
   const u32 next = o + step;
   f32 values[16];
   load_octet(values, x, o * 8u, cols, wide);
   load_octet(values + 8, x, next * 8u, cols, wide);
-  store_mma_octet(t, values, o, splits);
-  if (next < splits * (kMmaSplit / 8u)) store_mma_octet(t, values + 8, next, splits);
+  store_mma_octet(t, values, o, shared);
+  if (next < walk.splits * (kMmaSplit / 8u)) store_mma_octet(t, values + 8, next, shared);
 }
 
 /// A group's tiles.
@@ -100,11 +125,11 @@ struct MmaMemoryRow {
   u32 wide;
 
   MF_FN_MEMBER void stage_split(MF_T t, MmaWalk walk, u32 split) const {
-    stage_mma_octets(t, x, split * (kMmaSplit / 8u) + t.lane, 32u, walk.splits, cols, wide);
+    stage_mma_octets(t, walk, x, split * (kMmaSplit / 8u) + t.lane, 32u, cols, wide);
   }
   MF_FN_MEMBER void stage(MF_T t, MmaWalk walk) const {
     for (u32 o = t.index; o < walk.splits * (kMmaSplit / 8u); o += 2u * t.threads) {
-      stage_mma_octets(t, x, o, t.threads, walk.splits, cols, wide);
+      stage_mma_octets(t, walk, x, o, t.threads, cols, wide);
     }
   }
 };
@@ -118,7 +143,7 @@ MF_FN u32 mma_place_at(MF_T t, MmaWalk walk, u32 place) {
 MF_FN MF_SHARED(f32) mma_batch_parts(MF_T t, MmaWalk walk, u32 batch) {
   return MF_SHARED_AT(
       t, f32,
-      (mma_one_shared(walk.splits).parts + batch * walk.batch * walk.splits * kMmaRows) * 4u);
+      (mma_one_shared(walk, walk.splits).parts + batch * walk.batch * walk.splits * kMmaRows) * 4u);
 }
 
 /// A SIMD group on its way over a group's tiles.
@@ -137,7 +162,7 @@ struct MmaWalker {
   }
   /// Brings the first splits under way.
   MF_FN_MEMBER void begin(MF_T t) {
-    store_mma_zeros(t, walk.splits);
+    store_mma_constants<BITS>(t, part.format(), mma_one_shared(walk, walk.splits));
     next.begin(t, walk, tiles);
     MF_UNROLL
     for (u32 place = 0u; place < kMmaPlaces; ++place) issue(t, place);
@@ -149,7 +174,7 @@ struct MmaWalker {
   MF_FN_MEMBER void run(MF_T t, MF_LOCAL(const Source) source, MF_LOCAL(const Sink) sink) {
     bool stages = walk.by_splits != 0u;
     if (!stages) source->stage(t, walk);
-    barrier(t);  // zeros are there too
+    barrier(t);  // constants are there too
     MmaCursor now;
     now.begin(t, walk, tiles);
     u32 place = 0u;
@@ -166,7 +191,7 @@ struct MmaWalker {
         if (stages) source->stage_split(t, walk, now.split);
         copies_wait<kMmaPlaces - 1u>(t);
         simd_barrier(t);
-        part.multiply(t, place_at(t, place), now.split, walk.splits,
+        part.multiply(t, place_at(t, place), now.split, mma_one_shared(walk, walk.splits),
                       parts + ((now.tile - done) * walk.splits + now.split) * kMmaRows);
         simd_barrier(t);
         issue(t, place);
