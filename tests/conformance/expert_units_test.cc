@@ -238,6 +238,7 @@ TEST(MatrixUnits, ALayerOfExpertsInGgmlTypesHasTheSameBitsToo) {
   expect_one_layer("many tokens", make("Q5_K", "IQ4_XS", 3, 2, 11, 256));
   expect_one_layer("a published pair", make("IQ2_XS", "IQ4_NL", 4, 2, 1, 512));
   expect_one_layer("a published pair, many tokens", make("IQ3_S", "Q2_0", 3, 2, 9, 256));
+  expect_one_layer("experts of more than 128 tokens", make("IQ2_XS", "Q4_0", 2, 2, 139, 256));
 }
 
 /// A layer as wide as a real model's, of all tokens and of its first few.

@@ -139,6 +139,22 @@ TEST(GgmlUnits, ProductsMatchTheDefinitionAndDoNotDependOnOtherTokens) {
   }
 }
 
+TEST(GgmlUnits, TilesOfManyTokensHaveTheBitsOfSingleOnes) {
+  Random random(82);
+  // One, two and four scales in 64 columns; a whole split and a part of one.
+  for (const char* name : {"Q2_0", "Q4_0", "Q6_K"}) {
+    for (const NamedDevice* named : devices_with_units()) {
+      const BlockMatrix m(*find_ggml_type(name), 512, 768, 6, false, 0);
+      const std::vector<float> x = random.floats(150 * 768, -2.0f, 2.0f);
+      const std::vector<float> got = product(*named->device, m, x);
+      const std::string what = formatted("{} on {}", name, named->name);
+      for (const int64_t t : {0, 63, 64, 127, 128, 149}) {
+        expect_same_bits(what, row_of(got, t, 512), product(*named->device, m, row_of(x, t, 768)));
+      }
+    }
+  }
+}
+
 TEST(GgmlUnits, RowsHaveTheSameBitsWhereverTheyBegin) {
   const auto units = make_emulator_device({.seed = 7, .matrix_units = true});
   Random random(81);

@@ -60,10 +60,18 @@ void record_products_of_many(Recorder& recorder, const Products& products) {
   for (const ops::Linear& product : products) {
     p.walk.place_words = std::max(p.walk.place_words, ggml_place_words(mma_matrix(product.weight)));
   }
-  p.stages = has_ggml ? ggml_stage_blocks(recorder.platform(), p.walk.place_words) : kMmaStages;
+  p.tile = kMmaTokens;
+  p.stages = kMmaStages;
+  if (has_ggml) {
+    // Large tiles where they leave no multiprocessor idle.
+    const Platform& platform = recorder.platform();
+    const uint32_t large = ggml_tile(platform, p.walk.place_words);
+    if (groups * groups_for(n, large) >= platform.cores()) p.tile = large;
+    p.stages = ggml_stage_blocks(platform, p.tile, p.walk.place_words);
+  }
   Plan plan =
       make_mma_many_plan(has_ggml ? KernelId::mma_linear_ggml : KernelId::mma_linear,
-                         {groups, groups_for(n, kMmaTokens), 1}, p.stages, p.walk.place_words);
+                         {groups, groups_for(n, p.tile), 1}, p.tile, p.stages, p.walk.place_words);
   plan.set_params(p);
   for (const ops::Linear& product : products) bind_weight(plan, product.weight);
   for (size_t i = products.size(); i < kMmaMatricesMax; ++i) bind_weight(plan, {});

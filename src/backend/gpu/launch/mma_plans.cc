@@ -68,16 +68,20 @@ bool uses_mma(const Platform& platform, const Weight& weight) {
 
 bool takes_many(const Platform& platform, const Weight& weight) {
   return !is_ggml(weight) ||
-         mma_many_ggml_bytes(1, mma_place_words(matrix_layout(weight).format)) <=
+         mma_many_ggml_bytes(kMmaTokens, 1, mma_place_words(matrix_layout(weight).format)) <=
              platform.shared_bytes_max();
 }
 
-uint32_t ggml_stage_blocks(const Platform& platform, uint32_t place_words) {
+uint32_t ggml_stage_blocks(const Platform& platform, uint32_t tile, uint32_t place_words) {
+  const uint32_t most = platform.shared_bytes_max();
   uint32_t blocks = kGgmlStageBlocksMax;
-  while (blocks > 1 && mma_many_ggml_bytes(blocks, place_words) > platform.shared_bytes_max()) {
-    blocks /= 2;
-  }
+  while (blocks > 1 && mma_many_ggml_bytes(tile, blocks, place_words) > most) blocks /= 2;
   return blocks;
+}
+
+uint32_t ggml_tile(const Platform& platform, uint32_t place_words) {
+  const bool fits = mma_many_ggml_bytes(kGgmlTokens, 1, place_words) <= platform.shared_bytes_max();
+  return fits ? uint32_t{kGgmlTokens} : uint32_t{kMmaTokens};
 }
 
 bool has_grid(uint32_t bits) {
@@ -134,14 +138,14 @@ void bind_weight(Plan& plan, const Weight& weight) {
   plan.bind(range_of(added_part(weight), Access::kRead));
 }
 
-Plan make_mma_many_plan(KernelId kernel, const Extent3& groups, uint32_t stages,
+Plan make_mma_many_plan(KernelId kernel, const Extent3& groups, uint32_t tile, uint32_t stages,
                         uint32_t place_words) {
   // The least that GPUs with fast enough matrix units offer; with an H200's two groups fit.
   constexpr uint32_t kMost = mma_many_bytes(kMmaStagesOfFew);
   static_assert(kMost <= 99 * 1024 && 2 * (kMost + 1024) <= 228 * 1024);
   Plan plan = make_plan(kernel, groups, kMmaThreads);
   plan.shared_bytes =
-      place_words == 0 ? mma_many_bytes(stages) : mma_many_ggml_bytes(stages, place_words);
+      place_words == 0 ? mma_many_bytes(stages) : mma_many_ggml_bytes(tile, stages, place_words);
   return plan;
 }
 

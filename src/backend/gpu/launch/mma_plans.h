@@ -87,20 +87,23 @@ constexpr uint32_t mma_many_bytes(uint32_t stages) {
   return (kMmaStagesBegin + stages * kMmaStageWords) * static_cast<uint32_t>(sizeof(u32));
 }
 /// The same where SIMD groups bring splits of GGML's types, of so many words each.
-/// `blocks`: of a stage.
-constexpr uint32_t mma_many_ggml_bytes(uint32_t blocks, uint32_t place_words) {
-  return (kGgmlStagesBegin + kGgmlStages * blocks * kGgmlBlockWords + kMmaSimds * 2 * place_words) *
+/// `blocks`: of a stage, of so many tokens.
+constexpr uint32_t mma_many_ggml_bytes(uint32_t tile, uint32_t blocks, uint32_t place_words) {
+  return (kGgmlStagesBegin + kGgmlStages * blocks * tile * kGgmlTokenWords +
+          kMmaSimds * 2 * place_words) *
          static_cast<uint32_t>(sizeof(u32));
 }
 /// As many blocks as groups have room for.
-uint32_t ggml_stage_blocks(const Platform& platform, uint32_t place_words);
+uint32_t ggml_stage_blocks(const Platform& platform, uint32_t tile, uint32_t place_words);
+/// Tokens that groups multiply at once: kGgmlTokens where there is room for them.
+uint32_t ggml_tile(const Platform& platform, uint32_t place_words);
 /// True for types whose codes choose from a grid.
 bool has_grid(uint32_t bits);
 /// True when groups have room for many tokens; otherwise the kernels of single tokens take them,
 /// with the same bits.
 bool takes_many(const Platform& platform, const Weight& weight);
 /// A launch of one of them. `place_words`: 0 unless matrices are of GGML's types.
-Plan make_mma_many_plan(KernelId kernel, const Extent3& groups, uint32_t stages,
+Plan make_mma_many_plan(KernelId kernel, const Extent3& groups, uint32_t tile, uint32_t stages,
                         uint32_t place_words);
 
 /// Bytes [begin, begin + bytes) of a range.

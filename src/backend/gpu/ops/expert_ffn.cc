@@ -26,10 +26,19 @@ constexpr uint32_t kFetchSlotsMax = 64;
 // Slots an expert below which a stage more pays: on an H200 5 to 9 % at 16, -1 to -3 % at 64.
 constexpr uint32_t kFewSlots = 32;
 
+// Slots of an expert that a group multiplies. Large tiles pay where experts fill them.
+uint32_t mma_tile(const Platform& platform, const ExpertLaunch& launch) {
+  const ExpertWeights& like = *launch.like;
+  if (!is_ggml(like.gate) || !is_ggml(like.down)) return kMmaTokens;
+  if (launch.slots <= kMmaTokens * launch.num_entries) return kMmaTokens;
+  return std::min(ggml_tile(platform, ggml_place_words(mma_matrix(like.gate))),
+                  ggml_tile(platform, ggml_place_words(mma_matrix(like.down))));
+}
+
 // Finds on the device which slots go to which entry.
 bool list_slots(Recorder& recorder, ExpertLaunch& launch) {
   launch.tile = launch.slots >= 6 * launch.num_entries ? 8 : 4;
-  if (launch.uses_mma) launch.tile = kMmaTokens;
+  if (launch.uses_mma) launch.tile = mma_tile(recorder.platform(), launch);
   launch.groups = launch.slots / launch.tile + std::min(launch.num_entries, launch.slots);
   const size_t list_bytes = round_up(launch.slots * sizeof(u32), 16);
   const size_t range_bytes = round_up(2 * launch.num_entries * sizeof(u32), 16);
@@ -137,9 +146,11 @@ void record_mma_experts(Recorder& recorder, const ExpertLaunch& launch, const op
     const Tensor& bias = is_down ? like.down_bias : like.gate_bias;
     p.matrix = mma_matrix(weight);
     p.walk.place_words = ggml_place_words(p.matrix);
-    p.stages = is_ggml(p.matrix) ? ggml_stage_blocks(recorder.platform(), p.walk.place_words)
-               : has_few         ? uint32_t{kMmaStagesOfFew}
-                                 : uint32_t{kMmaStages};
+    p.tile = launch.tile;
+    p.stages = is_ggml(p.matrix)
+                   ? ggml_stage_blocks(recorder.platform(), p.tile, p.walk.place_words)
+               : has_few ? uint32_t{kMmaStagesOfFew}
+                         : uint32_t{kMmaStages};
     p.matrix.wide = (is_down ? launch.wide_down : launch.wide_gate && launch.wide_up) ? 1 : 0;
     p.matrix.wide_scales = (is_down ? launch.wide_down_scales : launch.wide_scales) ? 1 : 0;
     p.x_stride = row_stride(from);
@@ -155,7 +166,7 @@ void record_mma_experts(Recorder& recorder, const ExpertLaunch& launch, const op
                                 : (is_down ? KernelId::mma_down : KernelId::mma_gate_up);
     Plan plan = make_mma_many_plan(
         kernel, {groups_for(p.matrix.rows, kMmaGroupRows / (is_down ? 1 : 2)), launch.groups, 1},
-        p.stages, p.walk.place_words);
+        p.tile, p.stages, p.walk.place_words);
     plan.set_params(p);
     plan.bind(launch.entries);
     plan.bind(launch.list);

@@ -17,6 +17,7 @@ namespace kernels {
 
 /// The rows of x of a tile of slots, then the slots, in shared memory; returns the tile. x has a
 /// row for `per_row` slots.
+template <u32 NUMBERS>
 MF_FN SlotTile stage_slots_of(MF_T t, MF_GLOBAL(const u32) list, MF_GLOBAL(const u32) tiles,
                               u32 per_row) {
   MF_SHARED(u32) numbers = MF_SHARED_AT(t, u32, 0u);
@@ -26,10 +27,10 @@ MF_FN SlotTile stage_slots_of(MF_T t, MF_GLOBAL(const u32) list, MF_GLOBAL(const
   SlotTile tile = {tiles[at], tiles[at + 1u], tiles[at + 2u]};
   const bool exists = t.group.y < all;
   if (!exists) tile.count = 0u;
-  if (t.index < kMmaTokens && exists) {
+  if (t.index < NUMBERS && exists) {
     const u32 slot = list[tile.begin + (t.index < tile.count ? t.index : tile.count - 1u)];
     numbers[t.index] = slot / per_row;
-    numbers[kMmaTokens + t.index] = slot;
+    numbers[NUMBERS + t.index] = slot;
   }
   barrier(t);
   return tile;
@@ -52,7 +53,7 @@ struct MmaGatedOutput {
 
   template <u32 TILES, class Sums>
   MF_FN_MEMBER void store(MF_T t, MF_LOCAL(const Sums) sums) const {
-    MF_SHARED(u32) slots = MF_SHARED_AT(t, u32, kMmaTokens * 4u) + (t.lane & 3u) * 2u;
+    MF_SHARED(u32) slots = MF_SHARED_AT(t, u32, Sums::kNumbers * 4u) + (t.lane & 3u) * 2u;
     const u32 own = row + t.lane / 4u;
     if (own >= rows) return;
     const f32 gate_bias = bias_at(t, gate_biases, own, bias_format);
@@ -77,7 +78,7 @@ MF_FN void mma_gate_up_tokens(MF_T t, MF_PARAMS(MmaExpertParams) p, MF_GLOBAL(co
   const ExpertMatrix gate = expert_matrix(entries, tile.entry, 0u);
   const ExpertMatrix up = expert_matrix(entries, tile.entry, 1u);
   const u32 row = t.group.x * (kMmaGroupRows / 2u) + t.simd * kMmaHalfRows;
-  const MmaMany many = {p.matrix, p.cols, p.stages, p.walk.place_words, split, split_sums};
+  const MmaMany many = {p.matrix, p.cols, p.tile, p.stages, p.walk.place_words, split, split_sums};
   const MmaRows rows[2] = {MmaTokens<BITS>::rows(t, gate.data, gate.scales, gate.biases, row),
                            MmaTokens<BITS>::rows(t, up.data, up.scales, up.biases, row)};
   const MmaGatedOutput output = {out,          p.out_stride, row,     p.matrix.rows,
@@ -92,7 +93,7 @@ MF_FN void mma_down_tokens(MF_T t, MF_PARAMS(MmaExpertParams) p, MF_GLOBAL(const
                            MF_GLOBAL(const f32) split_sums, MF_GLOBAL(f32) out) {
   const ExpertMatrix down = expert_matrix(entries, tile.entry, 2u);
   const u32 row = t.group.x * kMmaGroupRows + t.simd * kMmaRows;
-  const MmaMany many = {p.matrix, p.cols, p.stages, p.walk.place_words, split, split_sums};
+  const MmaMany many = {p.matrix, p.cols, p.tile, p.stages, p.walk.place_words, split, split_sums};
   const MmaRows first = MmaTokens<BITS>::rows(t, down.data, down.scales, down.biases, row);
   const MmaRows rows[2] = {
       first, {first.data, first.scales, first.biases, row + kMmaHalfRows, first.skew}};
@@ -103,20 +104,20 @@ MF_FN void mma_down_tokens(MF_T t, MF_PARAMS(MmaExpertParams) p, MF_GLOBAL(const
 
 // Group x: 64 rows of gate and of up, 8 of each a SIMD group, or 128 rows of down; y: a tile of
 // slots. 256 threads.
-#define MF_MMA_EXPERTS(name, multiply, per_row, fits)                                    \
-  MF_FITS(kMmaThreads, fits)                                                             \
-  MF_KERNEL(name, MmaExpertParams, MF_READ(0, u64, entries), MF_READ(1, u32, list),      \
-            MF_READ(2, u32, tiles), MF_READ(3, u32, split), MF_READ(4, f32, split_sums), \
-            MF_WRITE(5, f32, out)) {                                                     \
-    MF_THREAD;                                                                           \
-    const SlotTile tile = stage_slots_of(t, list, tiles, per_row);                       \
-    if (tile.count == 0u) return;                                                        \
-    multiply(t, p, entries, tile, split, split_sums, out);                               \
+#define MF_MMA_EXPERTS(name, BITS, multiply, per_row, fits)                                   \
+  MF_FITS(kMmaThreads, fits)                                                                  \
+  MF_KERNEL(name, MmaExpertParams, MF_READ(0, u64, entries), MF_READ(1, u32, list),           \
+            MF_READ(2, u32, tiles), MF_READ(3, u32, split), MF_READ(4, f32, split_sums),      \
+            MF_WRITE(5, f32, out)) {                                                          \
+    MF_THREAD;                                                                                \
+    const SlotTile tile = stage_slots_of<MmaTokens<BITS>::kNumbers>(t, list, tiles, per_row); \
+    if (tile.count == 0u) return;                                                             \
+    multiply<BITS>(t, p, entries, tile, split, split_sums, out);                              \
   }
-MF_MMA_EXPERTS(mma_gate_up, mma_gate_up_tokens<8u>, p.top_k, 2u)
-MF_MMA_EXPERTS(mma_gate_up_ggml, mma_gate_up_tokens<kMmaGgml>, p.top_k, 1u)
-MF_MMA_EXPERTS(mma_down, mma_down_tokens<8u>, 1u, 2u)
-MF_MMA_EXPERTS(mma_down_ggml, mma_down_tokens<kMmaGgml>, 1u, 1u)
+MF_MMA_EXPERTS(mma_gate_up, 8u, mma_gate_up_tokens, p.top_k, 2u)
+MF_MMA_EXPERTS(mma_gate_up_ggml, kMmaGgml, mma_gate_up_tokens, p.top_k, 1u)
+MF_MMA_EXPERTS(mma_down, 8u, mma_down_tokens, 1u, 2u)
+MF_MMA_EXPERTS(mma_down_ggml, kMmaGgml, mma_down_tokens, 1u, 1u)
 #undef MF_MMA_EXPERTS
 
 }  // namespace kernels

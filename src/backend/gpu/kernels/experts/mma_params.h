@@ -16,7 +16,8 @@ struct MmaExpertParams {
   u32 cols;
   MmaWalk walk;
   u32 wide;
-  u32 stages;  // as above
+  u32 tile;  // as above
+  u32 stages;
   u32 ids;
   u32 top_k;  // slots per row of x
   u32 bias_format;

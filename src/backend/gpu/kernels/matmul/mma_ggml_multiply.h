@@ -71,12 +71,18 @@ MF_FN u32 ggml_groups(u32 type) {
 
 /// 16 rows of a matrix times TILES * 8 rows of x; lanes have sums as in MmaSums.
 ///
-/// A block is multiplied in steps of one scale and a half of the tokens each, two under way at
+/// A block is multiplied in steps of one scale and a part of the tokens each, two under way at
 /// once: while units multiply for one, the one before it becomes floats. The next block's codes are
 /// unpacked beside the last step of the one before.
 template <u32 TILES>
 struct GgmlSums {
-  enum : u32 { kOwn = TILES * 4u, kTiles = TILES / 2u, kStep = kTiles * 4u };
+  enum : u32 {
+    kOwn = TILES * 4u,
+    kTiles = TILES < 8u ? TILES / 2u : 4u,  // of a step
+    kParts = TILES / kTiles,
+    kStep = kTiles * 4u,
+    kNumbers = kGgmlTokens,  // where the rows' second numbers begin
+  };
   f32 v[kOwn];
 
   MF_FN_MEMBER f32 at(u32 o, u32 n, u32 j) const { return v[n * 4u + o * 2u + j]; }
@@ -107,14 +113,14 @@ struct GgmlSums {
     const u32 tile = rows[0].row / step;
     const GgmlRows matrix = {p.m,          p.cols,       step,        rows[0].data,
                              rows[1].data, rows[0].skew, rows[1].skew};
-    const u32 places = kGgmlStagesBegin + kGgmlStages * p.stages * u32{kGgmlBlockWords} +
+    const u32 places = kGgmlStagesBegin + kGgmlStages * p.stages * (p.tile * kGgmlTokenWords) +
                        t.simd * 2u * p.place_words;
     const bool wide = matrix.has_wide_rows();
     f32 totals[kOwn];
     MF_UNROLL
     for (u32 i = 0u; i < kOwn; ++i) v[i] = totals[i] = 0.0f;
     GgmlStages<TILES> copies;
-    copies.begin(t, p.cols);
+    copies.begin(t, p.cols, p.tile);
     matrix.issue(t, places, tile, 0u);
     copies.issue(t, p, GROUPS == 4u);
     u32 stage = kGgmlStagesBegin;
@@ -136,10 +142,11 @@ struct GgmlSums {
       begin_step<GROUPS>(t, &first, &lane, 0u, at_block);
       // The last step of the block before.
       if (block > 0u) {
-        add_step<GROUPS>(t, totals, products, &second, above, below, 2u * GROUPS - 1u, before);
+        add_step<GROUPS>(t, totals, products, &second, above, below, kParts * GROUPS - 1u, before,
+                         p.tile);
         if (block % kMmaSplitBlocks == 0u) end_split(totals);
       }
-      add_all_but_last<GROUPS>(t, totals, products, &first, &second, &lane, at_block);
+      add_all_but_last<GROUPS>(t, totals, products, &first, &second, &lane, at_block, p.tile);
       above = lane.above[GROUPS - 1u];
       below = lane.below[GROUPS - 1u];
       before = at_block;
@@ -147,17 +154,18 @@ struct GgmlSums {
       if (next < blocks) {
         const u32 within = next % kMmaSplitBlocks;
         if (within == 0u) place = place == places ? places + p.place_words : places;
-        at_block += kGgmlBlockWords;
+        at_block += p.tile * kGgmlTokenWords;
         if (next % p.stages == 0u) {
           arrive<GROUPS>(t, p, &matrix, &copies, places, place, tile, next);
-          stage = copies.after(stage, p.stages);
+          stage = copies.after(stage, p);
           at_block = stage;
         }
         lane.load_any(t, p.m.bits, wide, row_at(t, place, 0u), row_at(t, place, 1u), within);
       }
       TeamBytes<kTiles>::template wait<0u>(t, second.high, second.low);
     }
-    add_step<GROUPS>(t, totals, products, &second, above, below, 2u * GROUPS - 1u, before);
+    add_step<GROUPS>(t, totals, products, &second, above, below, kParts * GROUPS - 1u, before,
+                     p.tile);
     end_split(totals);
   }
   MF_FN_MEMBER void end_split(MF_LOCAL(f32) totals) {
@@ -186,7 +194,7 @@ struct GgmlSums {
     copies->issue(t, p, GROUPS == 4u);
   }
 
-  /// Steps go by halves of the tokens, then by scales; two arrays have them in turn.
+  /// Steps go by parts of the tokens, then by scales; two arrays have them in turn.
   template <u32 GROUPS>
   static MF_FN_MEMBER void begin_step(MF_T t, MF_LOCAL(Step) to,
                                       MF_LOCAL(const GgmlLane<GROUPS>) lane, u32 s, u32 stage) {
@@ -203,30 +211,31 @@ struct GgmlSums {
   template <u32 GROUPS>
   static MF_FN_MEMBER void add_all_but_last(MF_T t, MF_LOCAL(f32) totals, MF_LOCAL(f32) products,
                                             MF_LOCAL(Step) first, MF_LOCAL(Step) second,
-                                            MF_LOCAL(const GgmlLane<GROUPS>) lane, u32 stage) {
+                                            MF_LOCAL(const GgmlLane<GROUPS>) lane, u32 stage,
+                                            u32 tile) {
     MF_UNROLL
-    for (u32 s = 0u; s + 1u < 2u * GROUPS; ++s) {
+    for (u32 s = 0u; s + 1u < kParts * GROUPS; ++s) {
       MF_LOCAL(Step) own = s % 2u == 0u ? first : second;
       begin_step<GROUPS>(t, s % 2u == 0u ? second : first, lane, s + 1u, stage);
       TeamBytes<kTiles>::template wait<1u>(t, own->high, own->low);
       add_step<GROUPS>(t, totals, products, own, lane->above[s % GROUPS], lane->below[s % GROUPS],
-                       s, stage);
+                       s, stage, tile);
     }
   }
   /// Adds a step to the products of its tokens, and these to their totals behind the last scale.
   template <u32 GROUPS>
   static MF_FN_MEMBER void add_step(MF_T t, MF_LOCAL(f32) totals, MF_LOCAL(f32) products,
                                     MF_LOCAL(const Step) own, GgmlScale above, GgmlScale below,
-                                    u32 s, u32 stage) {
+                                    u32 s, u32 stage, u32 tile) {
     const u32 g = s % GROUPS;
     const u32 part = s / GROUPS;
     // The lane's two tokens of the first 8.
-    const u32 sums = stage + u32{kGgmlBlockSums} + part * (kTiles * 8u) + (t.lane & 3u) * 2u;
+    const u32 sums = stage + tile * kMmaBlockWords + part * (kTiles * 8u) + (t.lane & 3u) * 2u;
     MF_UNROLL
     for (u32 i = 0u; i < kTiles; ++i) {
       const u32 from = sums + i * 8u;
-      const W2 sum = load_sums<GROUPS>(t, from, g);
-      const W2 factor = load2(MF_SHARED_AT(t, u32, (from + kGgmlSumFactor * u32{kMmaTokens}) * 4u));
+      const W2 sum = load_sums<GROUPS>(t, from, g, tile);
+      const W2 factor = load2(MF_SHARED_AT(t, u32, (from + kGgmlSumFactor * tile) * 4u));
       MF_UNROLL
       for (u32 q = 0u; q < 4u; ++q) {
         const u32 at = i * 4u + q;
@@ -240,11 +249,11 @@ struct GgmlSums {
   }
   /// The sums of the columns of scale `g`, of two tokens.
   template <u32 GROUPS>
-  static MF_FN_MEMBER W2 load_sums(MF_T t, u32 from, u32 g) {
+  static MF_FN_MEMBER W2 load_sums(MF_T t, u32 from, u32 g, u32 tile) {
     const u32 kind = GROUPS == 4u ? kGgmlSumQuarters + g : g;
-    W2 sum = load2(MF_SHARED_AT(t, u32, (from + kind * kMmaTokens) * 4u));
+    W2 sum = load2(MF_SHARED_AT(t, u32, (from + kind * tile) * 4u));
     if (GROUPS == 1u) {
-      const W2 other = load2(MF_SHARED_AT(t, u32, (from + kMmaTokens) * 4u));
+      const W2 other = load2(MF_SHARED_AT(t, u32, (from + tile) * 4u));
       MF_UNROLL
       for (u32 j = 0u; j < 2u; ++j) {
         sum.v[j] = as_bits(as_float(sum.v[j]) + as_float(other.v[j]));
@@ -265,6 +274,7 @@ MF_FN void ggml_multiply_tiles(MF_T t, MmaMany p, MF_LOCAL(const MmaRows) rows,
 /// mma_multiply() of either.
 template <u32 BITS>
 struct MmaTokens {
+  enum : u32 { kNumbers = kMmaTokens };  // of rows of x, in shared memory, then of results
   template <class Output>
   static MF_FN_MEMBER void multiply(MF_T t, MmaMany p, MF_LOCAL(const MmaRows) rows, u32 tokens,
                                     MF_LOCAL(const Output) output) {
@@ -278,10 +288,13 @@ struct MmaTokens {
 };
 template <>
 struct MmaTokens<kMmaGgml> {
+  enum : u32 { kNumbers = kGgmlTokens };
   template <class Output>
   static MF_FN_MEMBER void multiply(MF_T t, MmaMany p, MF_LOCAL(const MmaRows) rows, u32 tokens,
                                     MF_LOCAL(const Output) output) {
-    if (tokens > 32u) {
+    if (tokens > 64u) {
+      ggml_multiply_tiles<16u>(t, p, rows, output);
+    } else if (tokens > 32u) {
       ggml_multiply_tiles<8u>(t, p, rows, output);
     } else {
       ggml_multiply_tiles<4u>(t, p, rows, output);

@@ -18,17 +18,19 @@ struct GgmlStages {
     kTokens = kMmaThreads / kPieces,  // that threads copy at once
     kAll = TILES * 8u,
     kOwn = kAll / kTokens,
-    kSums = 4,  // of a token, that threads copy at once
+    kSums = 4,  // of a token, that a thread copies of
+    kSumTokens = kMmaThreads / kSums,
+    kOwnSums = (kAll + kSumTokens - 1u) / kSumTokens,
   };
   // 16 bytes of x as integers, words of the sums: 32 bits are enough for what fits into memory.
   u32 x_at[kOwn];
-  u32 sum_at;
+  u32 sum_at[kOwnSums];
   u32 x_to;  // words of shared memory, in a block
   u32 sum_to;
   u32 into;  // where the stage begins that is copied next
   u32 left;  // blocks
 
-  MF_FN_MEMBER void begin(MF_T t, u32 cols) {
+  MF_FN_MEMBER void begin(MF_T t, u32 cols, u32 tile) {
     MF_SHARED(u32) numbers = MF_SHARED_AT(t, u32, 0u);
     const u32 token = t.index / kPieces;
     const u32 piece = t.index % kPieces;
@@ -39,14 +41,17 @@ struct GgmlStages {
     x_to = token * kMmaBlockWords + piece_swizzle(piece, token) * 4u;
     const u32 of_sum = t.index / kSums % kAll;
     const u32 word = t.index % kSums;
-    sum_at = numbers[of_sum] * (cols / kMmaBlock * kGgmlSumWords) + word;
-    sum_to = kGgmlBlockSums + word * kMmaTokens + of_sum;
+    MF_UNROLL
+    for (u32 i = 0u; i < kOwnSums; ++i) {
+      sum_at[i] = numbers[of_sum + i * kSumTokens] * (cols / kMmaBlock * kGgmlSumWords) + word;
+    }
+    sum_to = tile * (kMmaBlockWords + word) + of_sum;
     into = kGgmlStagesBegin;
     left = cols / kMmaBlock;
   }
-  /// The stage behind `stage`, of `blocks`.
-  static MF_FN_MEMBER u32 after(u32 stage, u32 blocks) {
-    const u32 words = blocks * u32{kGgmlBlockWords};
+  /// The stage behind `stage`.
+  static MF_FN_MEMBER u32 after(u32 stage, MmaMany p) {
+    const u32 words = p.stages * (p.tile * kGgmlTokenWords);
     const u32 next = stage + words;
     return next < kGgmlStagesBegin + kGgmlStages * words ? next
                                                          : static_cast<u32>(kGgmlStagesBegin);
@@ -57,27 +62,28 @@ struct GgmlStages {
     const u32 count = left < p.stages ? left : p.stages;
     MF_ROLLED
     for (u32 b = 0u; b < count; ++b) {
-      const u32 to = into + b * u32{kGgmlBlockWords};
+      const u32 to = into + b * (p.tile * kGgmlTokenWords);
       MF_UNROLL
       for (u32 i = 0u; i < kOwn; ++i) {
         copy_async4(t, MF_SHARED_AT(t, u32, (to + x_to + i * kTokens * kMmaBlockWords) * 4u),
                     p.split + static_cast<u64>(x_at[i]) * 4u);
         x_at[i] += kPieces;
       }
-      if (t.index < kAll * kSums) issue_sums(t, to, p.split_sums, quarters);
-      sum_at += kGgmlSumWords;
+      MF_UNROLL
+      for (u32 i = 0u; i < kOwnSums; ++i) {
+        if (t.index < kAll * kSums) issue_sums(t, to, i, p, quarters);
+        sum_at[i] += kGgmlSumWords;
+      }
     }
     left -= count;
-    into = after(into, p.stages);
+    into = after(into, p);
     copies_commit(t);
   }
-  MF_FN_MEMBER void issue_sums(MF_T t, u32 block, MF_GLOBAL(const f32) sums, bool quarters) const {
-    MF_SHARED(u32) to = MF_SHARED_AT(t, u32, (block + sum_to) * 4u);
-    MF_GLOBAL(const u32) from = MF_CAST(const u32, sums) + sum_at;
+  MF_FN_MEMBER void issue_sums(MF_T t, u32 block, u32 i, MmaMany p, bool quarters) const {
+    MF_SHARED(u32) to = MF_SHARED_AT(t, u32, (block + sum_to + i * kSumTokens) * 4u);
+    MF_GLOBAL(const u32) from = MF_CAST(const u32, p.split_sums) + sum_at[i];
     if (t.index % kSums <= u32{kGgmlSumFactor}) copy_async1(t, to, from);
-    if (quarters) {
-      copy_async1(t, to + kGgmlSumQuarters * u32{kMmaTokens}, from + kGgmlSumQuarters);
-    }
+    if (quarters) copy_async1(t, to + kGgmlSumQuarters * p.tile, from + kGgmlSumQuarters);
   }
   /// For the stage that was copied last.
   static MF_FN_MEMBER void wait(MF_T t) {

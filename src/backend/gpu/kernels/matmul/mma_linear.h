@@ -18,26 +18,26 @@ MF_FN void mma_linear_tokens(MF_T t, MF_PARAMS(MmaLinearParams) p, u32 which,
                              MF_GLOBAL(const u8) biases, MF_GLOBAL(const u32) split,
                              MF_GLOBAL(const f32) split_sums, MF_GLOBAL(f32) out) {
   MF_SHARED(u32) numbers = MF_SHARED_AT(t, u32, 0u);
-  const u32 token = t.group.y * kMmaTokens;
+  const u32 token = t.group.y * p.tile;
   const u32 last = p.tokens - 1u;
   // Past the last token its row is multiplied again, and not stored.
-  if (t.index < kMmaTokens) {
+  if (t.index < MmaTokens<BITS>::kNumbers) {
     const u32 own = token + t.index < last ? token + t.index : last;
     numbers[t.index] = own;
-    numbers[kMmaTokens + t.index] = own;
+    numbers[MmaTokens<BITS>::kNumbers + t.index] = own;
   }
   barrier(t);
   const u32 row = (t.group.x - p.first_group[which]) * kMmaGroupRows + t.simd * kMmaRows;
-  const u32 count = p.tokens - token < kMmaTokens ? p.tokens - token : kMmaTokens;
+  const u32 count = p.tokens - token < p.tile ? p.tokens - token : p.tile;
   const MmaMatrix m = p.matrices[which];
-  const MmaMany many = {m, p.cols, p.stages, p.walk.place_words, split, split_sums};
+  const MmaMany many = {m, p.cols, p.tile, p.stages, p.walk.place_words, split, split_sums};
   const MmaRows rows[2] = {{data, scales, biases, row, m.skew},
                            {data, scales, biases, row + kMmaHalfRows, m.skew}};
   const MmaOutput output = {out, p.out_strides[which], row, m.rows, count, 0u, kFormatF32};
   MmaTokens<BITS>::multiply(t, many, rows, count, &output);
 }
 
-// Group x: 128 rows of one of the matrices; y: 64 tokens. 256 threads.
+// Group x: 128 rows of one of the matrices; y: a tile of tokens. 256 threads.
 #define MF_MMA_LINEAR(name, BITS, fits)                                                          \
   MF_FITS(kMmaThreads, fits)                                                                     \
   MF_KERNEL(name, MmaLinearParams, MF_MMA_MATRICES, MF_READ(12, u32, split),                     \

@@ -64,7 +64,7 @@ MF_FN void add_stage_block(MF_T t, MF_LOCAL(f32) totals, MmaPlace place, u32 sta
 /// 8 rows one at lane / 4.
 template <u32 BITS, u32 TILES>
 struct MmaSums {
-  enum : u32 { kOwn = TILES * 4u };
+  enum : u32 { kOwn = TILES * 4u, kNumbers = kMmaTokens };
   f32 v[kOwn];
 
   /// The sum of half `o` of the rows, 8 tokens `n`, the lane's token `j`.
@@ -156,7 +156,7 @@ struct MmaOutput {
 
   template <u32 TILES, class Sums>
   MF_FN_MEMBER void store(MF_T t, MF_LOCAL(const Sums) sums) const {
-    MF_SHARED(u32) numbers = MF_SHARED_AT(t, u32, kMmaTokens * 4u) + (t.lane & 3u) * 2u;
+    MF_SHARED(u32) numbers = MF_SHARED_AT(t, u32, Sums::kNumbers * 4u) + (t.lane & 3u) * 2u;
     const u32 own = row + t.lane / 4u;
     f32 bias[2];
     MF_UNROLL

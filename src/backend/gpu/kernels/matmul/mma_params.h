@@ -65,19 +65,17 @@ enum : u32 { kGgmlSumWords = 8, kGgmlSumFactor = 2, kGgmlSumQuarters = 4 };
 /// activations, then each of their sums for all tokens. There are three, as a stage may still be
 /// multiplied where the next one has begun and another is brought.
 enum : u32 {
-  kGgmlGrid = 128,
+  kGgmlTokens = 128,  // that a SIMD group multiplies at once, at most; or kMmaTokens
+  kGgmlGrid = 2 * kGgmlTokens,
   kGgmlGridWords = 1024,
   kGgmlOneBegin = kGgmlGrid + kGgmlGridWords,
   kGgmlStagesBegin = (kGgmlOneBegin + 255) / 256 * 256,
-  kGgmlBlockSums = 2048,
-  kGgmlBlockWords = 2560,
+  kGgmlTokenWords = 40,  // of a block: kMmaBlockWords, then kGgmlSumWords
   kGgmlStageBlocksMax = 4,
   kGgmlStages = 3,
 };
-static_assert(u32{kGgmlGrid} == 2u * kMmaTokens, "behind the rows' numbers");
-static_assert(u32{kGgmlBlockSums} == u32{kMmaTokens} * kMmaBlockWords &&
-                  kGgmlBlockWords - kGgmlBlockSums == u32{kMmaTokens} * kGgmlSumWords,
-              "behind the activations");
+static_assert(u32{kGgmlTokenWords} == u32{kMmaBlockWords} + kGgmlSumWords, "and no more");
+static_assert(kMmaTokens * u32{kGgmlTokenWords} % 256u == 0u, "blocks begin as stages do");
 
 /// One matrix of 4 or 8 bits, or of one of GGML's types.
 struct MmaMatrix {
@@ -125,6 +123,7 @@ struct MmaLinearParams {
   MmaWalk walk;
   u32 wide;
   u32 tokens;
+  u32 tile;         // tokens that a group multiplies: kMmaTokens, or kGgmlTokens
   u32 stages;       // of many tokens; for GGML's types blocks of a stage
   u32 conv_matrix;  // whose rows go on through a convolution; kMmaMatricesMax: none
   u32 conv_taps;    // 1: through x * sigmoid(x) instead

@@ -25,6 +25,7 @@ struct MmaRows {
 struct MmaMany {
   MmaMatrix m;
   u32 cols;
+  u32 tile;
   u32 stages;
   u32 place_words;  // of one of GGML's types
   MF_GLOBAL(const u32) split;
