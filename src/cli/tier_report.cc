@@ -75,6 +75,7 @@ std::string speed_line(std::string_view what, const Speed& speed) {
 }
 
 std::string why(const TierReport& r) {
+  if (r.memory.experts_bytes == 0) return "The model has no experts.";
   const std::string all = format_bytes(r.memory.experts_bytes);
   switch (r.experts.home) {
     case ExpertHome::kDevice:

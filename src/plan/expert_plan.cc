@@ -11,7 +11,6 @@ namespace {
 // the user has not bounded them below that.
 bool can_hold_all(const ExpertTable& experts, const DeviceMemory& device,
                   const ExpertPlanRequest& request) {
-  if (experts.num_experts_total() == 0) return false;
   const uint64_t bytes = resident_experts_bytes(experts);
   for (const std::optional<uint64_t>& wanted :
        {request.expert_cache_bytes, request.near_cache_bytes}) {
@@ -25,6 +24,7 @@ bool can_hold_all(const ExpertTable& experts, const DeviceMemory& device,
 ExpertPlan plan_experts(const ExpertTable& experts, const MemoryPlan& memory,
                         const std::optional<DeviceMemory>& device,
                         const ExpertPlanRequest& request) {
+  if (experts.num_experts_total() == 0) return {.home = ExpertHome::kDevice};  // nothing to place
   if (device && can_hold_all(experts, *device, request)) {
     return {.home = ExpertHome::kDevice, .near_bytes = resident_experts_bytes(experts)};
   }

@@ -36,6 +36,17 @@ class ExpertPlanTest : public TinyEngineTest {
   uint64_t slot_ = 0;
 };
 
+TEST(ExpertPlan, OfAModelWithoutExpertsPlacesNothing) {
+  for (const std::optional<DeviceMemory>& device :
+       {std::optional<DeviceMemory>(),
+        std::optional(
+            DeviceMemory{.free_bytes = 1000, .taken_bytes = 2000, .copies_beside = true})}) {
+    const ExpertPlan plan = plan_experts(ExpertTable(), MemoryPlan(), device, {});
+    EXPECT_EQ(plan.home, ExpertHome::kDevice);
+    EXPECT_EQ(plan.near_bytes + plan.ring_bytes + plan.far_bytes, 0u);
+  }
+}
+
 TEST_F(ExpertPlanTest, ADeviceThatHoldsAllHoldsAll) {
   EXPECT_EQ(plan(0, device(8)).home, ExpertHome::kDevice);
   EXPECT_EQ(plan(0, device(7)).home, ExpertHome::kDrive);
