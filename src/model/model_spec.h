@@ -58,6 +58,7 @@ struct LayerSpec {
   std::shared_ptr<const MixerSpec> mixer;
   MoeSpec moe;
   int64_t dense_intermediate_size = 0;  // 0: no dense feed-forward network
+  bool dense_bias = false;              // of all projections of that network
   GluOptions dense_glu;
 
   bool has_network() const { return moe.num_experts > 0 || dense_intermediate_size > 0; }

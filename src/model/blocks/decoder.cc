@@ -90,7 +90,8 @@ LayerWeights Decoder::take_layer(WeightStore& weights, LayerId id,
          p + names.shared_gate, p + names.latent_in, p + names.latent_out, p + names.table},
         s.moe, h);
   } else if (s.has_network()) {
-    w.dense = take_ffn(weights, p + names.dense, h, s.dense_intermediate_size, s.dense_glu);
+    w.dense =
+        take_ffn(weights, p + names.dense, h, s.dense_intermediate_size, s.dense_glu, s.dense_bias);
   }
   return w;
 }

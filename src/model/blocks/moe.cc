@@ -8,7 +8,7 @@
 namespace moeflux::blocks {
 
 FfnWeights take_ffn(WeightStore& weights, const std::string& prefix, int64_t hidden_size,
-                    int64_t intermediate_size, const GluOptions& glu) {
+                    int64_t intermediate_size, const GluOptions& glu, bool bias) {
   if (weights.has(prefix + ".input_linear.weight")) {
     FfnWeights w;
     w.gate_up = weights.matrix(prefix + ".input_linear", 2 * intermediate_size, hidden_size);
@@ -26,11 +26,34 @@ FfnWeights take_ffn(WeightStore& weights, const std::string& prefix, int64_t hid
   w.glu.up = weights.matrix(name("up_proj", "w3"), intermediate_size, hidden_size);
   if (!has_gate(glu)) w.glu.gate = w.glu.up;
   w.glu.down = weights.matrix(name("down_proj", "w2"), hidden_size, intermediate_size);
+  if (bias) {
+    w.gate_bias = weights.vector(name("gate_proj", "w1") + ".bias", {intermediate_size});
+    w.up_bias = weights.vector(name("up_proj", "w3") + ".bias", {intermediate_size});
+    w.down_bias = weights.vector(name("down_proj", "w2") + ".bias", {hidden_size});
+  }
   return w;
 }
 
+namespace {
+
+void biased_ffn(Encoder& e, Tensor out, Tensor x, const FfnWeights& w, const GluOptions& glu) {
+  ScratchScope scope(e);
+  const Tensor gate = e.scratch({x.dim(0), w.glu.gate.rows}, DType::kF32);
+  const Tensor up = e.scratch({x.dim(0), w.glu.up.rows}, DType::kF32);
+  e.run(ops::Linear{gate, x, w.glu.gate});
+  e.run(ops::AddBias{gate, w.gate_bias});
+  e.run(ops::Linear{up, x, w.glu.up});
+  e.run(ops::AddBias{up, w.up_bias});
+  e.run(ops::Glu{gate, gate, up, glu});
+  e.run(ops::Linear{out, gate, w.glu.down});
+  e.run(ops::AddBias{out, w.down_bias});
+}
+
+}  // namespace
+
 void ffn(Encoder& e, Tensor out, Tensor x, const FfnWeights& w, Tensor out_gate,
          const GluOptions& glu) {
+  if (!w.down_bias.is_null()) return biased_ffn(e, out, x, w, glu);
   if (w.gate_up.is_null()) return e.run(ops::GatedFfn{out, x, w.glu, out_gate, glu});
   ScratchScope scope(e);
   const int64_t width = w.gate_up.rows / 2;

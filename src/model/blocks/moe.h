@@ -14,12 +14,16 @@ namespace moeflux::blocks {
 struct FfnWeights {
   GluWeights glu;  // up is its own gate where there is none; without gate and up where fused
   Weight gate_up;  // null where they are apart
+  // Null without biases, which a network with gate_up has not.
+  Tensor gate_bias;
+  Tensor up_bias;
+  Tensor down_bias;
 };
 
 /// `prefix` has gate_proj, up_proj and down_proj (or w1, w3, w2), no gate_proj where `glu` has no
 /// gate, or Granite's input_linear and output_linear.
 FfnWeights take_ffn(WeightStore& weights, const std::string& prefix, int64_t hidden_size,
-                    int64_t intermediate_size, const GluOptions& glu);
+                    int64_t intermediate_size, const GluOptions& glu, bool bias = false);
 /// out [n, hidden] from x [n, hidden], times sigmoid(out_gate [n, 1]) unless that is null.
 void ffn(Encoder& e, Tensor out, Tensor x, const FfnWeights& weights, Tensor out_gate,
          const GluOptions& glu);

@@ -55,6 +55,13 @@ Result<Config> Config::parse(std::string_view text) {
   return config;
 }
 
+bool Config::mentions(std::string_view key) const {
+  const auto lists = [&](const Json& object) {
+    return object.is_object() && object.contains(std::string(key));
+  };
+  return lists(text_) || lists(top_);
+}
+
 const Json* Config::find(std::string_view key) const {
   for (const Json* object : {&text_, &top_}) {
     if (!object->is_object()) continue;

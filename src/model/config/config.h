@@ -39,7 +39,8 @@ class Config {
   /// The text model's: text_config.model_type, or the top level's.
   const std::string& model_type() const { return model_type_; }
 
-  bool has(std::string_view key) const;  // present and not null
+  bool has(std::string_view key) const;       // present and not null
+  bool mentions(std::string_view key) const;  // present, be it null
   int64_t require_int(std::string_view key, IntRange range = {});
   int64_t int_or(std::string_view key, int64_t fallback, IntRange range = {});
   double require_number(std::string_view key, double min, double max);

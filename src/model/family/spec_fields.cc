@@ -100,6 +100,11 @@ AttentionSpec read_heads(Config& c, int64_t hidden_size) {
   return spec;
 }
 
+void read_attention_bias(Config& c, AttentionSpec& attention) {
+  attention.qkv_bias = c.bool_or("attention_bias", false);
+  attention.o_bias = attention.qkv_bias;
+}
+
 namespace {
 
 LatentAttentionSpec read_latent_widths(Config& c, int64_t rope_dim_min) {
@@ -301,6 +306,11 @@ void read_shared_experts(Config& c, MoeSpec& moe) {
   moe.shared_intermediate_size =
       moe.moe_intermediate_size *
       c.int_or(key_of(c, {"n_shared_experts", "num_shared_experts"}), 0, {0, 1024});
+}
+
+void read_dense_network(Config& c, LayerSpec& layer) {
+  layer.dense_intermediate_size = c.require_int("intermediate_size");
+  layer.dense_bias = c.bool_or("mlp_bias", false);
 }
 
 std::vector<LayerSpec> make_layers(Config& c, LayerSpec layer, const MoeSpec& moe,

@@ -24,6 +24,8 @@ int64_t read_num_layers(Config& c);
 /// num_attention_heads, num_key_value_heads (default: as many), head_dim (default: hidden_size /
 /// heads) and the scale head_dim^-0.5.
 AttentionSpec read_heads(Config& c, int64_t hidden_size);
+/// attention_bias: of all four projections.
+void read_attention_bias(Config& c, AttentionSpec& attention);
 /// A family's rotary positions in latent attention.
 struct LatentRope {
   bool interleaved = true;      // where rope_interleave does not say it
@@ -80,6 +82,8 @@ void mark_listed_layers(Config& c, std::string_view key, std::vector<bool>& laye
 std::vector<bool> read_dense_layers(Config& c, int64_t num_layers);
 /// n_shared_experts (or num_shared_experts) experts in one network of their summed width.
 void read_shared_experts(Config& c, MoeSpec& moe);
+/// The network of a model without experts: intermediate_size, and mlp_bias of all its projections.
+void read_dense_network(Config& c, LayerSpec& layer);
 /// Layers like `layer`: dense ones of dense_size, or of intermediate_size, the others with `moe`.
 std::vector<LayerSpec> make_layers(LayerSpec layer, const MoeSpec& moe,
                                    const std::vector<bool>& dense, int64_t dense_size);

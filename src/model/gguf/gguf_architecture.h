@@ -91,6 +91,8 @@ void read_gguf_common_limit(GgufKeys& keys, Json& config);
 void read_gguf_streams(GgufKeys& keys, Json& config);
 /// The first layers, which have no experts, and their width.
 void read_gguf_dense_layers(GgufKeys& keys, Json& config);
+/// The network of a model without experts, and whether projections have biases.
+void read_gguf_dense_network(GgufKeys& keys, Json& config);
 /// layer_types, by the pattern in the file, which has a truth value of each block; else the
 /// full_at-th of each `interval` layers sees all and the others a window.
 struct GgufPattern {

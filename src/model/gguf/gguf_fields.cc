@@ -253,4 +253,12 @@ void read_gguf_dense_layers(GgufKeys& keys, Json& config) {
   }
 }
 
+void read_gguf_dense_network(GgufKeys& keys, Json& config) {
+  keys.expect_int("expert_count", 0);
+  keys.expect_int("expert_used_count", 0);
+  config["intermediate_size"] = keys.require_int("feed_forward_length");
+  config["attention_bias"] = keys.any_block_has("attn_q.bias");
+  config["mlp_bias"] = keys.any_block_has("ffn_gate.bias");
+}
+
 }  // namespace moeflux
