@@ -240,8 +240,10 @@ TEST_P(FarGolden, WhatTheHostKeepsChangesNoBit) {
   // All modules. Norms stay, and what makes gates of streams, half of this tiny model.
   const bool has_streams = GetParam() == "glm5_next_text" || GetParam().starts_with("deepseek_v4");
   EXPECT_GT(most_dense, has_streams ? dense / 3 : dense / 2);
-  EXPECT_GT(most_far, 0u);
-  EXPECT_TRUE(some_near);
+  // Windows stay near.
+  const bool has_pages = subject.pages_bytes() > 0;
+  EXPECT_EQ(most_far > 0, has_pages);
+  EXPECT_EQ(some_near, has_pages);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FarGolden, ::testing::ValuesIn(golden_families()),

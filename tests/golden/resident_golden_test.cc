@@ -99,7 +99,7 @@ TEST(BestLogits, AreThoseOfTheWholeRow) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, ResidentGolden, ::testing::ValuesIn(golden_families()),
+INSTANTIATE_TEST_SUITE_P(All, ResidentGolden, ::testing::ValuesIn(moe_families()),
                          [](const auto& model) { return model.param; });
 
 }  // namespace

@@ -124,7 +124,7 @@ class TieredDraws : public ::testing::TestWithParam<uint64_t> {
 TEST_P(TieredDraws, HaveTheBitsOfResidentExperts) {
   const std::optional<uint64_t> one = number_from("MOEFLUX_TEST_TIERED_DRAW");
   const std::optional<uint64_t> wanted = number_from("MOEFLUX_TEST_TIERED_DRAWS");
-  const std::vector<std::string> families = wanted ? golden_families() : kFamiliesUsual;
+  const std::vector<std::string> families = wanted ? moe_families() : kFamiliesUsual;
   for (uint64_t seed = GetParam(); seed < wanted.value_or(kDrawsUsual); seed += kShares) {
     if (one && GetParam() != *one % kShares) return;
     const uint64_t tried = one.value_or(seed);

@@ -4,6 +4,7 @@
 
 #include "model/family/family.h"
 #include "tests/support/golden_file.h"
+#include "tests/support/temp_folder.h"
 
 namespace moeflux::testing {
 
@@ -18,6 +19,7 @@ const std::map<std::string, std::string>& other_spellings() {
       {"minimax_m3_text", "minimax_m3_vl_text"},  // the same
       {"minimax_m3_vl", "minimax_m3_vl_text"},    // text_config of a model that also sees
       {"qwen3_5_moe", "qwen3_5_moe_text"},        // text_config of a model that also sees
+      {"qwen3_5", "qwen3_5_text"},                // text_config of a model that also sees
       {"qwen3_omni_moe", "qwen3_omni_moe_text"},
       {"qwen4_exp", "qwen4_exp_text"},  // text_config of a model that also sees
       {"qwen3_vl_moe", "qwen3_vl_moe_text"},
@@ -55,6 +57,27 @@ std::vector<std::string> families_of_one_stream() {
   for (const std::string& of_several : families_of_several_streams()) {
     std::erase(families, of_several);
   }
+  return families;
+}
+
+bool is_dense(const std::string& family) {
+  auto config = Config::parse(read_bytes(golden_folder(family) + "/config.json"));
+  if (!config.ok()) return false;
+  const auto reader = find_family(config->model_type());
+  if (!reader.ok()) return false;
+  const Result<ModelSpec> spec = (*reader)->read_spec(*config);
+  return spec.ok() && last_moe(*spec).num_experts == 0;
+}
+
+std::vector<std::string> dense_families() {
+  std::vector<std::string> families = golden_families();
+  std::erase_if(families, [](const std::string& family) { return !is_dense(family); });
+  return families;
+}
+
+std::vector<std::string> moe_families() {
+  std::vector<std::string> families = golden_families();
+  std::erase_if(families, is_dense);
   return families;
 }
 

@@ -25,6 +25,12 @@ std::vector<std::string> families_of_several_streams();
 /// The others.
 std::vector<std::string> families_of_one_stream();
 
+/// Whether it has no experts.
+bool is_dense(const std::string& family);
+std::vector<std::string> dense_families();
+/// The others.
+std::vector<std::string> moe_families();
+
 std::string golden_folder(const std::string& family);
 
 }  // namespace moeflux::testing

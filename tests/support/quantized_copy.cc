@@ -188,7 +188,8 @@ class Copier {
 
  private:
   bool zero_centred_norms() const {
-    return type_ == "qwen3_5_moe_text" || type_ == "qwen3_next" || type_ == "qwen4_exp_text";
+    return type_ == "qwen3_5_moe_text" || type_ == "qwen3_5_text" || type_ == "qwen3_next" ||
+           type_ == "qwen4_exp_text";
   }
   std::string mlx_name(const std::string& name) const;
   FloatTensor add_module(const std::string& module, const FloatTensor& weight);
@@ -210,7 +211,8 @@ class Copier {
 };
 
 std::string Copier::mlx_name(const std::string& name) const {
-  const bool nested = type_ == "qwen3_5_moe_text" || type_ == "gemma4_text";
+  const bool nested =
+      type_ == "qwen3_5_moe_text" || type_ == "qwen3_5_text" || type_ == "gemma4_text";
   return nested ? "language_model." + name : name;
 }
 

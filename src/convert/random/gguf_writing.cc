@@ -1,6 +1,7 @@
 #include "convert/random/gguf_writing.h"
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <vector>
 
@@ -20,13 +21,17 @@ constexpr int64_t kSoftmax = 1;
 constexpr int64_t kSigmoidGating = 2;
 constexpr int64_t kQuantizationVersion = 2;
 
-/// Keys tell of all layers by what the first of a kind says, so each kind must be there.
-Status check_kinds(const ModelSpec& spec) {
+/// Keys tell of all layers by what the first of a kind says, so each kind must be there. `trunk`
+/// says whether there are experts.
+Status check_kinds(const ModelSpec& spec, const Json& trunk) {
   const bool attends = first_mixer<AttentionSpec>(spec) != nullptr ||
                        first_mixer<LatentAttentionSpec>(spec) != nullptr;
   const bool has_experts = std::ranges::any_of(
       spec.layers, [](const LayerSpec& layer) { return layer.moe.num_experts > 0; });
-  if (attends && has_experts) return {};
+  const bool wants_experts =
+      std::ranges::any_of(std::array{"num_experts", "num_local_experts", "n_routed_experts"},
+                          [&](const char* key) { return trunk.contains(key) && trunk[key] != 0; });
+  if (attends && (has_experts || !wants_experts)) return {};
   return make_error(ErrorCode::kInvalidArgument,
                     "none of the {} layers has {}, without which a GGUF cannot describe the model; "
                     "take more layers",
@@ -155,6 +160,10 @@ class Writer {
   }
 
   void write_feed_forward() {
+    if (last_moe(spec_).num_experts == 0) {
+      u32("feed_forward_length", spec_.layers.front().dense_intermediate_size);
+      return;
+    }
     int64_t dense_layers = 0;
     while (spec_.layers[static_cast<size_t>(dense_layers)].moe.num_experts == 0) ++dense_layers;
     const MoeSpec& moe = spec_.layers[static_cast<size_t>(dense_layers)].moe;
@@ -196,8 +205,9 @@ class Writer {
 Result<gguf::KeyWriter> gguf_keys(const ModelSpec& spec, std::string_view config_json,
                                   std::string_view name) {
   MF_ASSIGN_OR_RETURN(const GgufArchitecture* architecture, gguf_architecture_of(spec.model_type));
-  MF_RETURN_IF_ERROR(check_kinds(spec));
   MF_ASSIGN_OR_RETURN(const Json config, parse_json(config_json, "config.json"));
+  MF_RETURN_IF_ERROR(
+      check_kinds(spec, config.contains("text_config") ? config["text_config"] : config));
   for (const GgufWritten& written : architecture->written) {
     if (written.model_type == spec.model_type) return Writer(spec, config, written).run(name);
   }

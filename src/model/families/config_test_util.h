@@ -70,7 +70,14 @@ inline std::vector<std::string> every_family() {
           "kimi-k3",
           "ling-3.0-tiny",
           "granite-4.0-h-small",
-          "nemotron-3-nano-30b-a3b"};
+          "nemotron-3-nano-30b-a3b",
+          "qwen3",
+          "qwen3_5_text",
+          "llama",
+          "mistral",
+          "ministral3",
+          "smollm3",
+          "granite"};
 }
 
 /// The object that holds the text model's keys.

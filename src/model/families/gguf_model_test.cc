@@ -262,7 +262,7 @@ TEST(GgufConfig, NamesWhatIsWrong) {
                {"qwen3moe.attention.head_count_kv", "9223372036854775807", "1073741824"});
   GgufImage dense = model_of("llama");
   dense.keys.erase(dense.keys.begin() + 7);
-  expect_error(config_of(dense), ErrorCode::kUnsupported, {"llama.expert_count"});
+  expect_error(config_of(dense), ErrorCode::kUnsupported, {"llama.expert_used_count", "2", "0"});
   GgufImage experts = model_of("qwen3moe");
   experts.keys[7] = GgufImage().u32("qwen3moe.expert_count", 5000).keys[0];
   expect_error(config_of(experts), ErrorCode::kUnsupported, {"5000", "4096"});

@@ -1,6 +1,6 @@
-// Granite 3 MoE, and Granite 4.0 H-Small and H-Tiny, most of whose layers are Mamba-2: multipliers
-// of embeddings, residuals, scores and logits, softmax over the chosen experts, in some a shared
-// expert without a gate.
+// Granite without experts, Granite 3 MoE, and Granite 4.0 H-Small and H-Tiny, most of whose layers
+// are Mamba-2. Multipliers of embeddings, residuals, scores and logits; softmax over the chosen
+// experts; in some a shared expert without a gate.
 #include <utility>
 
 #include "base/format.h"
@@ -21,7 +21,11 @@ float read_multiplier(Config& c, std::string_view key) {
 AttentionSpec read_attention(Config& c, int64_t hidden_size) {
   AttentionSpec attention = read_heads(c, hidden_size);
   attention.scale = read_multiplier(c, "attention_multiplier");
-  c.expect_bool("attention_bias", false);
+  if (c.model_type() == "granite") {
+    read_attention_bias(c, attention);
+  } else {
+    c.expect_bool("attention_bias", false);
+  }
   RopeSpec rope = read_rope(
       c, {.head_dim = attention.head_dim, .interleaved = c.bool_or("rope_interleave", false)});
   const std::string positions = c.string_or("position_embedding_type", "rope");
@@ -86,8 +90,12 @@ Result<ModelSpec> read_spec(Config& c) {
   const auto attends = share_mixer(read_attention(c, spec.hidden_size));
   LayerSpec layer;
   layer.mixer = attends;
-  layer.moe = read_experts(c, "intermediate_size");
-  if (c.model_type() != "granitemoe") {
+  if (c.model_type() == "granite") {
+    read_dense_network(c, layer);
+  } else {
+    layer.moe = read_experts(c, "intermediate_size");
+  }
+  if (c.model_type().starts_with("granitemoe") && c.model_type() != "granitemoe") {
     layer.moe.shared_intermediate_size =
         c.int_or("shared_intermediate_size", 0, {0, int64_t{1} << 24});
   }
@@ -104,6 +112,7 @@ Result<ModelSpec> read_spec(Config& c) {
 
 NameScheme names(const ModelSpec& spec) {
   NameScheme scheme = usual_names(spec);
+  if (spec.model_type == "granite") return scheme;
   scheme.renamed = {{"mlp.gate", "block_sparse_moe.router.layer"},
                     {"mlp.shared_experts", "shared_mlp"},
                     {"mlp", "block_sparse_moe"}};
@@ -118,7 +127,7 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
 }  // namespace granitemoe
 
 extern const Family granitemoe_family;
-const Family granitemoe_family = {{"granitemoe", "granitemoeshared", "granitemoehybrid"},
+const Family granitemoe_family = {{"granite", "granitemoe", "granitemoeshared", "granitemoehybrid"},
                                   granitemoe::read_spec,
                                   granitemoe::names,
                                   granitemoe::create};

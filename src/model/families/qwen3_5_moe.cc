@@ -1,6 +1,6 @@
 // Qwen3.5 and Qwen3.6 mixture-of-experts models, and Qwen3-Next: three gated DeltaNet layers to one
-// gated attention layer, softmax router with renormalised top-k, one gated shared expert. Text
-// only.
+// gated attention layer, softmax router with renormalised top-k, one gated shared expert. The
+// dense models of Qwen3.5 are the same without experts. Text only.
 #include <utility>
 
 #include "model/blocks/decoder.h"
@@ -14,6 +14,22 @@ namespace qwen3_5_moe {
 namespace {
 
 constexpr std::string_view kFullAttention = "full_attention";
+
+bool is_dense(std::string_view model_type) {
+  return model_type == "qwen3_5" || model_type == "qwen3_5_text";
+}
+
+void read_network_of_experts(Config& c, LayerSpec& layer) {
+  layer.moe = read_experts(c);
+  layer.moe.shared_intermediate_size = c.require_int("shared_expert_intermediate_size");
+  layer.moe.shared_gate = true;
+  c.expect_bool("norm_topk_prob", true);
+  c.expect_number("decoder_sparse_step", 1);
+  if (!c.ints_or("mlp_only_layers", {}).empty()) {
+    c.fail(ErrorCode::kUnsupported, "mlp_only_layers is not empty: dense layers in this family");
+  }
+  c.ignore("intermediate_size");  // of those dense layers
+}
 
 Result<ModelSpec> read_spec(Config& c) {
   ModelSpec spec = read_trunk(c);
@@ -32,15 +48,11 @@ Result<ModelSpec> read_spec(Config& c) {
   delta.tiled_value_heads = c.bool_or("linear_tiled_value_heads", false);  // GGUF's order
   const auto full = share_mixer(attention);
   const auto linear = share_mixer(delta);
-  layer.moe = read_experts(c);
-  layer.moe.shared_intermediate_size = c.require_int("shared_expert_intermediate_size");
-  layer.moe.shared_gate = true;
-  c.expect_bool("norm_topk_prob", true);
-  c.expect_number("decoder_sparse_step", 1);
-  if (!c.ints_or("mlp_only_layers", {}).empty()) {
-    c.fail(ErrorCode::kUnsupported, "mlp_only_layers is not empty: dense layers in this family");
+  if (is_dense(c.model_type())) {
+    read_dense_network(c, layer);
+  } else {
+    read_network_of_experts(c, layer);
   }
-  c.ignore("intermediate_size");  // of those dense layers
   c.expect_bool("use_sliding_window", false);
   c.ignore("sliding_window");
   c.expect_string("output_gate_type", "swish");
@@ -65,17 +77,18 @@ MlxNames mlx_names(std::string_view model_type) {
   if (model_type == "qwen3_next") return {};
   return {.prefix = "language_model.model.",
           .head_prefix = "language_model.",
-          .outer_model_type = "qwen3_5_moe"};
+          .outer_model_type = is_dense(model_type) ? "qwen3_5" : "qwen3_5_moe"};
 }
 
 }  // namespace
 }  // namespace qwen3_5_moe
 
 extern const Family qwen3_5_moe_family;
-const Family qwen3_5_moe_family = {{"qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next"},
-                                   qwen3_5_moe::read_spec,
-                                   usual_names,
-                                   qwen3_5_moe::create,
-                                   qwen3_5_moe::mlx_names};
+const Family qwen3_5_moe_family = {
+    {"qwen3_5_moe", "qwen3_5_moe_text", "qwen3_5", "qwen3_5_text", "qwen3_next"},
+    qwen3_5_moe::read_spec,
+    usual_names,
+    qwen3_5_moe::create,
+    qwen3_5_moe::mlx_names};
 
 }  // namespace moeflux

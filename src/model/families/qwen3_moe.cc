@@ -1,6 +1,7 @@
 // Qwen3 and Qwen2 mixture-of-experts models: grouped attention, softmax router; Qwen2 with biases
-// and a gated shared expert, Qwen3 with q and k norms. Qwen3-VL and Qwen3-Omni are Qwen3 where all
-// tokens are text: the three positions of a token are the same then, and no image adds to layers.
+// and a gated shared expert, Qwen3 with q and k norms. Qwen3's dense models are the same without
+// experts. Qwen3-VL and Qwen3-Omni are Qwen3 where all tokens are text: the three positions of a
+// token are the same then, and no image adds to layers.
 #include <utility>
 
 #include "model/blocks/decoder.h"
@@ -25,6 +26,33 @@ std::vector<bool> read_dense_pattern(Config& c, int64_t num_layers) {
   return dense;
 }
 
+// Where dense models have windows: as layer_types says, or from max_window_layers on.
+std::vector<bool> read_windows(Config& c, int64_t num_layers) {
+  if (c.has("layer_types")) return read_sliding_layers(c, num_layers);
+  const int64_t first = c.int_or("max_window_layers", 28, {0, 4096});
+  std::vector<bool> sliding;
+  for (int64_t i = 0; i < num_layers; ++i) sliding.push_back(i >= first);
+  return sliding;
+}
+
+std::vector<LayerSpec> read_dense_layers(Config& c, AttentionSpec attention, int64_t num_layers) {
+  LayerSpec layer;
+  read_attention_bias(c, attention);
+  read_dense_network(c, layer);
+  layer.mixer = share_mixer(attention);
+  std::vector<LayerSpec> layers(static_cast<size_t>(num_layers), layer);
+  const bool has_windows = c.bool_or("use_sliding_window", false);
+  const int64_t window = c.int_or("sliding_window", 0, {0, 1 << 30});
+  const std::vector<bool> sliding = read_windows(c, num_layers);
+  if (!has_windows || window == 0) return layers;
+  attention.window = window;
+  const auto slides = share_mixer(attention);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    if (sliding[i]) layers[i].mixer = slides;
+  }
+  return layers;
+}
+
 Result<ModelSpec> read_spec(Config& c) {
   ModelSpec spec = read_trunk(c);
   const int64_t num_layers = read_num_layers(c);
@@ -39,6 +67,10 @@ Result<ModelSpec> read_spec(Config& c) {
   }
   attention.qk_norm = is_qwen2 ? QkNorm::kNone : QkNorm::kPerHead;
   attention.rope = read_rope(c, {.head_dim = attention.head_dim});
+  if (c.model_type() == "qwen3") {
+    spec.layers = read_dense_layers(c, std::move(attention), num_layers);
+    return finish_spec(c, std::move(spec));
+  }
   c.expect_bool("attention_bias", false);
   c.expect_bool("use_sliding_window", false);
   c.ignore("sliding_window");
@@ -84,8 +116,8 @@ MlxNames mlx_names(std::string_view model_type) {
 }  // namespace qwen3_moe
 
 extern const Family qwen3_moe_family;
-const Family qwen3_moe_family = {{"qwen3_moe", "qwen2_moe", "qwen3_vl_moe", "qwen3_vl_moe_text",
-                                  "qwen3_omni_moe", "qwen3_omni_moe_text"},
+const Family qwen3_moe_family = {{"qwen3_moe", "qwen3", "qwen2_moe", "qwen3_vl_moe",
+                                  "qwen3_vl_moe_text", "qwen3_omni_moe", "qwen3_omni_moe_text"},
                                  qwen3_moe::read_spec,
                                  qwen3_moe::names,
                                  qwen3_moe::create,

@@ -1,6 +1,6 @@
-// Granite 3 MoE and Granite 4.0 H as GGUF files spell them: rows of q and k are in the order that
-// interleaved rotary pairs want; blocks without key-value heads are Mamba-2, whose decay is stored
-// as its rate.
+// Granite without experts, Granite 3 MoE and Granite 4.0 H as GGUF files spell them. Rows of q and
+// k are in the order that interleaved rotary pairs want. Blocks without key-value heads are
+// Mamba-2, whose decay is stored as its rate.
 #include "model/gguf/gguf_architecture.h"
 
 namespace moeflux {
@@ -33,6 +33,10 @@ void config(GgufKeys& keys, Json& c) {
   c["embedding_multiplier"] = keys.number_or("embedding_scale", 1.0);
   c["residual_multiplier"] = keys.number_or("residual_scale", 1.0);
   c["logits_scaling"] = keys.number_or("logit_scale", 1.0);
+  if (keys.int_or("expert_count", 0) == 0) {
+    c["model_type"] = "granite";
+    return read_gguf_dense_network(keys, c);
+  }
   read_gguf_experts(keys, c);
   c["intermediate_size"] = c["moe_intermediate_size"];
   c.erase("moe_intermediate_size");
@@ -45,7 +49,7 @@ void config(GgufKeys& keys, Json& c) {
 }  // namespace gguf_granitemoe
 
 extern const GgufArchitecture granitemoe_gguf;
-const GgufArchitecture granitemoe_gguf = {.names = {"granitemoe", "granitehybrid"},
+const GgufArchitecture granitemoe_gguf = {.names = {"granitemoe", "granite", "granitehybrid"},
                                           .config = gguf_granitemoe::config,
                                           .tensors = {{"ssm_in", "mamba.in_proj"},
                                                       {"ssm_conv1d", "mamba.conv1d"},

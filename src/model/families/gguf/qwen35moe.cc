@@ -15,6 +15,12 @@ void config(GgufKeys& keys, Json& c) {
   read_gguf_gated_delta(keys, c);
   // Ollama's files say whether they have Qwen3.5's order.
   if (keys.bool_or("ssm.v_head_reordered", !is_next)) c["linear_tiled_value_heads"] = true;
+  if (keys.architecture() == "qwen35") {
+    c["model_type"] = "qwen3_5_text";
+    read_gguf_dense_network(keys, c);
+    c.erase("mlp_bias");
+    return;
+  }
   read_gguf_experts(keys, c);
   c["norm_topk_prob"] = keys.bool_or("expert_weights_norm", true);
   keys.ignore("feed_forward_length");  // of dense layers: there are none
@@ -26,13 +32,15 @@ void config(GgufKeys& keys, Json& c) {
 
 extern const GgufArchitecture qwen35moe_gguf;
 const GgufArchitecture qwen35moe_gguf = {
-    .names = {"qwen35moe", "qwen3next"},
+    .names = {"qwen35moe", "qwen35", "qwen3next"},
     .config = gguf_qwen35moe::config,
     .tensors = gguf_gated_delta_names({{"post_attention_norm", "post_attention_layernorm"},
                                        {"ssm_in", "linear_attn.in_proj_qkvz"},
                                        {"ssm_ba", "linear_attn.in_proj_ba"}}),
     .written = {{"qwen3_5_moe", "qwen35moe"},
                 {"qwen3_5_moe_text", "qwen35moe"},
+                {"qwen3_5", "qwen35"},
+                {"qwen3_5_text", "qwen35"},
                 {"qwen3_next", "qwen3next"}}};
 
 }  // namespace moeflux

@@ -1,4 +1,5 @@
-// Qwen3 and Qwen2 mixture-of-experts models as GGUF files spell them, and the text of Qwen3-VL.
+// Qwen3 and Qwen2 mixture-of-experts models as GGUF files spell them, Qwen3's dense ones, and the
+// text of Qwen3-VL.
 #include "model/gguf/gguf_architecture.h"
 
 namespace moeflux {
@@ -9,6 +10,12 @@ void config(GgufKeys& keys, Json& c) {
   const bool is_qwen2 = keys.architecture() == "qwen2moe";
   const bool sees = keys.architecture() == "qwen3vlmoe";
   c["model_type"] = is_qwen2 ? "qwen2_moe" : sees ? "qwen3_vl_moe_text" : "qwen3_moe";
+  if (keys.architecture() == "qwen3") {
+    c["model_type"] = "qwen3";
+    read_gguf_attention(keys, c);
+    read_gguf_dense_network(keys, c);
+    return;
+  }
   keys.ignore("n_deepstack_layers");  // the first ones, which an image adds to
   read_gguf_attention(keys, c);
   read_gguf_experts(keys, c);
@@ -29,11 +36,11 @@ void config(GgufKeys& keys, Json& c) {
 
 extern const GgufArchitecture qwen3moe_gguf;
 const GgufArchitecture qwen3moe_gguf = {
-    .names = {"qwen3moe", "qwen2moe", "qwen3vlmoe"},
+    .names = {"qwen3moe", "qwen3", "qwen2moe", "qwen3vlmoe"},
     .config = gguf_qwen3moe::config,
     .tensors = {{"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
                 {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
                 {"ffn_down_shexp", "mlp.shared_expert.down_proj"}},
-    .written = {{"qwen3_moe", "qwen3moe"}, {"qwen2_moe", "qwen2moe"}}};
+    .written = {{"qwen3_moe", "qwen3moe"}, {"qwen3", "qwen3"}, {"qwen2_moe", "qwen2moe"}}};
 
 }  // namespace moeflux

@@ -1,0 +1,192 @@
+#!/usr/bin/env python3
+"""GGUF files of models without experts, with the logits of the checkpoints that they are made of.
+
+Takes the random checkpoint of tests/golden/models/FAMILY and writes it with llama.cpp's Python
+package as llama.cpp's converter does: names, keys, rows of q and k in pairs, norms with their one.
+Matrices stay BF16, so that the golden of the checkpoint is that of the file.
+
+usage: dense_gguf.py MODELS_FOLDER TARGET_FOLDER FAMILY...
+       (gguf 0.19, numpy)
+"""
+import json
+import math
+import pathlib
+import re
+import struct
+import sys
+
+import gguf
+import numpy as np
+
+TOKENS = 24
+ARCHITECTURES = {"qwen3": "qwen3", "qwen3_5_text": "qwen35", "llama": "llama", "mistral": "llama",
+                 "ministral3": "mistral3", "smollm3": "smollm3", "granite": "granite"}
+PAIRED = ("llama", "mistral", "ministral3", "smollm3", "granite")
+NAMES = [
+    (r"^model\.embed_tokens", "token_embd"), (r"^model\.norm", "output_norm"),
+    (r"^lm_head", "output"), (r"^model\.layers\.(\d+)\.", r"blk.\1."),
+    (r"input_layernorm", "attn_norm"), (r"self_attn\.([qkv])_proj", r"attn_\1"),
+    (r"self_attn\.([qk])_norm", r"attn_\1_norm"), (r"self_attn\.o_proj", "attn_output"),
+    (r"mlp\.(gate|up|down)_proj", r"ffn_\1"), (r"linear_attn\.in_proj_qkv", "attn_qkv"),
+    (r"linear_attn\.in_proj_z", "attn_gate"), (r"linear_attn\.in_proj_a", "ssm_alpha"),
+    (r"linear_attn\.in_proj_b", "ssm_beta"), (r"linear_attn\.conv1d", "ssm_conv1d"),
+    (r"linear_attn\.A_log", "ssm_a"), (r"linear_attn\.dt_bias", "ssm_dt.bias"),
+    (r"linear_attn\.norm", "ssm_norm"), (r"linear_attn\.out_proj", "ssm_out"),
+]
+
+
+def read_safetensors(path):
+    """Tensors by name; those of BF16 as the F32 that they are."""
+    data = path.read_bytes()
+    length = struct.unpack("<Q", data[:8])[0]
+    out = {}
+    for name, entry in json.loads(data[8:8 + length]).items():
+        if name == "__metadata__":
+            continue
+        begin, end = entry["data_offsets"]
+        raw = data[8 + length + begin:8 + length + end]
+        if entry["dtype"] == "BF16":
+            values = (np.frombuffer(raw, np.uint16).astype(np.uint32) << 16).view(np.float32)
+        else:
+            values = np.frombuffer(raw, {"I32": np.int32, "F32": np.float32}.get(entry["dtype"],
+                                                                                  np.uint8))
+        out[name] = values.reshape(entry["shape"]) if values.itemsize > 1 else values
+    return out
+
+
+def write_safetensors(path, tensors):
+    header, data = {}, b""
+    for name, values in tensors.items():
+        kind = "I32" if values.dtype == np.int32 else "F32"
+        header[name] = {"dtype": kind, "shape": list(values.shape),
+                        "data_offsets": [len(data), len(data) + values.nbytes]}
+        data += values.tobytes()
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def in_pairs(rows, heads):
+    shape = rows.shape
+    return rows.reshape(heads, 2, shape[0] // heads // 2, *shape[1:]).swapaxes(1, 2).reshape(shape)
+
+
+def by_place(rows, config, width):
+    """Value head g * r + j at place j * key_heads + g, `width` rows a head."""
+    keys = config["linear_num_key_heads"]
+    each = config["linear_num_value_heads"] // keys
+    return rows.reshape(keys, each, width, -1).swapaxes(0, 1).reshape(rows.shape)
+
+
+def converted(family, config, name, values):
+    if family in PAIRED and re.search(r"self_attn\.[qk]_proj", name):
+        heads = "num_attention_heads" if ".q_proj" in name else "num_key_value_heads"
+        return in_pairs(values, config[heads])
+    if family != "qwen3_5_text":
+        return values
+    if name.endswith("norm.weight") and "linear_attn" not in name:
+        return values + np.float32(1)
+    if "linear_attn" not in name:
+        return values
+    width = config["linear_value_head_dim"]
+    split = 2 * config["linear_num_key_heads"] * config["linear_key_head_dim"]
+    if "in_proj_qkv" in name or "conv1d" in name:
+        values = values.reshape(values.shape[0], -1)
+        return np.concatenate([values[:split], by_place(values[split:], config, width)])
+    if "in_proj_z" in name:
+        return by_place(values, config, width)
+    if "out_proj" in name:
+        return by_place(values.T.copy(), config, width).T.copy()
+    if "A_log" in name:
+        return -np.exp(by_place(values, config, 1))
+    return values if "norm" in name else by_place(values, config, 1)
+
+
+def rope_factors(rope, dim):
+    """Llama 3.1's divisors of frequencies."""
+    original = rope["original_max_position_embeddings"]
+    low, high, factor = rope["low_freq_factor"], rope["high_freq_factor"], rope["factor"]
+    factors = []
+    for i in range(0, dim, 2):
+        length = 2 * math.pi * rope["rope_theta"] ** (i / dim)
+        smooth = min(max((original / length - low) / (high - low), 0.0), 1.0)
+        factors.append(1 / ((1 - smooth) / factor + smooth))
+    return np.array(factors, np.float32)
+
+
+def write_keys(w, family, c):
+    rope = c["rope_parameters"]
+    head_dim = c.get("head_dim") or c["hidden_size"] // c["num_attention_heads"]
+    w.add_context_length(c["max_position_embeddings"])
+    w.add_embedding_length(c["hidden_size"])
+    w.add_block_count(c["num_hidden_layers"])
+    w.add_feed_forward_length(c["intermediate_size"])
+    w.add_head_count(c["num_attention_heads"])
+    w.add_head_count_kv(c["num_key_value_heads"])
+    w.add_layer_norm_rms_eps(c["rms_norm_eps"])
+    w.add_vocab_size(c["vocab_size"])
+    w.add_key_length(head_dim)
+    w.add_value_length(head_dim)
+    w.add_rope_freq_base(rope["rope_theta"])
+    w.add_rope_dimension_count(int(head_dim * rope.get("partial_rotary_factor", 1)))
+    if family == "mistral":
+        w.add_sliding_window(c["sliding_window"])
+    if family == "ministral3":
+        w.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        w.add_rope_scaling_factor(rope["factor"])
+        w.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+        w.add_rope_scaling_yarn_beta_fast(rope["beta_fast"])
+        w.add_rope_scaling_yarn_beta_slow(rope["beta_slow"])
+        w.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
+        w.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
+    if family == "granite":
+        w.add_attention_scale(c["attention_multiplier"])
+        w.add_embedding_scale(c["embedding_multiplier"])
+        w.add_residual_scale(c["residual_multiplier"])
+        w.add_logit_scale(c["logits_scaling"])
+    if family == "qwen3_5_text":
+        w.add_rope_dimension_sections(rope["mrope_section"] + [0])
+        w.add_ssm_conv_kernel(c["linear_conv_kernel_dim"])
+        w.add_ssm_state_size(c["linear_key_head_dim"])
+        w.add_ssm_group_count(c["linear_num_key_heads"])
+        w.add_ssm_time_step_rank(c["linear_num_value_heads"])
+        w.add_ssm_inner_size(c["linear_num_value_heads"] * c["linear_value_head_dim"])
+        w.add_full_attention_interval(4)
+    if rope["rope_type"] == "llama3":
+        w.add_tensor("rope_freqs.weight", rope_factors(rope, head_dim))
+
+
+def main(models, target, families):
+    for family in families:
+        source = pathlib.Path(models) / family
+        config = json.loads((source / "config.json").read_text())
+        folder = pathlib.Path(target) / f"gguf-{family}"
+        folder.mkdir(parents=True, exist_ok=True)
+        w = gguf.GGUFWriter(folder / "model.gguf", ARCHITECTURES[family])
+        w.add_name("tiny")
+        write_keys(w, family, config)
+        w.add_string("tokenizer.ggml.model", "no_vocab")
+        after = "post_attention_norm" if family == "qwen3_5_text" else "ffn_norm"
+        for name, values in read_safetensors(source / "model.safetensors").items():
+            stored = name
+            for pattern, new in NAMES + [(r"post_attention_layernorm", after)]:
+                stored = re.sub(pattern, new, stored)
+            values = np.ascontiguousarray(converted(family, config, name, values), np.float32)
+            if values.ndim == 1 or "conv1d" in name:
+                w.add_tensor(stored, values)
+            else:
+                halves = (values.view(np.uint32) >> 16).astype(np.uint16)
+                w.add_tensor(stored, halves.view(np.uint8),
+                             raw_dtype=gguf.GGMLQuantizationType.BF16)
+        w.write_header_to_file()
+        w.write_kv_data_to_file()
+        w.write_tensors_to_file()
+        w.close()
+        golden = read_safetensors(source / "golden.safetensors")
+        write_safetensors(folder / "golden.safetensors",
+                          {"tokens": golden["tokens"][:TOKENS],
+                           "logits": golden["logits"][:TOKENS]})
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], sys.argv[3:])
