@@ -84,6 +84,9 @@ struct ModelSpec {
   float rms_norm_eps = 1e-6f;
   /// Norms of the residual subtract its mean first (layer norms without bias).
   bool norms_subtract_mean = false;
+  float out_norm_eps = 0.0f;    // of norms of what branches add; 0: rms_norm_eps
+  bool norms_hold_one = false;  // files have 1 + w where the publisher has w
+  bool embedding_norm = false;  // without weights, of the embedding
   bool tie_word_embeddings = false;
   float logit_soft_cap = 0.0f;  // 0: none
   float embedding_multiplier = 1.0f;

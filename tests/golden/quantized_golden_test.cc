@@ -76,10 +76,12 @@ TEST_P(QuantizedGolden, EveryLinearModuleIsQuantised) {
       {"bailing_hybrid", "model.word_embeddings"},
       {"deepseek_v4", "embed"},
       {"glm5_next_text", "model.language_model.embed_tokens"},
+      {"muse_glimmer_text", "model.language_model.embed_tokens"},
       {"nemotron_h", "backbone.embeddings"},
       {"nemotron_h_latent", "backbone.embeddings"},
       {"qwen3_vl_moe_text", "model.language_model.embed_tokens"}};
-  const std::set<std::string> tied = {"cohere2_moe", "granitemoehybrid", "lfm2_moe", "smollm3"};
+  const std::set<std::string> tied = {"cohere2_moe",      "gemma3_text", "granite_swa",
+                                      "granitemoehybrid", "lfm2_moe",    "smollm3"};
   const auto table = tables.find(GetParam());
   EXPECT_TRUE(copies.report.modules.contains(table == tables.end() ? prefix + "model.embed_tokens"
                                                                    : table->second));

@@ -10,12 +10,14 @@ namespace moeflux::testing {
 
 const std::map<std::string, std::string>& other_spellings() {
   static const std::map<std::string, std::string> kSpellings = {
-      {"gemma4", "gemma4_text"},             // text_config of a model that also sees
-      {"glm5_next", "glm5_next_text"},       // text_config of a model that also sees
-      {"kimi_k2", "deepseek_v3"},            // the same keys and names
-      {"kimi_k25", "deepseek_v3"},           // the same as text_config of a model that also sees
-      {"llama4", "llama4_text"},             // text_config of a model that also sees
-      {"minimax_m3", "minimax_m3_vl_text"},  // the same keys and names
+      {"gemma3", "gemma3_text"},              // text_config of a model that also sees
+      {"gemma4", "gemma4_text"},              // text_config of a model that also sees
+      {"glm5_next", "glm5_next_text"},        // text_config of a model that also sees
+      {"kimi_k2", "deepseek_v3"},             // the same keys and names
+      {"kimi_k25", "deepseek_v3"},            // the same as text_config of a model that also sees
+      {"llama4", "llama4_text"},              // text_config of a model that also sees
+      {"muse_glimmer", "muse_glimmer_text"},  // text_config of a model that also sees
+      {"minimax_m3", "minimax_m3_vl_text"},   // the same keys and names
       {"minimax_m3_text", "minimax_m3_vl_text"},  // the same
       {"minimax_m3_vl", "minimax_m3_vl_text"},    // text_config of a model that also sees
       {"qwen3_5_moe", "qwen3_5_moe_text"},        // text_config of a model that also sees

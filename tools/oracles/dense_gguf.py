@@ -20,13 +20,20 @@ import numpy as np
 
 TOKENS = 24
 ARCHITECTURES = {"qwen3": "qwen3", "qwen3_5_text": "qwen35", "llama": "llama", "mistral": "llama",
-                 "ministral3": "mistral3", "smollm3": "smollm3", "granite": "granite"}
-PAIRED = ("llama", "mistral", "ministral3", "smollm3", "granite")
+                 "ministral3": "mistral3", "smollm3": "smollm3", "granite": "granite",
+                 "gemma3_text": "gemma3", "olmo2": "olmo2", "olmo3": "olmo2",
+                 "muse_glimmer_text": "muse-glimmer"}
+PAIRED = ("llama", "mistral", "ministral3", "smollm3", "granite", "muse_glimmer_text")
+SANDWICHED = ("gemma3_text", "muse_glimmer_text")
+BEHIND = ("olmo2", "olmo3")
 NAMES = [
+    (r"^model\.language_model\.", "model."),
     (r"^model\.embed_tokens", "token_embd"), (r"^model\.norm", "output_norm"),
     (r"^lm_head", "output"), (r"^model\.layers\.(\d+)\.", r"blk.\1."),
     (r"input_layernorm", "attn_norm"), (r"self_attn\.([qkv])_proj", r"attn_\1"),
     (r"self_attn\.([qk])_norm", r"attn_\1_norm"), (r"self_attn\.o_proj", "attn_output"),
+    (r"self_attn\.gate_proj", "attn_gate"), (r"pre_feedforward_layernorm", "ffn_norm"),
+    (r"post_feedforward_layernorm", "post_ffw_norm"),
     (r"mlp\.(gate|up|down)_proj", r"ffn_\1"), (r"linear_attn\.in_proj_qkv", "attn_qkv"),
     (r"linear_attn\.in_proj_z", "attn_gate"), (r"linear_attn\.in_proj_a", "ssm_alpha"),
     (r"linear_attn\.in_proj_b", "ssm_beta"), (r"linear_attn\.conv1d", "ssm_conv1d"),
@@ -82,6 +89,13 @@ def converted(family, config, name, values):
     if family in PAIRED and re.search(r"self_attn\.[qk]_proj", name):
         heads = "num_attention_heads" if ".q_proj" in name else "num_key_value_heads"
         return in_pairs(values, config[heads])
+    if family == "gemma3_text" and name.endswith("norm.weight"):
+        # The file cannot say how scores are scaled: queries are.
+        head_dim, scalar = config["head_dim"], config["query_pre_attn_scalar"]
+        scale = math.sqrt(head_dim / scalar) if "q_norm" in name else 1
+        return ((values + np.float64(1)) * scale).astype(np.float32)
+    if family == "muse_glimmer_text" and name.endswith("layernorm.weight"):
+        return values + np.float32(1)
     if family != "qwen3_5_text":
         return values
     if name.endswith("norm.weight") and "linear_attn" not in name:
@@ -114,8 +128,32 @@ def rope_factors(rope, dim):
     return np.array(factors, np.float32)
 
 
+def write_windows(w, family, c):
+    """Keys of families that have windows in some layers."""
+    w.add_sliding_window(c["sliding_window"])
+    w.add_sliding_window_pattern([t == "sliding_attention" for t in c["layer_types"]])
+    if family == "gemma3_text":
+        w.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+        w.add_rope_scaling_factor(c["rope_parameters"]["full_attention"]["factor"])
+    if family == "muse_glimmer_text":
+        w.add_final_logit_softcapping(c["final_logit_softcapping"])
+        w.add_logit_scale(c["output_multiplier"])
+        ones = np.ones(c["head_dim"], np.float32)
+        for layer in range(c["num_hidden_layers"]):
+            w.add_tensor(f"blk.{layer}.attn_q_norm.weight", ones * np.float32(c["qk_scale_factor"]))
+            w.add_tensor(f"blk.{layer}.attn_k_norm.weight", ones)
+    if family == "olmo3":
+        rope = c["rope_parameters"]["full_attention"]
+        w.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        w.add_rope_scaling_factor(rope["factor"])
+        w.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+        w.add_rope_scaling_yarn_beta_fast(rope["beta_fast"])
+        w.add_rope_scaling_yarn_beta_slow(rope["beta_slow"])
+
+
 def write_keys(w, family, c):
     rope = c["rope_parameters"]
+    rope = rope.get("full_attention", rope)
     head_dim = c.get("head_dim") or c["hidden_size"] // c["num_attention_heads"]
     w.add_context_length(c["max_position_embeddings"])
     w.add_embedding_length(c["hidden_size"])
@@ -131,6 +169,8 @@ def write_keys(w, family, c):
     w.add_rope_dimension_count(int(head_dim * rope.get("partial_rotary_factor", 1)))
     if family == "mistral":
         w.add_sliding_window(c["sliding_window"])
+    if family in ("gemma3_text", "olmo3", "muse_glimmer_text"):
+        write_windows(w, family, c)
     if family == "ministral3":
         w.add_rope_scaling_type(gguf.RopeScalingType.YARN)
         w.add_rope_scaling_factor(rope["factor"])
@@ -166,7 +206,8 @@ def main(models, target, families):
         w.add_name("tiny")
         write_keys(w, family, config)
         w.add_string("tokenizer.ggml.model", "no_vocab")
-        after = "post_attention_norm" if family == "qwen3_5_text" else "ffn_norm"
+        is_behind = family == "qwen3_5_text" or family in SANDWICHED + BEHIND
+        after = "post_attention_norm" if is_behind else "ffn_norm"
         for name, values in read_safetensors(source / "model.safetensors").items():
             stored = name
             for pattern, new in NAMES + [(r"post_attention_layernorm", after)]:

@@ -35,7 +35,8 @@ class Decoder : public Model {
     }
     const std::string& final_norm = options.names.final_norm;
     if (!final_norm.empty()) {
-      final_norm_ = weights.vector(final_norm + ".weight", {h}, options.norm_add);
+      final_norm_ = weights.vector(final_norm + ".weight", {h},
+                                   options.final_norm_add.value_or(options.norm_add));
     }
     lm_head_ = weights.head(embed_, spec_.vocab_size, h, spec_.tie_word_embeddings);
   }
@@ -139,6 +140,7 @@ Status Decoder::forward(const ForwardStep& given, Tensor logits) const {
   e.run(ops::Embed{embedded, embed_, step.token_ids});
   if (spec_.embedding_multiplier != 1.0f)
     e.run(ops::Scale{embedded, embedded, spec_.embedding_multiplier});
+  if (spec_.embedding_norm) e.run(ops::RmsNorm{embedded, embedded, Tensor{}, spec_.rms_norm_eps});
   residual_->start(e, stream);
   const auto norm = [&](Tensor out, Tensor x, Tensor weight) {
     residual_norm(e, spec_, out, x, weight);
@@ -151,7 +153,7 @@ Status Decoder::forward(const ForwardStep& given, Tensor logits) const {
     return normed;
   };
   const auto add_normed = [&](Tensor weight) {
-    if (!weight.is_null()) norm(branch, branch, weight);
+    if (!weight.is_null()) residual_norm(e, spec_, branch, branch, weight, spec_.out_norm_eps);
     add(e, stream, branch);
   };
   for (int32_t i = 0; i < spec_.num_layers(); ++i) {
@@ -190,6 +192,7 @@ Status Decoder::forward(const ForwardStep& given, Tensor logits) const {
     e.run(
         ops::Linear{logits, wanted_rows(e, step.batch, normed, residual_->room(stream)), lm_head_});
     if (spec_.logit_multiplier != 1.0f) e.run(ops::Scale{logits, logits, spec_.logit_multiplier});
+    if (spec_.logit_soft_cap > 0.0f) e.run(ops::SoftCap{logits, spec_.logit_soft_cap});
   }
   return {};
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,6 +38,7 @@ struct DecoderNames {
 struct DecoderOptions {
   DecoderNames names;
   float norm_add = 0.0f;  // 1 where norms are stored as w of (1 + w); never for a gated norm
+  std::optional<float> final_norm_add = {};  // of the last norm; empty: the same
 };
 
 /// Whether weights has "layers.N.`name`" for a layer of the spec. Files of one family that have

@@ -2,9 +2,11 @@
 
 namespace moeflux::blocks {
 
-void residual_norm(Encoder& e, const ModelSpec& spec, Tensor out, Tensor x, Tensor weight) {
-  if (spec.norms_subtract_mean) return e.run(ops::LayerNorm{out, x, weight, spec.rms_norm_eps});
-  e.run(ops::RmsNorm{out, x, weight, spec.rms_norm_eps});
+void residual_norm(Encoder& e, const ModelSpec& spec, Tensor out, Tensor x, Tensor weight,
+                   float eps) {
+  const float own = eps > 0.0f ? eps : spec.rms_norm_eps;
+  if (spec.norms_subtract_mean) return e.run(ops::LayerNorm{out, x, weight, own});
+  e.run(ops::RmsNorm{out, x, weight, own});
 }
 
 Status apply_early(const ForwardStep& step, const EarlyRouter& router) {

@@ -8,8 +8,10 @@
 
 namespace moeflux::blocks {
 
-/// rms_norm(x), or layer_norm(x) where the spec's norms subtract the mean. out may be x.
-void residual_norm(Encoder& e, const ModelSpec& spec, Tensor out, Tensor x, Tensor weight);
+/// rms_norm(x), or layer_norm(x) where the spec's norms subtract the mean. out may be x. Where
+/// `eps` is 0, it is the spec's.
+void residual_norm(Encoder& e, const ModelSpec& spec, Tensor out, Tensor x, Tensor weight,
+                   float eps = 0.0f);
 
 /// The input of the next MoE layer's router: residual_norm(what its branch reads now, norm).
 struct EarlyRouter {

@@ -62,6 +62,11 @@ bool Config::mentions(std::string_view key) const {
   return lists(text_) || lists(top_);
 }
 
+void Config::assume(std::string_view key, Json value) {
+  Json& object = text_.is_object() ? text_ : top_;
+  if (!has(key)) object[std::string(key)] = std::move(value);
+}
+
 const Json* Config::find(std::string_view key) const {
   for (const Json* object : {&text_, &top_}) {
     if (!object->is_object()) continue;

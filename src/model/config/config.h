@@ -53,6 +53,9 @@ class Config {
   Config object(std::string_view key);
   void absorb(const Config& nested);
 
+  /// Sets a key that is absent or null: for publishers who leave out what is their class's default.
+  void assume(std::string_view key, Json value);
+
   /// Records a contradiction or something unsupported; the first one stays.
   void fail(ErrorCode code, std::string message);
   /// Fails with kUnsupported unless the key is absent or equals `supported`.

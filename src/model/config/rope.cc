@@ -170,7 +170,8 @@ RopeSpec read_rope(Config& c, const RopeDefaults& defaults) {
       c.number_or("partial_rotary_factor", defaults.partial_rotary_factor, 0.0, 1.0);
   const double outer_theta = r.has("rope_theta") ? c.number_or(defaults.theta_key, 1.0, 1.0, 1e12)
                                                  : c.require_number(defaults.theta_key, 1.0, 1e12);
-  const double theta = r.number_or("rope_theta", outer_theta, 1.0, 1e12);
+  const double own_theta = r.number_or("rope_theta", outer_theta, 1.0, 1e12);
+  const double theta = defaults.theta > 0.0 ? defaults.theta : own_theta;
   double fraction = r.number_or("partial_rotary_factor", outer_fraction, 0.0, 1.0);
   if (defaults.share_of_wider > 0.0) {
     if (fraction != 1.0 && std::abs(fraction - defaults.share_of_wider) > 1e-6) {

@@ -39,6 +39,7 @@ struct RopeDefaults {
   /// Where the base is when the rope's own object does not say it.
   std::string_view theta_key = "rope_theta";
   bool interleaved = false;
+  double theta = 0.0;  // not 0: the base, whatever the config has
   /// Not 0: all of head_dim rotates, and partial_rotary_factor, where it stands, is this share of a
   /// wider head, or 1.
   double share_of_wider = 0.0;

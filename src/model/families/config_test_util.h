@@ -77,7 +77,12 @@ inline std::vector<std::string> every_family() {
           "mistral",
           "ministral3",
           "smollm3",
-          "granite"};
+          "granite",
+          "granite_swa",
+          "gemma3_text",
+          "olmo2",
+          "olmo3",
+          "muse_glimmer_text"};
 }
 
 /// The object that holds the text model's keys.

@@ -18,10 +18,14 @@ float read_multiplier(Config& c, std::string_view key) {
   return static_cast<float>(c.number_or(key, 1.0, 1e-9, 1e9));
 }
 
+bool is_dense(std::string_view model_type) {
+  return model_type == "granite" || model_type == "granite_swa";
+}
+
 AttentionSpec read_attention(Config& c, int64_t hidden_size) {
   AttentionSpec attention = read_heads(c, hidden_size);
   attention.scale = read_multiplier(c, "attention_multiplier");
-  if (c.model_type() == "granite") {
+  if (is_dense(c.model_type())) {
     read_attention_bias(c, attention);
   } else {
     c.expect_bool("attention_bias", false);
@@ -80,6 +84,33 @@ std::vector<bool> read_attention_layers(Config& c, int64_t num_layers) {
   return attends;
 }
 
+// Granite Swash: sinks, windows, and a base of rotary positions for each layer, 0 for none.
+void set_windows(Config& c, std::vector<LayerSpec>& layers) {
+  const auto num_layers = static_cast<int64_t>(layers.size());
+  if (!c.mentions("sliding_window")) c.assume("sliding_window", 128);
+  const int64_t window = c.int_or("sliding_window", 0, {0, 1 << 30});
+  std::vector<bool> sliding;
+  for (int64_t i = 0; i < num_layers; ++i) sliding.push_back(i % 4 != 0);
+  if (c.has("layer_types")) sliding = read_sliding_layers(c, num_layers);
+  const std::vector<Json> bases = read_layer_entries(c, "layer_rope_theta", num_layers);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    AttentionSpec attention = *mixer_as<AttentionSpec>(layers[i]);
+    attention.sinks = true;
+    if (sliding[i]) attention.window = window;
+    if (!bases.empty() && !bases[i].is_number()) {
+      c.fail(ErrorCode::kInvalidArgument,
+             formatted("layer_rope_theta has {}, expected numbers", json_excerpt(bases[i])));
+    } else if (!bases.empty()) {
+      const auto theta = bases[i].get<double>();
+      attention.rope = theta > 0.0 ? read_rope(c, {.head_dim = attention.head_dim,
+                                                   .interleaved = attention.rope.interleaved,
+                                                   .theta = theta})
+                                   : RopeSpec{};
+    }
+    layers[i].mixer = share_mixer(std::move(attention));
+  }
+}
+
 Result<ModelSpec> read_spec(Config& c) {
   ModelSpec spec = read_trunk(c);
   const bool is_hybrid = c.model_type() == "granitemoehybrid";
@@ -90,7 +121,7 @@ Result<ModelSpec> read_spec(Config& c) {
   const auto attends = share_mixer(read_attention(c, spec.hidden_size));
   LayerSpec layer;
   layer.mixer = attends;
-  if (c.model_type() == "granite") {
+  if (is_dense(c.model_type())) {
     read_dense_network(c, layer);
   } else {
     layer.moe = read_experts(c, "intermediate_size");
@@ -100,6 +131,7 @@ Result<ModelSpec> read_spec(Config& c) {
         c.int_or("shared_intermediate_size", 0, {0, int64_t{1} << 24});
   }
   spec.layers.assign(static_cast<size_t>(num_layers), layer);
+  if (c.model_type() == "granite_swa") set_windows(c, spec.layers);
   if (is_hybrid) {
     const auto scans = share_mixer(read_mamba(c));
     const std::vector<bool> pattern = read_attention_layers(c, num_layers);
@@ -112,7 +144,7 @@ Result<ModelSpec> read_spec(Config& c) {
 
 NameScheme names(const ModelSpec& spec) {
   NameScheme scheme = usual_names(spec);
-  if (spec.model_type == "granite") return scheme;
+  if (is_dense(spec.model_type)) return scheme;
   scheme.renamed = {{"mlp.gate", "block_sparse_moe.router.layer"},
                     {"mlp.shared_experts", "shared_mlp"},
                     {"mlp", "block_sparse_moe"}};
@@ -127,9 +159,10 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
 }  // namespace granitemoe
 
 extern const Family granitemoe_family;
-const Family granitemoe_family = {{"granite", "granitemoe", "granitemoeshared", "granitemoehybrid"},
-                                  granitemoe::read_spec,
-                                  granitemoe::names,
-                                  granitemoe::create};
+const Family granitemoe_family = {
+    {"granite", "granite_swa", "granitemoe", "granitemoeshared", "granitemoehybrid"},
+    granitemoe::read_spec,
+    granitemoe::names,
+    granitemoe::create};
 
 }  // namespace moeflux

@@ -341,6 +341,52 @@ std::vector<bool> read_sliding_layers(Config& c, int64_t num_layers) {
   return sliding;
 }
 
+std::vector<bool> read_sliding_pattern(Config& c, int64_t num_layers, int64_t interval) {
+  if (c.has("layer_types")) return read_sliding_layers(c, num_layers);
+  std::vector<bool> sliding;
+  for (int64_t i = 1; i <= num_layers; ++i) sliding.push_back(i % interval != 0);
+  return sliding;
+}
+
+RopeByWindow read_rope_by_window(Config& c, int64_t head_dim, const RopeBases& bases) {
+  constexpr std::string_view kFull = "full_attention";
+  constexpr std::string_view kSliding = "sliding_attention";
+  RopeByWindow rope;
+  const Json* parameters = c.find("rope_parameters");
+  if (parameters != nullptr && (parameters->contains(kFull) || parameters->contains(kSliding))) {
+    if (!bases.local_theta_key.empty()) c.ignore(bases.local_theta_key);
+    c.assume("rope_theta", bases.theta);
+    rope.full = read_rope(c, {.head_dim = head_dim, .layer_type = kFull});
+    rope.sliding = read_rope(c, {.head_dim = head_dim, .layer_type = kSliding});
+    return rope;
+  }
+  c.assume("rope_theta", bases.theta);
+  rope.full = read_rope(c, {.head_dim = head_dim});
+  const double theta = bases.local_theta_key.empty()
+                           ? bases.local_theta
+                           : c.number_or(bases.local_theta_key, bases.local_theta, 1.0, 1e12);
+  rope.sliding.rotary_dim = head_dim;
+  rope.sliding.interleaved = rope.full.interleaved;
+  rope.sliding.inverse_frequencies = default_frequencies(theta, head_dim);
+  return rope;
+}
+
+std::vector<LayerSpec> layers_by_window(LayerSpec layer, AttentionSpec attention,
+                                        const RopeByWindow& rope, const std::vector<bool>& sliding,
+                                        int64_t window) {
+  attention.rope = rope.full;
+  const auto full = share_mixer(attention);
+  attention.rope = rope.sliding;
+  attention.window = window;
+  const auto slides = share_mixer(std::move(attention));
+  std::vector<LayerSpec> layers;
+  for (const bool is_sliding : sliding) {
+    layer.mixer = is_sliding ? slides : full;
+    layers.push_back(layer);
+  }
+  return layers;
+}
+
 Result<ModelSpec> finish_spec(Config& c, ModelSpec spec) {
   MF_RETURN_IF_ERROR(c.status());
   judge_unread_keys(c, spec);

@@ -91,6 +91,26 @@ std::vector<LayerSpec> make_layers(Config& c, LayerSpec layer, const MoeSpec& mo
                                    const std::vector<bool>& dense);
 /// Where a hybrid model attends to a window: layer_types ("sliding_attention" or "full_attention").
 std::vector<bool> read_sliding_layers(Config& c, int64_t num_layers);
+/// The same where a config without layer_types has a window in all but each `interval`-th layer.
+std::vector<bool> read_sliding_pattern(Config& c, int64_t num_layers, int64_t interval);
+/// Rotary positions of a hybrid model, in which layers with windows have their own.
+struct RopeByWindow {
+  RopeSpec full;
+  RopeSpec sliding;
+};
+/// The default bases, and the key of that of windows where rope_parameters do not have either kind.
+struct RopeBases {
+  std::string_view local_theta_key;
+  double theta = 1e4;
+  double local_theta = 1e4;
+};
+/// rope_parameters by the type of a layer; or rope_theta and rope_scaling, which are those of
+/// layers that see all.
+RopeByWindow read_rope_by_window(Config& c, int64_t head_dim, const RopeBases& bases);
+/// Layers like `layer` with attention of either kind.
+std::vector<LayerSpec> layers_by_window(LayerSpec layer, AttentionSpec attention,
+                                        const RopeByWindow& rope, const std::vector<bool>& sliding,
+                                        int64_t window);
 /// Closes the reading: the config's first problem, or the spec with the keys nobody read.
 Result<ModelSpec> finish_spec(Config& c, ModelSpec spec);
 

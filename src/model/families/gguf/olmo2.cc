@@ -1,0 +1,36 @@
+// OLMo 2 as GGUF files spell it, and OLMo 3, which has windows.
+#include "model/gguf/gguf_architecture.h"
+
+namespace moeflux {
+namespace gguf_olmo2 {
+namespace {
+
+void config(GgufKeys& keys, Json& c) {
+  c["model_type"] = "olmo2";
+  read_gguf_attention(keys, c);
+  read_gguf_dense_network(keys, c);
+  const int64_t window = keys.int_or("attention.sliding_window", 0);
+  if (window == 0) return;
+  c["model_type"] = "olmo3";
+  c["sliding_window"] = window;
+  read_gguf_layer_types(keys, c, {.interval = 4, .full_at = 3});
+  const double theta = c["rope_theta"];
+  Json full = c.contains("rope_scaling") ? c["rope_scaling"] : Json::object();
+  full["rope_theta"] = theta;
+  c["rope_parameters"] = {
+      {"full_attention", full},
+      {"sliding_attention", {{"rope_theta", keys.number_or("rope.freq_base_swa", theta)}}}};
+  c.erase("rope_scaling");
+}
+
+}  // namespace
+}  // namespace gguf_olmo2
+
+extern const GgufArchitecture olmo2_gguf;
+const GgufArchitecture olmo2_gguf = {
+    .names = {"olmo2"},
+    .config = gguf_olmo2::config,
+    .tensors = {{"post_attention_norm", "post_attention_layernorm"},
+                {"post_ffw_norm", "post_feedforward_layernorm"}}};
+
+}  // namespace moeflux

@@ -1,0 +1,99 @@
+// Muse Glimmer (text): embeddings, queries and keys normed without weights, output gates, norms of
+// (1 + w) before and behind attention and networks, positions only where attention sees a window.
+#include <utility>
+
+#include "model/blocks/decoder.h"
+#include "model/family/family.h"
+#include "model/family/spec_fields.h"
+#include "model/mixers/attention.h"
+
+namespace moeflux {
+namespace muse_glimmer {
+namespace {
+
+// Counted from the last layer, each fourth sees all and knows no positions.
+bool is_usually_full(int64_t layer, int64_t num_layers) {
+  return (num_layers - 1 - layer) % 4 == 0;
+}
+
+std::vector<bool> read_sliding(Config& c, int64_t num_layers) {
+  if (c.has("layer_types")) return read_sliding_layers(c, num_layers);
+  std::vector<bool> sliding;
+  for (int64_t i = 0; i < num_layers; ++i) sliding.push_back(!is_usually_full(i, num_layers));
+  return sliding;
+}
+
+// transformers turns all layers with a base by that of rope_parameters, whatever the list has.
+std::vector<bool> read_rotating(Config& c, int64_t num_layers) {
+  std::vector<bool> rotating;
+  const std::vector<Json> bases = read_layer_entries(c, "layer_rope_theta", num_layers);
+  for (int64_t i = 0; i < num_layers; ++i) {
+    rotating.push_back(bases.empty() ? !is_usually_full(i, num_layers)
+                                     : bases[static_cast<size_t>(i)] != 0);
+  }
+  return rotating;
+}
+
+Result<ModelSpec> read_spec(Config& c) {
+  c.ignore("hidden_act");
+  ModelSpec spec = read_trunk(c);
+  c.expect_string("hidden_activation", "silu");
+  c.expect_present("head_dim");
+  spec.embedding_norm = true;
+  spec.out_norm_eps = static_cast<float>(c.number_or("post_norm_eps", 1e-8, 1e-30, 1.0));
+  spec.logit_multiplier =
+      static_cast<float>(c.number_or("output_multiplier", 0.19611613513818404, 1e-6, 1e6));
+  spec.logit_soft_cap = static_cast<float>(c.number_or("final_logit_softcapping", 20.0, 0.0, 1e6));
+  spec.norms_hold_one = c.bool_or("norms_hold_one", false);  // GGUF's
+  const int64_t num_layers = read_num_layers(c);
+  LayerSpec layer;
+  read_dense_network(c, layer);
+  AttentionSpec attention = read_heads(c, spec.hidden_size);
+  read_attention_bias(c, attention);
+  attention.qk_norm = QkNorm::kPlain;
+  attention.gate = HeadGate::kPerElement;
+  attention.scale *= static_cast<float>(c.number_or("qk_scale_factor", 3.87, 1e-6, 1e6));
+  const RopeSpec rope = read_rope(
+      c, {.head_dim = attention.head_dim, .interleaved = c.bool_or("rope_interleave", false)});
+  const int64_t window = c.int_or("sliding_window", 0, {0, 1 << 30});
+  const std::vector<bool> sliding = read_sliding(c, num_layers);
+  const std::vector<bool> rotating = read_rotating(c, num_layers);
+  for (size_t i = 0; i < sliding.size(); ++i) {
+    attention.window = sliding[i] ? window : 0;
+    attention.rope = rotating[i] ? rope : RopeSpec{};
+    layer.mixer = share_mixer(attention);
+    spec.layers.push_back(layer);
+  }
+  return finish_spec(c, std::move(spec));
+}
+
+NameScheme names(const ModelSpec& spec) {
+  NameScheme scheme = usual_names(spec);
+  scheme.renamed = {{"self_attn.g_proj", "self_attn.gate_proj"}};
+  for (const char* part : {"model.vision_tower.", "model.vision_adapter.",
+                           "model.vision_projection.", "vision_adapter.", "vision_projection."}) {
+    scheme.ignored_prefixes.emplace_back(part);
+  }
+  return scheme;
+}
+
+std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
+  blocks::DecoderOptions options;
+  options.names.attention_out_norm = "post_attention_layernorm";
+  options.names.ffn_norm = "pre_feedforward_layernorm";
+  options.names.ffn_out_norm = "post_feedforward_layernorm";
+  options.norm_add = spec.norms_hold_one ? 0.0f : 1.0f;
+  options.final_norm_add = 0.0f;
+  return blocks::make_decoder(spec, weights, options);
+}
+
+}  // namespace
+}  // namespace muse_glimmer
+
+extern const Family muse_glimmer_family;
+const Family muse_glimmer_family = {{"muse_glimmer", "muse_glimmer_text"},
+                                    muse_glimmer::read_spec,
+                                    muse_glimmer::names,
+                                    muse_glimmer::create};
+
+}  // namespace moeflux
