@@ -84,8 +84,9 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
       return engine->place_dense(counted, options, *device_free);
     };
   }
-  MF_ASSIGN_OR_RETURN(engine->loaded_, load_model(model_directory, device, WeightLoading::kRead,
-                                                  options.load_progress, place));
+  MF_ASSIGN_OR_RETURN(engine->loaded_,
+                      load_model(model_directory, device, WeightLoading::kRead,
+                                 options.load_progress, place, options.context_length));
   MF_ASSIGN_OR_RETURN(engine->loaded_->cache_types,
                       cache_types_for(device, engine->spec(), options));
   const ModelSpec& spec = engine->spec();

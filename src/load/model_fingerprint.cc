@@ -80,6 +80,7 @@ Result<std::string> describe_experts(const LoadedModel& model) {
 Result<uint64_t> model_fingerprint(const LoadedModel& model) {
   MF_ASSIGN_OR_RETURN(const SortedJson config, parse_sorted_json(model.config_json, "config.json"));
   std::string text = config.dump() + "\n";
+  if (model.spec().for_short_texts) text += "positions of short texts\n";
   const std::set<std::string> experts = names_of_expert_tensors(model.index, model.experts);
   for (const auto& [name, entry] : model.index.entries()) {
     if (experts.contains(name)) continue;

@@ -24,8 +24,9 @@ struct Description {
   Status quant_status;
 };
 
-Result<Description> describe_config(std::string text) {
+Result<Description> describe_config(std::string text, int64_t context_length = 0) {
   MF_ASSIGN_OR_RETURN(Config config, Config::parse(text));
+  config.set_context_length(context_length);
   Description description;
   description.config_text = std::move(text);
   MF_ASSIGN_OR_RETURN(description.family, find_family(config.model_type()));
@@ -39,9 +40,9 @@ Result<Description> describe_config(std::string text) {
   return description;
 }
 
-Result<Description> describe(const ModelSource& source) {
+Result<Description> describe(const ModelSource& source, int64_t context_length = 0) {
   MF_ASSIGN_OR_RETURN(std::string text, source.config());
-  Result<Description> description = describe_config(std::move(text));
+  Result<Description> description = describe_config(std::move(text), context_length);
   if (description.ok()) return description;
   return Error(description.error().code(), source.in_its_names(description.error().message()));
 }
@@ -183,9 +184,9 @@ Result<std::vector<std::string>> opening_remarks(const std::string& path) {
 
 Result<std::unique_ptr<LoadedModel>> load_model(const std::string& directory, Device& device,
                                                 WeightLoading loading, const LoadProgress& progress,
-                                                const DensePlanner& plan) {
+                                                const DensePlanner& plan, int64_t context_length) {
   MF_ASSIGN_OR_RETURN(const auto source, open_model_source(directory));
-  MF_ASSIGN_OR_RETURN(const Description description, describe(*source));
+  MF_ASSIGN_OR_RETURN(const Description description, describe(*source, context_length));
   MF_RETURN_IF_ERROR(check_support(description, loading));
   MF_ASSIGN_OR_RETURN(TensorIndex index, source->tensors());
   DensePlaces places;

@@ -57,12 +57,14 @@ using LoadProgress = ReadProgress;
 /// Says where dense weights lie, given the model before any of them has been placed.
 using DensePlanner = std::function<Result<DensePlaces>(LoadedModel& counted)>;
 
-/// Fails with the file, key or tensor that is wrong, and as `plan` does. The device must outlive
-/// the result.
+/// `context_length`: the longest text that will be evaluated, 0: any; some models have other
+/// positions for short ones. Fails with the file, key or tensor that is wrong, and as `plan` does.
+/// The device must outlive the result.
 Result<std::unique_ptr<LoadedModel>> load_model(const std::string& directory, Device& device,
                                                 WeightLoading loading,
                                                 const LoadProgress& progress = {},
-                                                const DensePlanner& plan = {});
+                                                const DensePlanner& plan = {},
+                                                int64_t context_length = 0);
 
 /// A model that lies anywhere: `config_json` is the text of its config.json.
 Result<std::unique_ptr<LoadedModel>> load_model(std::string_view config_json, TensorIndex index,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "backend/encoder.h"
 #include "base/result.h"
@@ -21,6 +22,12 @@ class HiddenObserver {
   virtual void hidden_state(Encoder& encoder, int64_t layer, Tensor hidden) = 0;
 };
 
+/// Keys and values of a step that a layer lends to later ones.
+struct LentKeys {
+  Tensor k;  // f32 [n, kv_heads, head_dim], as they are cached
+  Tensor v;  // f32 [n, kv_heads, v_head_dim]
+};
+
 /// n tokens, appended to what the states of their sequences remember.
 struct ForwardStep {
   Encoder& encoder;
@@ -32,6 +39,8 @@ struct ForwardStep {
   RowLookup* rows = nullptr;  // of tables that stay on a drive; null in a dry run
   /// The choice of the last layer with an index, for layers that share it; the model's own.
   KeySelection* selection = nullptr;
+  /// By layer, null tensors for those that lend none; the model's own.
+  std::span<const LentKeys> lent = {};
 };
 
 /// Immutable once created; forward() keeps its state in the step.

@@ -57,6 +57,7 @@ struct LayerSpec {
   NgramEmbeddingSpec ngrams;
   std::shared_ptr<const MixerSpec> mixer;
   MoeSpec moe;
+  int64_t per_layer_width = 0;  // of an embedding of its own that a token has in the layer; 0: none
   int64_t dense_intermediate_size = 0;  // 0: no dense feed-forward network
   bool dense_bias = false;              // of all projections of that network
   GluOptions dense_glu;
@@ -84,9 +85,10 @@ struct ModelSpec {
   float rms_norm_eps = 1e-6f;
   /// Norms of the residual subtract its mean first (layer norms without bias).
   bool norms_subtract_mean = false;
-  float out_norm_eps = 0.0f;    // of norms of what branches add; 0: rms_norm_eps
-  bool norms_hold_one = false;  // files have 1 + w where the publisher has w
-  bool embedding_norm = false;  // without weights, of the embedding
+  float out_norm_eps = 0.0f;     // of norms of what branches add; 0: rms_norm_eps
+  bool for_short_texts = false;  // see RopeSpec
+  bool norms_hold_one = false;   // files have 1 + w where the publisher has w
+  bool embedding_norm = false;   // without weights, of the embedding
   bool tie_word_embeddings = false;
   float logit_soft_cap = 0.0f;  // 0: none
   float embedding_multiplier = 1.0f;

@@ -37,12 +37,15 @@ using Bounds = std::map<std::string, Bound>;
 // each head's output by its norm, and some are nearly zero. Int8 moves all of them in proportion.
 // lfm2_moe multiplies three rounded rows in every short convolution.
 const Bounds kLayerBounds = {{"gemma4_text", {.all = 0.998}},
+                             {"gemma4_text_e", {.all = 0.998}},
                              {"qwen3_5_moe_text", {.all = 0.97}},
                              {"qwen3_5_text", {.all = 0.99}},
                              {"qwen3_next", {.all = 0.98}}};
 const Bounds kLogitBounds = {{"bailing_hybrid", {.all = 0.997, .most = 0.998}},
                              {"deepseek_v3", {.all = 0.998}},
                              {"gemma4_text", {.all = 0.95, .most = 0.98}},
+                             {"gemma4_text_dense", {.all = 0.95, .most = 0.98}},
+                             {"gemma4_text_e", {.all = 0.98, .most = 0.99}},
                              {"glm4_moe", {.all = 0.997}},
                              {"glm5_next_text", {.all = 0.997, .most = 0.998}},
                              {"granite", {.all = 0.998}},

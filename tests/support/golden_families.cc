@@ -33,6 +33,9 @@ const std::map<std::string, std::string>& other_spellings() {
 const std::map<std::string, std::string>& golden_variants() {
   static const std::map<std::string, std::string> kVariants = {
       {"deepseek_v4_saved", "deepseek_v4"},  // names as transformers saves them
+      {"gemma4_text_dense", "gemma4_text"},  // without experts
+      {"gemma4_text_e", "gemma4_text"},      // with embeddings for layers, and shared keys
+      {"phi4", "phi3"},                      // positions that are not scaled
       {"nemotron_h_latent", "nemotron_h"},   // experts that see fewer numbers
   };
   return kVariants;

@@ -27,7 +27,8 @@ struct RunOptions {
   std::optional<uint64_t> expert_cache_bytes = uint64_t{1} << 30;
   std::vector<int64_t>
       chunks;  // sizes of successive evals, the last one repeated; empty: all at once
-  int64_t prefill_chunk = 0;  // tokens of a step at most, of which rings are made; 0: the device's
+  int64_t context_length = 0;  // 0: 64, or more where there are more tokens
+  int64_t prefill_chunk = 0;   // tokens of a step at most, of which rings are made; 0: the device's
   bool hidden_states = false;
   HiddenObserver* observer = nullptr;  // in the place of the one that records hidden states
   bool record_routes = false;

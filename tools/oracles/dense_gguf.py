@@ -22,18 +22,26 @@ TOKENS = 24
 ARCHITECTURES = {"qwen3": "qwen3", "qwen3_5_text": "qwen35", "llama": "llama", "mistral": "llama",
                  "ministral3": "mistral3", "smollm3": "smollm3", "granite": "granite",
                  "gemma3_text": "gemma3", "olmo2": "olmo2", "olmo3": "olmo2",
-                 "muse_glimmer_text": "muse-glimmer"}
+                 "muse_glimmer_text": "muse-glimmer", "phi3": "phi3", "phi4": "phi3",
+                 "gemma4_text_dense": "gemma4", "gemma4_text_e": "gemma4"}
 PAIRED = ("llama", "mistral", "ministral3", "smollm3", "granite", "muse_glimmer_text")
-SANDWICHED = ("gemma3_text", "muse_glimmer_text")
+GEMMA4 = ("gemma4_text_dense", "gemma4_text_e")
+SANDWICHED = ("gemma3_text", "muse_glimmer_text") + GEMMA4
 BEHIND = ("olmo2", "olmo3")
 NAMES = [
     (r"^model\.language_model\.", "model."),
-    (r"^model\.embed_tokens", "token_embd"), (r"^model\.norm", "output_norm"),
+    (r"^model\.embed_tokens\.", "token_embd."), (r"^model\.norm", "output_norm"),
     (r"^lm_head", "output"), (r"^model\.layers\.(\d+)\.", r"blk.\1."),
     (r"input_layernorm", "attn_norm"), (r"self_attn\.([qkv])_proj", r"attn_\1"),
     (r"self_attn\.([qk])_norm", r"attn_\1_norm"), (r"self_attn\.o_proj", "attn_output"),
     (r"self_attn\.gate_proj", "attn_gate"), (r"pre_feedforward_layernorm", "ffn_norm"),
     (r"post_feedforward_layernorm", "post_ffw_norm"),
+    (r"^model\.embed_tokens_per_layer", "per_layer_token_embd"),
+    (r"^model\.per_layer_model_projection", "per_layer_model_proj"),
+    (r"^model\.per_layer_projection_norm", "per_layer_proj_norm"),
+    (r"per_layer_input_gate", "inp_gate"), (r"per_layer_projection", "proj"),
+    (r"post_per_layer_input_norm", "post_norm"), (r"layer_scalar", "layer_output_scale.weight"),
+    (r"self_attn\.qkv_proj", "attn_qkv"), (r"mlp\.gate_up_proj", "ffn_up"),
     (r"mlp\.(gate|up|down)_proj", r"ffn_\1"), (r"linear_attn\.in_proj_qkv", "attn_qkv"),
     (r"linear_attn\.in_proj_z", "attn_gate"), (r"linear_attn\.in_proj_a", "ssm_alpha"),
     (r"linear_attn\.in_proj_b", "ssm_beta"), (r"linear_attn\.conv1d", "ssm_conv1d"),
@@ -151,7 +159,41 @@ def write_windows(w, family, c):
         w.add_rope_scaling_yarn_beta_slow(rope["beta_slow"])
 
 
+def write_gemma4(w, c):
+    slides = [t == "sliding_attention" for t in c["layer_types"]]
+    full = c["num_global_key_value_heads"] if c["attention_k_eq_v"] else c["num_key_value_heads"]
+    shared = c["num_kv_shared_layers"]
+    wide = [i >= len(slides) - shared and c["use_double_wide_mlp"] for i in range(len(slides))]
+    rope = c["rope_parameters"]
+    w.add_context_length(c["max_position_embeddings"])
+    w.add_embedding_length(c["hidden_size"])
+    w.add_block_count(c["num_hidden_layers"])
+    w.add_feed_forward_length([c["intermediate_size"] * (2 if double else 1) for double in wide])
+    w.add_head_count(c["num_attention_heads"])
+    w.add_head_count_kv([c["num_key_value_heads"] if s else full for s in slides])
+    w.add_layer_norm_rms_eps(c["rms_norm_eps"])
+    w.add_vocab_size(c["vocab_size"])
+    for key in ("key_length", "value_length"):
+        w.add_uint32(f"gemma4.attention.{key}", c["global_head_dim"])
+        w.add_uint32(f"gemma4.attention.{key}_swa", c["head_dim"])
+    w.add_rope_freq_base(rope["full_attention"]["rope_theta"])
+    w.add_float32("gemma4.rope.freq_base_swa", rope["sliding_attention"]["rope_theta"])
+    w.add_rope_dimension_count(c["global_head_dim"])
+    w.add_uint32("gemma4.rope.dimension_count_swa", c["head_dim"])
+    w.add_sliding_window(c["sliding_window"])
+    w.add_sliding_window_pattern(slides)
+    w.add_final_logit_softcapping(c["final_logit_softcapping"])
+    w.add_uint32("gemma4.attention.shared_kv_layers", shared)
+    w.add_uint32("gemma4.embedding_length_per_layer_input", c["hidden_size_per_layer_input"])
+    pairs = c["global_head_dim"] // 2
+    turning = int(pairs * rope["full_attention"]["partial_rotary_factor"])
+    w.add_tensor("rope_freqs.weight",
+                 np.array([1.0] * turning + [1e30] * (pairs - turning), np.float32))
+
+
 def write_keys(w, family, c):
+    if family in GEMMA4:
+        return write_gemma4(w, c)
     rope = c["rope_parameters"]
     rope = rope.get("full_attention", rope)
     head_dim = c.get("head_dim") or c["hidden_size"] // c["num_attention_heads"]
@@ -179,6 +221,16 @@ def write_keys(w, family, c):
         w.add_rope_scaling_yarn_beta_slow(rope["beta_slow"])
         w.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
         w.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
+    if family in ("phi3", "phi4"):
+        w.add_sliding_window(c["sliding_window"] or 0)
+        original = rope.get("original_max_position_embeddings", c["max_position_embeddings"])
+        w.add_rope_scaling_orig_ctx_len(original)
+        if rope["rope_type"] == "longrope":
+            scale = c["max_position_embeddings"] / original
+            w.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(scale) / math.log(original)))
+            for kind in ("long", "short"):
+                w.add_tensor(f"rope_factors_{kind}.weight",
+                             np.array(rope[f"{kind}_factor"], np.float32))
     if family == "granite":
         w.add_attention_scale(c["attention_multiplier"])
         w.add_embedding_scale(c["embedding_multiplier"])

@@ -9,10 +9,13 @@ namespace moeflux::blocks {
 
 FfnWeights take_ffn(WeightStore& weights, const std::string& prefix, int64_t hidden_size,
                     int64_t intermediate_size, const GluOptions& glu, bool bias) {
-  if (weights.has(prefix + ".input_linear.weight")) {
+  const bool is_linear = weights.has(prefix + ".input_linear.weight");
+  if (is_linear || weights.has(prefix + ".gate_up_proj.weight")) {
     FfnWeights w;
-    w.gate_up = weights.matrix(prefix + ".input_linear", 2 * intermediate_size, hidden_size);
-    w.glu.down = weights.matrix(prefix + ".output_linear", hidden_size, intermediate_size);
+    w.gate_up = weights.matrix(prefix + (is_linear ? ".input_linear" : ".gate_up_proj"),
+                               2 * intermediate_size, hidden_size);
+    w.glu.down = weights.matrix(prefix + (is_linear ? ".output_linear" : ".down_proj"), hidden_size,
+                                intermediate_size);
     return w;
   }
   const bool is_numbered = weights.has(prefix + ".w1.weight");

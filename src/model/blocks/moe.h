@@ -21,7 +21,7 @@ struct FfnWeights {
 };
 
 /// `prefix` has gate_proj, up_proj and down_proj (or w1, w3, w2), no gate_proj where `glu` has no
-/// gate, or Granite's input_linear and output_linear.
+/// gate, or gate_up_proj and down_proj, or Granite's input_linear and output_linear.
 FfnWeights take_ffn(WeightStore& weights, const std::string& prefix, int64_t hidden_size,
                     int64_t intermediate_size, const GluOptions& glu, bool bias = false);
 /// out [n, hidden] from x [n, hidden], times sigmoid(out_gate [n, 1]) unless that is null.

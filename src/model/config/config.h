@@ -53,6 +53,9 @@ class Config {
   Config object(std::string_view key);
   void absorb(const Config& nested);
 
+  /// The longest text that will be evaluated, where whoever loads the model knows it; 0: any.
+  int64_t context_length() const { return context_length_; }
+  void set_context_length(int64_t tokens) { context_length_ = tokens; }
   /// Sets a key that is absent or null: for publishers who leave out what is their class's default.
   void assume(std::string_view key, Json value);
 
@@ -85,6 +88,7 @@ class Config {
   Json text_;  // text_config, or null when the config is flat
   std::string path_;
   std::string model_type_;
+  int64_t context_length_ = 0;
   std::set<std::string, std::less<>> read_;
   std::map<std::string, UnreadKey, std::less<>> unread_nested_;  // by name
   Status status_;

@@ -34,6 +34,7 @@ void read_yarn(Config& r, double theta, RopeSpec& spec) {
   } else {
     spec.attention_factor = static_cast<float>(mscale(yarn.factor, 1.0));
   }
+  r.ignore("max_position_embeddings");  // the model's own says it
   if (all_dim != 0.0) spec.softmax_mscale = mscale(yarn.factor, all_dim);
 }
 
@@ -57,28 +58,59 @@ void read_llama3(Config& r, double theta, RopeSpec& spec) {
   spec.inverse_frequencies = llama3_frequencies(theta, spec.rotary_dim, scaling);
 }
 
+// Divides each frequency by a number of the list under `key`.
+void divide_by_factors(Config& r, std::string_view key, std::vector<float>& frequencies) {
+  const Json* factors = r.find(key);
+  r.ignore(key);
+  if (factors == nullptr || !factors->is_array() || factors->size() < frequencies.size()) {
+    const size_t found = factors == nullptr || !factors->is_array() ? 0 : factors->size();
+    r.fail(ErrorCode::kInvalidArgument,
+           formatted("{} has {} numbers, expected {}", key, found, frequencies.size()));
+    return;
+  }
+  for (size_t i = 0; i < frequencies.size(); ++i) {
+    const Json& factor = (*factors)[i];
+    if (!factor.is_number() || !(factor.get<double>() > 0.0)) {
+      r.fail(ErrorCode::kInvalidArgument,
+             formatted("{} has {}, expected positive numbers", key, json_excerpt(factor)));
+      return;
+    }
+    frequencies[i] /= factor.get<float>();
+  }
+}
+
 // Factors of some GGUF files: a number for each frequency, by which it is divided.
 void read_factors(Config& r, double theta, RopeSpec& spec) {
   spec.inverse_frequencies = default_frequencies(theta, spec.rotary_dim);
-  const Json* factors = r.find("frequency_factors");
-  r.ignore("frequency_factors");
-  if (factors == nullptr || !factors->is_array() ||
-      factors->size() < spec.inverse_frequencies.size()) {
-    r.fail(ErrorCode::kInvalidArgument,
-           formatted("frequency_factors has {} numbers, expected {}",
-                     factors == nullptr ? 0 : factors->size(), spec.inverse_frequencies.size()));
-    return;
-  }
-  for (size_t i = 0; i < spec.inverse_frequencies.size(); ++i) {
-    const Json& factor = (*factors)[i];
-    if (!factor.is_number() || !(factor.get<double>() > 0.0)) {
-      r.fail(
-          ErrorCode::kInvalidArgument,
-          formatted("frequency_factors has {}, expected positive numbers", json_excerpt(factor)));
-      return;
-    }
-    spec.inverse_frequencies[i] /= factor.get<float>();
-  }
+  divide_by_factors(r, "frequency_factors", spec.inverse_frequencies);
+}
+
+// Phi's first files call it su or yarn.
+bool names_longrope(std::string_view type) {
+  return type == "longrope" || type == "su" || type == "yarn";
+}
+
+// LongRoPE: other factors for texts within the original context and beyond it. transformers chooses
+// them anew as a text grows, which leaves the keys of its beginning with others; here the longest
+// text that will be evaluated decides.
+void read_longrope(Config& c, Config& r, double theta, RopeSpec& spec) {
+  constexpr std::string_view kOriginal = "original_max_position_embeddings";
+  const double longest =
+      static_cast<double>(c.int_or("max_position_embeddings", 4096, {1, 1 << 30}));
+  const double inner = r.number_or(kOriginal, longest, 1.0, 1e9);
+  // Beside max_position_embeddings it has precedence.
+  const double original = c.number_or(kOriginal, inner, 1.0, 1e9);
+  const double factor = r.number_or("factor", longest / original, 0.0, 1e6);
+  const double usual =
+      factor <= 1.0 ? 1.0
+                    : std::sqrt(1.0 + portable_log(factor) / portable_log(std::max(original, 2.0)));
+  spec.attention_factor = static_cast<float>(r.number_or("attention_factor", usual, 0.0, 1e6));
+  const double asked = c.context_length() > 0 ? static_cast<double>(c.context_length()) : longest;
+  spec.for_short_texts = asked <= original;
+  spec.inverse_frequencies = default_frequencies(theta, spec.rotary_dim);
+  const std::string_view own = spec.for_short_texts ? "short_factor" : "long_factor";
+  r.ignore(spec.for_short_texts ? "long_factor" : "short_factor");
+  divide_by_factors(r, own, spec.inverse_frequencies);
 }
 
 // Converters that write the new dialect may leave the old one behind: they must mean the same.
@@ -182,6 +214,7 @@ RopeSpec read_rope(Config& c, const RopeDefaults& defaults) {
   }
   const std::string type = r.string_or("rope_type", r.string_or("type", "default"));
 
+  const bool is_longrope = defaults.is_longrope && names_longrope(type);
   RopeSpec spec;
   if (defaults.scales_queries && r.has("llama_4_scaling_beta")) {
     spec.query_scale.beta = r.require_number("llama_4_scaling_beta", 0.0, 1e3);
@@ -199,12 +232,14 @@ RopeSpec read_rope(Config& c, const RopeDefaults& defaults) {
     spec.inverse_frequencies = proportional_frequencies(theta, defaults.head_dim, fraction);
   } else if (type == "default") {
     spec.inverse_frequencies = default_frequencies(theta, spec.rotary_dim);
-  } else if (type == "yarn") {
+  } else if (type == "yarn" && !is_longrope) {
     read_yarn(r, theta, spec);
   } else if (type == "linear") {
     read_linear(r, theta, spec);
   } else if (type == "llama3") {
     read_llama3(r, theta, spec);
+  } else if (is_longrope) {
+    read_longrope(c, r, theta, spec);
   } else if (type == "factors") {
     read_factors(r, theta, spec);
   } else {

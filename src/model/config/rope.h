@@ -28,6 +28,7 @@ struct RopeSpec {
   /// + 1.
   double softmax_mscale = 1.0;
   QueryScale query_scale;                  // where RopeDefaults says so
+  bool for_short_texts = false;            // longrope's factors of them
   std::vector<float> inverse_frequencies;  // [rotary_dim / 2]
 
   RopeOptions options() const { return {rotary_dim, interleaved, attention_factor}; }
@@ -43,6 +44,7 @@ struct RopeDefaults {
   /// Not 0: all of head_dim rotates, and partial_rotary_factor, where it stands, is this share of a
   /// wider head, or 1.
   double share_of_wider = 0.0;
+  bool is_longrope = false;     // short_factor and long_factor count; elsewhere they are refused
   bool scales_queries = false;  // llama_4_scaling_beta counts; elsewhere it is refused
   std::string_view
       layer_type;  // the sub-object of rope_parameters, in models with several; may be empty
@@ -50,8 +52,9 @@ struct RopeDefaults {
 
 /// Reads either dialect: rope_parameters {rope_theta, rope_type, ...}, or rope_theta with
 /// rope_scaling (null or {type | rope_type, ...}) and partial_rotary_factor. Types default, linear,
-/// yarn, llama3, proportional and, of GGUF files, factors; others are kUnsupported. Problems stick
-/// to `c`.
+/// yarn, llama3, proportional, of some families longrope, of GGUF files factors; others are
+/// kUnsupported.
+/// Problems stick to `c`.
 RopeSpec read_rope(Config& c, const RopeDefaults& defaults);
 
 /// theta^(-2i / dim) for i below dim / 2, in f32 as the references store them.

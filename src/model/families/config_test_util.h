@@ -82,7 +82,11 @@ inline std::vector<std::string> every_family() {
           "gemma3_text",
           "olmo2",
           "olmo3",
-          "muse_glimmer_text"};
+          "muse_glimmer_text",
+          "phi3",
+          "phi4",
+          "gemma4_text_dense",
+          "gemma4_text_e"};
 }
 
 /// The object that holds the text model's keys.

@@ -23,6 +23,7 @@ constexpr auto kInvalid = ErrorCode::kInvalidArgument;
 TEST(Refusals, OtherRopeTypesInEitherDialect) {
   for (const std::string& model : testing::every_family()) {
     for (const std::string type : {"dynamic", "longrope", "su"}) {
+      if (model.starts_with("phi") && type != "dynamic") continue;  // whose own types they are
       const Json rope = {{"rope_type", type}, {"type", type}, {"rope_theta", 1e4}, {"factor", 2.0}};
       for (const std::string key : {"rope_parameters", "rope_scaling"}) {
         Json json = config_of(model);

@@ -39,6 +39,8 @@ TEST(Refusals, TheConfigsThemselvesAreAccepted) {
 TEST(Refusals, OtherActivations) {
   for (const std::string& model : testing::every_family()) {
     const std::map<std::string, std::string> own = {{"gemma4_text", "hidden_activation"},
+                                                    {"gemma4_text_dense", "hidden_activation"},
+                                                    {"gemma4_text_e", "hidden_activation"},
                                                     {"nemotron-3-nano-30b-a3b", "mlp_hidden_act"}};
     const std::string key = own.contains(model) ? own.at(model) : "hidden_act";
     expect_error(read_with(model, key, "gelu"), kUnsupported, {key, "gelu"});

@@ -57,7 +57,8 @@ Json read_gguf_rope_scaling(GgufKeys& keys) {
   const bool is_none = type == "none" || type.empty() || type == "default";
   const bool is_yarn = type == "yarn";
   const double attention = keys.number_or("rope.scaling.attn_factor", 1.0);
-  if (!is_yarn) expect_gguf_number(keys, "rope.scaling.attn_factor", {1.0});
+  const bool is_longrope = keys.tensor("rope_factors_long.weight") != nullptr;  // which has its own
+  if (!is_yarn && !is_longrope) expect_gguf_number(keys, "rope.scaling.attn_factor", {1.0});
   if (is_none) return nullptr;
   Json scaling = {{"type", type}, {"factor", is_scaled ? factor : 1.0}};
   const int64_t original = keys.int_or("rope.scaling.original_context_length", 0);

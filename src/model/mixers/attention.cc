@@ -11,6 +11,7 @@ namespace moeflux {
 namespace {
 
 struct AttentionWeights {
+  Weight qkv;  // in place of the next three where they are one
   Weight q;
   Weight k;
   Weight v;  // null when values are the keys
@@ -42,9 +43,16 @@ AttentionWeights take_weights(WeightStore& weights, const AttentionSpec& s,
   const int64_t k_rows = s.num_kv_heads * s.head_dim;
   const int64_t v_rows = s.num_kv_heads * s.v_head_dim;
   AttentionWeights w;
-  w.q = weights.matrix(p + "q_proj", s.output_gate ? 2 * q_rows : q_rows, hidden_size);
-  w.k = weights.matrix(p + "k_proj", k_rows, hidden_size);
-  if (!s.v_is_k) w.v = weights.matrix(p + "v_proj", v_rows, hidden_size);
+  if (s.keys_of >= 0) {
+    w.q = weights.matrix(p + "q_proj", q_rows, hidden_size);
+  } else if (weights.has(p + "qkv_proj.weight")) {
+    MF_CHECK(!s.output_gate && !s.v_is_k && !s.qkv_bias);
+    w.qkv = weights.matrix(p + "qkv_proj", q_rows + k_rows + v_rows, hidden_size);
+  } else {
+    w.q = weights.matrix(p + "q_proj", s.output_gate ? 2 * q_rows : q_rows, hidden_size);
+    w.k = weights.matrix(p + "k_proj", k_rows, hidden_size);
+    if (!s.v_is_k) w.v = weights.matrix(p + "v_proj", v_rows, hidden_size);
+  }
   w.o = weights.matrix(p + "o_proj", hidden_size, s.num_heads * s.v_head_dim);
   if (s.gate != HeadGate::kNone) {
     const int64_t width = s.gate == HeadGate::kPerHead ? 1 : s.v_head_dim;
@@ -62,6 +70,7 @@ AttentionWeights take_weights(WeightStore& weights, const AttentionSpec& s,
       break;
     case QkNorm::kPerHead:
       w.q_norm = weights.vector(p + "q_norm.weight", {s.head_dim}, place.norm_add);
+      if (s.keys_of >= 0) break;
       w.k_norm = weights.vector(p + "k_norm.weight", {s.head_dim}, place.norm_add);
       break;
     case QkNorm::kWhole:
@@ -90,10 +99,60 @@ class AttentionMixer : public Mixer {
   void forward(const ForwardStep& step, LayerId layer, Tensor out, Tensor x) const override;
 
  private:
+  bool has_keys() const { return spec_.keys_of < 0; }
+  /// From what was projected to what is cached, [n, kv_heads, ...].
+  void make_keys(const ForwardStep& step, LayerId layer, Tensor& k, Tensor& v) const;
+
   const AttentionSpec spec_;
   const AttentionWeights weights_;
   const float rms_norm_eps_;
 };
+
+struct Projections {
+  Tensor q;
+  Tensor k;
+  Tensor v;
+};
+
+Projections project_all(Encoder& e, Tensor x, const AttentionSpec& s, const AttentionWeights& w) {
+  if (!w.qkv.is_null()) {
+    const Tensor all = project(e, x, w.qkv, {});
+    const int64_t q_rows = s.num_heads * s.head_dim;
+    const int64_t k_rows = s.num_kv_heads * s.head_dim;
+    return {all.slice(1, 0, q_rows), all.slice(1, q_rows, k_rows),
+            all.slice(1, q_rows + k_rows, s.num_kv_heads * s.v_head_dim)};
+  }
+  Projections projected{project(e, x, w.q, w.q_bias), {}, {}};
+  if (s.keys_of >= 0) return projected;
+  projected.k = project(e, x, w.k, w.k_bias);
+  if (s.v_is_k) {
+    projected.v = e.scratch({x.dim(0), w.k.rows}, DType::kF32);
+    e.run(ops::Copy{projected.v, projected.k});
+  } else {
+    projected.v = project(e, x, w.v, w.v_bias);
+  }
+  return projected;
+}
+
+void AttentionMixer::make_keys(const ForwardStep& step, LayerId layer, Tensor& k, Tensor& v) const {
+  const AttentionSpec& s = spec_;
+  Encoder& e = step.encoder;
+  if (s.qk_norm == QkNorm::kWhole) e.run(ops::RmsNorm{k, k, weights_.k_norm, rms_norm_eps_});
+  k = k.split_last(s.head_dim);
+  v = v.split_last(s.v_head_dim);
+  if (s.qk_norm == QkNorm::kPerHead) e.run(ops::RmsNorm{k, k, weights_.k_norm, rms_norm_eps_});
+  if (s.v_norm) e.run(ops::RmsNorm{v, v, Tensor{}, rms_norm_eps_});
+  if (s.value_scale != 1.0f) e.run(ops::Scale{v, v, s.value_scale});
+  if (s.rope.rotary_dim > 0) {
+    e.run(ops::Rope{k, step.positions, weights_.inverse_frequencies, s.rope.options()});
+  }
+  if (s.qk_norm == QkNorm::kPlain) e.run(ops::RmsNorm{k, k, Tensor{}, rms_norm_eps_});
+  if (step.lent.empty()) return;
+  const LentKeys& lent = step.lent[static_cast<size_t>(index(layer))];
+  if (lent.k.is_null()) return;
+  e.run(ops::Copy{lent.k, k});
+  e.run(ops::Copy{lent.v, v});
+}
 
 void AttentionMixer::forward(const ForwardStep& step, LayerId layer, Tensor out, Tensor x) const {
   const AttentionSpec& s = spec_;
@@ -106,23 +165,12 @@ void AttentionMixer::forward(const ForwardStep& step, LayerId layer, Tensor out,
     selected = s.index->selection(e.scratch(s.index->ids_shape(n), DType::kI32));
     choose_keys(step, layer, *s.index, w.index, {x, x, 2}, selected.ids);
   }
-  Tensor q = project(e, x, w.q, w.q_bias);
-  Tensor k = project(e, x, w.k, w.k_bias);
-  Tensor v;
-  if (s.v_is_k) {
-    v = e.scratch({n, w.k.rows}, DType::kF32);
-    e.run(ops::Copy{v, k});
-  } else {
-    v = project(e, x, w.v, w.v_bias);
-  }
+  auto [q, k, v] = project_all(e, x, s, w);
   Tensor gate;
   if (s.gate != HeadGate::kNone) {
     gate = project(e, x, w.gate, {}).split_last(w.gate.rows / s.num_heads);
   }
-  if (s.qk_norm == QkNorm::kWhole) {
-    e.run(ops::RmsNorm{q, q, w.q_norm, rms_norm_eps_});
-    e.run(ops::RmsNorm{k, k, w.k_norm, rms_norm_eps_});
-  }
+  if (s.qk_norm == QkNorm::kWhole) e.run(ops::RmsNorm{q, q, w.q_norm, rms_norm_eps_});
   if (s.output_gate) {
     const Tensor per_head = q.split_last(2 * s.head_dim);  // [n, heads, query | gate]
     q = per_head.slice(2, 0, s.head_dim);
@@ -130,31 +178,29 @@ void AttentionMixer::forward(const ForwardStep& step, LayerId layer, Tensor out,
   } else {
     q = q.split_last(s.head_dim);
   }
-  k = k.split_last(s.head_dim);
-  v = v.split_last(s.v_head_dim);
-  if (s.qk_norm == QkNorm::kPerHead) {
-    e.run(ops::RmsNorm{q, q, w.q_norm, rms_norm_eps_});
-    e.run(ops::RmsNorm{k, k, w.k_norm, rms_norm_eps_});
-  }
-  if (s.v_norm) e.run(ops::RmsNorm{v, v, Tensor{}, rms_norm_eps_});
-  if (s.value_scale != 1.0f) e.run(ops::Scale{v, v, s.value_scale});
+  if (s.qk_norm == QkNorm::kPerHead) e.run(ops::RmsNorm{q, q, w.q_norm, rms_norm_eps_});
   if (s.rope.rotary_dim > 0) {
     e.run(ops::Rope{q, step.positions, w.inverse_frequencies, s.rope.options()});
-    e.run(ops::Rope{k, step.positions, w.inverse_frequencies, s.rope.options()});
   }
-  if (s.qk_norm == QkNorm::kPlain) {
-    e.run(ops::RmsNorm{q, q, Tensor{}, rms_norm_eps_});
-    e.run(ops::RmsNorm{k, k, Tensor{}, rms_norm_eps_});
+  if (has_keys()) {
+    make_keys(step, layer, k, v);
+  } else {
+    const LentKeys& lent = step.lent[static_cast<size_t>(s.keys_of)];
+    k = lent.k;
+    v = lent.v;
   }
+  if (s.qk_norm == QkNorm::kPlain) e.run(ops::RmsNorm{q, q, Tensor{}, rms_norm_eps_});
   if (s.query_scale.beta != 0.0) {
     scale_queries(e, q.reshape({n, s.num_heads * s.head_dim}), step.batch, s.query_scale);
   }
   const Tensor mixed = e.scratch({n, s.num_heads, s.v_head_dim}, DType::kF32);
+  // Lent keys are written once more, where the layer that lends them has written them.
+  const LayerId keeper = has_keys() ? layer : LayerId{s.keys_of};
   e.run(ops::Attention{mixed,
                        q,
                        k,
                        v,
-                       step.batch.key_values(layer),
+                       step.batch.key_values(keeper),
                        {.scale = s.scale,
                         .window = s.window,
                         .chunked = s.chunked,
@@ -168,6 +214,7 @@ void AttentionMixer::forward(const ForwardStep& step, LayerId layer, Tensor out,
 }  // namespace
 
 LayerStateSpec AttentionSpec::state(const CacheTypes& types) const {
+  if (keys_of >= 0) return {};
   const auto of = [&](int64_t width, DType type) {
     StateTensor tensor = cached_heads(num_kv_heads, width, type);
     tensor.window = window;

@@ -48,6 +48,8 @@ struct AttentionSpec : MixerSpec {
   bool v_norm = false;  // RMS norm without weight on each value head
   bool v_is_k = false;  // no v_proj: values are the keys before norm and rope
   bool sinks = false;
+  /// Not negative: no keys and values of its own, but those of that layer, which lends them.
+  int32_t keys_of = -1;
   float value_scale = 1.0f;  // multiplies the values
   /// Chooses the keys that heads attend to, each group for as many of them; nullopt: all keys.
   std::optional<KeyIndexSpec> index;

@@ -46,14 +46,17 @@ void read_layers(GgufKeys& keys, Json& c) {
   Json types = Json::array();
   Json per_layer = Json::object();
   bool keys_are_values = false;
+  // The last ones have keys and values of others, and no matrices of them.
+  const int64_t num_own = keys.num_layers() - keys.int_or("attention.shared_kv_layers", 0);
   for (int64_t i = 0; i < keys.num_layers(); ++i) {
     const bool slides = sliding[static_cast<size_t>(i)] != 0;
     types.push_back(slides ? "sliding_attention" : "full_attention");
     per_layer[std::to_string(i)] = {{"head_dim", slides ? sliding_dim : full_dim},
                                     {"num_key_value_heads", kv_heads[static_cast<size_t>(i)]}};
-    keys_are_values = keys_are_values ||
-                      (!slides && keys.tensor(formatted("blk.{}.attn_v.weight", i)) == nullptr &&
-                       keys.tensor(formatted("blk.{}.attn_qkv.weight", i)) == nullptr);
+    keys_are_values =
+        keys_are_values ||
+        (!slides && i < num_own && keys.tensor(formatted("blk.{}.attn_v.weight", i)) == nullptr &&
+         keys.tensor(formatted("blk.{}.attn_qkv.weight", i)) == nullptr);
   }
   c["layer_types"] = std::move(types);
   c["per_layer_config"] = std::move(per_layer);
@@ -68,8 +71,15 @@ void config(GgufKeys& keys, Json& c) {
   c["rope_parameters"] = {
       {"full_attention", full_rope(keys)},
       {"sliding_attention", {{"rope_theta", keys.number_or("rope.freq_base_swa", 10000.0)}}}};
-  read_gguf_experts(keys, c);
-  c["intermediate_size"] = keys.require_int("feed_forward_length");
+  if (keys.int_or("expert_count", 0) > 0) {
+    read_gguf_experts(keys, c);
+  } else {
+    keys.expect_int("expert_used_count", 0);
+    c["enable_moe_block"] = false;
+  }
+  const std::vector<int64_t> widths = keys.of_blocks("feed_forward_length");
+  c["intermediate_size"] = widths.front();
+  c["use_double_wide_mlp"] = widths.back() == 2 * widths.front();
   c["num_kv_shared_layers"] = keys.int_or("attention.shared_kv_layers", 0);
   c["hidden_size_per_layer_input"] = keys.int_or("embedding_length_per_layer_input", 0);
   c["final_logit_softcapping"] = keys.number_or("final_logit_softcapping", 0.0);
@@ -83,6 +93,12 @@ const GgufArchitecture gemma4_gguf = {
     .names = {"gemma4"},
     .config = gguf_gemma4::config,
     .tensors = {{"rope_freqs.weight", ""},
+                {"per_layer_token_embd", "embed_tokens_per_layer"},
+                {"per_layer_model_proj", "per_layer_model_projection"},
+                {"per_layer_proj_norm", "per_layer_projection_norm"},
+                {"inp_gate", "per_layer_input_gate"},
+                {"proj", "per_layer_projection"},
+                {"post_norm", "post_per_layer_input_norm"},
                 {"ffn_norm", "pre_feedforward_layernorm"},
                 {"post_ffw_norm", "post_feedforward_layernorm"},
                 {"post_ffw_norm_1", "post_feedforward_layernorm_1"},
