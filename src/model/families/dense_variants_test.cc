@@ -69,6 +69,17 @@ TEST(DenseVariants, WindowsOfQwen3BeginAtALayerOrAreListed) {
   EXPECT_EQ(windows_of(read(json)), (std::vector<int64_t>{7, 0, 0, 7}));
 }
 
+TEST(DenseVariants, LayersOfGemma4AreNamedWithOrWithoutZeros) {
+  Json json = config_of("gemma4_text_dense");
+  json["per_layer_config"] = {{"3", {{"head_dim", 24}}}};
+  const auto plain = read(json);
+  json["per_layer_config"] = {{"03", {{"head_dim", 24}}}};
+  const auto padded = read(json);
+  ASSERT_TRUE(plain.ok() && padded.ok());
+  EXPECT_EQ(attention_of(plain->layers[3]).head_dim, 24);
+  EXPECT_EQ(attention_of(padded->layers[3]).head_dim, 24);
+}
+
 TEST(DenseVariants, LayersOfSmolLm3RotateAsListedAndTheOthersMayHaveWindows) {
   Json json = config_of("smollm3");
   json["no_rope_layers"] = {0, 1, 0, 1};
