@@ -104,10 +104,13 @@ std::string run_statistics_line(const RunStatistics& run) {
                 ratio(static_cast<double>(result.prompt_tokens), result.prefill_seconds));
   if (result.decode_steps > 0) {
     const auto steps = static_cast<uint64_t>(result.decode_steps);
-    line += formatted(" | decode {} tokens, {:.1f} tokens/s | expert hits {:.1f} % | read {}/token",
-                      result.decode_steps,
-                      ratio(static_cast<double>(result.decode_steps), result.decode_seconds),
-                      100.0 * hit_rate(decode), format_bytes(decode.bytes_read / steps));
+    line += formatted(" | decode {} tokens, {:.1f} tokens/s", result.decode_steps,
+                      ratio(static_cast<double>(result.decode_steps), result.decode_seconds));
+    // Nothing is looked up where there are no experts, or a device holds them all.
+    if (decode.hits + decode.misses > 0) {
+      line += formatted(" | expert hits {:.1f} % | read {}/token", 100.0 * hit_rate(decode),
+                        format_bytes(decode.bytes_read / steps));
+    }
     line += drive_text(decode, steps);
     if (decode.table_bytes_read > 0) {
       line += formatted(" | rows of tables {}/token, stall {:.1f} ms/token",

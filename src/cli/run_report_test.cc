@@ -47,6 +47,12 @@ TEST(RunStatistics, LineIsSilentAboutADriveThatWasNotNeeded) {
   EXPECT_NE(line.find("expert hits 100.0 %"), std::string::npos) << line;
 }
 
+TEST(RunStatistics, LineIsSilentAboutExpertsThatNobodyLooksUp) {
+  RunStatistics run = sample();
+  run.result.decode_experts = {};
+  EXPECT_EQ(run_statistics_line(run).find("expert"), std::string::npos);
+}
+
 TEST(RunStatistics, RowsOfTablesAreToldApart) {
   RunStatistics run = sample();
   run.result.decode_experts.table_bytes_read = 4 << 12;

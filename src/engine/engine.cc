@@ -11,6 +11,7 @@
 #include "io/file.h"
 #include "io/page_cache.h"
 #include "load/model_fingerprint.h"
+#include "plan/dense_fit.h"
 #include "plan/dry_run.h"
 
 namespace moeflux {
@@ -58,6 +59,22 @@ int64_t prefill_chunk_for(const Device& device, const EngineOptions& options, in
   return std::clamp<int64_t>(wanted, 1, context * options.step_sequences);
 }
 
+namespace {
+
+// Where all memory is the host's, there is one place for weights.
+Result<DensePlaces> check_dense(LoadedModel& counted, const Device& device,
+                                const EngineOptions& options, uint64_t available) {
+  MF_ASSIGN_OR_RETURN(const int64_t tokens, planned_tokens_for(counted.spec(), options));
+  MF_ASSIGN_OR_RETURN(counted.cache_types, cache_types_for(device, counted.spec(), options));
+  MF_RETURN_IF_ERROR(
+      check_dense_fit(counted, {.available_bytes = available,
+                                .context_length = tokens,
+                                .step_tokens = prefill_chunk_for(device, options, tokens)}));
+  return DensePlaces{};
+}
+
+}  // namespace
+
 Engine::~Engine() = default;
 
 Status Engine::take_step_buffers() {
@@ -83,6 +100,8 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
     place = [&](LoadedModel& counted) {
       return engine->place_dense(counted, options, *device_free);
     };
+  } else {
+    place = [&](LoadedModel& counted) { return check_dense(counted, device, options, available); };
   }
   MF_ASSIGN_OR_RETURN(engine->loaded_,
                       load_model(model_directory, device, WeightLoading::kRead,

@@ -8,6 +8,7 @@
 
 #include "base/format.h"
 #include "checkpoint/tensor_index.h"
+#include "engine/engine.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/golden_families.h"
 #include "tests/support/golden_file.h"
@@ -76,6 +77,17 @@ TEST(Phi3Golden, ShortContextsHaveFactorsOfTheirOwn) {
   for (int64_t i = 0; i < expected.rows(); ++i) {
     EXPECT_LE(max_abs_difference(run.row(i), expected.row(i)), kReferenceTolerance) << i;
   }
+}
+
+TEST(DenseModels, OneLargerThanMemoryIsRefusedBeforeItIsRead) {
+  const auto device = make_test_device({});
+  EngineOptions options;
+  options.read_memory = [] { return HostMemory{.available_bytes = 64 << 10}; };
+  int reads = 0;
+  options.load_progress = [&](uint64_t, uint64_t) { return ++reads > 0; };
+  expect_error(Engine::open(golden_folder("llama"), *device, options),
+               ErrorCode::kResourceExhausted, {"weights take", "64.0 KiB of memory are free"});
+  EXPECT_EQ(reads, 0);
 }
 
 // Keys and values are off by 2^-11 of themselves; logits have deviation 1.
