@@ -409,8 +409,10 @@ std::vector<std::string> usual_prefixes() {
 NameScheme usual_names(const ModelSpec& spec) {
   NameScheme scheme{
       .prefixes = usual_prefixes(),
-      .ignored_prefixes = {"model.visual.", "visual.", "vision_tower.", "mtp.", "model.mtp.",
-                           "language_model.mtp.", "multi_modal_projector."}};
+      .ignored_prefixes = {"model.visual.", "visual.", "vision_tower.", "model.vision_tower.",
+                           "model.audio_tower.", "model.embed_vision.", "model.embed_audio.",
+                           "mtp.", "model.mtp.", "language_model.mtp.", "multi_modal_projector.",
+                           "model.multi_modal_projector."}};
   for (const std::string& prefix : usual_prefixes()) {
     scheme.ignored_prefixes.push_back(formatted("{}layers.{}.", prefix, spec.num_layers()));
   }

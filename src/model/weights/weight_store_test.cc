@@ -162,7 +162,9 @@ TEST(WeightStore, PartsThatAreNotRunAreIgnored) {
   const auto loaded = load_after({}, [](TinyModel& m) {
     for (const char* name :
          {"vision_tower.blocks.0.attn.qkv.weight", "model.visual.merger.norm.weight",
-          "mtp.fc.weight", "language_model.mtp.layers.0.mlp.gate.weight",
+          "model.vision_tower.patch.weight", "model.multi_modal_projector.norm.weight",
+          "model.audio_tower.conv.weight", "model.embed_vision.projection.weight", "mtp.fc.weight",
+          "language_model.mtp.layers.0.mlp.gate.weight",
           "language_model.model.layers.0.self_attn.rotary_emb.inv_freq"}) {
       m.tensors[name] = zeros(DType::kBf16, {3, 1, 2, 2, 2});
     }
