@@ -122,6 +122,7 @@ std::string render_memory(const TierReport& r) {
            "an expert in the host's; a shorter context (-c) or fewer bits take less, and --device "
            "cpu needs no memory of a device\n";
   }
+  if (plan.experts_bytes == 0) return text;
   text += memory_line("experts on the device", r.experts.near_bytes,
                       share_note(r.forecast.near_share, "in its memory"));
   if (r.experts.home == ExpertHome::kDevice) return text;
@@ -150,8 +151,8 @@ std::string memory_line(std::string_view what, uint64_t bytes, std::string_view 
 std::string context_line(const MemoryPlan& plan, int64_t planned) {
   if (plan.context_length <= planned) return "";
   return memory_line("a full context", plan.context_bytes,
-                     formatted("of {} tokens, what memory allows; long texts take it from experts",
-                               plan.context_length));
+                     formatted("of {} tokens, what memory allows{}", plan.context_length,
+                               plan.experts_bytes == 0 ? "" : "; long texts take it from experts"));
 }
 
 Json tier_json(const TierReport& r) {
@@ -201,9 +202,13 @@ std::string tier_text(const TierReport& r) {
                     r.machine.arithmetic.per_second / 1e9, r.machine.arithmetic.origin);
   if (!r.fits()) return text;
   text += head_line("text, token by token, %", "/token");
-  text += step_line("natural text, at best", r.forecast.natural_high);
-  text += step_line("natural text, at worst", r.forecast.natural_low);
-  text += step_line("random routing", r.forecast.uniform);
+  if (r.memory.experts_bytes == 0) {
+    text += step_line("any text", r.forecast.natural_low);
+  } else {
+    text += step_line("natural text, at best", r.forecast.natural_high);
+    text += step_line("natural text, at worst", r.forecast.natural_low);
+    text += step_line("random routing", r.forecast.uniform);
+  }
   text += head_line("a prompt, %", "");
   for (const TierStepForecast& prompt : r.forecast.prompts) {
     text += step_line(formatted("of {} tokens", prompt.tokens), prompt);

@@ -173,6 +173,11 @@ Result<DensePlaces> Engine::place_dense(LoadedModel& counted, const EngineOption
                                                   .near_cache_bytes = options.near_cache_bytes});
   if (!plan.ok()) return plan.error().with_context(formatted("device {}", device_->name()));
   device_plan_ = *std::move(plan);
+  if (device_plan_.dense.host_bytes > 0) {
+    MF_RETURN_IF_ERROR(
+        check_dense_fit(counted, {.available_bytes = options.read_memory().available_bytes,
+                                  .device_bytes = device_plan_.dense.device_bytes}));
+  }
   prefill_chunk_ = device_plan_.step_tokens;
   return device_plan_.dense;
 }

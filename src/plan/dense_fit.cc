@@ -31,13 +31,25 @@ std::string largest_type_within(uint64_t parameters, uint64_t bytes) {
 Status check_dense_fit(const LoadedModel& counted, const DenseFit& fit) {
   if (counted.experts.num_experts_total() > 0) return {};
   uint64_t state = 0;
-  for (const LayerStateSpec& layer : counted.states()) {
-    state += SequenceState::bytes_held(layer, fit.context_length, fit.step_tokens);
+  if (fit.device_bytes == 0) {
+    for (const LayerStateSpec& layer : counted.states()) {
+      state += SequenceState::bytes_held(layer, fit.context_length, fit.step_tokens);
+    }
   }
   const uint64_t reserve = memory_reserve(fit.available_bytes);
   const uint64_t beside = state + reserve;
-  const uint64_t room = fit.available_bytes > beside ? fit.available_bytes - beside : 0;
+  const uint64_t room =
+      fit.device_bytes + (fit.available_bytes > beside ? fit.available_bytes - beside : 0);
   if (counted.dense.bytes <= room) return {};
+  if (fit.device_bytes > 0) {
+    return make_error(ErrorCode::kResourceExhausted,
+                      "the model has no experts that could stay on the drive: its weights take {}, "
+                      "of which the device holds {}, a reserve {}, and {} of the host's memory are "
+                      "free; {}",
+                      format_bytes(counted.dense.bytes), format_bytes(fit.device_bytes),
+                      format_bytes(reserve), format_bytes(fit.available_bytes),
+                      largest_type_within(counted.dense.parameters, room));
+  }
   return make_error(ErrorCode::kResourceExhausted,
                     "the model has no experts that could stay on the drive: its weights take {}, a "
                     "sequence of {} "

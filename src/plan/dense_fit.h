@@ -13,6 +13,7 @@ struct DenseFit {
   uint64_t available_bytes = 0;  // of the host
   int64_t context_length = 0;    // tokens whose state is set aside
   int64_t step_tokens = 0;
+  uint64_t device_bytes = 0;  // of the weights, in a device's own memory, where the state is too
 };
 
 /// Fails with kResourceExhausted where the weights of a model without experts and the state of a

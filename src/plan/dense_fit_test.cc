@@ -43,6 +43,13 @@ TEST(DenseFit, AModelLargerThanMemoryIsRefusedWithTheTypeThatWouldFit) {
                {"no type of weights would fit"});
 }
 
+TEST(DenseFit, ADeviceHoldsAPartOfTheWeights) {
+  const auto model = counted("qwen3.8-27b");
+  EXPECT_TRUE(check_dense_fit(*model, {8 * kGiB, 4096, 512, 8 * kGiB}).ok());
+  expect_error(check_dense_fit(*model, {4 * kGiB, 4096, 512, 8 * kGiB}),
+               ErrorCode::kResourceExhausted, {"the device holds 8.00 GiB", "Q3_K"});
+}
+
 TEST(DenseFit, ExpertsMayStayOnTheDrive) {
   const auto model = counted("qwen3-30b-a3b");
   EXPECT_TRUE(check_dense_fit(*model, {512 * kMiB, 4096, 512}).ok());

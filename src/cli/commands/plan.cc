@@ -19,6 +19,7 @@
 #include "engine/cache_types.h"
 #include "io/host_memory.h"
 #include "model/family/public_models.h"
+#include "plan/dense_fit.h"
 #include "plan/device_plan.h"
 #include "plan/dry_run.h"
 #include "plan/forecast.h"
@@ -275,10 +276,11 @@ std::string render_memory(const Report& r) {
     text += memory_line("rows of tables", plan.table_rows_bytes, "that a step reads");
   }
   text += memory_line("reserve", plan.reserve_bytes, "what nobody counts");
+  const bool is_dense = plan.experts_bytes == 0;
   const std::string share =
       formatted("{:.1f} % of the experts' {}", 100.0 * r.forecast.cached_share,
                 format_bytes(plan.experts_bytes));
-  text += memory_line("expert cache", plan.expert_cache_bytes, share);
+  if (!is_dense) text += memory_line("expert cache", plan.expert_cache_bytes, share);
   for (const auto& [format, bytes] : expert_bytes_by_format(r.loaded->experts)) {
     text += memory_line("an expert", bytes, format);
   }
@@ -286,6 +288,15 @@ std::string render_memory(const Report& r) {
     text += memory_line("tables", bytes, "on the drive: tokens read a few rows");
   }
   if (plan.fits()) return text;
+  if (is_dense) {
+    const uint64_t beside = plan.taken_bytes() - plan.dense_bytes;
+    return text +
+           formatted(
+               "  it does not fit: there are no experts that could stay on the drive; "
+               "{}\n",
+               largest_type_within(r.loaded->dense.parameters,
+                                   plan.available_bytes - std::min(beside, plan.available_bytes)));
+  }
   return text +
          "  it does not fit: everything but experts has to be in memory; a shorter context "
          "(-c) or fewer bits take less\n";
@@ -303,14 +314,19 @@ std::string render_text(const Report& r) {
                     r.speeds.arithmetic.per_second / 1e9, r.speeds.arithmetic.origin);
   text += formatted("{:<26}{:>10}{:>12}{:>11}   {}\n", "text, token by token", "hits", "read/token",
                     "tokens/s", "limit");
-  text += decode_line("natural text, at best", f.natural_high);
-  text += decode_line("natural text, at worst", f.natural_low);
-  text += decode_line("random routing", f.uniform);
+  const bool is_dense = r.plan.experts_bytes == 0;
+  if (is_dense) {
+    text += decode_line("any text", f.natural_low);
+  } else {
+    text += decode_line("natural text, at best", f.natural_high);
+    text += decode_line("natural text, at worst", f.natural_low);
+    text += decode_line("random routing", f.uniform);
+  }
   text += formatted("{:<26}{:>10}{:>12}{:>11}   {}\n",
                     formatted("a prompt of {} tokens", f.cold_prompt.tokens), "", "read",
                     "tokens/s", "limit");
-  text += prompt_line("nothing cached", f.cold_prompt);
-  text += prompt_line("cache full", f.warm_prompt);
+  text += prompt_line(is_dense ? "any prompt" : "nothing cached", f.cold_prompt);
+  if (!is_dense) text += prompt_line("cache full", f.warm_prompt);
   return text + formatted("Text is limited by {}.\nA prompt is limited by {}.\n",
                           explain_limit(f.natural_low.cost.limit),
                           explain_limit(f.cold_prompt.cost.limit));
