@@ -109,6 +109,7 @@ Result<DensePlaces> plan_places(const Description& description, TensorIndex& ind
 }
 
 std::string assumption(const Description& description, const AssumedFormat& assumed) {
+  if (assumed.type != nullptr) return "assumed a GGUF file of mostly " + assumed.to_string();
   if (!description.quant_status.ok()) {
     return formatted("assumed {}; what config.json says is not supported: {}", assumed.to_string(),
                      description.quant_status.error().message());
@@ -123,7 +124,8 @@ std::string assumption(const Description& description, const AssumedFormat& assu
 }
 
 Result<std::unique_ptr<LoadedModel>> assume(const Description& description, Device& device,
-                                            const AssumedFormat& assumed) {
+                                            AssumedFormat assumed) {
+  assumed.ties_embedding = description.spec.tie_word_embeddings;
   MF_ASSIGN_OR_RETURN(
       std::unique_ptr<LoadedModel> loaded,
       build(description, {}, device, {.loading = WeightLoading::kAssume, .assumed = assumed}));

@@ -3,6 +3,7 @@
 
 #include <sstream>
 
+#include "base/format.h"
 #include "base/json.h"
 #include "tests/integration/moeflux_program.h"
 #include "tests/support/golden_file.h"
@@ -120,6 +121,27 @@ TEST(Plan, CountsTheBytesOfEveryTypeInAGgufFile) {
   EXPECT_NEAR(share, 300 * 1024 / (16 * memory["slot_bytes"].get<double>()), 1e-9);
   EXPECT_NEAR(json["decode"]["uniform"]["read_bytes_per_token"].get<double>(),
               (1.0 - share) * 4 * (29696 + 35840), 1.0);
+}
+
+TEST(Plan, AssumesTheTypesThatAFileWillHave) {
+  const TempFolder folder;
+  const std::string file = folder / "model.gguf";
+  // Rows of the tiny shape are too short for blocks of Q4_K and IQ3_S, which give way to others.
+  for (const char* type : {"Q4_0", "IQ3_S", "MXFP4", "Q8_0", "Q4_K"}) {
+    expect_success(moeflux({"synth", "--like", "tiny", "--gguf", type, "-o", file, "--force"}));
+    Words words = {"-m", file, "--ram", "1GiB"};
+    words.insert(words.end(), std::begin(kMachine), std::end(kMachine));
+    const Json stored = plan(words);
+    words = {"--like", "tiny", "--type", type, "--ram", "1GiB"};
+    words.insert(words.end(), std::begin(kMachine), std::end(kMachine));
+    const Json assumed = plan(words);
+    EXPECT_EQ(assumed["weights"], formatted("assumed a GGUF file of mostly {}", type));
+    for (const char* figure : {"bytes_per_expert_by_format", "experts_bytes", "dense_bytes"}) {
+      EXPECT_EQ(assumed["memory"][figure], stored["memory"][figure]) << type << ", " << figure;
+    }
+  }
+  expect_error_line({"plan", "--like", "tiny", "--type", "Q9"}, 1, {"--type Q9", "Q4_K"});
+  expect_error_line({"plan", "--type", "Q4_K"}, 1, {"--type", "--like"});
 }
 
 TEST(Plan, DescribesAGpu) {

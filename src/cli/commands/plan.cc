@@ -41,6 +41,7 @@ struct Options {
   std::optional<double> device_memory_gb;
   std::optional<double> bus_gb;
   int assume_bits = 4;
+  std::string type;  // of a GGUF file; empty: none
   bool json = false;
 };
 
@@ -76,7 +77,15 @@ struct Report {
 
 Result<std::unique_ptr<LoadedModel>> open_description(const Options& options, Device& device,
                                                       std::string& name) {
-  const AssumedFormat assumed{.bits = options.assume_bits};
+  AssumedFormat assumed{.bits = options.assume_bits};
+  if (!options.type.empty()) {
+    assumed.type = find_ggml_type(options.type);
+    if (assumed.type == nullptr || !assumed.type->format) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "--type {}: expected a type of GGUF files, like Q4_K or IQ3_S",
+                        options.type);
+    }
+  }
   if (!options.like.empty()) {
     name = options.like;
     const Result<PublicModel> found = find_public_model(options.like);
@@ -385,6 +394,10 @@ Status run(const Options& options) {
   if (!options.like.empty() && !options.model.model.empty()) {
     return make_error(ErrorCode::kInvalidArgument, "plan takes -m FOLDER or --like NAME, not both");
   }
+  if (!options.type.empty() && options.like.empty()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--type is for --like NAME: the model at -m has types of its own");
+  }
   MF_ASSIGN_OR_RETURN(const EngineOptions engine, engine_options(options.model));
   MF_ASSIGN_OR_RETURN(const uint64_t available, available_bytes(options));
   if (!options.device_memory.empty()) {
@@ -453,11 +466,17 @@ Command make_plan_command(const CommandContext& context) {
   command.example("moeflux plan --like qwen3-30b-a3b");
   command.example("moeflux plan --like qwen3-30b-a3b --ram 16G --drive 3.5");
   command.example("moeflux plan -m model.gguf --vram 12G -c 32768");
+  command.example("moeflux plan --like qwen3.6-35b-a3b --type IQ3_S --vram 12G");
   command.group("Model");
   command
       .add("--like", options->like,
            "Published model by name, without its files (see moeflux synth --list)")
       .value("NAME")
+      .not_empty();
+  command
+      .add("--type", options->type,
+           "Type of a GGUF file of that model, like IQ3_S (default: affine groups of 4 bits)")
+      .value("TYPE")
       .not_empty();
   command
       .add("--assume-bits", options->assume_bits,

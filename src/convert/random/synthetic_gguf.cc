@@ -18,54 +18,12 @@
 #include "load/model_loader.h"
 #include "model/gguf/gguf_model.h"
 #include "model/mixers/latent_attention.h"
+#include "quant/ggml_file_types.h"
 
 namespace moeflux {
 namespace {
 
-const GgmlType& named(std::string_view name) {
-  const GgmlType* type = find_ggml_type(name);
-  MF_CHECK(type != nullptr);
-  return *type;
-}
-
-bool is_one_of(const GgmlType& type, std::initializer_list<std::string_view> names) {
-  for (const std::string_view name : names) {
-    if (type.name == name) return true;
-  }
-  return false;
-}
-
 bool fits(const GgmlType& type, int64_t cols) { return cols % type.block_elements == 0; }
-
-/// A type of shorter blocks for one whose blocks are longer than rows.
-const GgmlType& fitting(const GgmlType& type, int64_t cols) {
-  if (fits(type, cols)) return type;
-  constexpr std::pair<std::string_view, std::string_view> kShorter[] = {
-      {"Q2_K", "Q4_0"}, {"Q3_K", "Q4_0"},  {"Q4_K", "Q5_0"},  {"Q5_K", "Q5_1"},    {"Q6_K", "Q8_0"},
-      {"Q1_0", "Q2_0"}, {"TQ1_0", "Q4_0"}, {"TQ2_0", "Q4_0"}, {"Q2_0_128", "Q2_0"}};
-  for (const auto& [from, to] : kShorter) {
-    if (type.name == from && fits(named(to), cols)) return named(to);
-  }
-  const GgmlType& other = named("IQ4_NL");
-  if (type.name.starts_with("IQ") && fits(other, cols)) return other;
-  return named("F16");
-}
-
-const GgmlType& wanted_type(const GgmlType& wanted, const GgufMatrix& matrix) {
-  if (wanted.format->is_plain()) return wanted;
-  if (wanted.name == "MXFP4") return matrix.is_expert ? wanted : named("Q8_0");
-  if (matrix.is_head) {
-    if (wanted.name == "Q8_0") return wanted;
-    const bool is_low =
-        is_one_of(wanted, {"IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS"});
-    return named(is_low ? "Q5_K" : "Q6_K");
-  }
-  if (!matrix.is_embedding) return wanted;
-  if (is_one_of(wanted, {"IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS"})) return named("Q2_K");
-  if (is_one_of(wanted, {"IQ2_S", "IQ3_XXS"})) return named("IQ3_S");
-  if (wanted.name.starts_with("TQ")) return named("Q4_K");
-  return wanted;
-}
 
 /// False of a matrix so small that readers cannot tell by its bytes in the file, padded to whole
 /// 32, which of the types that share a number it has: Q2_0's blocks are of 64 or of 128 numbers.
@@ -155,7 +113,7 @@ class Builder {
         .cols = tensor.shape.back()};
     const GgmlType& type = type_of_matrix(type_, matrix);
     const bool is_told = is_told_by_size(type, tensor.shape);
-    out_.add_ggml(name, tensor.shape, is_told ? type : named("F16"), tensor.deviation);
+    out_.add_ggml(name, tensor.shape, is_told ? type : *find_ggml_type("F16"), tensor.deviation);
   }
 
   /// The type that was asked for by name; null without one.
@@ -224,10 +182,6 @@ class Builder {
 };
 
 }  // namespace
-
-const GgmlType& type_of_matrix(const GgmlType& wanted, const GgufMatrix& matrix) {
-  return fitting(wanted_type(wanted, matrix), matrix.cols);
-}
 
 Result<SyntheticGguf> make_synthetic_gguf(std::string_view name, int64_t num_layers,
                                           const GgmlType& type,

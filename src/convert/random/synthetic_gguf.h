@@ -18,18 +18,6 @@ struct SyntheticGguf {
   SyntheticCheckpoint checkpoint;  // without config_json
 };
 
-/// A matrix to which type_of_matrix() gives a type.
-struct GgufMatrix {
-  bool is_expert = false;
-  bool is_embedding = false;  // a token reads one row
-  bool is_head = false;       // may be both
-  int64_t cols = 0;
-};
-/// The type of a matrix in a file of mostly `wanted`, as llama.cpp's quantiser chooses where
-/// nothing has to be protected. The head is Q6_K. The lowest types leave the embedding more bits.
-/// Rows that are no whole blocks get a type of shorter blocks. With MXFP4 all but experts is Q8_0.
-const GgmlType& type_of_matrix(const GgmlType& wanted, const GgufMatrix& matrix);
-
 /// A type for matrices of some names: "ffn_down_exps" means blk.0.ffn_down_exps.weight and those of
 /// all other layers, "blk.2.ffn" the feed-forward matrices of one.
 struct GgufNamedType {

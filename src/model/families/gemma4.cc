@@ -20,9 +20,10 @@ namespace {
 // {"head_dim": 512}}.
 void read_layer_overrides(Config& c, Config& per_layer, size_t i, bool sliding,
                           AttentionSpec& attention) {
+  const bool v_is_k = c.bool_or("attention_k_eq_v", false);
   if (!sliding) {
     attention.head_dim = c.int_or("global_head_dim", attention.head_dim, {2, 4096});
-    attention.v_is_k = c.bool_or("attention_k_eq_v", false);
+    attention.v_is_k = v_is_k;
     const int64_t global_kv_heads =
         c.int_or("num_global_key_value_heads", attention.num_kv_heads, {1, 4096});
     if (attention.v_is_k) attention.num_kv_heads = global_kv_heads;

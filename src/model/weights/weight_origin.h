@@ -15,17 +15,21 @@
 #include "model/config/quant_config.h"
 #include "model/weights/tensor_claims.h"
 #include "quant/format.h"
+#include "quant/ggml_types.h"
 
 namespace moeflux {
 
 /// Formats that are assumed where there is no checkpoint and config.json does not say: linear
-/// layers and embeddings in affine groups, routers in wider ones, the rest as bf16.
+/// layers and embeddings in affine groups, routers in wider ones, the rest as bf16. Or those of a
+/// GGUF file of mostly `type`, whatever config.json says, with routers and the rest as f32.
 struct AssumedFormat {
   int bits = 4;
   int router_bits = 8;
   int group_size = 64;
+  const GgmlType* type = nullptr;
+  bool ties_embedding = false;  // which is the head, too; loading says so
 
-  /// The format that linear layers are taken to have: "affine-4/64".
+  /// The format that linear layers are taken to have: "affine-4/64", or "IQ3_S".
   std::string to_string() const;
 };
 
