@@ -124,7 +124,8 @@ class Planner {
     QuantizedShard& shard = shard_with_room(0);
     for (const ClaimedFloats& floats : loaded_.floats) {
       const TensorEntry& entry = *floats.stored.entry;
-      const QuantizedFloats item{own_name(floats.canonical), &floats, shape_of(floats)};
+      const QuantizedFloats item{own_name(floats.canonical), &floats, shape_of(floats),
+                                 names_.adds_to_norms};
       shard.floats.push_back(item);
       shard.tensors[0].push_back({item.name, entry.dtype, item.shape, entry.size_bytes});
     }

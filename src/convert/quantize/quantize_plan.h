@@ -36,6 +36,7 @@ struct QuantizedFloats {
   std::string name;
   const ClaimedFloats* source = nullptr;
   Shape shape;
+  bool as_stored = false;  // not as the family sees them
 };
 
 /// The stacked experts of a layer: gate, up and down.

@@ -133,7 +133,9 @@ class ShardQuantizer {
     }
     const WeightReads reads(source_.index, host_);
     MF_ASSIGN_OR_RETURN(std::vector<float> values, reads.read_floats(floats.stored.name, entry));
-    for (float& value : values) value = floats.map(value);
+    if (!item.as_stored) {
+      for (float& value : values) value = floats.map(value);
+    }
     const auto count = static_cast<int64_t>(values.size());
     MF_ASSIGN_OR_RETURN(const EncodedParts made,
                         encode_matrix({values, 1, count}, QuantFormat::plain(entry.dtype)));

@@ -87,6 +87,8 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
   return blocks::make_decoder(spec, weights, options);
 }
 
+MlxNames mlx_names(std::string_view) { return {.adds_to_norms = true}; }
+
 }  // namespace
 }  // namespace muse_glimmer
 
@@ -94,6 +96,7 @@ extern const Family muse_glimmer_family;
 const Family muse_glimmer_family = {{"muse_glimmer", "muse_glimmer_text"},
                                     muse_glimmer::read_spec,
                                     muse_glimmer::names,
-                                    muse_glimmer::create};
+                                    muse_glimmer::create,
+                                    muse_glimmer::mlx_names};
 
 }  // namespace moeflux
