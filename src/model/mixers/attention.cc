@@ -100,8 +100,9 @@ class AttentionMixer : public Mixer {
 
  private:
   bool has_keys() const { return spec_.keys_of < 0; }
-  /// From what was projected to what is cached, [n, kv_heads, ...].
-  void make_keys(const ForwardStep& step, LayerId layer, Tensor& k, Tensor& v) const;
+  /// Norms and positions of heads, [n, heads, ...], queries and keys in turn: so devices have both
+  /// in one launch.
+  void make_heads(const ForwardStep& step, Tensor q, Tensor k, Tensor v) const;
 
   const AttentionSpec spec_;
   const AttentionWeights weights_;
@@ -134,24 +135,34 @@ Projections project_all(Encoder& e, Tensor x, const AttentionSpec& s, const Atte
   return projected;
 }
 
-void AttentionMixer::make_keys(const ForwardStep& step, LayerId layer, Tensor& k, Tensor& v) const {
+void AttentionMixer::make_heads(const ForwardStep& step, Tensor q, Tensor k, Tensor v) const {
   const AttentionSpec& s = spec_;
+  const AttentionWeights& w = weights_;
   Encoder& e = step.encoder;
-  if (s.qk_norm == QkNorm::kWhole) e.run(ops::RmsNorm{k, k, weights_.k_norm, rms_norm_eps_});
-  k = k.split_last(s.head_dim);
-  v = v.split_last(s.v_head_dim);
-  if (s.qk_norm == QkNorm::kPerHead) e.run(ops::RmsNorm{k, k, weights_.k_norm, rms_norm_eps_});
-  if (s.v_norm) e.run(ops::RmsNorm{v, v, Tensor{}, rms_norm_eps_});
-  if (s.value_scale != 1.0f) e.run(ops::Scale{v, v, s.value_scale});
-  if (s.rope.rotary_dim > 0) {
-    e.run(ops::Rope{k, step.positions, weights_.inverse_frequencies, s.rope.options()});
+  if (s.qk_norm == QkNorm::kPerHead) {
+    e.run(ops::RmsNorm{q, q, w.q_norm, rms_norm_eps_});
+    if (has_keys()) e.run(ops::RmsNorm{k, k, w.k_norm, rms_norm_eps_});
   }
-  if (s.qk_norm == QkNorm::kPlain) e.run(ops::RmsNorm{k, k, Tensor{}, rms_norm_eps_});
+  if (has_keys() && s.v_norm) e.run(ops::RmsNorm{v, v, Tensor{}, rms_norm_eps_});
+  if (has_keys() && s.value_scale != 1.0f) e.run(ops::Scale{v, v, s.value_scale});
+  if (s.rope.rotary_dim > 0) {
+    const RopeOptions options = s.rope.options();
+    e.run(ops::Rope{q, step.positions, w.inverse_frequencies, options});
+    if (has_keys()) e.run(ops::Rope{k, step.positions, w.inverse_frequencies, options});
+  }
+  if (s.qk_norm == QkNorm::kPlain) {
+    e.run(ops::RmsNorm{q, q, Tensor{}, rms_norm_eps_});
+    if (has_keys()) e.run(ops::RmsNorm{k, k, Tensor{}, rms_norm_eps_});
+  }
+}
+
+/// Leaves keys and values to layers that have none of their own.
+void lend_keys(const ForwardStep& step, LayerId layer, Tensor k, Tensor v) {
   if (step.lent.empty()) return;
   const LentKeys& lent = step.lent[static_cast<size_t>(index(layer))];
   if (lent.k.is_null()) return;
-  e.run(ops::Copy{lent.k, k});
-  e.run(ops::Copy{lent.v, v});
+  step.encoder.run(ops::Copy{lent.k, k});
+  step.encoder.run(ops::Copy{lent.v, v});
 }
 
 void AttentionMixer::forward(const ForwardStep& step, LayerId layer, Tensor out, Tensor x) const {
@@ -170,7 +181,10 @@ void AttentionMixer::forward(const ForwardStep& step, LayerId layer, Tensor out,
   if (s.gate != HeadGate::kNone) {
     gate = project(e, x, w.gate, {}).split_last(w.gate.rows / s.num_heads);
   }
-  if (s.qk_norm == QkNorm::kWhole) e.run(ops::RmsNorm{q, q, w.q_norm, rms_norm_eps_});
+  if (s.qk_norm == QkNorm::kWhole) {
+    e.run(ops::RmsNorm{q, q, w.q_norm, rms_norm_eps_});
+    if (has_keys()) e.run(ops::RmsNorm{k, k, w.k_norm, rms_norm_eps_});
+  }
   if (s.output_gate) {
     const Tensor per_head = q.split_last(2 * s.head_dim);  // [n, heads, query | gate]
     q = per_head.slice(2, 0, s.head_dim);
@@ -178,18 +192,18 @@ void AttentionMixer::forward(const ForwardStep& step, LayerId layer, Tensor out,
   } else {
     q = q.split_last(s.head_dim);
   }
-  if (s.qk_norm == QkNorm::kPerHead) e.run(ops::RmsNorm{q, q, w.q_norm, rms_norm_eps_});
-  if (s.rope.rotary_dim > 0) {
-    e.run(ops::Rope{q, step.positions, w.inverse_frequencies, s.rope.options()});
-  }
   if (has_keys()) {
-    make_keys(step, layer, k, v);
+    k = k.split_last(s.head_dim);
+    v = v.split_last(s.v_head_dim);
+  }
+  make_heads(step, q, k, v);
+  if (has_keys()) {
+    lend_keys(step, layer, k, v);
   } else {
     const LentKeys& lent = step.lent[static_cast<size_t>(s.keys_of)];
     k = lent.k;
     v = lent.v;
   }
-  if (s.qk_norm == QkNorm::kPlain) e.run(ops::RmsNorm{q, q, Tensor{}, rms_norm_eps_});
   if (s.query_scale.beta != 0.0) {
     scale_queries(e, q.reshape({n, s.num_heads * s.head_dim}), step.batch, s.query_scale);
   }
