@@ -38,6 +38,23 @@ Status check_kinds(const ModelSpec& spec, const Json& trunk) {
                     spec.num_layers(), attends ? "experts" : "attention");
 }
 
+std::string rope_type(const Json& scaling) {
+  return scaling.value("rope_type", scaling.value("type", ""));
+}
+
+/// Positions must be such that keys say all of them.
+Status check_positions(const Json& trunk) {
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const Json scaling = trunk.value(key, Json());
+    if (!scaling.is_object() || rope_type(scaling) != "llama3") continue;
+    return make_error(ErrorCode::kUnsupported,
+                      "{}: llama3 divides frequencies by a tensor of the file, which random GGUF "
+                      "files do not have",
+                      key);
+  }
+  return {};
+}
+
 class Writer {
  public:
   Writer(const ModelSpec& spec, const Json& config, const GgufWritten& written)
@@ -144,10 +161,9 @@ class Writer {
       sections.push_back(0);  // of a fourth position that texts do not have
       keys_.ints(prefix_ + "rope.dimension_sections", sections);
     }
-    const Json scaling = trunk_.value("rope_scaling", Json());
-    if (!scaling.is_object() || scaling.value("rope_type", scaling.value("type", "")) != "yarn") {
-      return;
-    }
+    const Json stated = trunk_.value("rope_scaling", Json());
+    const Json& scaling = stated.is_object() ? stated : rope;
+    if (rope_type(scaling) != "yarn") return;
     keys_.text(prefix_ + "rope.scaling.type", "yarn");
     f32("rope.scaling.factor", scaling["factor"]);
     u32("rope.scaling.original_context_length",
@@ -155,7 +171,11 @@ class Writer {
     f32("rope.scaling.yarn_beta_fast", scaling.value("beta_fast", 32.0));
     f32("rope.scaling.yarn_beta_slow", scaling.value("beta_slow", 1.0));
     if (scaling.contains("mscale_all_dim")) {
-      f32("rope.scaling.yarn_log_multiplier", 0.1 * scaling["mscale_all_dim"].get<double>());
+      const double tenth = prefix_ == "mistral3." ? 1.0 : 0.1;  // which has the number itself
+      f32("rope.scaling.yarn_log_multiplier", tenth * scaling["mscale_all_dim"].get<double>());
+    }
+    if (scaling.contains("llama_4_scaling_beta")) {
+      f32("attention.temperature_scale", scaling["llama_4_scaling_beta"]);
     }
   }
 
@@ -206,8 +226,9 @@ Result<gguf::KeyWriter> gguf_keys(const ModelSpec& spec, std::string_view config
                                   std::string_view name) {
   MF_ASSIGN_OR_RETURN(const GgufArchitecture* architecture, gguf_architecture_of(spec.model_type));
   MF_ASSIGN_OR_RETURN(const Json config, parse_json(config_json, "config.json"));
-  MF_RETURN_IF_ERROR(
-      check_kinds(spec, config.contains("text_config") ? config["text_config"] : config));
+  const Json& trunk = config.contains("text_config") ? config["text_config"] : config;
+  MF_RETURN_IF_ERROR(check_kinds(spec, trunk));
+  MF_RETURN_IF_ERROR(check_positions(trunk));
   for (const GgufWritten& written : architecture->written) {
     if (written.model_type == spec.model_type) return Writer(spec, config, written).run(name);
   }

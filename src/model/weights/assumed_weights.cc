@@ -63,7 +63,7 @@ class AssumedOrigin : public WeightOrigin {
   }
   QuantFormat file_format_of(std::string_view name, const Shape& shape, bool is_router) const {
     // Gates of one row too.
-    if (is_router || shape[shape.size() - 2] == 1) return QuantFormat::plain(DType::kF32);
+    if (is_router || shape[shape.rank() - 2] == 1) return QuantFormat::plain(DType::kF32);
     const bool is_embedding = name == "embed_tokens";
     return file_format({.is_embedding = is_embedding,
                         .is_head = name == "lm_head" || (is_embedding && assumed_.ties_embedding),
