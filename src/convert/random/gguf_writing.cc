@@ -170,13 +170,14 @@ class Writer {
         scaling["original_max_position_embeddings"].get<int64_t>());
     f32("rope.scaling.yarn_beta_fast", scaling.value("beta_fast", 32.0));
     f32("rope.scaling.yarn_beta_slow", scaling.value("beta_slow", 1.0));
+    const auto* attention = first_mixer<AttentionSpec>(spec_);
+    const bool grows = attention != nullptr && attention->query_scale.beta != 0.0;
     if (scaling.contains("mscale_all_dim")) {
-      const double tenth = prefix_ == "mistral3." ? 1.0 : 0.1;  // which has the number itself
-      f32("rope.scaling.yarn_log_multiplier", tenth * scaling["mscale_all_dim"].get<double>());
+      // Where queries grow with positions the key has the number itself.
+      f32("rope.scaling.yarn_log_multiplier",
+          (grows ? 1.0 : 0.1) * scaling["mscale_all_dim"].get<double>());
     }
-    if (scaling.contains("llama_4_scaling_beta")) {
-      f32("attention.temperature_scale", scaling["llama_4_scaling_beta"]);
-    }
+    if (grows) f32("attention.temperature_scale", attention->query_scale.beta);
   }
 
   void write_feed_forward() {
