@@ -46,11 +46,12 @@ std::string rope_type(const Json& scaling) {
 Status check_positions(const Json& trunk) {
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     const Json scaling = trunk.value(key, Json());
-    if (!scaling.is_object() || rope_type(scaling) != "llama3") continue;
+    const std::string type = scaling.is_object() ? rope_type(scaling) : "";
+    if (type.empty() || type == "default" || type == "yarn" || type == "linear") continue;
     return make_error(ErrorCode::kUnsupported,
-                      "{}: llama3 divides frequencies by a tensor of the file, which random GGUF "
-                      "files do not have",
-                      key);
+                      "{}: positions of type {} need a tensor of the file, which random GGUF files "
+                      "do not have",
+                      key, type);
   }
   return {};
 }
