@@ -147,7 +147,7 @@ MF_FN void load_octet(MF_LOCAL(f32) values, MF_GLOBAL(const f32) x, u32 at, u32 
   }
 }
 
-/// Over COUNT lanes in a row: a block's largest number by its bits, and its sum.
+/// Over COUNT lanes in a row: a block's largest number by its bits.
 template <u32 COUNT>
 MF_FN u32 lanes_max(MF_T t, u32 bits) {
   MF_UNROLL
@@ -160,12 +160,6 @@ MF_FN u32 lanes_max(MF_T t, u32 bits) {
 /// The sum of what the lane and the one `step` from it have.
 MF_FN i32 add_lane(MF_T t, i32 sum, u32 step) {
   return sum + static_cast<i32>(simd_shuffle_xor(t, static_cast<u32>(sum), step));
-}
-template <u32 COUNT>
-MF_FN f32 lanes_sum(MF_T t, i32 sum) {
-  MF_UNROLL
-  for (u32 step = 1u; step < COUNT; step *= 2u) sum = add_lane(t, sum, step);
-  return static_cast<f32>(sum);
 }
 template <u32 COUNT>
 MF_FN u32 largest_bits(MF_LOCAL(const f32) values) {
