@@ -1,28 +1,28 @@
 #include "plan/dense_fit.h"
 
+#include "base/check.h"
 #include "base/format.h"
 #include "plan/memory_plan.h"
+#include "quant/ggml_types.h"
 
 namespace moeflux {
 namespace {
 
-struct WeightType {
-  std::string_view name;
-  double bits;  // of a weight, scales included
-};
-
-constexpr WeightType kTypes[] = {{"BF16", 16.0},      {"Q8_0", 8.5},       {"Q6_K", 6.5625},
-                                 {"Q5_K", 5.5},       {"Q4_K", 4.5},       {"IQ4_XS", 4.25},
-                                 {"Q3_K", 3.4375},    {"IQ3_XXS", 3.0625}, {"Q2_K", 2.625},
-                                 {"IQ2_XXS", 2.0625}, {"IQ1_S", 1.5625}};
+// The largest first.
+constexpr std::string_view kTypes[] = {"BF16", "Q8_0",    "Q6_K", "Q5_K",    "Q4_K", "IQ4_XS",
+                                       "Q3_K", "IQ3_XXS", "Q2_K", "IQ2_XXS", "IQ1_S"};
 
 }  // namespace
 
 std::string largest_type_within(uint64_t parameters, uint64_t bytes) {
-  for (const WeightType& type : kTypes) {
-    const auto size = static_cast<uint64_t>(static_cast<double>(parameters) * type.bits / 8.0);
+  for (const std::string_view name : kTypes) {
+    const GgmlType* type = find_ggml_type(name);
+    MF_CHECK(type != nullptr);
+    const double bytes_each =
+        static_cast<double>(type->block_bytes) / static_cast<double>(type->block_elements);
+    const auto size = static_cast<uint64_t>(static_cast<double>(parameters) * bytes_each);
     if (size > bytes) continue;
-    return formatted("{}, whose weights take {}, is the largest type that would fit", type.name,
+    return formatted("{}, whose weights take {}, is the largest type that would fit", name,
                      format_bytes(size));
   }
   return "no type of weights would fit";

@@ -22,19 +22,17 @@ bool is_one_of(const GgmlType& type, std::initializer_list<std::string_view> nam
   return false;
 }
 
-bool fits(const GgmlType& type, int64_t cols) { return cols % type.block_elements == 0; }
-
 /// A type of shorter blocks for one whose blocks are longer than rows.
 const GgmlType& fitting(const GgmlType& type, int64_t cols) {
-  if (fits(type, cols)) return type;
+  if (type.fits(cols)) return type;
   constexpr std::pair<std::string_view, std::string_view> kShorter[] = {
       {"Q2_K", "Q4_0"}, {"Q3_K", "Q4_0"},  {"Q4_K", "Q5_0"},  {"Q5_K", "Q5_1"},    {"Q6_K", "Q8_0"},
       {"Q1_0", "Q2_0"}, {"TQ1_0", "Q4_0"}, {"TQ2_0", "Q4_0"}, {"Q2_0_128", "Q2_0"}};
   for (const auto& [from, to] : kShorter) {
-    if (type.name == from && fits(named(to), cols)) return named(to);
+    if (type.name == from && named(to).fits(cols)) return named(to);
   }
   const GgmlType& other = named("IQ4_NL");
-  if (type.name.starts_with("IQ") && fits(other, cols)) return other;
+  if (type.name.starts_with("IQ") && other.fits(cols)) return other;
   return named("F16");
 }
 

@@ -22,6 +22,8 @@ struct GgmlType {
   bool are_ids = false;               // I32, of tables that name experts
 
   bool is_readable() const { return format.has_value() || are_ids; }
+  /// True of rows that are whole blocks.
+  bool fits(int64_t cols) const { return cols % block_elements == 0; }
   /// Bytes of a row of `cols` numbers, a multiple of block_elements. The caller bounds cols.
   int64_t row_bytes(int64_t cols) const { return cols / block_elements * block_bytes; }
 };

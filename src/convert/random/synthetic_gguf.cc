@@ -23,8 +23,6 @@
 namespace moeflux {
 namespace {
 
-bool fits(const GgmlType& type, int64_t cols) { return cols % type.block_elements == 0; }
-
 /// False of a matrix so small that readers cannot tell by its bytes in the file, padded to whole
 /// 32, which of the types that share a number it has: Q2_0's blocks are of 64 or of 128 numbers.
 bool is_told_by_size(const GgmlType& type, const Shape& shape) {
@@ -35,7 +33,7 @@ bool is_told_by_size(const GgmlType& type, const Shape& shape) {
                     kAlignment);
   };
   for (const GgmlType& other : ggml_types()) {
-    if (other.id != type.id || other.name == type.name || !fits(other, cols)) continue;
+    if (other.id != type.id || other.name == type.name || !other.fits(cols)) continue;
     if (padded(other) == padded(type)) return false;
   }
   return true;
@@ -123,9 +121,9 @@ class Builder {
     if (found == named_.end()) return nullptr;
     is_used_[static_cast<size_t>(found - named_.begin())] = true;
     const GgmlType& type = *found->type;
-    if (fits(type, shape.back()) && is_told_by_size(type, shape)) return &type;
+    if (type.fits(shape.back()) && is_told_by_size(type, shape)) return &type;
     if (!problem_.ok()) return nullptr;
-    if (!fits(type, shape.back())) {
+    if (!type.fits(shape.back())) {
       problem_ = make_error(ErrorCode::kInvalidArgument,
                             "{}: rows of {} weights cannot be blocks of {}, which have {}", name,
                             shape.back(), type.name, type.block_elements);
