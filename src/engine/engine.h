@@ -129,6 +129,9 @@ enum class LogitsMode : uint8_t { kNone, kLast, kAll };
 
 struct EvalOptions {
   LogitsMode logits = LogitsMode::kLast;
+  /// The rows that the head sees, behind the last norm, for StepItem::hidden_sink. They take no
+  /// memory of the device.
+  LogitsMode hidden = LogitsMode::kNone;
   std::stop_token stop = {};  // looked at between chunks; a stopped eval fails with kCancelled, the
                               // sequence stays usable
   HiddenObserver* observer = nullptr;
@@ -145,6 +148,8 @@ struct EvalOptions {
 
 /// Receives f32 [rows, vocab_size], the first row belonging to the token at `first_position`.
 using LogitsSink = std::function<Status(int64_t first_position, std::span<const float> rows)>;
+/// Receives f32 [rows, hidden_size] in the same way.
+using HiddenSink = LogitsSink;
 
 /// The work of eval_step() for one sequence, and how it ended.
 struct StepItem {
@@ -152,6 +157,7 @@ struct StepItem {
   std::span<const TokenId> tokens = {};
   EvalOptions options = {};
   LogitsSink sink = {};
+  HiddenSink hidden_sink = {};  // as options.hidden asks; before `sink`, between steps
   Status outcome = {};
   /// As options.best asks: best first, equal ones in the order of ids, what is not a number before
   /// all others. Less work than reading a whole row.
@@ -257,6 +263,7 @@ class Engine {
 
  private:
   friend class Prefixes;
+  class HiddenReader;
   Engine() = default;
   /// An item of eval_step() that has tokens left.
   struct RunningItem {
@@ -266,7 +273,13 @@ class Engine {
     int64_t rows = 0;
     int64_t logits_rows = 0;
     int64_t logits_begin = 0;
+    int64_t hidden_begin = 0;  // in host_hidden_
 
+    int64_t hidden_rows() const {
+      const LogitsMode mode = item->options.hidden;
+      if (mode == LogitsMode::kAll) return rows;
+      return mode == LogitsMode::kLast && rows > 0 && rows == tokens_left() ? 1 : 0;
+    }
     std::span<const TokenId> step_tokens() const {
       return item->tokens.subspan(static_cast<size_t>(evaluated), static_cast<size_t>(rows));
     }
@@ -283,10 +296,12 @@ class Engine {
   Status open_readers();
   Status begin_ngram_rows();
   Status forward();
+  Status read_hidden(const Tensor& normed);
   Status read_results();
   size_t end_of_run(size_t begin) const;
   void end_step();
   void deliver(RunningItem& running);
+  void deliver_hidden(const RunningItem& running);
   Status read_logits(int64_t begin, int64_t rows);
   Status read_best(std::span<const RunningItem> items);
   SnapshotHeader snapshot_header(int64_t tokens, uint64_t extra_bytes) const;
@@ -339,6 +354,7 @@ class Engine {
   StepBatch batch_;
   std::vector<RunningItem> running_;  // while eval_step() runs, decode first
   std::vector<float> host_logits_;
+  std::vector<float> host_hidden_;
   std::vector<uint32_t> host_best_words_;  // of best_
   std::vector<int32_t> host_inputs_;
   Prefixes prefixes_{*this};

@@ -25,6 +25,28 @@ Error out_of_memory() { return {ErrorCode::kResourceExhausted, "out of memory"};
 
 }  // namespace
 
+// Reads the rows that items want of what the head sees, where forward() shows it: the rows lie in
+// scratch and need no memory of their own.
+class Engine::HiddenReader : public HiddenObserver {
+ public:
+  HiddenReader(Engine& engine, HiddenObserver* next)
+      : engine_(engine),
+        next_(next),
+        last_(engine.spec().num_layers() + (engine.spec().streams.count > 1 ? 1 : 0)) {}
+
+  void hidden_state(Encoder& encoder, int64_t layer, Tensor hidden) override {
+    if (next_ != nullptr) next_->hidden_state(encoder, layer, hidden);
+    if (layer == last_) status_ = engine_.read_hidden(hidden);
+  }
+  Status status() const { return status_; }
+
+ private:
+  Engine& engine_;
+  HiddenObserver* const next_;
+  const int64_t last_;
+  Status status_;
+};
+
 Status Engine::check_tokens(const Sequence& sequence, std::span<const TokenId> tokens) const {
   if (sequence.broken_) {
     return make_error(
@@ -227,10 +249,38 @@ Status Engine::forward() {
   const int64_t wanted = batch_.logits_rows();
   const Tensor logits = wanted > 0 ? logits_.slice(0, 0, wanted) : Tensor{};
   experts_->begin_step(batch_.sequences(), *encoder_);
+  const bool wants_hidden = std::ranges::any_of(
+      running_, [](const RunningItem& running) { return running.hidden_rows() > 0; });
+  HiddenReader reader(*this, observer);
+  if (wants_hidden) observer = &reader;
   const ForwardStep step{*encoder_, ids, positions, batch_, *experts_, observer, ngram_rows_.get()};
   MF_RETURN_IF_ERROR(loaded_->model->forward(step, logits));
+  MF_RETURN_IF_ERROR(reader.status());
   if (wanted > 0) return read_results();
   return encoder_->wait(encoder_->submit());
+}
+
+// `normed` has the rows of all items, one behind another. Those of an item are read at once.
+Status Engine::read_hidden(const Tensor& normed) {
+  const int64_t width = spec().hidden_size;
+  int64_t wanted = 0;
+  for (RunningItem& running : running_) {
+    running.hidden_begin = wanted;
+    wanted += running.hidden_rows();
+  }
+  host_hidden_.resize(static_cast<size_t>(wanted * width));
+  int64_t end = 0;
+  for (const RunningItem& running : running_) {
+    end += running.rows;
+    const int64_t rows = running.hidden_rows();
+    if (rows == 0) continue;
+    const auto to = std::span(host_hidden_)
+                        .subspan(static_cast<size_t>(running.hidden_begin * width),
+                                 static_cast<size_t>(rows * width));
+    MF_RETURN_IF_ERROR(
+        encoder_->read(std::as_writable_bytes(to), normed.slice(0, end - rows, rows)));
+  }
+  return {};
 }
 
 // All rows at once, unless some are wanted in part.
@@ -280,9 +330,22 @@ void Engine::end_step() {
   }
 }
 
+void Engine::deliver_hidden(const RunningItem& running) {
+  StepItem& item = *running.item;
+  const auto rows = static_cast<size_t>(running.hidden_rows());
+  if (rows == 0 || !item.hidden_sink) return;
+  const auto width = static_cast<size_t>(spec().hidden_size);
+  item.outcome = item.hidden_sink(
+      item.sequence->length() - static_cast<int64_t>(rows),
+      std::span<const float>(host_hidden_)
+          .subspan(static_cast<size_t>(running.hidden_begin) * width, rows * width));
+}
+
 void Engine::deliver(RunningItem& running) {
   StepItem& item = *running.item;
+  deliver_hidden(running);  // while tokens_left() is what it was in the step
   running.evaluated += running.rows;
+  if (!item.outcome.ok()) return;
   if (running.logits_rows > 0 && item.sink && item.options.best.count == 0) {
     const auto width = static_cast<size_t>(spec().vocab_size);
     const auto begin = static_cast<size_t>(running.logits_begin) * width;

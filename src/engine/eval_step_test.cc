@@ -69,6 +69,41 @@ TEST_F(EvalStepTest, EverySequenceHasTheLogitsItHasAlone) {
   EXPECT_EQ(c.rows, c.expected);
 }
 
+TEST_F(EvalStepTest, HiddenRowsAreThoseOfTheObserverWhoeverSharesTheStep) {
+  const auto engine = open({.prefill_chunk = 6});
+  const std::vector<Tokens> texts = {tokens_from(3, 9), tokens_from(7, 1), tokens_from(11, 4)};
+  const auto rows_of = [&](std::span<const Tokens> some, LogitsMode hidden, LogitsMode logits) {
+    std::vector<std::unique_ptr<Sequence>> sequences;
+    std::vector<StepItem> items;
+    std::vector<Rows> rows(some.size());
+    for (size_t i = 0; i < some.size(); ++i) {
+      sequences.push_back(start(*engine));
+      items.push_back({.sequence = sequences.back().get(),
+                       .tokens = some[i],
+                       .options = {.logits = logits, .hidden = hidden},
+                       .hidden_sink = [&, i](int64_t first, std::span<const float> seen) {
+                         const auto width = static_cast<size_t>(engine->spec().hidden_size);
+                         EXPECT_EQ(static_cast<size_t>(first) + seen.size() / width,
+                                   static_cast<size_t>(sequences[i]->length()));
+                         rows[i].insert(rows[i].end(), seen.begin(), seen.end());
+                         return Status();
+                       }});
+    }
+    engine->eval_step(items);
+    for (const StepItem& item : items) EXPECT_TRUE(item.outcome.ok());
+    return rows;
+  };
+  const auto width = static_cast<size_t>(engine->spec().hidden_size);
+  const std::vector<Rows> all = rows_of(texts, LogitsMode::kAll, LogitsMode::kNone);
+  const std::vector<Rows> last = rows_of(texts, LogitsMode::kLast, LogitsMode::kLast);
+  for (size_t i = 0; i < texts.size(); ++i) {
+    ASSERT_EQ(all[i].size(), texts[i].size() * width);
+    EXPECT_EQ(last[i], Rows(all[i].end() - static_cast<ptrdiff_t>(width), all[i].end()));
+    EXPECT_EQ(all[i],
+              rows_of(std::span(texts).subspan(i, 1), LogitsMode::kAll, LogitsMode::kNone)[0]);
+  }
+}
+
 /// Counts the rows of every step.
 class RowCounter : public HiddenObserver {
  public:
