@@ -113,6 +113,35 @@ class GgufSource : public ModelSource {
     return std::vector<std::string>();
   }
 
+  Result<std::optional<std::string>> beside(std::string_view) const override {
+    return std::optional<std::string>();
+  }
+
+  Result<StoredPooling> pooling() const override {
+    constexpr size_t kLabelsMax = 64;
+    const gguf::Keys& keys = model_->keys();
+    StoredPooling stored{.key = model_->architecture() + ".pooling_type"};
+    const gguf::Value* type = keys.find(stored.key);
+    if (type == nullptr) return stored;
+    const auto* number = std::get_if<int64_t>(&type->data);
+    if (number == nullptr) {
+      return make_error(ErrorCode::kCorruption, "{}: key {} is not a whole number", path(),
+                        stored.key);
+    }
+    stored.type = *number;
+    const std::string labels = model_->architecture() + ".classifier.output_labels";
+    if (keys.find(labels) == nullptr) return stored;
+    MF_RETURN_IF_ERROR(keys.for_each_text(labels, [&](std::string_view label) -> Status {
+      if (stored.labels.size() == kLabelsMax) {
+        return make_error(ErrorCode::kUnsupported, "{}: key {} has more than {} labels", path(),
+                          labels, kLabelsMax);
+      }
+      stored.labels.emplace_back(label);
+      return {};
+    }));
+    return stored;
+  }
+
   Result<std::optional<std::string>> keys_without_tensors() const override {
     MF_ASSIGN_OR_RETURN(std::string text, gguf::copy_keys(model_->file(0)));
     return std::optional<std::string>(std::move(text));

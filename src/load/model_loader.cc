@@ -9,6 +9,7 @@
 #include "io/file.h"
 #include "load/model_place.h"
 #include "load/model_source.h"
+#include "load/score_head.h"
 #include "model/config/config.h"
 #include "model/config/quant_config.h"
 #include "model/family/family.h"
@@ -69,6 +70,9 @@ Result<std::unique_ptr<LoadedModel>> build(const Description& description, Tenso
     options.scheme = {.prefixes = {""}, .renamed = {}, .ignored_prefixes = {}};
   } else {
     options.scheme = description.family->name_scheme(description.spec);
+  }
+  for (const std::string_view prefix : kScoreHeadPrefixes) {
+    options.scheme.ignored_prefixes.emplace_back(prefix);
   }
   options.num_layers = description.spec.num_layers();
   const bool reads = options.loading == WeightLoading::kRead;

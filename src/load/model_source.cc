@@ -133,6 +133,15 @@ class FolderSource : public ModelSource {
     return read_optional(kGgufKeysName);
   }
 
+  Result<std::optional<std::string>> beside(std::string_view name) const override {
+    return read_optional(name);
+  }
+
+  Result<StoredPooling> pooling() const override {
+    MF_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSource> keys, open_keys());
+    return keys == nullptr ? Result<StoredPooling>(StoredPooling{}) : keys->pooling();
+  }
+
  private:
   Status add_additional_templates(StoredTemplates& stored) const {
     const std::string folder = path_ + "/additional_chat_templates";

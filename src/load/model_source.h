@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "checkpoint/gguf.h"
@@ -37,6 +38,13 @@ struct StoredTemplates {
   std::map<std::string, std::string> places;
 };
 
+/// The pooling of texts as the keys of a GGUF file have it.
+struct StoredPooling {
+  std::optional<int64_t> type;      // llama.cpp's number; none: the model has no such key
+  std::string key;                  // its name, for messages
+  std::vector<std::string> labels;  // of the rows of a head of scores
+};
+
 /// Stateless: each call reads. Failures name the file.
 class ModelSource {
  public:
@@ -62,6 +70,10 @@ class ModelSource {
   virtual Result<std::vector<std::string>> special_token_maps() const = 0;
   /// A GGUF file that has all keys and no tensor; nullopt where the model has no keys.
   virtual Result<std::optional<std::string>> keys_without_tensors() const = 0;
+  /// The text of a file beside config.json, also in a folder below: "1_Pooling/config.json";
+  /// nullopt when there is none, as in GGUF.
+  virtual Result<std::optional<std::string>> beside(std::string_view name) const = 0;
+  virtual Result<StoredPooling> pooling() const = 0;
   /// The folder or file that find_model_place() found at path().
   virtual const std::string& place() const = 0;
   /// A message about config() with the names that file and keys have where it is from.

@@ -131,8 +131,8 @@ class ShardQuantizer {
       pipeline_.skip(stored.size());
       return write(stored);
     }
-    const WeightReads reads(source_.index, host_);
-    MF_ASSIGN_OR_RETURN(std::vector<float> values, reads.read_floats(floats.stored.name, entry));
+    MF_ASSIGN_OR_RETURN(std::vector<float> values,
+                        read_floats(source_.index, floats.stored.name, entry));
     if (!item.as_stored) {
       for (float& value : values) value = floats.map(value);
     }

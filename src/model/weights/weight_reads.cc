@@ -119,27 +119,27 @@ Status WeightReads::read_converted(const Weight& to, Weight stored, const Stored
 
 void WeightReads::add_floats(const Tensor& to, std::string name, const TensorEntry& from,
                              const std::function<float(float)>& map) {
-  reads_.push_back({from.size_bytes, [this, to, name = std::move(name), &from, map]() -> Status {
-                      MF_ASSIGN_OR_RETURN(std::vector<float> values, read_floats(name, from));
-                      for (float& value : values) value = map(value);
-                      return device_.upload(*to.buffer, to.offset_bytes,
-                                            std::as_bytes(std::span(values)));
-                    }});
+  reads_.push_back(
+      {from.size_bytes, [this, to, name = std::move(name), &from, map]() -> Status {
+         MF_ASSIGN_OR_RETURN(std::vector<float> values, read_floats(index_, name, from));
+         for (float& value : values) value = map(value);
+         return device_.upload(*to.buffer, to.offset_bytes, std::as_bytes(std::span(values)));
+       }});
 }
 
 void WeightReads::add_spread_floats(const Tensor& to, std::string name, const TensorEntry& from,
                                     const Spread& spread) {
-  reads_.push_back({from.size_bytes, [this, to, name = std::move(name), &from, spread]() -> Status {
-                      MF_ASSIGN_OR_RETURN(const std::vector<float> values, read_floats(name, from));
-                      std::vector<float> apart(static_cast<size_t>(to.num_elements()), 0.0f);
-                      const auto length = static_cast<size_t>(spread.length);
-                      for (size_t i = 0; i < values.size(); ++i) {
-                        const size_t row = i / length * static_cast<size_t>(to.shape.back());
-                        apart[row + i % length * static_cast<size_t>(spread.step)] = values[i];
-                      }
-                      return device_.upload(*to.buffer, to.offset_bytes,
-                                            std::as_bytes(std::span(apart)));
-                    }});
+  reads_.push_back(
+      {from.size_bytes, [this, to, name = std::move(name), &from, spread]() -> Status {
+         MF_ASSIGN_OR_RETURN(const std::vector<float> values, read_floats(index_, name, from));
+         std::vector<float> apart(static_cast<size_t>(to.num_elements()), 0.0f);
+         const auto length = static_cast<size_t>(spread.length);
+         for (size_t i = 0; i < values.size(); ++i) {
+           const size_t row = i / length * static_cast<size_t>(to.shape.back());
+           apart[row + i % length * static_cast<size_t>(spread.step)] = values[i];
+         }
+         return device_.upload(*to.buffer, to.offset_bytes, std::as_bytes(std::span(apart)));
+       }});
 }
 
 void WeightReads::add_ids(const Tensor& to, std::string name, const TensorEntry& from,
@@ -199,15 +199,15 @@ Result<std::vector<int32_t>> WeightReads::read_ids(const std::string& name,
   return ids;
 }
 
-Result<std::vector<float>> WeightReads::read_floats(const std::string& name,
-                                                    const TensorEntry& entry) const {
+Result<std::vector<float>> read_floats(const TensorIndex& index, const std::string& name,
+                                       const TensorEntry& entry) {
   if (entry.format) {
-    Result<std::vector<float>> values = read_blocks(index_.file(entry.file), entry);
+    Result<std::vector<float>> values = read_blocks(index.file(entry.file), entry);
     if (values.ok()) return values;
     return values.error().with_context("tensor " + name);
   }
   std::vector<std::byte> stored(entry.size_bytes);
-  const Status read = index_.file(entry.file).read_at(entry.offset_bytes, stored);
+  const Status read = index.file(entry.file).read_at(entry.offset_bytes, stored);
   if (!read.ok()) return read.error().with_context("tensor " + name);
   std::vector<float> values(static_cast<size_t>(entry.shape.num_elements()));
   for (size_t i = 0; i < values.size(); ++i) {

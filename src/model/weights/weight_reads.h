@@ -22,6 +22,10 @@ namespace moeflux {
 /// stops reading with kCancelled.
 using ReadProgress = std::function<bool(uint64_t done_bytes, uint64_t total_bytes)>;
 
+/// All numbers of a tensor of any float dtype, or in blocks.
+Result<std::vector<float>> read_floats(const TensorIndex& index, const std::string& name,
+                                       const TensorEntry& entry);
+
 class WeightReads {
  public:
   /// Both must outlive the reads; `device` also the buffers.
@@ -61,7 +65,6 @@ class WeightReads {
   Status run(const ReadProgress& progress);
   Result<std::vector<int32_t>> read_ids(const std::string& name, const TensorEntry& entry,
                                         int64_t below) const;
-  Result<std::vector<float>> read_floats(const std::string& name, const TensorEntry& entry) const;
 
   std::vector<std::unique_ptr<Buffer>> take_buffers() { return std::move(buffers_); }
 

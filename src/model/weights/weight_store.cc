@@ -194,7 +194,8 @@ float WeightStore::scalar(std::string_view name) {
     floats_.push_back({std::string(name), {1}, *stored, [](float value) { return value; }});
   }
   if (!stored || stored->entry == nullptr || loading_ != WeightLoading::kRead) return 1.0f;
-  const Result<std::vector<float>> values = reads_.read_floats(stored->name, *stored->entry);
+  const Result<std::vector<float>> values =
+      read_floats(claims_.index(), stored->name, *stored->entry);
   if (values.ok()) return values->front();
   claims_.fail(values.error());
   return 1.0f;
