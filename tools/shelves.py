@@ -41,6 +41,9 @@ SHELVES = {
     "backend/metal/check/Foundation": set(),
     "backend/metal/check/Metal": {"backend/metal/check/Foundation"},
 
+    "chat": {"chat/embedding"},  # a model's text says how it is embedded
+    "chat/embedding": {"chat"},
+
     "cli": {"cli/commands"},  # the list of commands
     "cli/chat": {"cli"},
     "cli/commands": {"cli", "cli/chat"},

@@ -129,6 +129,7 @@ Result<ModelText> load_model_text(const std::string& directory) {
     text.tokenizer = stored.error();
   }
   MF_RETURN_IF_ERROR(read_config(*source, defaults));
+  text.embedding = read_embedding_spec(*source);
   return text;
 }
 

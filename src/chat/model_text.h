@@ -7,6 +7,7 @@
 #include "base/format.h"
 #include "base/ids.h"
 #include "base/result.h"
+#include "chat/embedding/embedding_spec.h"
 #include "load/model_source.h"
 #include "sampling/sampler.h"
 #include "text/tokenizer.h"
@@ -27,12 +28,14 @@ struct GenerationDefaults {
   std::vector<TokenId> stop_tokens;
 };
 
-/// Both.
+/// All of it.
 struct ModelText {
   /// Or why there is none.
   Result<Tokenizer> tokenizer =
       make_error(ErrorCode::kFailedPrecondition, "the model was opened without its tokenizer");
   GenerationDefaults defaults;
+  /// Or why the model makes no embeddings.
+  Result<EmbeddingSpec> embedding = EmbeddingSpec{};
 };
 /// A folder without a tokenizer is no failure, one with a broken tokenizer is.
 Result<ModelText> load_model_text(const std::string& directory);

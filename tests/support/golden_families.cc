@@ -36,6 +36,7 @@ const std::map<std::string, std::string>& golden_variants() {
       {"gemma4_text_dense", "gemma4_text"},  // without experts
       {"gemma4_text_e", "gemma4_text"},      // with embeddings for layers, and shared keys
       {"phi4", "phi3"},                      // positions that are not scaled
+      {"qwen3_embedding", "qwen3"},          // names without "model.", and no head
       {"nemotron_h_latent", "nemotron_h"},   // experts that see fewer numbers
   };
   return kVariants;
