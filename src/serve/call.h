@@ -18,6 +18,8 @@ struct Call {
   /// It may compute for long here; where it may not, what does so asks for to be called again.
   bool may_take_long = false;
   bool is_put_off = false;
+  /// It is put off to the thread that evaluates texts beside the scheduler, in turns with it.
+  bool evaluates = false;
 
   void answer(const Json& json) const { target.answer(json); }
   void fail(const ApiError& error) const { target.fail(error); }

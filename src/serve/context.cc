@@ -102,6 +102,7 @@ Context::Context(std::shared_ptr<OpenModel> model, ServiceOptions options)
       options_(std::move(options)),
       started_(unix_seconds()),
       format_(make_error(ErrorCode::kNotFound, "no chat template was looked for")),
+      reranker_(make_error(ErrorCode::kNotFound, "no head of scores was looked for")),
       asked_(count_routes() + 1),
       streams_(options_.streams) {}
 
@@ -121,6 +122,9 @@ Result<std::unique_ptr<Context>> Context::create(std::shared_ptr<OpenModel> mode
       context->format_.error().code() == ErrorCode::kInvalidArgument) {
     return context->format_.error();
   }
+  context->reranker_ = Reranker::create(opened, context->format_.ok() ? *context->format_ : nullptr,
+                                        context->options_.reranks);
+  if (context->options_.reranks && !context->reranker_.ok()) return context->reranker_.error();
   MF_ASSIGN_OR_RETURN(context->responses_,
                       open_keeper(context->options_.folder, "responses",
                                   context->options_.responses, Elsewhere::kEnds));
@@ -290,6 +294,14 @@ void Context::complete(Call& call, const RawRequest& request,
     }
   }
   choices->start(std::move(jobs));
+}
+
+Status Context::in_turn(const Call& call, const std::function<Status()>& step) const {
+  if (call.target.response->is_closed()) {
+    return make_error(ErrorCode::kCancelled, "the client has left");
+  }
+  const Turn turn(model_, {}, -1);
+  return step();
 }
 
 AnswerIdentity Context::identity(std::string_view prefix,

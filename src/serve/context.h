@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "chat/chat_format.h"
+#include "chat/embedding/reranking.h"
 #include "chat/open_model.h"
 #include "schedule/scheduler.h"
 #include "serve/answer/answer_encoder.h"
@@ -37,6 +38,7 @@ struct ServiceOptions {
   std::vector<std::string> aliases = {};
   std::optional<std::string> template_text;  // in place of the model's own
   std::string template_file = {};            // where it is from, for messages
+  bool reranks = false;                      // see Reranker::create()
   RequestDefaults defaults;                  // what requests say nothing of
   SchedulerOptions scheduler;
   /// Leaves out of Anthropic's prompts what is new in every request; see prompt_nonces.h.
@@ -104,6 +106,11 @@ class Context {
               const std::shared_ptr<KeptAnswer>& kept = nullptr);
   /// The same without a conversation, one choice of a prompt behind the other.
   void complete(Call& call, const RawRequest& request, std::unique_ptr<AnswerEncoder> encoder);
+  /// Calls a step of texts that are evaluated beside the scheduler, in a turn of the model. Fails
+  /// with kCancelled where the client has left.
+  Status in_turn(const Call& call, const std::function<Status()>& step) const;
+  /// Or why the model does not rerank.
+  const Result<Reranker>& reranker() const { return reranker_; }
   AnswerIdentity identity(std::string_view prefix, const GenerationFields& generation) const;
 
   // --- Threads and ends ---
@@ -134,6 +141,7 @@ class Context {
   ServiceOptions options_;
   const int64_t started_;
   Result<std::shared_ptr<const ChatFormat>> format_;
+  Result<Reranker> reranker_;
   std::string fingerprint_;
   size_t prompt_bytes_max_ = 0;               // more cannot be what the context takes
   std::vector<std::atomic<uint64_t>> asked_;  // by route; the last is for paths that there are not

@@ -86,7 +86,9 @@ bool Service::read_body(Call& call, const Route& route) {
     call.fail(bad_field("", body.error().message()));
     return false;
   }
-  if (const auto error = too_many_messages(*body, context_->context_length())) {
+  const bool is_prompt = route.kind != RouteKind::kTexts;
+  if (const auto error =
+          is_prompt ? too_many_messages(*body, context_->context_length()) : std::nullopt) {
     call.fail(*error);
     return false;
   }
@@ -121,16 +123,19 @@ void Service::put_off(Call& call, const Route& route) {
   if (kept->share.add(std::max(request.body.size(), kPutOffBytesMin)) > kPutOffBytesMax) {
     return call.fail({.status = 429,
                       .type = "rate_limit_error",
-                      .message = "too many constraints wait to be compiled, try again later"});
+                      .message = "too many requests wait for constraints or embeddings, try "
+                                 "again later"});
   }
+  const bool evaluates = call.evaluates;
   const auto later = std::make_shared<Call>(Call{.service = *context_,
                                                  .request = kept->request,
                                                  .target = std::move(call.target),
                                                  .body = std::move(call.body),
                                                  .id = std::move(call.id),
                                                  .may_take_long = true});
-  long_jobs_.add([kept, later, again = route.handle] {
-    lower_thread_priority();
+  JobThread& thread = evaluates ? evaluations_ : long_jobs_;
+  thread.add([kept, later, evaluates, again = route.handle] {
+    if (!evaluates) lower_thread_priority();  // one that evaluates shares the model's threads
     if (later->target.response->is_closed()) return;
     if (later->service.is_draining()) return later->fail(draining());
     again(*later);

@@ -62,7 +62,8 @@ class Service {
 
   const std::unique_ptr<Context> context_;
   std::atomic<size_t> put_off_bytes_ = 0;
-  JobThread long_jobs_{2};  // last: they use the context
+  JobThread evaluations_;   // of texts that nothing continues, one request after another
+  JobThread long_jobs_{2};  // last, with evaluations_: they use the context
 };
 
 }  // namespace moeflux::serve

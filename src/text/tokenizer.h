@@ -139,6 +139,8 @@ class Tokenizer {
 
   /// The tokens that EncodeOptions::add_special_tokens puts before a text.
   const std::vector<TokenId>& prefix() const { return parts_.prefix; }
+  /// And behind it.
+  const std::vector<TokenId>& suffix() const { return parts_.suffix; }
 
   /// The tokens that end a text, as the vocabulary says by ids and by names. Others may name more.
   const std::vector<TokenId>& end_tokens() const { return parts_.end_tokens; }

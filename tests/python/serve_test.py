@@ -121,7 +121,7 @@ class ServeTest(unittest.IsolatedAsyncioTestCase):
                 ("POST", "/v1/completions", "{", 400, "the body"),
                 ("POST", "/v1/completions", {"prompt": "a", "n": -1}, 400, "n"),
                 ("POST", "/v1/completions", {"prompt": "a", "model": "other"}, 404, "other"),
-                ("POST", "/v1/embeddings", {"input": "a"}, 404, "not offered")):
+                ("POST", "/v1/audio/speech", {"input": "a"}, 404, "not offered")):
             answer = await self.service.answer(method, path, body)
             self.assertEqual(answer.status, status, answer)
             self.assertIn(piece, json.loads(answer.body)["error"]["message"])

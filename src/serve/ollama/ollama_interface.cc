@@ -10,6 +10,7 @@
 #include "plan/model_sizes.h"
 #include "serve/call.h"
 #include "serve/ollama/answer.h"
+#include "serve/ollama/embed.h"
 #include "serve/ollama/model_card.h"
 #include "serve/ollama/request.h"
 #include "serve/request/fill_in.h"
@@ -39,6 +40,8 @@ Json capabilities(Context& service) {
     if (texts.capabilities(false).reasoning) capabilities.push_back("thinking");
   }
   if (find_fill_in_tokens(service.tokenizer())) capabilities.push_back("insert");
+  const Result<EmbeddingSpec>& embedding = service.model().text.embedding;
+  if (embedding.ok() && !embedding->source.empty()) capabilities.push_back("embedding");
   return capabilities;
 }
 
@@ -238,7 +241,7 @@ void generate(Call& call) {
 void manages_nothing(Call& call) {
   call.fail({.status = 501,
              .message = formatted("{} is not offered: this server has one model, which it is "
-                                  "started with, and continues texts",
+                                  "started with",
                                   call.request.path)});
 }
 
@@ -255,8 +258,8 @@ constexpr Route kRoutes[] = {
     {"POST", "/api/create", &manages_nothing, RouteKind::kAnyModel},
     {"POST", "/api/copy", &manages_nothing, RouteKind::kAnyModel},
     {"DELETE", "/api/delete", &manages_nothing},
-    {"POST", "/api/embed", &manages_nothing, RouteKind::kAnyModel},
-    {"POST", "/api/embeddings", &manages_nothing, RouteKind::kAnyModel},
+    {"POST", "/api/embed", &ollama_embed, RouteKind::kTexts},
+    {"POST", "/api/embeddings", &ollama_embeddings, RouteKind::kTexts},
 };
 
 }  // namespace

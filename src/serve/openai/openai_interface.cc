@@ -1,4 +1,4 @@
-// OpenAI's chat completions and completions, and the list of models.
+// OpenAI's chat completions, completions and embeddings, the list of models, and reranking.
 #include <chrono>
 #include <utility>
 
@@ -8,6 +8,8 @@
 #include "serve/openai/chat.h"
 #include "serve/openai/chat_answer.h"
 #include "serve/openai/completions.h"
+#include "serve/openai/embeddings.h"
+#include "serve/openai/rerank.h"
 #include "serve/openai/text_answer.h"
 #include "serve/wire/utc_time.h"
 
@@ -109,8 +111,10 @@ constexpr Route kRoutes[] = {
     {"POST", "/completions", &completions},
     {"GET", "/models", &models, RouteKind::kAtOnce},
     {"GET", "/models/{name}", &model, RouteKind::kAtOnce},
-    {"POST", "/embeddings", &not_offered, RouteKind::kAnyModel},
-    {"POST", "/rerank", &not_offered, RouteKind::kAnyModel},
+    {"POST", "/embeddings", &embeddings, RouteKind::kTexts},
+    {"POST", "/rerank", &rerank, RouteKind::kTexts},
+    {"POST", "/reranking", &rerank, RouteKind::kTexts},
+    {"POST", "/v2/rerank", &rerank, RouteKind::kTexts},
     {"POST", "/audio/transcriptions", &not_offered, RouteKind::kAnyModel},
     {"POST", "/audio/speech", &not_offered, RouteKind::kAnyModel},
     {"POST", "/images/generations", &not_offered, RouteKind::kAnyModel},

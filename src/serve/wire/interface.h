@@ -21,6 +21,7 @@ enum class RouteKind : uint8_t {
   kUsual,
   kAtOnce,    // answered from memory, whatever else goes on
   kAnyModel,  // its body may name a model that is not here
+  kTexts,     // its lists are of texts, each of which has the context to itself
 };
 
 struct Route {

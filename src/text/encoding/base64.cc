@@ -1,4 +1,4 @@
-// Four characters a step; padding is looked for only in the last step.
+// Four characters or three bytes a step; padding is of the last step alone.
 #include "text/encoding/base64.h"
 
 #include <array>
@@ -45,6 +45,23 @@ std::optional<std::string> decode_base64(std::string_view text) {
     bytes.pop_back();
   }
   return bytes;
+}
+
+std::string encode_base64(std::string_view bytes) {
+  std::string text;
+  text.reserve((bytes.size() + 2) / 3 * 4);
+  for (size_t i = 0; i < bytes.size(); i += 3) {
+    const std::string_view three = bytes.substr(i, 3);
+    uint32_t word = 0;
+    for (size_t j = 0; j < 3; ++j) {
+      word = (word << 8) | (j < three.size() ? static_cast<uint8_t>(three[j]) : 0u);
+    }
+    for (size_t j = 0; j < 4; ++j) {
+      const size_t digit = (word >> (18 - 6 * j)) & 63;
+      text.push_back(j <= three.size() ? kBase64Alphabet[digit] : '=');
+    }
+  }
+  return text;
 }
 
 }  // namespace moeflux

@@ -1,4 +1,4 @@
-// Base64 (RFC 4648, section 4) to bytes.
+// Base64 (RFC 4648, section 4) to bytes and back.
 #pragma once
 
 #include <optional>
@@ -10,5 +10,7 @@ namespace moeflux {
 /// Strict: nothing unless `text` is what an encoder writes, with its padding, without white space
 /// and with zeros in the unused bits of the last character.
 std::optional<std::string> decode_base64(std::string_view text);
+/// With padding, without line ends.
+std::string encode_base64(std::string_view bytes);
 
 }  // namespace moeflux
