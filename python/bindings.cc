@@ -119,6 +119,16 @@ py::list eval_batch(moeflux::Model& model, const std::vector<BatchItem>& items, 
   return outcomes;
 }
 
+// The numbers of all vectors, one behind another.
+py::bytes embed(moeflux::Model& model, const std::vector<std::string>& texts, int64_t dimensions,
+                const std::string& prompt_name, const std::string& pooling) {
+  const std::vector<float> numbers = unlocked([&] {
+    return model.embed(texts,
+                       {.dimensions = dimensions, .prompt_name = prompt_name, .pooling = pooling});
+  });
+  return py::bytes(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(float));
+}
+
 py::tuple generate(moeflux::Sequence& sequence, const Tokens& prompt,
                    moeflux::GenerateOptions options, const py::object& on_text,
                    const py::object& on_progress) {
@@ -206,6 +216,7 @@ void bind_model(py::module_& module) {
              return unlocked([&] { return self.detokenize(tokens, flags); });
            })
       .def("eval_batch", &eval_batch)
+      .def("embed", &embed)
       .def("create_sequence",
            [](Model& self) { return unlocked([&] { return self.create_sequence(); }); });
 }

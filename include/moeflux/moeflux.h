@@ -202,6 +202,33 @@ MF_API mf_code mf_model_detokenize(const mf_model* model, const int32_t* tokens,
                                    uint32_t flags, char* text, size_t capacity, size_t* bytes,
                                    mf_error* error) MF_NOEXCEPT;
 
+// --- Embeddings ---
+
+typedef struct mf_text {
+  const char* text;  // [bytes], which need not end in a zero
+  size_t bytes;
+} mf_text;
+
+typedef struct mf_embed_options {
+  size_t struct_size;
+  int64_t dimensions;       // the first numbers of each, normalised again; 0: all
+  const char* prompt_name;  // of the prompts in the model's files, put before each text;
+                            // null: the default one, if they have one
+  const char* pooling;      // "last", "mean", "cls": hidden states that count; null: as the model's
+                            // files say, otherwise "last"
+} mf_embed_options;
+
+/// Embeddings of texts[count]. Stores how many numbers each has in *dimensions, and all of them in
+/// embeddings[count, *dimensions]; `capacity` counts floats. MF_ERROR_BUFFER_TOO_SMALL, before
+/// anything is evaluated, when they do not fit; `embeddings` may be null when capacity is 0.
+/// Steps are common, and the bits of an embedding depend on its text alone. Fails with
+/// MF_ERROR_RESOURCE_EXHAUSTED for a text that exceeds the context, and MF_ERROR_UNSUPPORTED for
+/// models whose files ask for modules that are not computed here. `options` may be null. The call
+/// takes one turn, for which it waits as the model's option says.
+MF_API mf_code mf_model_embed(mf_model* model, const mf_text* texts, size_t count,
+                              const mf_embed_options* options, float* embeddings, size_t capacity,
+                              size_t* dimensions, mf_error* error) MF_NOEXCEPT;
+
 // --- Sampling ---
 
 typedef struct mf_logit_bias {

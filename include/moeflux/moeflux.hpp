@@ -116,27 +116,19 @@ struct ModelOptions {
 struct SamplerOptions {
   std::optional<float> temperature = {};
   std::optional<int32_t> top_k = {};
-  std::optional<float> top_p = {};
-  std::optional<float> min_p = {};
+  std::optional<float> top_p = {}, min_p = {};
   std::optional<float> repeat_penalty = {};
   std::optional<int32_t> repeat_last_n = {};
-  std::optional<float> presence_penalty = {};
-  std::optional<float> frequency_penalty = {};
+  std::optional<float> presence_penalty = {}, frequency_penalty = {};
   uint64_t seed = 0;
   std::vector<mf_logit_bias> logit_bias = {};
-  std::optional<float> typical_p = {};
-  std::optional<float> top_n_sigma = {};
-  std::optional<float> xtc_probability = {};
-  std::optional<float> xtc_threshold = {};
-  std::optional<float> dynatemp_range = {};
-  std::optional<float> dynatemp_exponent = {};
+  std::optional<float> typical_p = {}, top_n_sigma = {};
+  std::optional<float> xtc_probability = {}, xtc_threshold = {};
+  std::optional<float> dynatemp_range = {}, dynatemp_exponent = {};
   std::optional<int32_t> mirostat = {};
-  std::optional<float> mirostat_tau = {};
-  std::optional<float> mirostat_eta = {};
-  std::optional<float> dry_multiplier = {};
-  std::optional<float> dry_base = {};
-  std::optional<int32_t> dry_allowed_length = {};
-  std::optional<int32_t> dry_penalty_last_n = {};
+  std::optional<float> mirostat_tau = {}, mirostat_eta = {};
+  std::optional<float> dry_multiplier = {}, dry_base = {};
+  std::optional<int32_t> dry_allowed_length = {}, dry_penalty_last_n = {};
   std::optional<std::vector<std::string>> dry_sequence_breakers = {};
   std::optional<std::string> samplers = {};
 };
@@ -458,13 +450,19 @@ class Sequence {
   mf_sampler_options default_sampler_;
 };
 
-/// A sequence's part of Model::eval_batch(). `logits`, if not empty, receives those of the last
-/// token: [vocab_size].
+/// Part of Model::eval_batch(). `logits`, unless empty, receives the last token's: [vocab_size].
 struct BatchItem {
   Sequence* sequence = nullptr;
   std::span<const int32_t> tokens = {};
   std::span<float> logits = {};
   int32_t phase = MF_PHASE_AUTO;
+};
+
+/// The fields of mf_embed_options; empty strings are null.
+struct EmbedOptions {
+  int64_t dimensions = 0;
+  std::string prompt_name = {};
+  std::string pooling = {};
 };
 
 /// Weights, device and cache.
@@ -511,6 +509,10 @@ class Model {
   /// Appends tokens to several sequences in common steps: mf_model_eval_batch(). How each item
   /// ended, in their order.
   std::vector<Status> eval_batch(std::span<const BatchItem> items);
+
+  /// mf_model_embed(): [texts, dimensions], one vector behind the other.
+  Result<std::vector<float>> embed(std::span<const std::string> texts,
+                                   const EmbedOptions& options = {});
 
  private:
   friend class Service;
@@ -682,6 +684,25 @@ inline std::vector<Status> Model::eval_batch(std::span<const BatchItem> items) {
   std::vector<Status> statuses;
   for (const mf_error& result : results) statuses.push_back(detail::to_status(result.code, result));
   return statuses;
+}
+
+inline Result<std::vector<float>> Model::embed(std::span<const std::string> texts,
+                                               const EmbedOptions& options) {
+  std::vector<mf_text> c;
+  for (const std::string& text : texts) c.push_back({text.data(), text.size()});
+  auto given = detail::sized<mf_embed_options>();
+  given.dimensions = options.dimensions;
+  given.prompt_name = detail::or_null(options.prompt_name);
+  given.pooling = detail::or_null(options.pooling);
+  std::vector<float> numbers;
+  size_t dimensions = 0;
+  const auto call = [&](mf_error* error) {
+    return mf_model_embed(get(), c.data(), c.size(), &given, numbers.data(), numbers.size(),
+                          &dimensions, error);
+  };
+  if (call(nullptr) == MF_ERROR_BUFFER_TOO_SMALL) numbers.resize(c.size() * dimensions);
+  if (const Status done = detail::run(call); !done) return done.error();
+  return numbers;
 }
 
 inline Status Sequence::set_sampler(const SamplerOptions& options) {

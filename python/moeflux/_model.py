@@ -162,6 +162,25 @@ class Model:
                 raise error
         return [logits for _, _, logits in batch]
 
+    def embed(self, texts: Union[str, Seq[str]], *, dimensions: int = 0, prompt_name: str = "",
+              pooling: str = "") -> Logits:
+        """Embeddings as float32 [texts, dimensions]; of a single str [dimensions].
+
+        The bits of a vector depend on its text alone, though steps are common. `dimensions` keeps
+        the first numbers of each and normalises them again; 0: all. `prompt_name` is one of the
+        prompts that the model's files put before texts ("query"), "" their default. `pooling`,
+        "last", "mean" or "cls", says which hidden states count, "" as the model's files say,
+        otherwise the last."""
+        self._check_turn()
+        is_one = isinstance(texts, str)
+        given = ([take.text("texts", texts, whole=False)] if is_one
+                 else take.texts("texts", texts))
+        numbers = self._handle.embed(given, take.integer("dimensions", dimensions),
+                                     take.text("prompt_name", prompt_name),
+                                     take.text("pooling", pooling))
+        rows = np.frombuffer(numbers, np.float32).copy()
+        return rows if is_one or not given else rows.reshape(len(given), -1)
+
     def chat(self, messages: Messages, *, max_tokens: Optional[int] = None,
              temperature: Optional[float] = None, seed: Optional[int] = None,
              stop: Optional[Seq[str]] = None, tools: Optional[Seq[Dict[str, Any]]] = None,

@@ -81,6 +81,22 @@ class PackageTest(unittest.TestCase):
             np.testing.assert_array_equal(got, self.model.sequence().eval(list(text) + more))
             self.assertEqual(len(sequence), len(text) + 1)
 
+    def test_embeddings_are_rows_of_length_one_whose_bits_are_their_texts(self):
+        rows = self.model.embed(["A fox", "Once upon a time"])
+        self.assertEqual((rows.dtype, rows.shape), (np.float32, (2, 256)))
+        np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, rtol=1e-5)
+        np.testing.assert_array_equal(self.model.embed("A fox"), rows[0])
+        cut = self.model.embed("A fox", dimensions=16)
+        self.assertEqual(cut.shape, (16,))
+        np.testing.assert_allclose(cut * np.linalg.norm(rows[0][:16]), rows[0][:16], rtol=1e-4,
+                                   atol=1e-7)
+        self.assertFalse(np.array_equal(self.model.embed("A fox", pooling="mean"), rows[0]))
+        self.assertEqual(self.model.embed([]).size, 0)
+        with self.assertRaisesRegex(moeflux.InvalidArgumentError, "dimensions is 257"):
+            self.model.embed("A fox", dimensions=257)
+        with self.assertRaisesRegex(moeflux.WrongTypeError, r"texts\[1\] is int"):
+            self.model.embed(["a", 1])
+
     def test_an_item_of_a_batch_fails_alone(self):
         good, bad = self.model.sequence(), self.model.sequence()
         items = [(bad, [-1]), (good, self.tokens)]
