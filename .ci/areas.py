@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Runs every area a change has to pass and fails where one failed, or could not run.
 
-    .ci/areas.py
+    .ci/areas.py [--record]
 
-An area that ran nothing, a required case that did not pass, a case that was skipped for anything
-but absent hardware and a test program with too few cases (cases.py) are failures. One sanitizer
+CUDA and the sanitizer's part are left out where their inputs are those of a run that passed, which
+.ci/verified lists (verified.py); --record writes their lines after this run has passed. An area
+that ran nothing, a required case that did not pass, a case that was skipped for anything but absent
+hardware and a test program with too few cases (cases.py) are failures. One sanitizer
 builds a group of programs and takes a part of its cases; the number in .ci/rotation chooses all
 three (parts.py; MOEFLUX_TEST_CI_PART, a number, does instead). The last lines say what ran, with
 seconds, how many cases each program has, and end with the summary of the release suite.
@@ -21,6 +23,7 @@ from dataclasses import dataclass, field
 
 import cases as case_list
 import parts
+import verified
 
 ROOT = parts.ROOT
 SUMMARY = re.compile(r"^\d+% tests passed", re.MULTILINE)
@@ -37,8 +40,6 @@ PCH = "-DMOEFLUX_PCH=ON"
 CUDA_FLAGS = f"{WERROR} {RUST} -DMOEFLUX_CUDA_ARCHITECTURES=90a"
 CUDA_BUILD = ["make", "--no-print-directory", "build-cuda", "CUDA_PRESET=release",
               f"CMAKE_FLAGS={CUDA_FLAGS}"]
-
-PIP_COMPILES_EVERY = 8  # runs, by their numbers
 
 CHECK_LINES = (r"^format: clean", r"^check_layers: \d+ files", r"^class_sizes: nothing to say",
                r"^tidy: nothing to say",
@@ -70,6 +71,7 @@ class Outcome:
     seconds: float = 0.0
     note: str = ""
     problems: list = field(default_factory=list)
+    cases: int = 0  # that passed
 
 
 @dataclass
@@ -139,6 +141,7 @@ class Runner:
         self.logs = logs
         self.outcomes = []
         self.programs = {}  # cases that count of the release suite, by program
+        self.ran = []  # (area of verified.py, its outcome)
 
     def path(self, name):
         return os.path.join(self.logs, name)
@@ -171,8 +174,16 @@ class Runner:
         outcome = self.run(name, commands, echo)
         cases = read_cases(self.path(name + ".xml"))
         outcome.note, problems = judge_cases(cases, at_least, required)
+        outcome.cases = sum(case.passed for case in cases)
         outcome.problems += problems
         return outcome, cases
+
+    def is_left_out(self, name, area, number):
+        """Whether an area is as it was when it passed; then that is its outcome."""
+        note = verified.unchanged(area, number)
+        if note is not None:
+            self.outcomes.append(Outcome(name, note=note))
+        return note is not None
 
     def junit(self, name):
         return f"--output-junit {self.path(name + '.xml')}"
@@ -221,26 +232,33 @@ def area_cases(runner, cases):
     outcome.problems += problems
 
 
-def area_cuda(runner):
+def area_cuda(runner, number):
     """Compiles kernels and the Python package; the package is asked for cuda:0."""
+    if runner.is_left_out("cuda", verified.CUDA, number):
+        return
     ctest = ["ctest", "--test-dir", "build/release", "-R", "^python_cuda$", "--no-tests=error",
              "--output-on-failure"] + runner.junit("cuda").split()
     outcome, _ = runner.suite("cuda", [["tools/install_cuda.sh"], CUDA_BUILD, ctest],
                               required=(r"^python_cuda$",))
     outcome.note += "; kernels compiled for 90a"
+    runner.ran.append((verified.CUDA, outcome))
 
 
 def area_sanitizer(runner, number, why):
     part = parts.part_of(number)
     name = part.sanitizer
+    area = verified.sanitizer(part)
+    if runner.is_left_out(name, area, number):
+        return
     outcome, _ = runner.suite(name, [sanitize(part, runner.junit(name))], part.least)
     outcome.note += f"; {part}; {why}"
+    runner.ran.append((area, outcome))
 
 
 def run_all(runner, number, why):
     area_check(runner)
     area_release(runner)
-    area_cuda(runner)
+    area_cuda(runner, number)
     area_sanitizer(runner, number, why)
 
 
@@ -280,18 +298,30 @@ def report(runner, number):
 
 def pip_compiles(number):
     """Whether pip compiles its extension in a run, as users' does; else it takes the release's."""
-    return number % PIP_COMPILES_EVERY == 0
+    return number % verified.EVERY == 0
 
 
-def main():
+def record(runner):
+    """Writes lines of .ci/verified for what has run and passed; the exit status."""
+    reasons = [verified.record(area, outcome.seconds, outcome.cases)
+               for area, outcome in runner.ran]
+    for reason in filter(None, reasons):
+        print(f"not recorded: {reason}")
+    return 1 if any(reasons) else 0
+
+
+def main(arguments):
+    if arguments not in ([], ["--record"]):
+        print(__doc__.strip(), file=sys.stderr)
+        return 2
     number, why = parts.chosen()
     if pip_compiles(number):
         os.environ["MOEFLUX_TEST_PIP_COMPILES"] = "1"
     with tempfile.TemporaryDirectory() as logs:
         runner = Runner(logs)
         run_all(runner, number, why)
-        return report(runner, number)
+        return report(runner, number) or (record(runner) if arguments else 0)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -18,6 +18,7 @@ import areas  # noqa: E402
 import cases  # noqa: E402
 import parts  # noqa: E402
 import quick  # noqa: E402
+import verified  # noqa: E402
 
 CHECKED = "format: clean\ncheck_layers: 700 files keep to the layers\n" \
           "class_sizes: nothing to say\ntidy: nothing to say\ncheck_docs: nothing to say\n"
@@ -92,6 +93,8 @@ class CiTest(unittest.TestCase):
         self.replace(areas, "run_logged", self.machine.run_logged)
         self.listed = {"one_test": 15, cases.SCRIPTS: len(RELEASE) - 15}
         self.replace(cases, "read_list", lambda: self.listed)
+        self.lines = {}
+        self.replace(verified, "read_lines", lambda root=None: self.lines)
 
     def replace(self, where, name, value):
         self.addCleanup(setattr, where, name, getattr(where, name))
@@ -137,6 +140,37 @@ class CiTest(unittest.TestCase):
         made = [command for command in self.machine.ran if "build-cuda" in command]
         self.assertEqual(1, len(made))
         self.assertIn("CUDA_PRESET=release", made[0])
+
+    def test_an_area_that_passed_as_it_is_is_left_out_but_not_in_every_eighth_run(self):
+        for number, area, target in ((ASAN, verified.CUDA, "build-cuda"),
+                                     (ASAN, verified.sanitizer(parts.part_of(ASAN)), "test-asan"),
+                                     (TSAN, verified.sanitizer(parts.part_of(TSAN)), "test-tsan")):
+            number += len(parts.ALL_PARTS) * (number % 8 == 0)
+            eighth = next(n for n in range(number, 999, len(parts.ALL_PARTS)) if n % 8 == 0)
+            for hashed, run, left_out in (("h1", number, True), ("h2", number, False),
+                                          ("h1", eighth, False)):
+                with self.subTest(target, hashed=hashed, run=run):
+                    self.setUp()
+                    self.replace(verified, "digest", lambda area, root=None: "h1")
+                    self.lines = {area.name: [hashed, "abc1234", "99", "60"]}
+                    status, text = self.report(run)
+                    self.assertEqual(0, status, text)
+                    self.assertEqual(left_out,
+                                     "unchanged since abc1234: 60 cases in 99 s then" in text)
+                    self.assertEqual(left_out, not any(target in command
+                                                       for command in self.machine.ran))
+
+    def test_areas_that_ran_are_recorded(self):
+        recorded = []
+        self.replace(verified, "record", lambda *area: recorded.append(area))
+        self.report()
+        self.assertEqual(0, areas.record(self.runner))
+        self.assertEqual([("cuda", 1), (verified.sanitizer(parts.part_of(ASAN)).name, 100)],
+                         [(area.name, cases) for area, _, cases in recorded])
+        self.replace(verified, "record", lambda *area: "x.cc is not as committed")
+        with contextlib.redirect_stdout(io.StringIO()) as text:
+            self.assertEqual(1, areas.record(self.runner))
+        self.assertIn("not recorded: x.cc", text.getvalue())
 
     def test_pip_compiles_in_some_runs(self):
         self.assertEqual([8, 16], [number for number in range(1, 17) if areas.pip_compiles(number)])
@@ -284,6 +318,105 @@ class CiTest(unittest.TestCase):
         with open(path, "wb") as file:
             file.write(b'<testsuite><testcase name="a\xff\x01" status="run"/></testsuite>')
         self.assertEqual([True], [case.passed for case in areas.read_cases(path)])
+
+
+class VerifiedTest(unittest.TestCase):
+    FILES = {"src/backend/cuda/a.cu": '#include "base/x.h"\n', "src/base/x.h": '# include "y.h"\n',
+             "src/base/y.h.in": "@LIST@\n", "src/base/x.cc": "int x;\n",
+             "src/model/m.cc": "int m;\n",
+             "CMakeLists.txt": "project(x)\n", "docs/a.md": "a\n", "README.md": "a\n",
+             "tools/install_deps.sh": 'run="g++"\n', "tools/install_cuda.sh": "nvcc==1\n",
+             ".ci/rotation": "1\n"}
+    SANITIZER = verified.sanitizer(parts.ALL_PARTS[0])
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = folder.name
+        for name, text in self.FILES.items():
+            self.write(name, text)
+        self.git("init", "-q")
+        self.commit()
+        os.mkdir(os.path.join(self.root, "bin"))
+        self.ninja("")
+        self.write(".git/info/exclude", "bin\n")
+        before = os.environ["PATH"]
+        self.addCleanup(os.environ.__setitem__, "PATH", before)
+        os.environ["PATH"] = os.path.join(self.root, "bin") + os.pathsep + before
+
+    def write(self, name, text):
+        path = os.path.join(self.root, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        return path
+
+    def ninja(self, deps):
+        """A ninja that has compiled from what it is said to have."""
+        os.chmod(self.write("bin/ninja", f"#!/bin/sh\nprintf '{deps}'\n"), 0o755)
+
+    def git(self, *arguments):
+        names = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        subprocess.run(["git", *names, *arguments], cwd=self.root, check=True)
+
+    def commit(self):
+        self.git("add", "-A")
+        self.git("commit", "-q", "-m", "x")
+
+    def record(self, area):
+        return verified.record(area, 61.7, 12, self.root)
+
+    def unchanged(self, area, number=9):
+        return verified.unchanged(area, number, self.root)
+
+    def test_what_passed_is_known_until_an_input_changes(self):
+        begin = parts.git(self.root, "rev-parse", "--short=12", "HEAD")
+        for area in (verified.CUDA, self.SANITIZER):
+            self.assertIsNone(self.unchanged(area))
+            self.assertIsNone(self.record(area))
+        self.commit()
+        both = [verified.CUDA, self.SANITIZER]
+        for name, text, still in (
+                (".ci/rotation", "2\n", both), ("docs/a.md", "b\n", both),
+                ("README.md", "b\n", both),
+                ("src/model/m.cc", "int n;\n", [verified.CUDA]),
+                ("src/base/x.cc", "int y;\n", [verified.CUDA]),
+                ("src/base/x.h", "int x;\n", []), ("src/base/y.h.in", "int y;\n", []),
+                ("src/backend/cuda/b.cu", "int b;\n", []), ("src/base/new.h", "", []),
+                ("CMakeLists.txt", "project(y)\n", []), ("cmake/x.cmake", "x\n", []),
+                ("tools/install_cuda.sh", "nvcc==2\n", []),
+                ("src/backend/cuda/a.cu", "int a;\n", [])):
+            with self.subTest(name):
+                self.write(name, text)
+                for area in both:
+                    expected = f"unchanged since {begin}: 12 cases in 62 s then"
+                    self.assertEqual(expected if area in still else None, self.unchanged(area))
+                    self.assertIsNone(self.unchanged(area, 16))
+                self.git("checkout", "-q", ".")
+                self.git("clean", "-q", "-f", "-d")
+        os.remove(os.path.join(self.root, "src/base/x.cc"))
+        self.assertIsNone(self.unchanged(verified.CUDA))
+
+    def test_another_compiler_is_another_hash(self):
+        self.record(verified.CUDA)
+        before = verified.versions
+        self.addCleanup(setattr, verified, "versions", before)
+        verified.versions = lambda root: before(root) + "g++ 99"
+        self.assertIsNone(self.unchanged(verified.CUDA))
+
+    def test_only_what_was_committed_is_recorded(self):
+        self.write("src/model/m.cc", "int n;\n")
+        self.assertEqual("src/model/m.cc is not as committed", self.record(verified.CUDA))
+        self.assertEqual({}, verified.read_lines(self.root))
+
+    def test_a_file_that_a_compiler_read_and_no_include_led_to_is_not_recorded(self):
+        deps = "src/backend/cuda/a.o: #deps 2, deps mtime 1 (VALID)\\n    ../../src/base/x.h\\n" \
+               "    {}\\n    /usr/include/x.h\\n\\nsrc/model/m.o: #deps 1\\n" \
+               "    ../../src/model/m.cc\\n"
+        self.ninja(deps.format("../../src/base/x.cc"))
+        self.assertIn("compiled from src/base/x.cc", self.record(verified.CUDA))
+        self.ninja(deps.format("../../src/backend/cuda/a.cu"))
+        self.assertIsNone(self.record(verified.CUDA))
 
 
 class QuickTest(unittest.TestCase):
