@@ -41,7 +41,8 @@ const Bounds kLayerBounds = {{"gemma4_text", {.all = 0.998}},
                              {"qwen3_5_moe_text", {.all = 0.97}},
                              {"qwen3_5_text", {.all = 0.99}},
                              {"qwen3_next", {.all = 0.98}}};
-const Bounds kLogitBounds = {{"bailing_hybrid", {.all = 0.997, .most = 0.998}},
+const Bounds kLogitBounds = {{"axk1", {.all = 0.997, .most = 0.998}},
+                             {"bailing_hybrid", {.all = 0.997, .most = 0.998}},
                              {"deepseek_v3", {.all = 0.998}},
                              {"gemma4_text", {.all = 0.95, .most = 0.98}},
                              {"gemma4_text_dense", {.all = 0.95, .most = 0.98}},
@@ -63,8 +64,8 @@ const Bounds kLogitBounds = {{"bailing_hybrid", {.all = 0.997, .most = 0.998}},
                              {"step3p5", {.all = 0.998}}};
 
 const std::set<std::string> kFamiliesThatChooseKeys = {
-    "deepseek_v32", "deepseek_v4",        "deepseek_v4_saved", "glm5_next_text",
-    "glm_moe_dsa",  "minimax_m3_vl_text", "qwen4_exp_text"};
+    "deepseek_v32", "deepseek_v4",        "deepseek_v4_saved",  "glm5_next_text",
+    "glm_moe_dsa",  "glm_moe_dsa_shared", "minimax_m3_vl_text", "qwen4_exp_text"};
 
 Bound bound_of(const Bounds& exceptions, const std::string& family) {
   const auto found = exceptions.find(family);

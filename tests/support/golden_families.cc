@@ -32,12 +32,13 @@ const std::map<std::string, std::string>& other_spellings() {
 
 const std::map<std::string, std::string>& golden_variants() {
   static const std::map<std::string, std::string> kVariants = {
-      {"deepseek_v4_saved", "deepseek_v4"},  // names as transformers saves them
-      {"gemma4_text_dense", "gemma4_text"},  // without experts
-      {"gemma4_text_e", "gemma4_text"},      // with embeddings for layers, and shared keys
-      {"phi4", "phi3"},                      // positions that are not scaled
-      {"qwen3_embedding", "qwen3"},          // names without "model.", and no head
-      {"nemotron_h_latent", "nemotron_h"},   // experts that see fewer numbers
+      {"deepseek_v4_saved", "deepseek_v4"},   // names as transformers saves them
+      {"gemma4_text_dense", "gemma4_text"},   // without experts
+      {"gemma4_text_e", "gemma4_text"},       // with embeddings for layers, and shared keys
+      {"phi4", "phi3"},                       // positions that are not scaled
+      {"qwen3_embedding", "qwen3"},           // names without "model.", and no head
+      {"nemotron_h_latent", "nemotron_h"},    // experts that see fewer numbers
+      {"glm_moe_dsa_shared", "glm_moe_dsa"},  // layers that share the choice of keys
   };
   return kVariants;
 }

@@ -84,8 +84,9 @@ void read_mixers(Config& c, ModelSpec& spec, LatentAttentionSpec attention) {
   const KeyIndexSpec index = read_index(c, attention);
   attention.tokens_read = index.tokens_read();
   const std::vector<bool> indexed = read_indexed_layers(c, spec.num_layers());
+  // Either word, by the age of the file.
   (void)read_layer_types(c, spec.num_layers(),
-                         {"layer_types", "deepseek_sparse_attention", "deepseek_sparse_attention"});
+                         {"layer_types", "deepseek_sparse_attention", "indexed_attention"});
   for (size_t i = 0; i < indexed.size(); ++i) {
     attention.index = indexed[i] ? std::optional(index) : std::nullopt;
     spec.layers[i].mixer = share_mixer(attention);

@@ -51,6 +51,12 @@ TEST(Variants, GlmsIndicesAreWhereAnyOfItsSpellingsPutsThem) {
   expect_error(read(json), kInvalid, {"index_topk_pattern", "\"FS\"", "78"});
 }
 
+TEST(Variants, LayersOfGlmHaveEitherWordForTheirAttention) {
+  for (const char* word : {"deepseek_sparse_attention", "indexed_attention"}) {
+    EXPECT_TRUE(read_with("glm-5.2", "layer_types", Json(size_t{78}, Json(word))).ok()) << word;
+  }
+}
+
 TEST(Refusals, IndicesThatCannotChoose) {
   expect_error(read_with("deepseek-v3.2", "q_lora_rank", nullptr), kUnsupported, {"q_lora_rank"});
   expect_error(read_with("deepseek-v3.2", "index_head_dim", 32), kInvalid,
