@@ -29,6 +29,7 @@ TEXT = ("name", "repository", "without a GPU", "with a GPU of 12 GB")
 
 # Where each configuration is published.
 REPOSITORIES = {
+    "ax-k1": "skt/A.X-K1",
     "cogito-v2-671b": "deepcogito/cogito-v2-preview-deepseek-671B-MoE",
     "deepseek-v2": "deepseek-ai/DeepSeek-V2-Chat",
     "deepseek-v2-lite": "deepseek-ai/DeepSeek-V2-Lite-Chat",
@@ -89,6 +90,7 @@ REPOSITORIES = {
     "qwen3.6-35b-a3b": "Qwen/Qwen3.6-35B-A3B",
     "qwen3.8-27b": "Qwen/Qwen3.8-27B",
     "qwen3.8-flash-next": "Qwen/Qwen3.8-Flash-Next",
+    "sarvam-105b": "sarvamai/sarvam-105b",
     "smollm3-3b": "HuggingFaceTB/SmolLM3-3B",
     "solar-open-100b": "upstage/Solar-Open-100B",
     "step-3.5-flash": "stepfun-ai/Step-3.5-Flash",

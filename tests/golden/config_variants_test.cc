@@ -74,6 +74,18 @@ TEST(ConfigVariants, LagunaCapsTheLogitsOfItsRouter) {
   }
 }
 
+// As the published files of A.X-K1 are.
+TEST(ConfigVariants, RoutersOfAxk1MayHaveNoBias) {
+  auto golden = read_golden(tests_directory() + "/golden/models/axk1/golden.safetensors");
+  const Variant plain(
+      "axk1", [](Json&) {},
+      [](const std::string& name) { return !name.ends_with("e_score_correction_bias"); });
+  const RunOutput run = plain.run(golden["tokens"].ints);
+  ASSERT_EQ(run.logits.size(), golden["logits"].floats.size());
+  EXPECT_NE(run.logits, golden["logits"].floats);
+  EXPECT_GE(cosine(run.row(0), golden["logits"].row(0)), 0.5);
+}
+
 void share_choice(Json& config, int64_t chosen) {
   config["indexer_types"] = {"full", "full", "full", "shared"};
   config["index_topk"] = chosen;

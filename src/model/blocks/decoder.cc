@@ -78,7 +78,9 @@ LayerWeights Decoder::take_layer(WeightStore& weights, LayerId id,
   }
   if (s.has_network()) {
     w.post_norm = norm(names.ffn_norm);
-    w.ffn_out_norm = norm(names.ffn_out_norm);
+    w.ffn_out_norm =
+        norm(s.moe.num_experts > 0 && !names.moe_out_norm.empty() ? names.moe_out_norm
+                                                                  : names.ffn_out_norm);
   }
   w.mixer = s.mixer->take(weights, {.layer = p,
                                     .hidden_size = h,

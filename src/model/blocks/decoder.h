@@ -24,7 +24,8 @@ struct DecoderNames {
   /// Norms of what attention and the feed-forward network add to the residual; empty: none.
   std::string attention_out_norm = "";
   std::string ffn_out_norm = "";
-  std::string moe = "mlp";  // holds experts or switch_mlp
+  std::string moe_out_norm = "";  // the latter where it is in layers with experts alone
+  std::string moe = "mlp";        // holds experts or switch_mlp
   std::string dense = "mlp";
   std::string router = "mlp.gate";
   std::string correction_bias = "mlp.gate.e_score_correction_bias";

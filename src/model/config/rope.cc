@@ -232,7 +232,7 @@ RopeSpec read_rope(Config& c, const RopeDefaults& defaults) {
     spec.inverse_frequencies = proportional_frequencies(theta, defaults.head_dim, fraction);
   } else if (type == "default") {
     spec.inverse_frequencies = default_frequencies(theta, spec.rotary_dim);
-  } else if (type == "yarn" && !is_longrope) {
+  } else if ((type == "yarn" && !is_longrope) || type == "deepseek_yarn") {  // Sarvam's word
     read_yarn(r, theta, spec);
   } else if (type == "linear") {
     read_linear(r, theta, spec);

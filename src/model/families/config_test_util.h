@@ -85,6 +85,8 @@ inline std::vector<std::string> every_family() {
           "muse_glimmer_text",
           "phi3",
           "phi4",
+          "axk1",
+          "sarvam_mla",
           "gemma4_text_dense",
           "gemma4_text_e"};
 }

@@ -1,7 +1,7 @@
-// DeepSeek-V3, R1 and V3.1, Cogito-V2-671B, Kimi-K2, and GLM-4.7-Flash: latent attention, sigmoid
-// router with a correction bias and groups, ungated shared experts, dense first layers. In
-// DeepSeek-V3.2 and GLM-5 an index chooses the keys that a layer sees; from GLM-5.2 on most layers
-// share the choice of the last one that has an index.
+// DeepSeek-V3, R1 and V3.1, Cogito-V2-671B, Kimi-K2, GLM-4.7-Flash, sarvam-105b and A.X-K1: latent
+// attention, sigmoid router with a correction bias and groups, ungated shared experts, dense first
+// layers. In DeepSeek-V3.2 and GLM-5 an index chooses the keys that a layer sees; from GLM-5.2 on
+// most layers share the choice of the last one that has an index.
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -98,19 +98,47 @@ Result<ModelSpec> read_spec(Config& c) {
   const int64_t num_layers = read_num_layers(c);
   const LatentAttentionSpec attention = read_latent_attention(c, {.interleaved = true});
   MoeSpec moe = read_experts(c);
-  // Publishers differ in what they leave out, and their code in what that means.
-  for (const std::string_view key : {"n_group", "topk_group", "routed_scaling_factor"}) {
-    c.expect_present(key);
+  // Publishers differ in what they leave out, and their code in what that means. Sarvam's has no
+  // groups without these keys.
+  c.expect_present("routed_scaling_factor");
+  for (const std::string_view key : {"n_group", "topk_group"}) {
+    if (c.model_type() != "sarvam_mla") c.expect_present(key);
   }
   read_noaux_tc(c, moe);
   read_shared_experts(c, moe);
+  c.expect_number("moe_shared_expert_intermediate_size",
+                  static_cast<double>(moe.shared_intermediate_size));
   spec.layers = make_layers(c, {}, moe, read_dense_layers(c, num_layers));
   read_mixers(c, spec, attention);
   return finish_spec(c, std::move(spec));
 }
 
+// A.X-K1 has a norm behind the experts. Its files have one in dense layers, too, which nothing
+// reads, and none of the router's bias.
+constexpr std::string_view kAxk1 = "axk1";
+
+NameScheme names(const ModelSpec& spec) {
+  NameScheme scheme = usual_names(spec);
+  if (spec.model_type != kAxk1) return scheme;
+  for (int64_t i = 0; i < spec.num_layers(); ++i) {
+    if (spec.layers[static_cast<size_t>(i)].moe.num_experts > 0) continue;
+    for (const std::string& prefix : usual_prefixes()) {
+      scheme.ignored_prefixes.push_back(formatted("{}layers.{}.post_mlp_layernorm.", prefix, i));
+    }
+  }
+  return scheme;
+}
+
 std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
-  return blocks::make_decoder(spec, weights, {});
+  if (spec.model_type != kAxk1) return blocks::make_decoder(spec, weights, {});
+  blocks::DecoderOptions options;
+  options.names.moe_out_norm = "post_mlp_layernorm";
+  ModelSpec as_stored = spec;
+  if (blocks::any_layer_has(spec, weights, options.names.router + ".weight") &&
+      !blocks::any_layer_has(spec, weights, options.names.correction_bias)) {
+    for (LayerSpec& layer : as_stored.layers) layer.moe.correction_bias = false;
+  }
+  return blocks::make_decoder(as_stored, weights, options);
 }
 
 // mlx-lm splits kv_b_proj by heads when it reads, and would quantise what it splits once more.
@@ -122,11 +150,11 @@ MlxNames mlx_names(std::string_view) {
 }  // namespace deepseek_v3
 
 extern const Family deepseek_v3_family;
-const Family deepseek_v3_family = {
-    {"deepseek_v3", "kimi_k2", "kimi_k25", "glm4_moe_lite", "deepseek_v32", "glm_moe_dsa"},
-    deepseek_v3::read_spec,
-    usual_names,
-    deepseek_v3::create,
-    deepseek_v3::mlx_names};
+const Family deepseek_v3_family = {{"deepseek_v3", "kimi_k2", "kimi_k25", "glm4_moe_lite",
+                                    "deepseek_v32", "glm_moe_dsa", "axk1", "sarvam_mla"},
+                                   deepseek_v3::read_spec,
+                                   deepseek_v3::names,
+                                   deepseek_v3::create,
+                                   deepseek_v3::mlx_names};
 
 }  // namespace moeflux

@@ -115,7 +115,8 @@ LatentAttentionSpec read_latent_widths(Config& c, int64_t rope_dim_min) {
   spec.nope_dim = c.require_int("qk_nope_head_dim", {1, 4096});
   spec.rope_dim = c.require_int("qk_rope_head_dim", {rope_dim_min, 4096});
   spec.v_dim = c.require_int("v_head_dim", {1, 4096});
-  for (const std::string_view key : {"head_dim", "qk_head_dim", "num_key_value_heads"}) {
+  for (const std::string_view key :
+       {"head_dim", "qk_head_dim", "q_head_dim", "num_key_value_heads"}) {
     c.ignore(key);  // follow from the others; configs disagree about what they mean here
   }
   c.expect_bool("attention_bias", false);
