@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <vector>
 
 #include "base/check.h"
 
@@ -83,25 +84,58 @@ void take_rows(std::span<std::byte> to, const std::byte* from, size_t row_bytes,
   }
 }
 
+/// Rows of a matrix that arrives in turn with another, from row `first` of both on. Parts arrive
+/// one after another, each with the rows of both.
+void take_matrix(const Weight& to, const Parts<std::span<std::byte>>& slot, const Weight& stored,
+                 const LandedExpert& from, int64_t first) {
+  // Pieces that stay in a cache between the two passes over them.
+  constexpr int64_t kRows = 32;
+  const int64_t most = std::min(kRows, to.rows);
+  std::vector<std::byte> memory(weight_bytes(stored.format, most, to.cols) +
+                                kPartRoles.size() * 64);
+  for (int64_t row = 0; row < to.rows; row += most) {
+    const int64_t rows = std::min(most, to.rows - row);
+    Weight piece = lay_out(stored.format, rows, to.cols);
+    place_parts(piece, 0, 64);
+    const Parts<std::span<std::byte>> taken = piece.bytes_in(memory.data());
+    Parts<std::span<std::byte>> made;
+    size_t part = 0;
+    for (const PartRole role : kPartRoles) {
+      if (stored.has(role)) {
+        const size_t row_bytes = taken[role].size() / static_cast<size_t>(rows);
+        take_rows(taken[role], from.at(part) + static_cast<size_t>(2 * row) * row_bytes, row_bytes,
+                  first);
+        part += static_cast<size_t>(2 * to.rows) * row_bytes;
+      }
+      if (to.has(role)) {
+        const size_t row_bytes = slot[role].size() / static_cast<size_t>(to.rows);
+        made[role] = slot[role].subspan(static_cast<size_t>(row) * row_bytes,
+                                        static_cast<size_t>(rows) * row_bytes);
+      }
+    }
+    arrange_matrix(lay_out(to.format, rows, to.cols), made, piece, taken);
+  }
+}
+
 void alternate_rows(const ExpertLayer& layer, const LandedExpert& from, std::byte* slot,
                     int64_t task) {
-  const Parts<std::span<std::byte>> gate = layer.gate.bytes_in(slot);
-  const Parts<std::span<std::byte>> down = layer.down.bytes_in(slot);
-  size_t at = 0;
-  for (const PartRole role : kPartRoles) {
-    if (!layer.gate.has(role)) continue;
-    if (task < kDown) {
-      const std::span<std::byte> to = matrix_of(layer, task).bytes_in(slot)[role];
-      take_rows(to, from.at(at), to.size() / static_cast<size_t>(layer.gate.rows), task);
-    }
-    at += 2 * gate[role].size();
+  const auto bytes_of_stored = [&](size_t i) {
+    const Weight& stored = layer.stored[i];
+    return static_cast<size_t>(weight_bytes(stored.format, stored.rows, stored.cols));
+  };
+  if (task < kDown) {
+    const Weight& to = matrix_of(layer, task);
+    const Weight& stored = layer.stored[static_cast<size_t>(task)];
+    return take_matrix(to, to.bytes_in(slot), stored, from, task);
   }
-  for (const PartRole role : kPartRoles) {
-    if (!layer.down.has(role)) continue;
-    if (task == kDown) std::copy_n(from.at(at), down[role].size(), down[role].begin());
-    at += down[role].size();
+  const size_t down_at = 2 * bytes_of_stored(0);
+  if (task == kDown) {
+    Weight stored = layer.stored[kDown];
+    place_parts(stored, down_at, 1);
+    return arrange_matrix(layer.down, layer.down.bytes_in(slot), stored, from.parts_of(stored));
   }
-  if (task <= kDown || layer.gate_bias.size == 0) return;
+  if (layer.gate_bias.size == 0) return;
+  const size_t at = down_at + bytes_of_stored(kDown);
   const std::span<std::byte> gate_bias = bytes_of(layer.gate_bias, slot);
   const std::span<std::byte> down_bias = bytes_of(layer.down_bias, slot);
   take_rows(gate_bias, from.at(at), element_bytes(layer.gate_bias), 0);

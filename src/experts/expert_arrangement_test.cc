@@ -239,6 +239,7 @@ TEST(ExpertArrangement, AlternateRowsAreDealtToGateAndUp) {
     layer.down_bias = {DType::kBf16, 64, 0};
     layer.arrangement = ExpertArrangement::kAlternateRows;
     lay_out_slot(layer);
+    layer.stored = {layer.gate, layer.up, layer.down};
     struct Rows {
       int64_t count;
       size_t bytes;

@@ -72,7 +72,7 @@ struct ExpertLayer {
   ExpertBias up_bias;
   ExpertBias down_bias;
   ExpertArrangement arrangement = ExpertArrangement::kAsStored;
-  std::array<Weight, 3> stored;  // of kReordered: gate, up, down as they arrive
+  std::array<Weight, 3> stored;  // of kReordered and kAlternateRows: gate, up, down as they arrive
   std::array<ExpertBias, 3> stored_biases;
   size_t slot_bytes = 0;
   int32_t extents_per_expert = 0;

@@ -37,8 +37,8 @@ struct FormatTraits {
   /// The definition: row `row` in f32. Host memory only. Null: nobody knows what it means.
   void (*decode_row)(const Weight& weight, int64_t row, std::span<float> out);
   BlockLayout block{};
-  /// Formats that only files have: the format of the same numbers, bit for bit, in memory. Nullopt
-  /// where this matrix has none. Null: the format is one of memory.
+  /// Formats that only files have: the format of the same numbers, bit for bit but for NaN, in
+  /// memory. Nullopt where this matrix has none. Null: the format is one of memory.
   std::optional<QuantFormat> (*in_memory)(const QuantFormat& format, int64_t rows,
                                           int64_t cols) = nullptr;
   /// Rows [begin, begin + count) of a matrix in in_memory()'s format, row-major; `to` has room for

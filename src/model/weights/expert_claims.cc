@@ -242,6 +242,11 @@ bool ExpertSpellings::fused_alternate(ExpertLayer& layer, const std::string& pre
   layer.down.format = out->format;
   layer.gate_bias = layer.up_bias = {in_bias->dtype, m, 0};
   layer.down_bias = {out_bias->dtype, h, 0};
+  for (size_t i = 0; i < 3; ++i) {
+    Weight& matrix = *matrices_of(layer)[i];
+    layer.stored[i] = lay_out(matrix.format, matrix.rows, matrix.cols);
+    matrix.format = format_in_memory(matrix.format, matrix.rows, matrix.cols);
+  }
   layer.arrangement = ExpertArrangement::kAlternateRows;
   fill_extents_in_turn(layer, pieces);
   return true;

@@ -26,5 +26,18 @@ inline int nibble_of_32(const uint8_t* codes, int e) {
   return e < 16 ? codes[e] & 15 : codes[e - 16] >> 4;
 }
 
+/// Sixteen codes of 4 bits, two a byte in order, as eight bytes: the low halves are the first
+/// eight.
+inline uint64_t halves_of_16(const uint8_t* codes) {
+  uint64_t in_order;
+  std::memcpy(&in_order, codes, 8);
+  const auto spread = [](uint64_t eight) {
+    eight = (eight | eight << 16) & 0x0000ffff0000ffffu;
+    eight = (eight | eight << 8) & 0x00ff00ff00ff00ffu;
+    return (eight | eight << 4) & 0x0f0f0f0f0f0f0f0fu;
+  };
+  return spread(in_order & 0xffffffffu) | spread(in_order >> 32) << 4;
+}
+
 }  // namespace blocks
 }  // namespace moeflux
