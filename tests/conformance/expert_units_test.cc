@@ -94,7 +94,8 @@ std::shared_ptr<std::vector<ExpertWeights>> place_experts(Session& s, const MoeP
     std::vector<Weight> views;
     for (const auto* weights : parts) {
       Weight w = s.weight((*weights)[e]);
-      for (Tensor* tensor : {&w.parts.codes, &w.parts.scales, &w.parts.offsets}) {
+      for (Tensor* tensor :
+           {&w.parts.codes, &w.parts.scales, &w.parts.offsets, &w.parts.outer_scale}) {
         if (placement > Placement::kFar || tensor->is_null()) continue;
         tensor->buffer = all.buffer;
         tensor->offset_bytes = all.offset_bytes + at;
@@ -204,6 +205,14 @@ TEST(MatrixUnits, ALayerOfExpertsHasTheSameBitsHoweverItsLaunchesAreShared) {
                                        QuantFormat::affine(4, 64, DType::kF16), 4, 4, 4, 64));
   expect_one_layer("8-bit network beside 4-bit experts", make(f[0], f[1], 4, 2, 2, 64));
   expect_one_layer("a wider network", make(f[0], f[0], 4, 2, 3, 192));
+  const QuantFormat wide_scales = QuantFormat::affine(4, 128, DType::kF32);
+  for (const int64_t n : {1, 11}) {
+    expect_one_layer(
+        formatted("scales in f32, {} tokens", n),
+        LayerProblem::make(random, wide_scales, wide_scales,
+                           {.hidden = 640, .intermediate = 128, .experts = 4, .top_k = 2, .n = n},
+                           128));
+  }
   LayerProblem ungated = make(f[0], f[0], 3, 1, 1, 64);
   ungated.has_out_gate = false;
   expect_one_layer("no gate", ungated);
@@ -222,14 +231,18 @@ TEST(MatrixUnits, ALayerOfExpertsInGgmlTypesHasTheSameBitsToo) {
   Random random(66);
   const auto make = [&](const char* gate, const char* down, int64_t experts, int64_t top_k,
                         int64_t n, int64_t hidden) {
-    const QuantFormat format = *find_ggml_type(gate)->format;
+    const auto format_of = [](const char* name) {
+      const QuantFormat format = *find_ggml_type(name)->format;
+      return name == std::string_view("NVFP4") ? format.with_outer_scale() : format;
+    };
+    const QuantFormat format = format_of(gate);
     LayerProblem p = LayerProblem::make(
         random, format, format,
         {.hidden = hidden, .intermediate = 256, .experts = experts, .top_k = top_k, .n = n}, 256);
     for (EncodedWeight& w : p.experts.down) {
-      w = random_weight(random, *find_ggml_type(down)->format, hidden, 256);
+      w = random_weight(random, format_of(down), hidden, 256);
     }
-    p.down = random_weight(random, *find_ggml_type(down)->format, hidden, 256);
+    p.down = random_weight(random, format_of(down), hidden, 256);
     return p;
   };
   expect_one_layer("Q4_K and Q6_K", make("Q4_K", "Q6_K", 5, 3, 1, 512));
@@ -238,6 +251,10 @@ TEST(MatrixUnits, ALayerOfExpertsInGgmlTypesHasTheSameBitsToo) {
   expect_one_layer("many tokens", make("Q5_K", "IQ4_XS", 3, 2, 11, 256));
   expect_one_layer("a published pair", make("IQ2_XS", "IQ4_NL", 4, 2, 1, 512));
   expect_one_layer("a published pair, many tokens", make("IQ3_S", "Q2_0", 3, 2, 9, 256));
+  expect_one_layer("matrices with factors", make("NVFP4", "NVFP4", 4, 2, 2, 576));
+  expect_one_layer("the same, many tokens", make("NVFP4", "NVFP4", 3, 2, 11, 256));
+  expect_one_layer("IQ1", make("IQ1_S", "IQ1_M", 4, 2, 1, 512));
+  expect_one_layer("IQ1 and digits, many tokens", make("IQ1_M", "TQ1_0", 3, 2, 9, 256));
   expect_one_layer("experts of more than 128 tokens", make("IQ2_XS", "Q4_0", 2, 2, 139, 256));
 }
 

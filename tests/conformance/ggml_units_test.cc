@@ -124,7 +124,8 @@ TEST(GgmlUnits, ProductsMatchTheDefinitionAndDoNotDependOnOtherTokens) {
         // At multiples of 32, of 16, of 2, and anywhere where blocks begin anywhere.
         const uint64_t odd = type.block_bytes % 2;
         const uint64_t begin = std::vector<uint64_t>{0, 16, 6, 34 + odd}[++seed % 4];
-        const BlockMatrix m(type, rows, cols, seed, false, begin);
+        const bool outer = type.name == std::string_view("NVFP4");
+        const BlockMatrix m(type, rows, cols, seed, outer, begin);
         const std::vector<float> x = random.floats(n * cols, -2.0f, 2.0f);
         const std::vector<float> got = product(units, m, x);
         const std::string what = formatted("{}, {} columns from {}", type.name, cols, begin);
@@ -158,7 +159,8 @@ TEST(GgmlUnits, TilesOfManyTokensHaveTheBitsOfSingleOnes) {
 TEST(GgmlUnits, RowsHaveTheSameBitsWhereverTheyBegin) {
   const auto units = make_emulator_device({.seed = 7, .matrix_units = true});
   Random random(81);
-  for (const char* name : {"Q4_K", "Q5_K", "Q6_K", "Q8_0", "MXFP4", "IQ2_XS", "IQ3_S"}) {
+  for (const char* name :
+       {"Q4_K", "Q5_K", "Q6_K", "Q8_0", "MXFP4", "NVFP4", "IQ1_S", "IQ2_XS", "IQ3_S"}) {
     const std::vector<float> x = random.floats(9 * 1536, -2.0f, 2.0f);
     std::vector<float> expected;
     const GgmlType& type = *find_ggml_type(name);

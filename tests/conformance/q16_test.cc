@@ -50,13 +50,16 @@ std::vector<QuantFormat> formats_of_units() {
         formats.push_back(QuantFormat::affine(bits, group, dtype));
       }
     }
+    formats.push_back(QuantFormat::affine(bits, 128, DType::kF32));
   }
   for (const char* name :
-       {"q4_0",  "q4_1",    "q5_0",   "q5_1",   "q8_0",       "q2_k", "q3_k", "q4_k",
-        "q5_k",  "q6_k",    "iq4_nl", "iq4_xs", "mxfp4_gguf", "q1_0", "q2_0", "q2_0_128",
-        "tq2_0", "iq2_xxs", "iq2_xs", "iq2_s",  "iq3_xxs",    "iq3_s"}) {
+       {"q4_0",  "q4_1",     "q5_0",  "q5_1",    "q8_0",      "q2_k",       "q3_k",
+        "q4_k",  "q5_k",     "q6_k",  "iq4_nl",  "iq4_xs",    "mxfp4_gguf", "q1_0",
+        "q2_0",  "q2_0_128", "tq2_0", "iq2_xxs", "iq2_xs",    "iq2_s",      "iq3_xxs",
+        "iq3_s", "iq1_s",    "iq1_m", "tq1_0",   "nvfp4_gguf"}) {
     formats.push_back(QuantFormat::of(*find_format(name)));
   }
+  formats.push_back(formats.back().with_outer_scale());  // of NVFP4
   return formats;
 }
 

@@ -162,7 +162,7 @@ std::vector<int32_t> Random::ids(int64_t count, int64_t limit) {
 
 static const GgmlType* ggml_type_of(const QuantFormat& format) {
   for (const GgmlType& type : ggml_types()) {
-    if (type.format == format && type.block_elements > 1) return &type;
+    if (type.format && type.format->kind == format.kind && type.block_elements > 1) return &type;
   }
   return nullptr;
 }
@@ -186,6 +186,10 @@ EncodedWeight random_weight(Random& random, const QuantFormat& format, int64_t r
     std::mt19937 blocks(static_cast<uint32_t>(random.next()));
     for (size_t at = 0; at < w.data.size(); at += static_cast<size_t>(type->block_bytes)) {
       testing::fill_block(*type, blocks, reinterpret_cast<uint8_t*>(w.data.data()) + at);
+    }
+    if (format.outer_scale) {
+      w.biases.resize(sizeof(float));
+      store_float(w.biases.data(), 0.75f + values[0] / 4.0f, DType::kF32);
     }
   } else {
     std::byte* to = w.data.data();
@@ -299,6 +303,7 @@ Weight Session::weight(const EncodedWeight& w) {
   if (!w.format.is_affine()) {
     const Tensor codes = lay_out(w.format, w.rows, w.cols).parts.codes;
     weight.parts.codes = bytes(codes.shape, codes.dtype, w.data);
+    if (w.format.outer_scale) weight.parts.outer_scale = bytes({1}, DType::kF32, w.biases);
     return weight;
   }
   if (w.format.order == WeightOrder::kTiled) {
@@ -327,7 +332,7 @@ std::vector<float> Session::read(const Tensor& tensor) {
     return values;
   }
   const Status status = encoder_->read(std::as_writable_bytes(std::span(values)), tensor);
-  EXPECT_TRUE(status.ok());
+  EXPECT_TRUE(status.ok()) << (status.ok() ? "" : status.error().message());
   return values;
 }
 

@@ -69,8 +69,8 @@ struct EncodedWeight {
   int64_t cols = 0;
   std::vector<std::byte> data;
   std::vector<std::byte> scales;
-  std::vector<std::byte> biases;
-  std::vector<float> decoded;  // [rows, cols]
+  std::vector<std::byte> biases;  // or the outer scale
+  std::vector<float> decoded;     // [rows, cols]
 };
 EncodedWeight random_weight(Random& random, const QuantFormat& format, int64_t rows, int64_t cols);
 /// The same matrix in tiled order; `w` is row-major and fits.

@@ -151,8 +151,8 @@ std::optional<BlockKind> affine_kind(const QuantFormat& format) {
 bool has_unit_products(const QuantFormat& format, int64_t cols) {
   if (cols % kUnitCols != 0) return false;
   if (format.is_affine()) {
-    return (format.bits == 4 || format.bits == 8) && format.dtype != DType::kF32 &&
-           format.group_size % kUnitCols == 0;
+    const int64_t least = format.dtype == DType::kF32 ? 2 * kUnitCols : kUnitCols;
+    return (format.bits == 4 || format.bits == 8) && format.group_size % least == 0;
   }
   const std::optional<BlockKind> kind = block_kind(format);
   if (!kind) return false;
@@ -170,6 +170,7 @@ bool has_unit_products(const QuantFormat& format, int64_t cols) {
     case BlockKind::kIq4Nl:
     case BlockKind::kIq4Xs:
     case BlockKind::kMxfp4:
+    case BlockKind::kNvfp4:
     case BlockKind::kQ1_0:
     case BlockKind::kQ2_0:
     case BlockKind::kQ2_0Of128:
@@ -178,12 +179,11 @@ bool has_unit_products(const QuantFormat& format, int64_t cols) {
     case BlockKind::kIq2S:
     case BlockKind::kIq3Xxs:
     case BlockKind::kIq3S:
-    case BlockKind::kTq2_0:
-      return true;
     case BlockKind::kIq1S:
     case BlockKind::kIq1M:
-    case BlockKind::kNvfp4:
     case BlockKind::kTq1_0:
+    case BlockKind::kTq2_0:
+      return true;
     case BlockKind::kAffine4x32:
     case BlockKind::kAffine4x64:
     case BlockKind::kAffine4x128:

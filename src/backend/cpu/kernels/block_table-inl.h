@@ -34,10 +34,10 @@ constexpr BlockKernels kBlockKernels = {{
     kUnitKernelOf<FillQ3K>,     kUnitKernelOf<FillQ4K>,      kUnitKernelOf<FillQ5K>,
     kUnitKernelOf<FillQ6K>,     kUnitKernelOf<FillIq4Nl>,    kUnitKernelOf<FillIq4Xs>,
     kUnitKernelOf<FillIq2Xxs>,  kUnitKernelOf<FillIq2Xs>,    kUnitKernelOf<FillIq2S>,
-    kUnitKernelOf<FillIq3Xxs>,  kUnitKernelOf<FillIq3S>,     kKernelOf<FillIq1S>,
-    kKernelOf<FillIq1M>,        kUnitKernelOf<FillMxfp4>,    kKernelOf<FillNvfp4>,
+    kUnitKernelOf<FillIq3Xxs>,  kUnitKernelOf<FillIq3S>,     kUnitKernelOf<FillIq1S>,
+    kUnitKernelOf<FillIq1M>,    kUnitKernelOf<FillMxfp4>,    kUnitKernelOf<FillNvfp4>,
     kUnitKernelOf<FillQ1_0>,    kUnitKernelOf<FillQ2<64>>,   kUnitKernelOf<FillQ2<128>>,
-    kKernelOf<FillTq1_0>,       kUnitKernelOf<FillTq2_0>,    kAffineKernelOf<4, 32>,
+    kUnitKernelOf<FillTq1_0>,   kUnitKernelOf<FillTq2_0>,    kAffineKernelOf<4, 32>,
     kAffineUnitKernelOf<4, 64>, kAffineUnitKernelOf<4, 128>, kAffineKernelOf<8, 32>,
     kAffineUnitKernelOf<8, 64>, kAffineUnitKernelOf<8, 128>,
 }};

@@ -100,9 +100,13 @@ struct UnitForm<BlockRows<FillQ5K>> : SmallForm {};
 template <>
 struct UnitForm<BlockRows<FillMxfp4>> : SmallForm {};
 template <>
+struct UnitForm<BlockRows<FillNvfp4>> : SmallForm {};
+template <>
 struct UnitForm<BlockRows<FillQ1_0>> : SmallForm {};
 template <int kCount>
 struct UnitForm<BlockRows<FillQ2<kCount>>> : SmallForm {};
+template <>
+struct UnitForm<BlockRows<FillTq1_0>> : SmallForm {};
 template <>
 struct UnitForm<BlockRows<FillTq2_0>> : SmallForm {};
 
@@ -123,6 +127,7 @@ struct UnitRowDots {
   static constexpr int kLive = Rows::kLiveGroups * kGroupUnits;  // units, as RowDots has groups
   static constexpr int kValueBytes = 2;
   const TileToken& token;
+  float outer_scale;
   int64_t first_unit;
   const uint8_t* x;      // of the block's columns
   const uint8_t* ahead;  // as RowDots has it
@@ -134,7 +139,12 @@ struct UnitRowDots {
 
   MF_INLINE UnitRowDots(const TileFewArgs& args, int64_t block, const uint8_t* values,
                         const uint8_t* next, const UnitChains<1>& before)
-      : token(args.x[0]), first_unit(block * kUnits), x(values), ahead(next), sums(before) {}
+      : token(args.x[0]),
+        outer_scale(args.w.outer_scale),
+        first_unit(block * kUnits),
+        x(values),
+        ahead(next),
+        sums(before) {}
   MF_INLINE void codes(int line, Words words) {
     static_assert(!Form::kHalves);
     if constexpr (Form::kSmall) {
@@ -159,6 +169,10 @@ struct UnitRowDots {
   MF_INLINE void join_six_bits(int /*group*/, int /*pair*/) const {}
   MF_INLINE void group(int at, Floats scale, Floats bias) {
     ask_ahead<Rows>(ahead, at);
+    if constexpr (Rows::kHasOuterScale) {
+      scale *= outer_scale;
+      bias *= outer_scale;
+    }
     const auto scales = same_bits<FVec>(scale);
     const auto biases = same_bits<FVec>(bias);
     unrolled<kGroupUnits>([&](int i) MF_INLINE_BODY {

@@ -54,13 +54,14 @@ MF_FN u32 even_bytes(u32 low, u32 high) {
   return (low & 0xffu) | (low >> 8u & 0xff00u) | (high & 0xffu) << 16u | (high << 8u & 0xff000000u);
 }
 MF_FN u32 odd_bytes(u32 low, u32 high) { return even_bytes(low >> 8u, high >> 8u); }
-MF_FN u32 look_up_bytes(W4 table, u32 numbers) {
-  u32 bytes = 0u;
-  for (u32 i = 0u; i < 32u; i += 8u) {
-    const u32 number = numbers >> i & 15u;
-    bytes |= (table.v[number / 4u] >> (number % 4u * 8u) & 0xffu) << i;
+MF_FN W2 look_up_halves(W4 table, u32 bytes) {
+  W2 looked_up = {{0u, 0u}};
+  for (u32 i = 0u; i < 8u; ++i) {
+    const u32 number = bytes >> (4u * i) & 15u;
+    const u32 byte = table.v[number / 4u] >> (number % 4u * 8u) & 0xffu;
+    looked_up.v[i % 2u] |= byte << (i / 2u * 8u);
   }
-  return bytes;
+  return looked_up;
 }
 MF_FN u32 look_up_eight(W2 table, u32 numbers) {
   u32 bytes = 0u;

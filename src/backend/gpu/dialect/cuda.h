@@ -205,14 +205,21 @@ MF_FN u32 pack_f16(f32 low, f32 high) {
 /// Bytes 0 and 2 of both words, and bytes 1 and 3.
 MF_FN u32 even_bytes(u32 low, u32 high) { return __byte_perm(low, high, 0x6420u); }
 MF_FN u32 odd_bytes(u32 low, u32 high) { return __byte_perm(low, high, 0x7531u); }
-/// Looks up bytes: each of `numbers`, which are below 16, becomes that byte of a table.
-MF_FN u32 look_up_bytes(W4 table, u32 numbers) {
-  const u32 pairs = (numbers | numbers >> 4u) & 0x00770077u;
-  const u32 which = __byte_perm(pairs, 0u, 0x4420u);
-  const u32 low = __byte_perm(table.v[0], table.v[1], which);
-  const u32 high = __byte_perm(table.v[2], table.v[3], which);
-  const u32 upper = (numbers >> 3u & 0x01010101u) * 0xffu;
-  return (low & ~upper) | (high & upper);
+/// Looks up the halves of four bytes: each becomes that byte of a table. Low halves, then high
+/// ones.
+MF_FN W2 look_up_halves(W4 table, u32 bytes) {
+  const u32 which = bytes & 0x77777777u;
+  const u32 upper = (bytes >> 1u & 0x44444444u) | 0x32103210u;  // from which eight of the table
+  u32 in_order[2];
+  MF_UNROLL
+  for (u32 i = 0u; i < 2u; ++i) {
+    const u32 low = __byte_perm(table.v[0], table.v[1], which >> (16u * i));
+    const u32 high = __byte_perm(table.v[2], table.v[3], which >> (16u * i));
+    in_order[i] = __byte_perm(low, high, upper >> (16u * i));
+  }
+  const W2 looked_up = {
+      {even_bytes(in_order[0], in_order[1]), odd_bytes(in_order[0], in_order[1])}};
+  return looked_up;
 }
 /// The same of a table of eight, by the lowest four numbers of 4 bits each.
 MF_FN u32 look_up_eight(W2 table, u32 numbers) {

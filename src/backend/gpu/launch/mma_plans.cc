@@ -46,15 +46,17 @@ uint32_t ggml_place_words(const MmaMatrix& matrix) {
 
 bool is_ggml(const Weight& weight) {
   const QuantFormat& f = weight.format;
-  return !f.is_affine() && !f.is_plain() && !f.outer_scale &&
-         find_ggml(matrix_layout(weight).format) != nullptr;
+  if (f.is_affine() || f.is_plain()) return false;
+  const uint32_t type = matrix_layout(weight).format;
+  return find_ggml(type) != nullptr && (!f.outer_scale || type == kGgml_nvfp4_gguf);
 }
 
 bool fits_mma(const Weight& weight) {
   if (is_ggml(weight)) return weight.cols % int64_t{kMmaBlock} == 0;
   const QuantFormat& f = weight.format;
-  return f.is_affine() && (f.bits == 4 || f.bits == 8) && f.dtype != DType::kF32 &&
-         f.group_size >= int64_t{kMmaBlock} &&
+  // A scale in f32 takes the place of two blocks' scales.
+  const int64_t least = f.dtype == DType::kF32 ? 2 * int64_t{kMmaBlock} : int64_t{kMmaBlock};
+  return f.is_affine() && (f.bits == 4 || f.bits == 8) && f.group_size >= least &&
          weight.rows * (weight.cols / 32 * f.bits) <= int64_t{std::numeric_limits<u32>::max()};
 }
 
@@ -86,6 +88,8 @@ uint32_t ggml_tile(const Platform& platform, uint32_t place_words) {
 
 bool has_grid(uint32_t bits) {
   switch (bits) {
+    case kGgml_iq1_s:
+    case kGgml_iq1_m:
     case kGgml_iq2_xxs:
     case kGgml_iq2_xs:
     case kGgml_iq2_s:

@@ -56,20 +56,32 @@ MF_FN u32 bits_of_bytes(u32 word, u32 shift, u32 mask) {
   return word >> shift & mask * 0x01010101u;
 }
 
+/// Both halves of a piece.
+template <class Type>
+MF_FN W4 both_pairs(MF_T t, u32 at, u32 block, u32 piece) {
+  const W2 first = Type::low_pair(t, at, block, piece, 0u);
+  const W2 second = Type::low_pair(t, at, block, piece, 1u);
+  const W4 codes = {{first.v[0], first.v[1], second.v[0], second.v[1]}};
+  return codes;
+}
+
 /// How a type gives 64 columns ("block", of 8 in a split) in four parts of 16 codes. `at` is where
 /// the row's split begins.
 /// - low(), high(): pieces of 16 bytes, kLow and kHigh of them; low_piece() and high_piece() say
 ///   which one a part needs;
 /// - low_pair(), high_pair(): the words of half `half` of a piece alone;
 /// - code(): four codes of a part from a word of each of its pieces;
-/// - scales(): kScales of them, of 16, 32 or 64 columns each.
+/// - scales(): kScales of them, of 16, 32 or 64 columns each;
+/// - kOuter: 1 where a matrix may have a factor, by which scales and biases are multiplied;
+/// - kLooksUp: 1 where codes are bytes of a table() by halves of bytes. There is no code() then:
+///   those of an octet are low halves, or high ones where odd_halves(octet) is 1.
 template <u32 TYPE>
 struct GgmlCodes;
 
 /// Types without other bits.
 template <u32 LOW, u32 SCALES>
 struct GgmlLowBits {
-  enum : u32 { kLow = LOW, kHigh = 0, kScales = SCALES };
+  enum : u32 { kLow = LOW, kHigh = 0, kScales = SCALES, kOuter = 0, kLooksUp = 0 };
   static MF_FN_MEMBER u32 high_piece(u32) { return 0u; }
   static MF_FN_MEMBER W4 high(MF_T, u32, u32, u32) {
     const W4 nothing = {{0u, 0u, 0u, 0u}};
@@ -190,34 +202,70 @@ struct GgmlCodes<kGgml_q8_0> : GgmlLowBits<4u, 2u> {
 };
 
 /// 128 more than the numbers of IQ4.
-MF_FN u32 iq4_codes(u32 numbers) {
-  const W4 table = {{0x3f2d1801u, 0x766a5d4fu, 0xa6998d81u, 0xf1d9c5b5u}};
-  return look_up_bytes(table, numbers);
-}
-template <>
-struct GgmlCodes<kGgml_iq4_nl> : GgmlNibbles<18u, 2u> {
-  static MF_FN_MEMBER u32 code(u32 low, u32, u32, u32 part) {
-    return iq4_codes(bits_of_bytes(low, part % 2u * 4u, 15u));
+struct GgmlIq4Table {
+  enum : u32 { kLooksUp = 1 };
+  static MF_FN_MEMBER W4 table() {
+    const W4 numbers = {{0x3f2d1801u, 0x766a5d4fu, 0xa6998d81u, 0xf1d9c5b5u}};
+    return numbers;
   }
+};
+/// 16 more than twice the numbers of e2m1.
+struct GgmlE2m1Table {
+  enum : u32 { kLooksUp = 1 };
+  static MF_FN_MEMBER W4 table() {
+    const W4 numbers = {{0x13121110u, 0x1c181614u, 0x0d0e0f10u, 0x04080a0cu}};
+    return numbers;
+  }
+};
+/// Rows of 16 bytes of which the low halves are 16 columns, and the high ones the next.
+template <class Table, class Rows>
+struct GgmlLooksUp : Rows, Table {
+  enum : u32 { kLooksUp = Table::kLooksUp };
+  static MF_FN_MEMBER u32 odd_halves(u32 octet) { return octet / 2u % 2u; }
+};
+template <>
+struct GgmlCodes<kGgml_iq4_nl> : GgmlLooksUp<GgmlIq4Table, GgmlNibbles<18u, 2u>> {
   static MF_FN_MEMBER void scales(MF_T t, u32 at, u32 block, MF_LOCAL(GgmlScale) to) {
     scales_around(t, at, block, 128.0f, to);
   }
 };
 
-/// 16 more than twice the numbers of e2m1. Scales are halves of powers of two, of which the two
-/// smallest are below the normal numbers.
+/// Scales are halves of powers of two, of which the two smallest are below the normal numbers.
 template <>
-struct GgmlCodes<kGgml_mxfp4_gguf> : GgmlNibbles<17u, 1u> {
-  static MF_FN_MEMBER u32 code(u32 low, u32, u32, u32 part) {
-    const W4 table = {{0x13121110u, 0x1c181614u, 0x0d0e0f10u, 0x04080a0cu}};
-    return look_up_bytes(table, bits_of_bytes(low, part % 2u * 4u, 15u));
-  }
+struct GgmlCodes<kGgml_mxfp4_gguf> : GgmlLooksUp<GgmlE2m1Table, GgmlNibbles<17u, 1u>> {
   static MF_FN_MEMBER void scales(MF_T t, u32 at, u32 block, MF_LOCAL(GgmlScale) to) {
     MF_UNROLL
     for (u32 i = 0u; i < 2u; ++i) {
       const u32 scale = shared_byte(t, begin(at, block, i));
       to[i] =
           scale_around(as_float(scale < 2u ? 0x00200000u << scale : (scale - 1u) << 23u), 16.0f);
+    }
+  }
+};
+
+/// A block of 64: four scales, of e4m3, then eight bytes for 16 columns each, the low halves first.
+template <>
+struct GgmlCodes<kGgml_nvfp4_gguf> : GgmlLooksUp<GgmlE2m1Table, GgmlLowBits<4u, 4u>> {
+  enum : u32 { kOuter = 1 };
+  static MF_FN_MEMBER u32 begin(u32 at, u32 block) { return at + block * 36u; }
+  static MF_FN_MEMBER u32 low_piece(u32 part) { return part; }
+  static MF_FN_MEMBER u32 odd_halves(u32 octet) { return octet % 2u; }
+  static MF_FN_MEMBER W2 low_pair(MF_T t, u32 at, u32 block, u32 piece, u32) {
+    return shared_pair(t, begin(at, block) + (4u + piece * 8u));
+  }
+  static MF_FN_MEMBER W4 low(MF_T t, u32 at, u32 block, u32 piece) {
+    const W2 bytes = low_pair(t, at, block, piece, 0u);
+    const W4 twice = {{bytes.v[0], bytes.v[1], bytes.v[0], bytes.v[1]}};
+    return twice;
+  }
+  /// Halves that are 256 times too small; 128 times them are halves of scales.
+  static MF_FN_MEMBER void scales(MF_T t, u32 at, u32 block, MF_LOCAL(GgmlScale) to) {
+    const u32 bytes = shared_u32(t, begin(at, block));
+    MF_UNROLL
+    for (u32 i = 0u; i < 4u; ++i) {
+      const u32 byte = bytes >> (8u * i) & 0xffu;
+      const f32 half = f16_to_float(static_cast<u16>((byte & 0x7fu) << 7u)) * 128.0f;
+      to[i] = scale_around(byte == 0x7fu ? 0.0f : half, 16.0f);
     }
   }
 };
@@ -383,7 +431,7 @@ struct GgmlCodes<kGgml_q3_k> : GgmlTwoBits<110u, 32u> {
 };
 
 template <>
-struct GgmlCodes<kGgml_iq4_xs> : GgmlLowBits<2u, 2u> {
+struct GgmlCodes<kGgml_iq4_xs> : GgmlLooksUp<GgmlIq4Table, GgmlLowBits<2u, 2u>> {
   static MF_FN_MEMBER u32 begin(u32 at, u32 block) { return at + block / 4u * 136u; }
   static MF_FN_MEMBER u32 low_piece(u32 part) { return part / 2u; }
   static MF_FN_MEMBER W4 low(MF_T t, u32 at, u32 block, u32 piece) {
@@ -391,9 +439,6 @@ struct GgmlCodes<kGgml_iq4_xs> : GgmlLowBits<2u, 2u> {
   }
   static MF_FN_MEMBER W2 low_pair(MF_T t, u32 at, u32 block, u32 piece, u32 half) {
     return shared_pair(t, begin(at, block) + (8u + block % 4u * 32u + piece * 16u + half * 8u));
-  }
-  static MF_FN_MEMBER u32 code(u32 low, u32, u32, u32 part) {
-    return iq4_codes(bits_of_bytes(low, part % 2u * 4u, 15u));
   }
   static MF_FN_MEMBER void scales(MF_T t, u32 at, u32 block, MF_LOCAL(GgmlScale) to) {
     const u32 from = begin(at, block);
@@ -410,15 +455,55 @@ struct GgmlCodes<kGgml_iq4_xs> : GgmlLowBits<2u, 2u> {
 
 // --- Any type ---
 
+/// The scales of 64 columns of a row; `outer`: its matrix's factor.
+template <class Type>
+MF_FN void ggml_scales(MF_T t, u32 at, u32 block, MF_SHARED(f32) outer, MF_LOCAL(GgmlScale) to) {
+  Type::scales(t, at, block, to);
+  if (Type::kOuter == 0u) return;
+  MF_UNROLL
+  for (u32 i = 0u; i < Type::kScales; ++i) {
+    to[i].scale *= outer[0];
+    to[i].bias *= outer[0];
+  }
+}
+
+/// The codes of octets from the words of pieces.
+template <class Type, u32 LOOKS_UP>
+struct GgmlOctet {
+  static MF_FN_MEMBER W2 codes(W2 low, W2 high, u32 block, u32 octet) {
+    const u32 part = octet / 2u;
+    const W2 codes = {{Type::code(low.v[0], high.v[0], block, part),
+                       Type::code(low.v[1], high.v[1], block, part)}};
+    return codes;
+  }
+  /// The same where the compiler knows `octet`.
+  static MF_FN_MEMBER W2 known_codes(W2 low, W2 high, u32 block, u32 octet) {
+    return codes(low, high, block, octet);
+  }
+};
+template <class Type>
+struct GgmlOctet<Type, 1u> {
+  static MF_FN_MEMBER W2 codes(W2 low, W2, u32, u32 octet) {
+    const u32 shift = Type::odd_halves(octet) * 4u;
+    const u32 first = bits_of_bytes(low.v[0], shift, 15u);
+    return look_up_halves(Type::table(), first | bits_of_bytes(low.v[1], shift, 15u) << 4u);
+  }
+  /// Both octets of the same bytes are looked up at once, as the compiler sees.
+  static MF_FN_MEMBER W2 known_codes(W2 low, W2, u32, u32 octet) {
+    const u32 odd = Type::odd_halves(octet);
+    const W2 codes = {{look_up_halves(Type::table(), low.v[0]).v[odd],
+                       look_up_halves(Type::table(), low.v[1]).v[odd]}};
+    return codes;
+  }
+};
+
 /// The codes of octet `octet` of a block's 8, in order.
 template <class Type>
 MF_FN W2 ggml_octet(MF_T t, u32 at, u32 block, u32 octet) {
   const u32 part = octet / 2u;
   const W2 low = Type::low_pair(t, at, block, Type::low_piece(part), octet % 2u);
   const W2 high = Type::high_pair(t, at, block, Type::high_piece(part), octet % 2u);
-  const W2 codes = {
-      {Type::code(low.v[0], high.v[0], block, part), Type::code(low.v[1], high.v[1], block, part)}};
-  return codes;
+  return GgmlOctet<Type, Type::kLooksUp>::codes(low, high, block, octet);
 }
 
 /// 64 columns of a row, as they lie.
@@ -429,23 +514,21 @@ struct GgmlBlock {
   W4 high[kHigh];
   GgmlScale scales[Type::kScales];
 
-  MF_FN_MEMBER void load(MF_T t, u32 at, u32 block) {
+  MF_FN_MEMBER void load(MF_T t, u32 at, u32 block, MF_SHARED(f32) outer) {
     MF_UNROLL
     for (u32 i = 0u; i < Type::kLow; ++i) low[i] = Type::low(t, at, block, i);
     MF_UNROLL
     for (u32 i = 0u; i < kHigh; ++i) high[i] = Type::high(t, at, block, i);
-    Type::scales(t, at, block, scales);
+    ggml_scales<Type>(t, at, block, outer, scales);
   }
-  /// 16 codes.
-  MF_FN_MEMBER W4 codes(u32 block, u32 part) const {
-    const W4 own_low = low[Type::low_piece(part)];
-    const W4 own_high = high[Type::high_piece(part)];
-    W4 words;
-    MF_UNROLL
-    for (u32 i = 0u; i < 4u; ++i) {
-      words.v[i] = Type::code(own_low.v[i], own_high.v[i], block, part);
-    }
-    return words;
+  MF_FN_MEMBER W2 codes(u32 block, u32 octet) const {
+    const u32 part = octet / 2u;
+    const u32 o = octet % 2u * 2u;
+    const W4 from_low = low[Type::low_piece(part)];
+    const W4 from_high = high[Type::high_piece(part)];
+    const W2 own_low = {{from_low.v[o], from_low.v[o + 1u]}};
+    const W2 own_high = {{from_high.v[o], from_high.v[o + 1u]}};
+    return GgmlOctet<Type, Type::kLooksUp>::known_codes(own_low, own_high, block, octet);
   }
 };
 

@@ -11,7 +11,6 @@ namespace moeflux {
 namespace gpu {
 namespace kernels {
 
-MF_TABLE(u16, kIq1Grid) = {MF_IQ1_GRID};
 MF_TABLE(f32, kIq4Numbers) = {-127.0f, -104.0f, -83.0f, -65.0f, -49.0f, -35.0f, -22.0f, -10.0f,
                               1.0f,    13.0f,   25.0f,  38.0f,  53.0f,  69.0f,  89.0f,  113.0f};
 

@@ -1,5 +1,5 @@
-// GgmlCodes of types whose codes choose rows of a grid: IQ2 and IQ3. A code is 64 and the number
-// with its sign, as it is on CPUs.
+// GgmlCodes of types whose codes choose rows of a grid: IQ1, IQ2 and IQ3. A code of IQ2 and IQ3 is
+// 64 and the number with its sign, as it is on CPUs; one of IQ1 is 16 and eight times the number.
 #pragma once
 
 #include "backend/gpu/kernels/matmul/ggml_codes.h"
@@ -49,6 +49,10 @@ MF_FN void place_grid(MF_T t, u32 type) {
     for (u32 i = t.index; i < 256u; i += t.threads) to[i] = grid_numbers(of_xxs, kIq3XxsGrid[i]);
   } else if (type == kGgml_iq3_s) {
     for (u32 i = t.index; i < 512u; i += t.threads) to[i] = grid_numbers(of_s, kIq3SGrid[i]);
+  } else if (type == kGgml_iq1_s || type == kGgml_iq1_m) {
+    for (u32 i = t.index; i < 1024u; i += t.threads) {
+      to[i] = static_cast<u32>(kIq1Grid[2u * i]) | static_cast<u32>(kIq1Grid[2u * i + 1u]) << 16u;
+    }
   }
 }
 /// An entry of the grid that place_grid() left.
@@ -69,15 +73,6 @@ MF_FN u32 iq3_four(u32 entry, u32 signs) {
 }
 MF_FN W2 iq3_codes(u32 first, u32 second, u32 signs) {
   const W2 codes = {{iq3_four(first, signs), iq3_four(second, signs >> 4u)}};
-  return codes;
-}
-
-/// Both halves of a piece.
-template <class Type>
-MF_FN W4 both_pairs(MF_T t, u32 at, u32 block, u32 piece) {
-  const W2 first = Type::low_pair(t, at, block, piece, 0u);
-  const W2 second = Type::low_pair(t, at, block, piece, 1u);
-  const W4 codes = {{first.v[0], first.v[1], second.v[0], second.v[1]}};
   return codes;
 }
 
@@ -199,6 +194,70 @@ struct GgmlCodes<kGgml_iq3_s> : GgmlGridRows<110u, 2u> {
     for (u32 i = 0u; i < 2u; ++i) {
       to[i] = scale_around(scale * static_cast<f32>(2u * (codes >> (4u * i) & 15u) + 1u), 64.0f);
     }
+  }
+};
+
+/// IQ1: levels are -1, 0 and 1, and an eighth is added to them, or subtracted where `down` is 1.
+template <u32 BYTES, u32 SCALES>
+struct GgmlThreeLevels : GgmlGridRows<BYTES, SCALES> {
+  static MF_FN_MEMBER W2 eight_codes(MF_T t, u32 place, u32 down) {
+    const W2 table = {{0x21191109u, 0x1f170f07u}};
+    const u32 entry = shared_half(t, (kGgmlGrid * 4u) + place * 2u);
+    const u32 numbers = spread_levels(entry) | down * 0x44444444u;
+    const W2 codes = {{look_up_eight(table, numbers), look_up_eight(table, numbers >> 16u)}};
+    return codes;
+  }
+  /// d * (2 code + 1) / 8
+  static MF_FN_MEMBER GgmlScale eighth_scale(f32 scale, u32 code) {
+    return scale_around(scale * static_cast<f32>(2u * code + 1u) * 0.125f, 16.0f);
+  }
+};
+
+template <>
+struct GgmlCodes<kGgml_iq1_s> : GgmlThreeLevels<50u, 2u> {
+  /// Three more bits of four places, the scale and the sign of what is added.
+  static MF_FN_MEMBER u32 word(MF_T t, u32 at, u32 block, u32 half) {
+    return shared_half(t, begin(at, block) + (34u + (block % 4u * 2u + half) * 2u));
+  }
+  static MF_FN_MEMBER W2 low_pair(MF_T t, u32 at, u32 block, u32 piece, u32 half) {
+    const u32 eight = piece % 2u * 2u + half;
+    const u32 own = word(t, at, block, piece / 2u);
+    const u32 place =
+        shared_byte(t, begin(at, block) + (2u + block % 4u * 8u + piece / 2u * 4u + eight));
+    return eight_codes(t, place | (own >> (3u * eight) & 7u) << 8u, own >> 15u);
+  }
+  static MF_FN_MEMBER W4 low(MF_T t, u32 at, u32 block, u32 piece) {
+    return both_pairs<GgmlCodes>(t, at, block, piece);
+  }
+  static MF_FN_MEMBER void scales(MF_T t, u32 at, u32 block, MF_LOCAL(GgmlScale) to) {
+    const f32 scale = shared_f16(t, begin(at, block));
+    MF_UNROLL
+    for (u32 i = 0u; i < 2u; ++i) to[i] = eighth_scale(scale, word(t, at, block, i) >> 12u & 7u);
+  }
+};
+
+template <>
+struct GgmlCodes<kGgml_iq1_m> : GgmlThreeLevels<56u, 4u> {
+  static MF_FN_MEMBER W2 low_pair(MF_T t, u32 at, u32 block, u32 piece, u32 half) {
+    const u32 from = begin(at, block);
+    const u32 sixteen = block % 4u * 4u + piece;
+    const u32 own = shared_byte(t, from + (32u + sixteen)) >> (4u * half);
+    const u32 place = shared_byte(t, from + (sixteen * 2u + half)) | (own & 7u) << 8u;
+    return eight_codes(t, place, own >> 3u & 1u);
+  }
+  static MF_FN_MEMBER W4 low(MF_T t, u32 at, u32 block, u32 piece) {
+    return both_pairs<GgmlCodes>(t, at, block, piece);
+  }
+  /// Four words of four scales of 3 bits; their upper bits are those of the block's.
+  static MF_FN_MEMBER void scales(MF_T t, u32 at, u32 block, MF_LOCAL(GgmlScale) to) {
+    const u32 from = begin(at, block) + 48u;
+    u32 bits = 0u;
+    MF_UNROLL
+    for (u32 i = 0u; i < 4u; ++i) bits |= (shared_half(t, from + 2u * i) >> 12u) << (4u * i);
+    const f32 scale = f16_to_float(static_cast<u16>(bits));
+    const u32 codes = shared_half(t, from + block % 4u * 2u);
+    MF_UNROLL
+    for (u32 i = 0u; i < 4u; ++i) to[i] = eighth_scale(scale, codes >> (3u * i) & 7u);
   }
 };
 

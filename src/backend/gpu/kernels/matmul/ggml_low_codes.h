@@ -73,6 +73,43 @@ struct GgmlCodes<kGgml_tq2_0> : GgmlTwoBits<66u, 0u> {
   }
 };
 
+/// TQ1_0: a byte has five digits to the base of 3, as a fraction of 256. 32 bytes have the first
+/// 160 numbers, 16 bytes the next 80, and four bytes have four digits each.
+template <>
+struct GgmlCodes<kGgml_tq1_0> : GgmlLowBits<4u, 1u> {
+  static MF_FN_MEMBER u32 begin(u32 at, u32 block) { return at + block / 4u * 54u; }
+  static MF_FN_MEMBER u32 low_piece(u32 part) { return part; }
+  /// Digit `n` of each of two bytes, 16 bits apart.
+  static MF_FN_MEMBER u32 digit(u32 two, u32 n) {
+    const u32 times = n < 4u ? 0x1b090301u >> (8u * n) & 0xffu : 81u;
+    return (two * times & 0x00ff00ffu) * 3u >> 8u & 0x00030003u;
+  }
+  static MF_FN_MEMBER u32 digits(u32 four, u32 n) {
+    return digit(four & 0x00ff00ffu, n) | digit(four >> 8u & 0x00ff00ffu, n) << 8u;
+  }
+  static MF_FN_MEMBER W2 low_pair(MF_T t, u32 at, u32 block, u32 piece, u32 half) {
+    const u32 from = begin(at, block);
+    const u32 sixteen = block % 4u * 4u + piece;
+    if (sixteen == 15u) {
+      const u32 bytes = shared_u32(t, from + 48u);
+      const W2 last = {{digits(bytes, half * 2u), digits(bytes, half * 2u + 1u)}};
+      return last;
+    }
+    const u32 own = sixteen < 10u ? sixteen % 2u * 16u : 32u;
+    const u32 n = sixteen < 10u ? sixteen / 2u : sixteen - 10u;
+    const W2 bytes = shared_pair(t, from + own + half * 8u);
+    const W2 words = {{digits(bytes.v[0], n), digits(bytes.v[1], n)}};
+    return words;
+  }
+  static MF_FN_MEMBER W4 low(MF_T t, u32 at, u32 block, u32 piece) {
+    return both_pairs<GgmlCodes>(t, at, block, piece);
+  }
+  static MF_FN_MEMBER u32 code(u32 low, u32, u32, u32) { return low; }
+  static MF_FN_MEMBER void scales(MF_T t, u32 at, u32 block, MF_LOCAL(GgmlScale) to) {
+    to[0] = scale_around_one(t, begin(at, block) + 52u);
+  }
+};
+
 }  // namespace kernels
 }  // namespace gpu
 }  // namespace moeflux

@@ -22,25 +22,31 @@ struct GgmlLane {
   GgmlScale below[4];
 
   template <class Type>
-  MF_FN_MEMBER void load(MF_T t, u32 above_at, u32 below_at, u32 block) {
+  MF_FN_MEMBER void load(MF_T t, u32 above_at, u32 below_at, u32 block, MF_SHARED(f32) outers) {
     if (Type::kScales == GROUPS) {
       MF_UNROLL
       for (u32 i = 0u; i < 4u; ++i) {
         codes[i] =
             ggml_octet<Type>(t, i < 2u ? above_at : below_at, block, i % 2u * 4u + (t.lane & 3u));
       }
-      Type::scales(t, above_at, block, above);
-      Type::scales(t, below_at, block, below);
+      ggml_scales<Type>(t, above_at, block, outers, above);
+      ggml_scales<Type>(t, below_at, block, outers + 1, below);
     }
   }
-  /// `wide`: rows begin at multiples of 16 bytes.
-  MF_FN_MEMBER void load_any(MF_T t, u32 type, bool wide, u32 above_at, u32 below_at, u32 block) {
-    if (wide && type == kGgml_q4_k) return load<GgmlWideQ4K>(t, above_at, below_at, block);
-    if (wide && type == kGgml_q5_k) return load<GgmlQ5K<true>>(t, above_at, below_at, block);
+  /// Of the rows in `place`. `wide`: rows begin at multiples of 16 bytes.
+  MF_FN_MEMBER void load_any(MF_T t, u32 type, bool wide, u32 place, u32 block) {
+    MF_SHARED(u32) head = MF_SHARED_AT(t, u32, place * 4u) + t.lane / 4u;
+    const u32 above_at = head[0];
+    const u32 below_at = head[kMmaHalfRows];
+    MF_SHARED(f32) outers = MF_SHARED_AT(t, f32, (place + kMmaGgmlOuter) * 4u);
+    if (wide && type == kGgml_q4_k) return load<GgmlWideQ4K>(t, above_at, below_at, block, outers);
+    if (wide && type == kGgml_q5_k) {
+      return load<GgmlQ5K<true>>(t, above_at, below_at, block, outers);
+    }
     switch (type) {
 #define MF_GGML_CASE(name) \
   case kGgml_##name:       \
-    return load<GgmlCodes<kGgml_##name>>(t, above_at, below_at, block);
+    return load<GgmlCodes<kGgml_##name>>(t, above_at, below_at, block, outers);
       MF_GGML_MMA_TYPES(MF_GGML_CASE)
 #undef MF_GGML_CASE
     }
@@ -111,8 +117,11 @@ struct GgmlSums {
     const u32 blocks = p.cols / kMmaBlock;
     const u32 step = kMmaHalfRows + (rows[1].row - rows[0].row);
     const u32 tile = rows[0].row / step;
-    const GgmlRows matrix = {p.m,          p.cols,       step,        rows[0].data,
-                             rows[1].data, rows[0].skew, rows[1].skew};
+    const GgmlRows matrix = {
+        p.m,          p.cols,
+        step,         rows[0].data,
+        rows[1].data, rows[0].skew,
+        rows[1].skew, ggml_outer(p.m, t.lane < 16u ? rows[0].biases : rows[1].biases)};
     const u32 places = kGgmlStagesBegin + kGgmlStages * p.stages * (p.tile * kGgmlTokenWords) +
                        t.simd * 2u * p.place_words;
     const bool wide = matrix.has_wide_rows();
@@ -136,7 +145,7 @@ struct GgmlSums {
     u32 before = stage;
     u32 at_block = stage;
     arrive<GROUPS>(t, p, &matrix, &copies, places, place, tile, 0u);
-    lane.load_any(t, p.m.bits, wide, row_at(t, place, 0u), row_at(t, place, 1u), 0u);
+    lane.load_any(t, p.m.bits, wide, place, 0u);
     MF_ROLLED
     for (u32 block = 0u; block < blocks; ++block) {
       begin_step<GROUPS>(t, &first, &lane, 0u, at_block);
@@ -160,7 +169,7 @@ struct GgmlSums {
           stage = copies.after(stage, p);
           at_block = stage;
         }
-        lane.load_any(t, p.m.bits, wide, row_at(t, place, 0u), row_at(t, place, 1u), within);
+        lane.load_any(t, p.m.bits, wide, place, within);
       }
       TeamBytes<kTiles>::template wait<0u>(t, second.high, second.low);
     }
@@ -174,10 +183,6 @@ struct GgmlSums {
       v[i] = v[i] + totals[i];
       totals[i] = 0.0f;
     }
-  }
-  /// Where row lane / 4 begins, or the one 8 further.
-  static MF_FN_MEMBER u32 row_at(MF_T t, u32 place, u32 half) {
-    return MF_SHARED_AT(t, u32, place * 4u)[t.lane / 4u + half * kMmaHalfRows];
   }
   /// Waits for the stage of block `block`, and asks for the next one: that before may still be
   /// read.
@@ -300,9 +305,10 @@ struct MmaTokens<kMmaGgml> {
       ggml_multiply_tiles<4u>(t, p, rows, output);
     }
   }
-  static MF_FN_MEMBER MmaRows rows(MF_T t, u64 data, u64, u64, u32 row) {
+  static MF_FN_MEMBER MmaRows rows(MF_T t, u64 data, u64, u64 added, u32 row) {
     MF_GLOBAL(const u8) codes = MF_AT(t, const u8, data);
-    const MmaRows own = {codes, codes, codes, row, static_cast<u32>(data) % 32u};
+    MF_GLOBAL(const u8) factor = added == 0u ? codes : MF_AT(t, const u8, added);
+    const MmaRows own = {codes, codes, factor, row, static_cast<u32>(data) % 32u};
     return own;
   }
 };

@@ -14,6 +14,11 @@ namespace moeflux {
 namespace gpu {
 namespace kernels {
 
+/// The factor of a matrix: that at `added`, or 1.
+MF_FN f32 ggml_outer(MmaMatrix m, MF_GLOBAL(const u8) added) {
+  return m.scales == kFormatF32 ? MF_CAST(const f32, added)[0] : 1.0f;
+}
+
 /// The rows of a tile, 8 of one place and 8 of another, on their way to shared memory. Nothing is
 /// read outside of the matrix.
 struct GgmlRows {
@@ -24,6 +29,7 @@ struct GgmlRows {
   MF_GLOBAL(const u8) lower;
   u32 upper_skew;  // bytes from a multiple of 32 to where they begin
   u32 lower_skew;
+  f32 outer;  // in lane 1 the upper matrix's factor, in lane 17 the lower one's
 
   /// True when all rows begin at multiples of 16 bytes.
   MF_FN_MEMBER bool has_wide_rows() const {
@@ -44,6 +50,9 @@ struct GgmlRows {
       const u32 blocks = cols / kMmaBlock - split * kMmaSplitBlocks;
       const u32 most = kMmaSplitBlocks;
       MF_SHARED_AT(t, u32, at * 4u)[kMmaGgmlLastBlock] = (blocks < most ? blocks : most) - 1u;
+    }
+    if (t.lane % 16u == 1u) {
+      MF_SHARED_AT(t, f32, at * 4u)[kMmaGgmlOuter + t.lane / 16u] = outer;
     }
   }
 
@@ -128,29 +137,38 @@ MF_FN f32 add_ggml_group(f32 total, i32 high, i32 low, GgmlScale own, f32 sum) {
   return mf_fma(own.scale, static_cast<f32>(high * 256 + low), mf_fma(own.bias, sum, total));
 }
 
-/// Block `block` of two rows times a block of activations, whose sums are at `x_sums`: one sum of
-/// each row.
+/// Block `block` of two rows, of matrices with these factors, times a block of activations, whose
+/// sums are at `x_sums`: one sum of each row.
 template <class Type>
 MF_FN void multiply_ggml_block(MF_T t, MF_LOCAL(f32) sums, u32 above_at, u32 below_at, u32 block,
-                               MF_SHARED(u32) x_bytes, MF_SHARED(f32) x_sums) {
-  enum : u32 { kParts = 4u / static_cast<u32>(Type::kScales) };
+                               MF_SHARED(f32) outers, MF_SHARED(u32) x_bytes,
+                               MF_SHARED(f32) x_sums) {
+  enum : u32 {
+    kParts = 4u / static_cast<u32>(Type::kScales),
+    kPair = Type::kLooksUp == 1u && kParts > 1u ? 2u : 1u,  // parts at once, of the same bytes
+  };
   GgmlBlock<Type> above;
   GgmlBlock<Type> below;
-  above.load(t, above_at, block);
-  below.load(t, below_at, block);
+  above.load(t, above_at, block, outers);
+  below.load(t, below_at, block, outers + 1);
   sums[0] = sums[1] = 0.0f;
   MF_UNROLL
   for (u32 g = 0u; g < Type::kScales; ++g) {
     i32 codes[4] = {0, 0, 0, 0};
     MF_UNROLL
-    for (u32 part = g * kParts; part < (g + 1u) * kParts; ++part) {
-      const W4 x = load4(x_bytes + part * 4u);
-      const W4 a = above.codes(block, part);
-      const W4 b = below.codes(block, part);
+    for (u32 pair = g * kParts; pair < (g + 1u) * kParts; pair += kPair) {
+      W4 x[kPair];
+      MF_UNROLL
+      for (u32 i = 0u; i < kPair; ++i) x[i] = load4(x_bytes + (pair + i) * 4u);
       MF_UNROLL
       for (u32 o = 0u; o < 4u; o += 2u) {
-        matrix_multiply_add_bytes(t, codes, a.v[o], b.v[o], a.v[o + 1u], b.v[o + 1u], x.v[o],
-                                  x.v[o + 1u]);
+        MF_UNROLL
+        for (u32 i = 0u; i < kPair; ++i) {
+          const W2 a = above.codes(block, (pair + i) * 2u + o / 2u);
+          const W2 b = below.codes(block, (pair + i) * 2u + o / 2u);
+          matrix_multiply_add_bytes(t, codes, a.v[0], b.v[0], a.v[1], b.v[1], x[i].v[o],
+                                    x[i].v[o + 1u]);
+        }
       }
     }
     const f32 sum = Type::kScales == 1u   ? x_sums[0] + x_sums[1]
@@ -162,21 +180,21 @@ MF_FN void multiply_ggml_block(MF_T t, MF_LOCAL(f32) sums, u32 above_at, u32 bel
 }
 /// The same of any type; `wide`: rows begin at multiples of 16 bytes.
 MF_FN void multiply_ggml_block_of(MF_T t, u32 type, bool wide, MF_LOCAL(f32) sums, u32 above_at,
-                                  u32 below_at, u32 block, MF_SHARED(u32) x_bytes,
-                                  MF_SHARED(f32) x_sums) {
+                                  u32 below_at, u32 block, MF_SHARED(f32) outers,
+                                  MF_SHARED(u32) x_bytes, MF_SHARED(f32) x_sums) {
   if (wide && type == kGgml_q4_k) {
-    multiply_ggml_block<GgmlWideQ4K>(t, sums, above_at, below_at, block, x_bytes, x_sums);
+    multiply_ggml_block<GgmlWideQ4K>(t, sums, above_at, below_at, block, outers, x_bytes, x_sums);
     return;
   }
   if (wide && type == kGgml_q5_k) {
-    multiply_ggml_block<GgmlQ5K<true>>(t, sums, above_at, below_at, block, x_bytes, x_sums);
+    multiply_ggml_block<GgmlQ5K<true>>(t, sums, above_at, below_at, block, outers, x_bytes, x_sums);
     return;
   }
   switch (type) {
-#define MF_GGML_CASE(name)                                                                    \
-  case kGgml_##name:                                                                          \
-    multiply_ggml_block<GgmlCodes<kGgml_##name>>(t, sums, above_at, below_at, block, x_bytes, \
-                                                 x_sums);                                     \
+#define MF_GGML_CASE(name)                                                                   \
+  case kGgml_##name:                                                                         \
+    multiply_ggml_block<GgmlCodes<kGgml_##name>>(t, sums, above_at, below_at, block, outers, \
+                                                 x_bytes, x_sums);                           \
     return;
     MF_GGML_MMA_TYPES(MF_GGML_CASE)
 #undef MF_GGML_CASE
@@ -188,17 +206,24 @@ struct MmaPart<kMmaGgml> {
   GgmlRows rows;
 
   static MF_FN_MEMBER MmaPart of_matrix(MF_T, MmaMatrix m, u32 cols, MF_GLOBAL(const u8) data,
-                                        MF_GLOBAL(const u8), MF_GLOBAL(const u8)) {
-    const MmaPart part = {{m, cols, kMmaRows, data, data, m.skew, m.skew}};
+                                        MF_GLOBAL(const u8), MF_GLOBAL(const u8) added) {
+    const MmaPart part = {{m, cols, kMmaRows, data, data, m.skew, m.skew, ggml_outer(m, added)}};
     return part;
   }
+  /// `own_added`: in odd lanes, where the factor of the upper matrix is, or from lane 17 on of the
+  /// lower one.
   static MF_FN_MEMBER MmaPart of_halves(MF_T t, MmaMatrix m, u32 cols, u32 step, u64 upper,
-                                        u64 lower, u64) {
+                                        u64 lower, u64 own_added) {
     const MmaPart part = {{m, cols, step, MF_AT(t, const u8, upper), MF_AT(t, const u8, lower),
-                           skew_of(upper), skew_of(lower)}};
+                           skew_of(upper), skew_of(lower), own_outer(t, m, own_added)}};
     return part;
   }
-  MF_FN_MEMBER void move(MF_T t, u64 upper_at, u64 lower_at, u64) {
+  static MF_FN_MEMBER f32 own_outer(MF_T t, MmaMatrix m, u64 own_added) {
+    if (m.scales != kFormatF32 || t.lane % 16u != 1u) return 1.0f;
+    return MF_AT(t, const f32, own_added)[0];
+  }
+  MF_FN_MEMBER void move(MF_T t, u64 upper_at, u64 lower_at, u64 own_added) {
+    rows.outer = own_outer(t, rows.m, own_added);
     rows.upper = MF_AT(t, const u8, upper_at);
     rows.lower = MF_AT(t, const u8, lower_at);
     rows.upper_skew = skew_of(upper_at);
@@ -225,6 +250,7 @@ struct MmaPart<kMmaGgml> {
     const u32 below_at = head[g + kMmaHalfRows];
     const u32 last = head[kMmaGgmlLastBlock];
     const bool wide = rows.has_wide_rows();
+    MF_SHARED(f32) outers = MF_SHARED_AT(t, f32, (at + kMmaGgmlOuter) * 4u);
     MF_SHARED(f32)
     x_sums = MF_SHARED_AT(t, f32, (shared.sums + block * u32{kGgmlSumWords}) * 4u);
     MmaProducts parts;
@@ -233,7 +259,7 @@ struct MmaPart<kMmaGgml> {
       // Where columns end, the last block's codes meet activations of zero.
       const u32 within = own * 2u + j < last ? own * 2u + j : last;
       f32 sums[2] = {0.0f, 0.0f};
-      multiply_ggml_block_of(t, rows.m.bits, wide, sums, above_at, below_at, within,
+      multiply_ggml_block_of(t, rows.m.bits, wide, sums, above_at, below_at, within, outers,
                              MF_SHARED_AT(t, u32, (bytes_at + j * kMmaBlockWords) * 4u),
                              x_sums + j * u32{kGgmlSumWords});
       MF_UNROLL

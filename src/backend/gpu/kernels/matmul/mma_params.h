@@ -82,7 +82,7 @@ struct MmaMatrix {
   u32 rows;
   u32 bits;  // or the type's number, from kFormatGgml on
   u32 group_shift;
-  u32 scales;       // kFormatF16 or kFormatBf16
+  u32 scales;       // kFormatF16 or kFormatBf16; kFormatF32, one for two blocks or more
   u32 wide;         // rows begin on 16-byte boundaries
   u32 wide_scales;  // so do the scales of every split
   // The rest is for GGML's types: bytes from a multiple of 32 to the first row, of a row, and of a

@@ -35,8 +35,12 @@ struct MmaCodes<8u> {
 };
 
 /// Scales or biases of blocks `block` and the next one, in one word; past the last block its own.
-/// `groups`: where those of the row begin.
+/// `groups`: where those of the row begin. One in f32 is that of both blocks.
 MF_FN u32 load_scale_pair(MmaMatrix m, MF_GLOBAL(const u8) from, u64 groups, u32 block, u32 last) {
+  if (m.scales == kFormatF32) {
+    const u32 at = block < last ? block : last;
+    return MF_CAST(const u32, from)[groups + (at * kMmaBlock >> m.group_shift)];
+  }
   u32 pair = 0u;
   MF_UNROLL
   for (u32 half = 0u; half < 2u; ++half) {
@@ -64,10 +68,11 @@ MF_FN void load_row_scales(MF_LOCAL(u32) words, MmaMatrix m, MF_GLOBAL(const u8)
 
 MF_FN f32 mma_scale(u32 word, u32 half, u32 format) {
   const u16 bits = static_cast<u16>(word >> (16u * half));
-  // Both, and a choice: a branch would keep the products around it apart.
+  // All of them, and a choice: a branch would keep the products around it apart.
   const f32 as_f16 = f16_to_float(bits);
   const f32 as_bf16 = bf16_to_float(bits);
-  return format == kFormatBf16 ? as_bf16 : as_f16;
+  const f32 as_half = format == kFormatBf16 ? as_bf16 : as_f16;
+  return format == kFormatF32 ? as_float(word) : as_half;
 }
 
 /// A block: the product of its integers, of activations whose sum this is. Times the activations'
