@@ -99,7 +99,9 @@ class ArgumentReader {
 
   Status read_positional(const std::string& value) {
     for (Option& option : command_.options()) {
-      if (!option.spec().is_positional || option.origin() == OptionOrigin::kCommandLine) continue;
+      const bool is_taken =
+          option.origin() == OptionOrigin::kCommandLine && !option.spec().takes_all;
+      if (!option.spec().is_positional || is_taken) continue;
       return give(option, value);
     }
     return make_error(ErrorCode::kInvalidArgument, "unexpected argument '{}'", value);

@@ -179,9 +179,8 @@ constexpr std::array kForeignOptions = std::to_array<ForeignOption>({
     {"--metrics", kIgnored, kNone, "GET /metrics is always there"},
     {"--slots,--no-slots", kIgnored, kNone, kAlone},
     {"--props", kIgnored, kNone, kAlone},
-    {"--embedding,--embeddings", kRefused, kNone, "there are no embeddings"},
-    {"--rerank,--reranking", kRefused, kNone, "there is no reranking"},
-    {"--pooling", kRefused, kOne, "there are no embeddings"},
+    {"--embedding,--embeddings", kIgnored, kNone, "POST /v1/embeddings is always there"},
+    {"--embd-normalize", kRefused, kOne, "the model's files say whether vectors are normalised"},
     {"--tools", kRefused, kOne, "clients bring their own tools"},
 });
 

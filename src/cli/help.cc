@@ -96,7 +96,7 @@ std::string usage_line(const CommandOptions& command) {
   line += " [OPTIONS]";
   for (const Option& option : command.options()) {
     if (!option.spec().is_positional) continue;
-    line += formatted(" [{}]", option.spec().value_name);
+    line += formatted(" [{}{}]", option.spec().value_name, option.spec().takes_all ? "..." : "");
   }
   return line;
 }

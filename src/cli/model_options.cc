@@ -255,6 +255,23 @@ Result<std::shared_ptr<OpenModel>> open_model(const ModelOptions& options) {
   return open_model(options, directory, std::move(engine));
 }
 
+Option& add_pooling_option(CommandOptions& command, std::string& pooling) {
+  return command
+      .add("--pooling", pooling,
+           "Hidden states that make an embedding: last, mean or cls (default: as the model's files "
+           "say, or last)")
+      .value("KIND")
+      .choices({"last", "mean", "cls"})
+      .default_text("");
+}
+
+void set_pooling(const std::string& pooling, ModelText& text) {
+  const auto kind = find_pooling(pooling);
+  if (!kind) return;
+  if (!text.embedding.ok()) text.embedding = EmbeddingSpec{};
+  text.embedding->pooling = *kind;
+}
+
 void note_pack_gain(const ModelOptions& options, const OpenModel& model) {
   const std::string hint = pack_hint(model.directory, model.engine->loaded().experts,
                                      model.engine->memory_plan().streams());

@@ -58,6 +58,11 @@ Result<std::shared_ptr<OpenModel>> open_model(const ModelOptions& options,
 /// The same of model_directory() and engine_options().
 Result<std::shared_ptr<OpenModel>> open_model(const ModelOptions& options);
 
+/// --pooling.
+Option& add_pooling_option(CommandOptions& command, std::string& pooling);
+/// In place of what the model's files say; empty: theirs.
+void set_pooling(const std::string& pooling, ModelText& text);
+
 /// Notes on standard error the context that nobody asked for, where it is not the model's maximum.
 void note_context(const ModelOptions& options, const OpenModel& model);
 /// Notes on standard error what the host's memory keeps of weights and state, where a device with

@@ -128,6 +128,11 @@ Option& Option::range(double least, double most) {
     return formatted("{} is not between {} and {}", value, text_of(least), text_of(most));
   });
 }
+Option& Option::repeatable() {
+  spec_.takes_all = true;
+  return *this;
+}
+
 Option& Option::not_empty() {
   return check([](const std::string& text) { return std::string(text.empty() ? "is empty" : ""); });
 }

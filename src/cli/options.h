@@ -32,6 +32,7 @@ struct OptionSpec {
   std::string group;
   HelpLevel level = HelpLevel::kShort;
   bool is_positional = false;
+  bool takes_all = false;  // a positional argument: all those that nobody else takes
   bool is_secret = false;
   bool is_list = false;         // values have commas between
   bool is_configurable = true;  // a file or a variable may set it
@@ -54,6 +55,8 @@ class Option {
   Option& range(double least, double most);
   /// Refuses "": an unset shell variable must not mean the default.
   Option& not_empty();
+  /// Takes all positional arguments that no other does.
+  Option& repeatable();
   /// A further test: the text says what is wrong, or is empty.
   Option& check(std::function<std::string(const std::string& value)> problem);
   Option& required();

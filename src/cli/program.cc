@@ -40,7 +40,7 @@ const std::vector<CommandGroup>& command_groups() {
       {"Write models", {make_pack_command, make_quantize_command, make_synth_command}},
       {"Measure",
        {make_bench_command, make_perplexity_command, make_logits_command, make_replay_command}},
-      {"Text", {make_tokenize_command, make_template_command}}};
+      {"Text", {make_embed_command, make_tokenize_command, make_template_command}}};
   return kGroups;
 }
 

@@ -39,6 +39,7 @@ struct CommandContext {
 Command make_run_command(const CommandContext& context);
 Command make_chat_command(const CommandContext& context);
 Command make_serve_command(const CommandContext& context);
+Command make_embed_command(const CommandContext& context);
 Command make_logits_command(const CommandContext& context);
 Command make_inspect_command(const CommandContext& context);
 Command make_tokenize_command(const CommandContext& context);

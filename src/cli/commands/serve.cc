@@ -60,6 +60,8 @@ struct Options {
   std::string share = "auto";
   int queue_max = 64;
   bool prompts_as_sent = false;
+  std::string pooling;
+  bool reranks = false;
 };
 
 /// The service that answers: none until the model is loaded.
@@ -149,12 +151,14 @@ Status check_chats(const std::string& directory, const ModelText& text,
 Result<std::shared_ptr<serve::Service>> load(const Options& options) {
   MF_ASSIGN_OR_RETURN(const std::string directory, model_directory(options.model));
   MF_ASSIGN_OR_RETURN(ModelText text, load_model_text(directory));
+  set_pooling(options.pooling, text);
   MF_ASSIGN_OR_RETURN(SamplerOptions sampler,
                       sampler_options(options.sampling, text.defaults.sampler));
   if (options.sampling.draws_seed()) sampler.seed = 0;  // anew for each request
   serve::ServiceOptions service{
       .model_name = options.model_name,
       .aliases = options.aliases,
+      .reranks = options.reranks,
       .defaults = {.sampler = std::move(sampler), .reasoning_tokens_max = options.reasoning_budget},
       .scheduler = {.queue_max = options.queue_max,
                     .active_max = options.active_max,
@@ -324,6 +328,11 @@ void add_request_options(CommandOptions& command, Options& options) {
   command
       .add("--prompts-as-sent", options.prompts_as_sent,
            "Keep the parts of Anthropic prompts that change with every request (docs/server.md)")
+      .in_help_all();
+  add_pooling_option(command, options.pooling).in_help_all();
+  command
+      .add("--rerank,--reranking", options.reranks,
+           "The model reranks, by yes and no where its files say nothing (docs/server.md)")
       .in_help_all();
 }
 
