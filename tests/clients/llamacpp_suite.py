@@ -32,12 +32,12 @@ PACKAGES = ("aiohttp", "filelock", "numpy", "openai~=2.14.0", "prometheus-client
 # --- Tests that are left out ---
 
 FILES = {
-    "test_embedding.py": "embeddings are not offered",
+    "test_embedding.py": "its model is BERT",
     "test_kv_keep_only_active.py": "reads llama.cpp's log of its slots",
     "test_lora.py": "LoRA is not offered",
     "test_mcp_servers.py": "tools that the server runs are not offered",
     "test_proxy.py": "forwarding of requests is not offered",
-    "test_rerank.py": "reranking is not offered",
+    "test_rerank.py": "its model is BERT",
     "test_router.py": "serving several models is not offered",
     "test_sleep.py": "unloading an idle model is not offered",
     "test_slot_save.py": "saving slots by number is not offered; conversations are kept by name",

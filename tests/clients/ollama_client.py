@@ -52,6 +52,14 @@ turn = [{"role": "user", "content": "Where is the fox?"},
 assert client.chat(**{**ASK, "messages": turn}, tools=[look]).message is not None
 
 
+embedded = client.embed(model="fable-20m", input=["Once upon a time", "A fox"])
+assert len(embedded.embeddings) == 2 and embedded.prompt_eval_count > 4
+assert len(embedded.embeddings[0]) == 256
+older = client.embeddings(model="fable-20m", prompt="A fox")
+assert list(older.embedding) == list(embedded.embeddings[1])
+assert len(client.embed(model="fable-20m", input="A fox", dimensions=8).embeddings[0]) == 8
+
+
 def expect(status, call):
     """The exception that the package makes of an error's status."""
     try:

@@ -63,7 +63,22 @@ expect(openai.NotFoundError, lambda: client.chat.completions.create(**{**ASK, "m
 expect(openai.BadRequestError, lambda: client.chat.completions.create(**ASK, temperature=-1))
 expect(openai.BadRequestError,
        lambda: client.completions.create(model="fable-20m", prompt="a b " * 2000))
-expect(openai.NotFoundError, lambda: client.embeddings.create(model="fable-20m", input="a"))
+# The package asks for base64 unless told otherwise, and decodes it.
+embedded = client.embeddings.create(model="fable-20m", input=["Once upon a time", "A fox"])
+as_floats = client.embeddings.create(model="fable-20m", input=["Once upon a time", "A fox"],
+                                     encoding_format="float")
+assert [one.index for one in embedded.data] == [0, 1] and embedded.usage.total_tokens > 4
+for packed, plain in zip(embedded.data, as_floats.data):
+    assert len(packed.embedding) == 256, len(packed.embedding)
+    assert max(abs(a - b) for a, b in zip(packed.embedding, plain.embedding)) < 1e-7
+    assert abs(sum(number * number for number in plain.embedding) - 1) < 1e-5
+alone = client.embeddings.create(model="fable-20m", input="A fox")
+assert alone.data[0].embedding == embedded.data[1].embedding
+short = client.embeddings.create(model="fable-20m", input="A fox", dimensions=16)
+assert len(short.data[0].embedding) == 16
+expect(openai.BadRequestError,
+       lambda: client.embeddings.create(model="fable-20m", input="a", dimensions=1 << 20))
+expect(openai.NotFoundError, lambda: client.embeddings.create(model="none", input="a"))
 stranger = openai.OpenAI(base_url=os.environ["MOEFLUX_TEST_URL"], api_key="wrong", max_retries=0)
 expect(openai.AuthenticationError, stranger.models.list)
 print("openai:", text)

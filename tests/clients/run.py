@@ -21,7 +21,8 @@ from server import MODEL, Server  # noqa: E402
 
 KEY = "a key that nobody guesses"
 PYTHON = ("openai_client.py", "responses_client.py", "structured_client.py", "anthropic_client.py",
-          "ollama_client.py", "litellm_client.py", "aider_client.py", "langchain_client.py")
+          "ollama_client.py", "open_webui_client.py", "litellm_client.py", "aider_client.py",
+          "langchain_client.py")
 NODE = ("openai_client.mjs", "anthropic_client.mjs", "vercel_client.mjs", "ollama_client.mjs")
 PARROT_CONTEXT = 65536  # a byte is a token to it
 
