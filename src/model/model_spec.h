@@ -24,10 +24,17 @@ struct MoeSpec {
   int64_t moe_intermediate_size = 0;
   /// Experts see this many numbers, which one projection makes of x and another takes back; 0: x.
   int64_t latent_size = 0;
+  float latent_norm_eps = 0.0f;  // not 0: a norm of (1 + w) of these numbers
+  /// Not 0: what an expert gives is multiplied by (1 + w) and then normed, before it is weighed.
+  float expert_norm_eps = 0.0f;
   int64_t shared_intermediate_size = 0;  // 0: no shared expert
   float out_multiplier = 1.0f;           // of what routed and shared experts add up to
   bool shared_gate = false;  // the shared expert is multiplied by sigmoid(shared_expert_gate x)
   bool correction_bias = false;
+  bool corrects_logits = false;  // the bias is added to logits; the best sums are chosen
+  /// Added to the bias, so that experts of groups that are left out, which count as 0, never come
+  /// first.
+  float correction_add = 0.0f;
   /// The weight of a token's only expert multiplies what goes into it, not what comes out.
   bool weighs_input = false;
   /// Not 0: a table of as many tokens lists the experts of each.
@@ -36,6 +43,7 @@ struct MoeSpec {
   bool expert_bias = false;
   /// Not 0: router logits become cap * tanh(logit / cap) before they are scored.
   float router_soft_cap = 0.0f;
+  float router_multiplier = 1.0f;  // of router logits, before that
   RouterOptions router;
   GluOptions glu;
   std::optional<GluOptions> shared_glu;  // of the shared expert; empty: the same
@@ -94,6 +102,9 @@ struct ModelSpec {
   float embedding_multiplier = 1.0f;
   float residual_multiplier = 1.0f;  // of what layers add
   float logit_multiplier = 1.0f;
+  bool depth_scaled_residual = false;  // see residual_stream.cc
+  /// Not 0: a residual weighs what layers add by sigmoid(gate / temperature) of each number.
+  float residual_gate_temperature = 0.0f;
   StreamSpec streams;
   std::vector<LayerSpec> layers;
   std::vector<std::string> unread_keys;  // of config.json: nobody knows what they mean

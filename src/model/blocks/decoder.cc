@@ -5,6 +5,7 @@
 #include "base/format.h"
 #include "model/blocks/early_router.h"
 #include "model/blocks/ngram_embedding.h"
+#include "model/blocks/repeated.h"
 #include "model/blocks/residual_stream.h"
 #include "model/blocks/wanted_rows.h"
 #include "model/mixers/no_mixer.h"
@@ -26,7 +27,9 @@ struct LayerWeights {
 class Decoder : public Model {
  public:
   Decoder(ModelSpec spec, WeightStore& weights, const DecoderOptions& options)
-      : spec_(std::move(spec)) {
+      : spec_(std::move(spec)),
+        plain_attention_out_norm_(options.plain_attention_out_norm),
+        ffn_out_norm_scales_first_(options.ffn_out_norm_scales_first) {
     const int64_t h = spec_.hidden_size;
     embed_ = weights.embedding(spec_.vocab_size, h, spec_.tie_word_embeddings);
     residual_ = make_residual(spec_, weights, options.norm_add);
@@ -50,10 +53,13 @@ class Decoder : public Model {
   }
   LayerWeights take_layer(WeightStore& weights, LayerId id, const DecoderOptions& options) const;
   Status feed_forward(const ForwardStep& step, LayerId id, Tensor out, Tensor x) const;
-  void add(Encoder& e, ResidualStream& stream, Tensor result) const;
+  void add(Encoder& e, ResidualStream& stream, const Branch& branch, Tensor result) const;
+  void norm_result(Encoder& e, const Branch& branch, Tensor result) const;
   Status look_ahead(const ForwardStep& step, LayerId next, const ResidualStream& stream) const;
 
   ModelSpec spec_;
+  bool plain_attention_out_norm_;
+  bool ffn_out_norm_scales_first_;
   Weight embed_;
   std::unique_ptr<Residual> residual_;
   std::vector<LayerWeights> layers_;
@@ -87,11 +93,11 @@ LayerWeights Decoder::take_layer(WeightStore& weights, LayerId id,
                                     .rms_norm_eps = spec_.rms_norm_eps,
                                     .norm_add = options.norm_add});
   if (s.moe.num_experts > 0) {
-    w.moe = take_moe(
-        weights, id,
-        {p + names.router, p + names.correction_bias, p + names.moe, p + names.shared,
-         p + names.shared_gate, p + names.latent_in, p + names.latent_out, p + names.table},
-        s.moe, h);
+    w.moe = take_moe(weights, id,
+                     {p + names.router, p + names.correction_bias, p + names.moe, p + names.shared,
+                      p + names.shared_gate, p + names.latent_in, p + names.latent_out,
+                      p + names.table, p + names.latent_norm, p + names.expert_norm},
+                     s.moe, h);
   } else if (s.has_network()) {
     w.dense =
         take_ffn(weights, p + names.dense, h, s.dense_intermediate_size, s.dense_glu, s.dense_bias);
@@ -107,10 +113,23 @@ Status Decoder::feed_forward(const ForwardStep& step, LayerId id, Tensor out, Te
   return {};
 }
 
-void Decoder::add(Encoder& e, ResidualStream& stream, Tensor result) const {
+void Decoder::norm_result(Encoder& e, const Branch& branch, Tensor result) const {
+  const LayerWeights& w = layers_[static_cast<size_t>(index(branch.layer))];
+  Tensor weight = branch.is_network ? w.ffn_out_norm : w.attention_out_norm;
+  if (weight.is_null() && (branch.is_network || !plain_attention_out_norm_)) return;
+  if (branch.is_network && ffn_out_norm_scales_first_) {
+    e.run(ops::MulActivated{result, result, rows_of_vector(weight, result.dim(0)),
+                            Activation::kIdentity});
+    weight = {};
+  }
+  residual_norm(e, spec_, result, result, weight, spec_.out_norm_eps);
+}
+
+void Decoder::add(Encoder& e, ResidualStream& stream, const Branch& branch, Tensor result) const {
+  norm_result(e, branch, result);
   if (spec_.residual_multiplier != 1.0f)
     e.run(ops::Scale{result, result, spec_.residual_multiplier});
-  residual_->add(e, stream, result);
+  residual_->add(e, stream, branch, result);
 }
 
 // At the end of a layer, when the drive has nothing to do until the next router. With fable-20m and
@@ -154,10 +173,6 @@ Status Decoder::forward(const ForwardStep& given, Tensor logits) const {
     norm(normed, x, weight);
     return normed;
   };
-  const auto add_normed = [&](Tensor weight) {
-    if (!weight.is_null()) residual_norm(e, spec_, branch, branch, weight, spec_.out_norm_eps);
-    add(e, stream, branch);
-  };
   for (int32_t i = 0; i < spec_.num_layers(); ++i) {
     const LayerWeights& w = layers_[static_cast<size_t>(i)];
     const LayerId layer{i};
@@ -167,14 +182,14 @@ Status Decoder::forward(const ForwardStep& given, Tensor logits) const {
     }
     if (w.mixer != nullptr) {
       w.mixer->forward(step, layer, branch, read({layer, false}, w.input_norm));
-      add_normed(w.attention_out_norm);
+      add(e, stream, {layer, false}, branch);
     }
     if (layer_spec(layer).has_network()) {
       // Without a norm of its own it sees what the mixer has seen, if that has one.
       const bool reads = !w.post_norm.is_null() || w.input_norm.is_null();
       const Tensor x = reads ? read({layer, true}, w.post_norm) : normed;
       MF_RETURN_IF_ERROR(feed_forward(step, layer, branch, x));
-      add_normed(w.ffn_out_norm);
+      add(e, stream, {layer, true}, branch);
     }
     MF_RETURN_IF_ERROR(look_ahead(step, LayerId{i + 1}, stream));
   }

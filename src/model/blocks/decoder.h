@@ -33,6 +33,8 @@ struct DecoderNames {
   std::string shared_gate = "mlp.shared_expert_gate";
   std::string latent_in = "mlp.fc1_latent_proj";  // of latent experts
   std::string latent_out = "mlp.fc2_latent_proj";
+  std::string latent_norm = "mlp.pre_expert_norm";
+  std::string expert_norm = "mlp.experts.post_expert_norm";
   std::string table = "mlp.gate.tid2eid";  // of experts by token
 };
 
@@ -40,6 +42,8 @@ struct DecoderOptions {
   DecoderNames names;
   float norm_add = 0.0f;  // 1 where norms are stored as w of (1 + w); never for a gated norm
   std::optional<float> final_norm_add = {};  // of the last norm; empty: the same
+  bool plain_attention_out_norm = false;     // of no weights, in place of a named one
+  bool ffn_out_norm_scales_first = false;    // multiplies by its weights, then norms
 };
 
 /// Whether weights has "layers.N.`name`" for a layer of the spec. Files of one family that have

@@ -28,7 +28,8 @@ Status apply_early(const ForwardStep& step, const EarlyRouter& router) {
   const Tensor own = seen.slice(0, 0, n);
   if (!router.norm.is_null()) residual_norm(e, *router.model, normed, own, router.norm);
   router_logits(e, logits, router.norm.is_null() ? own : normed, *router.weights);
-  e.run(ops::Route{routes, logits, options_for(*router.weights, step.token_ids.slice(0, 0, n))});
+  choose_experts(e, routes, logits, spec,
+                 options_for(*router.weights, step.token_ids.slice(0, 0, n)));
   return step.experts.hint(router.layer, e, routes);
 }
 

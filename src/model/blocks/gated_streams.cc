@@ -56,7 +56,7 @@ class GatedStreams : public Residual {
     const auto number = static_cast<size_t>(2 * index(branch.layer) + (branch.is_network ? 1 : 0));
     return read_by(e, stream, readers_[number]);
   }
-  void add(Encoder& e, ResidualStream& stream, Tensor result) const override {
+  void add(Encoder& e, ResidualStream& stream, const Branch&, Tensor result) const override {
     e.run(ops::ExpandStreams{stream.next, stream.now, result, stream.gates});
     std::swap(stream.now, stream.next);
   }

@@ -1,9 +1,13 @@
 #include "model/blocks/moe.h"
 
+#include <numeric>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "base/format.h"
+#include "model/blocks/repeated.h"
 
 namespace moeflux::blocks {
 
@@ -70,7 +74,7 @@ void ffn(Encoder& e, Tensor out, Tensor x, const FfnWeights& w, Tensor out_gate,
 
 Status routed_experts(const ForwardStep& step, LayerId layer, Tensor out, Tensor x,
                       Tensor router_logits, const MoeSpec& moe,
-                      const std::function<void()>& while_reading) {
+                      const std::function<void()>& while_reading, Tensor expert_norm) {
   Encoder& e = step.encoder;
   ScratchScope scope(e);
   const int64_t n = x.dim(0);
@@ -82,7 +86,9 @@ Status routed_experts(const ForwardStep& step, LayerId layer, Tensor out, Tensor
   const Tensor slots =
       helper ? helper->slots(n, top_k) : e.scratch({n, top_k, x.dim(1)}, DType::kF32);
   const Tensor intermediate = e.scratch({n, top_k, moe.moe_intermediate_size}, DType::kF32);
-  e.run(ops::Route{routes, router_logits, moe.router});
+  Tensor results = slots;
+  if (!expert_norm.is_null()) results = e.scratch(slots.shape, DType::kF32);
+  choose_experts(e, routes, router_logits, moe, moe.router);
   if (moe.weighs_input) {
     MF_CHECK(top_k == 1);
     const Tensor weighed = e.scratch(x.shape, DType::kF32);
@@ -103,10 +109,17 @@ Status routed_experts(const ForwardStep& step, LayerId layer, Tensor out, Tensor
       e.run(ops::ExpertFfn{slots, intermediate, x, routes, ready, moe.glu});
     }
   }
+  if (!expert_norm.is_null()) {
+    const Shape rows{n * top_k, x.dim(1)};
+    const Tensor flat = results.reshape(rows);
+    e.run(ops::MulActivated{flat, slots.reshape(rows), rows_of_vector(expert_norm, rows[0]),
+                            Activation::kIdentity});
+    e.run(ops::RmsNorm{flat, flat, Tensor{}, moe.expert_norm_eps});
+  }
   if (moe.weighs_input) {
-    e.run(ops::Copy{out, slots.reshape(out.shape)});
+    e.run(ops::Copy{out, results.reshape(out.shape)});
   } else {
-    e.run(ops::CombineExperts{out, slots, routes});
+    e.run(ops::CombineExperts{out, results, routes});
   }
   e.keep_alive(std::move(lease));
   return {};
@@ -118,9 +131,11 @@ MoeWeights take_moe(WeightStore& weights, LayerId layer, const MoeNames& names, 
   w.router = weights.router(names.router, s.num_experts, hidden_size);
   if (s.router_bias) w.router_bias = weights.vector(names.router + ".bias", {s.num_experts});
   w.router_soft_cap = s.router_soft_cap;
+  w.router_multiplier = s.router_multiplier;
   w.options = s.router;
   if (s.correction_bias) {
-    w.options.correction_bias = weights.vector(names.correction_bias, {s.num_experts});
+    w.options.correction_bias =
+        weights.vector(names.correction_bias, {s.num_experts}, s.correction_add);
   }
   if (s.listed_tokens > 0) {
     w.options.table =
@@ -130,12 +145,41 @@ MoeWeights take_moe(WeightStore& weights, LayerId layer, const MoeNames& names, 
     w.latent_in = weights.matrix(names.latent_in, s.latent_size, hidden_size);
     w.latent_out = weights.matrix(names.latent_out, hidden_size, s.latent_size);
   }
+  if (s.latent_norm_eps > 0.0f) {
+    w.latent_norm = weights.vector(names.latent_norm + ".weight", {s.latent_size}, 1.0f);
+  }
+  if (s.expert_norm_eps > 0.0f) {
+    const int64_t width = s.latent_size > 0 ? s.latent_size : hidden_size;
+    w.expert_norm = weights.vector(names.expert_norm + ".weight", {width}, 1.0f);
+  }
   weights.experts(layer, names.experts, s, s.latent_size > 0 ? s.latent_size : hidden_size);
   if (s.shared_intermediate_size > 0) {
     w.shared = take_ffn(weights, names.shared, hidden_size, s.shared_intermediate_size, s.glu);
     if (s.shared_gate) w.shared_gate = weights.matrix(names.shared_gate, 1, hidden_size);
   }
   return w;
+}
+
+// Softmax keeps the order of corrected logits. The experts that it chooses are a table with a row
+// for each token, and the scores of the logits themselves weigh them.
+void choose_experts(Encoder& e, const Routes& out, Tensor logits, const MoeSpec& moe,
+                    const RouterOptions& options) {
+  if (!moe.corrects_logits) return e.run(ops::Route{out, logits, options});
+  ScratchScope scope(e);
+  const Tensor corrected = e.scratch(logits.shape, DType::kF32);
+  const Routes best{e.scratch(out.ids.shape, DType::kI32), e.scratch(out.ids.shape, DType::kF32)};
+  const Tensor rows = e.scratch({logits.dim(0)}, DType::kI32);
+  e.run(ops::Copy{corrected, logits});
+  e.run(ops::AddBias{corrected, options.correction_bias});
+  e.run(ops::Route{best, corrected, {}});
+  std::vector<int32_t> numbers(static_cast<size_t>(logits.dim(0)));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  e.write(rows, std::as_bytes(std::span(numbers)));
+  RouterOptions weighing = options;
+  weighing.correction_bias = {};
+  weighing.table = best.ids;
+  weighing.token_ids = rows;
+  e.run(ops::Route{out, logits, weighing});
 }
 
 RouterOptions options_for(const MoeWeights& weights, Tensor token_ids) {
@@ -147,6 +191,7 @@ RouterOptions options_for(const MoeWeights& weights, Tensor token_ids) {
 void router_logits(Encoder& e, Tensor logits, Tensor x, const MoeWeights& w) {
   e.run(ops::Linear{logits, x, w.router});
   if (!w.router_bias.is_null()) e.run(ops::AddBias{logits, w.router_bias});
+  if (w.router_multiplier != 1.0f) e.run(ops::Scale{logits, logits, w.router_multiplier});
   if (w.router_soft_cap > 0.0f) e.run(ops::SoftCap{logits, w.router_soft_cap});
 }
 
@@ -167,15 +212,20 @@ Status moe(const ForwardStep& step, LayerId layer, Tensor out, Tensor x, const M
     input = e.scratch({n, s.latent_size}, DType::kF32);
     sum = e.scratch({n, s.latent_size}, DType::kF32);
     e.run(ops::Linear{input, x, w.latent_in});
+    if (!w.latent_norm.is_null()) {
+      e.run(ops::RmsNorm{input, input, w.latent_norm, s.latent_norm_eps});
+    }
   }
   router_logits(e, logits, x, w);
   MoeSpec with_tensors = s;
   with_tensors.router = options_for(w, step.token_ids);
   const bool has_shared = s.shared_intermediate_size > 0;
   const Tensor shared = has_shared ? e.scratch({n, x.dim(1)}, DType::kF32) : Tensor{};
-  MF_RETURN_IF_ERROR(routed_experts(step, layer, sum, input, logits, with_tensors, [&] {
+  const auto compute_shared = [&] {
     if (has_shared) ffn(e, shared, x, w.shared, shared_gate, s.shared_glu.value_or(s.glu));
-  }));
+  };
+  MF_RETURN_IF_ERROR(
+      routed_experts(step, layer, sum, input, logits, with_tensors, compute_shared, w.expert_norm));
   if (s.latent_size > 0) e.run(ops::Linear{out, sum, w.latent_out});
   if (has_shared) e.run(ops::Add{out, out, shared});
   if (s.out_multiplier != 1.0f) e.run(ops::Scale{out, out, s.out_multiplier});

@@ -30,21 +30,24 @@ void ffn(Encoder& e, Tensor out, Tensor x, const FfnWeights& weights, Tensor out
 
 /// out [n, hidden] = sum over the chosen experts of x [n, hidden], given router logits [n,
 /// experts]. `while_reading` records work that needs no routed expert (the shared one): it runs
-/// while misses are in flight.
+/// while misses are in flight. `expert_norm` [hidden]: the factors of moe.expert_norm_eps.
 Status routed_experts(const ForwardStep& step, LayerId layer, Tensor out, Tensor x,
                       Tensor router_logits, const MoeSpec& moe,
-                      const std::function<void()>& while_reading = {});
+                      const std::function<void()>& while_reading = {}, Tensor expert_norm = {});
 
 /// A router, its routed experts, and a shared expert with or without a gate.
 struct MoeWeights {
   Weight router;
   Tensor router_bias;
   float router_soft_cap = 0.0f;
+  float router_multiplier = 1.0f;
   RouterOptions options;  // of the spec, with the tensors in place
   FfnWeights shared;
   Weight shared_gate;
   Weight latent_in;  // null where experts see x
   Weight latent_out;
+  Tensor latent_norm;  // null without it
+  Tensor expert_norm;  // null without it
 };
 
 /// Complete names below the trunk's prefix.
@@ -57,11 +60,16 @@ struct MoeNames {
   std::string latent_in;        // "layers.0.mlp.fc1_latent_proj"
   std::string latent_out;       // "layers.0.mlp.fc2_latent_proj"
   std::string table;            // "layers.0.mlp.gate.tid2eid"
+  std::string latent_norm;      // "layers.0.mlp.pre_expert_norm"
+  std::string expert_norm;      // "layers.0.mlp.experts.post_expert_norm"
 };
 
 MoeWeights take_moe(WeightStore& weights, LayerId layer, const MoeNames& names, const MoeSpec& moe,
                     int64_t hidden_size);
 
+/// The experts of each token. Where `moe` says so, the correction is added to a copy of the logits.
+void choose_experts(Encoder& e, const Routes& out, Tensor logits, const MoeSpec& moe,
+                    const RouterOptions& options);
 /// The options of a router for these tokens, i32 [n].
 RouterOptions options_for(const MoeWeights& weights, Tensor token_ids);
 /// logits [n, experts] from x [n, hidden].

@@ -16,4 +16,12 @@ inline Tensor repeated_rows(Tensor matrix, int64_t count) {
   return matrix;
 }
 
+/// A vector [cols] as each of `count` rows.
+inline Tensor rows_of_vector(Tensor vector, int64_t count) {
+  MF_CHECK(vector.shape.rank() == 1);
+  vector.strides = {0, 1, 0, 0};
+  vector.shape = {count, vector.shape[0]};
+  return vector;
+}
+
 }  // namespace moeflux::blocks

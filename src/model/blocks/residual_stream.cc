@@ -1,10 +1,14 @@
 #include "model/blocks/residual_stream.h"
 
+#include <algorithm>
+#include <cmath>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/format.h"
+#include "base/portable_math.h"
 #include "model/blocks/gated_streams.h"
 #include "model/blocks/repeated.h"
 #include "model/mixers/no_mixer.h"
@@ -31,7 +35,7 @@ class PlainResidual : public Residual {
   Tensor read(Encoder&, const ResidualStream& stream, const Branch&) const override {
     return stream.now;
   }
-  void add(Encoder& e, ResidualStream& stream, Tensor result) const override {
+  void add(Encoder& e, ResidualStream& stream, const Branch&, Tensor result) const override {
     e.run(ops::Add{stream.next, stream.now, result});
     std::swap(stream.now, stream.next);
   }
@@ -40,6 +44,64 @@ class PlainResidual : public Residual {
 
  private:
   int64_t hidden_size_;
+};
+
+/// A sum in which the n-th branch, counted from the second, weighs 1/n of the squares: so the sum
+/// keeps its size.
+class DepthScaledResidual : public PlainResidual {
+ public:
+  using PlainResidual::PlainResidual;
+
+  void add(Encoder& e, ResidualStream& stream, const Branch& branch, Tensor result) const override {
+    const double number = 2.0 * (index(branch.layer) + 1) + (branch.is_network ? 1.0 : 0.0);
+    e.run(ops::Scale{result, result, static_cast<float>(1.0 / std::sqrt(number))});
+    const auto rest = static_cast<float>(std::sqrt((number - 1.0) / number));
+    e.run(ops::Scale{stream.now, stream.now, rest});
+    PlainResidual::add(e, stream, branch, result);
+  }
+};
+
+/// A sum of parts that a gate for each number weighs: beta of a branch and alpha of what was there,
+/// whose squares add up to 1.
+class GatedResidual : public PlainResidual {
+ public:
+  GatedResidual(const ModelSpec& spec, WeightStore& weights) : PlainResidual(spec.hidden_size) {
+    const double temperature = spec.residual_gate_temperature;
+    const auto beta = [temperature](float gate) {
+      return static_cast<float>(1.0 /
+                                (1.0 + portable_exp(-static_cast<double>(gate) / temperature)));
+    };
+    const auto alpha = [beta](float gate) {
+      constexpr double kLeast = 1e-3;
+      const double own = beta(gate);
+      return static_cast<float>(std::sqrt(std::max((1.0 - own) * (1.0 + own), kLeast)));
+    };
+    for (int64_t i = 0; i < spec.num_layers(); ++i) {
+      for (const char* branch : {"attention", "feedforward"}) {
+        const std::string name = formatted("layers.{}.post_{}_residual_gate.gate", i, branch);
+        gates_.push_back({weights.mapped_vector(name, {spec.hidden_size}, alpha),
+                          weights.mapped_vector(name, {spec.hidden_size}, beta)});
+      }
+    }
+  }
+
+  void add(Encoder& e, ResidualStream& stream, const Branch& branch, Tensor result) const override {
+    const Gates& gates =
+        gates_[static_cast<size_t>(2 * index(branch.layer) + (branch.is_network ? 1 : 0))];
+    const auto weigh = [&](Tensor x, Tensor gate) {
+      e.run(ops::MulActivated{x, x, rows_of_vector(gate, x.dim(0)), Activation::kIdentity});
+    };
+    weigh(stream.now, gates.alpha);
+    weigh(result, gates.beta);
+    PlainResidual::add(e, stream, branch, result);
+  }
+
+ private:
+  struct Gates {
+    Tensor alpha;  // [hidden_size]
+    Tensor beta;
+  };
+  std::vector<Gates> gates_;  // two a layer
 };
 
 /// Several streams, of which a branch reads a weighted sum. The last norm sees their mean, or such
@@ -75,7 +137,7 @@ class MixedStreams : public Residual {
     const auto number = static_cast<size_t>(2 * index(branch.layer) + (branch.is_network ? 1 : 0));
     return read_by(e, stream, branches_[number], stream.gates);
   }
-  void add(Encoder& e, ResidualStream& stream, Tensor result) const override {
+  void add(Encoder& e, ResidualStream& stream, const Branch&, Tensor result) const override {
     e.run(ops::ExpandStreams{stream.next, stream.now, result, stream.gates});
     std::swap(stream.now, stream.next);
   }
@@ -133,6 +195,8 @@ Tensor MixedStreams::read_by(Encoder& e, const ResidualStream& stream, const Bra
 
 std::unique_ptr<Residual> make_residual(const ModelSpec& spec, WeightStore& weights,
                                         float norm_add) {
+  if (spec.residual_gate_temperature > 0.0f) return std::make_unique<GatedResidual>(spec, weights);
+  if (spec.depth_scaled_residual) return std::make_unique<DepthScaledResidual>(spec.hidden_size);
   if (spec.streams.count == 1) return std::make_unique<PlainResidual>(spec.hidden_size);
   if (spec.streams.gate_rank > 0) return make_gated_streams(spec, weights, norm_add);
   return std::make_unique<MixedStreams>(spec, weights);

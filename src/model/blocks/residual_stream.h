@@ -40,16 +40,18 @@ class Residual {
   /// The input of the branch's norm, or of the branch where it has none, f32 [tokens, hidden_size],
   /// until the next call of any kind.
   virtual Tensor read(Encoder& e, const ResidualStream& stream, const Branch& branch) const = 0;
-  /// Adds the result of the branch that has read last.
-  virtual void add(Encoder& e, ResidualStream& stream, Tensor result) const = 0;
+  /// Adds the result of the branch that has read last, which may be overwritten.
+  virtual void add(Encoder& e, ResidualStream& stream, const Branch& branch,
+                   Tensor result) const = 0;
   /// All that is carried, f32 [tokens, width].
   virtual Tensor whole(const ResidualStream& stream) const = 0;
   /// The input of the last norm, as read().
   virtual Tensor end(Encoder& e, const ResidualStream& stream) const = 0;
 };
 
-/// Claims "layers.N.hc_attn_fn" and the like where there are several streams. Where reading norms
-/// them, `norm_add` is added to the norms' weights.
+/// Claims "layers.N.hc_attn_fn" and the like where there are several streams, and
+/// "layers.N.post_attention_residual_gate.gate" and the like where a sum is gated. Where reading
+/// norms streams, `norm_add` is added to the norms' weights.
 std::unique_ptr<Residual> make_residual(const ModelSpec& spec, WeightStore& weights,
                                         float norm_add);
 

@@ -138,6 +138,10 @@ std::vector<float> proportional_frequencies(double theta, int64_t dim, double fr
 }  // namespace
 
 float QueryScale::at(int64_t position) const {
+  if (power != 0.0) {
+    const double ratio = static_cast<double>(position + offset) / static_cast<double>(period);
+    return static_cast<float>(portable_exp(power * portable_log1p(ratio)));
+  }
   const auto periods = static_cast<double>((position + offset) / period);
   return static_cast<float>(1.0 + beta * portable_log1p(periods));
 }

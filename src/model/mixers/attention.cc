@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <string>
+#include <vector>
 
 #include "model/mixers/query_scale.h"
 #include "model/model.h"
@@ -12,11 +13,14 @@ namespace {
 
 struct AttentionWeights {
   Weight qkv;  // in place of the next three where they are one
+  Tensor qkv_bias;
   Weight q;
   Weight k;
   Weight v;  // null when values are the keys
   Weight o;
-  Weight gate;  // null when there is none beside q
+  Weight gate;       // null when there is none beside q
+  Tensor gate_bias;  // [heads], or null
+  Tensor ones;       // beside it, of the gate's width
   Tensor q_bias;
   Tensor k_bias;
   Tensor v_bias;
@@ -46,8 +50,9 @@ AttentionWeights take_weights(WeightStore& weights, const AttentionSpec& s,
   if (s.keys_of >= 0) {
     w.q = weights.matrix(p + "q_proj", q_rows, hidden_size);
   } else if (weights.has(p + "qkv_proj.weight")) {
-    MF_CHECK(!s.output_gate && !s.v_is_k && !s.qkv_bias);
+    MF_CHECK(!s.output_gate && !s.v_is_k);
     w.qkv = weights.matrix(p + "qkv_proj", q_rows + k_rows + v_rows, hidden_size);
+    if (s.qkv_bias) w.qkv_bias = weights.vector(p + "qkv_proj.bias", {w.qkv.rows});
   } else {
     w.q = weights.matrix(p + "q_proj", s.output_gate ? 2 * q_rows : q_rows, hidden_size);
     w.k = weights.matrix(p + "k_proj", k_rows, hidden_size);
@@ -57,8 +62,12 @@ AttentionWeights take_weights(WeightStore& weights, const AttentionSpec& s,
   if (s.gate != HeadGate::kNone) {
     const int64_t width = s.gate == HeadGate::kPerHead ? 1 : s.v_head_dim;
     w.gate = weights.matrix(p + "g_proj", s.num_heads * width, hidden_size);
+    if (s.gate_bias) {
+      w.gate_bias = weights.vector(p + "gate_bias", {s.num_heads});
+      w.ones = weights.constant(std::vector<float>(static_cast<size_t>(s.num_heads * width), 1.0f));
+    }
   }
-  if (s.qkv_bias) {
+  if (s.qkv_bias && w.qkv.is_null()) {
     w.q_bias = weights.vector(p + "q_proj.bias", {w.q.rows});
     w.k_bias = weights.vector(p + "k_proj.bias", {k_rows});
     if (!s.v_is_k) w.v_bias = weights.vector(p + "v_proj.bias", {v_rows});
@@ -117,7 +126,7 @@ struct Projections {
 
 Projections project_all(Encoder& e, Tensor x, const AttentionSpec& s, const AttentionWeights& w) {
   if (!w.qkv.is_null()) {
-    const Tensor all = project(e, x, w.qkv, {});
+    const Tensor all = project(e, x, w.qkv, w.qkv_bias);
     const int64_t q_rows = s.num_heads * s.head_dim;
     const int64_t k_rows = s.num_kv_heads * s.head_dim;
     return {all.slice(1, 0, q_rows), all.slice(1, q_rows, k_rows),
@@ -165,6 +174,17 @@ void lend_keys(const ForwardStep& step, LayerId layer, Tensor k, Tensor v) {
   step.encoder.run(ops::Copy{lent.v, v});
 }
 
+// A head's number once for each number of its gate.
+Tensor repeated_gate_bias(Encoder& e, const AttentionWeights& w) {
+  if (w.gate_bias.is_null()) return {};
+  const int64_t heads = w.gate_bias.num_elements();
+  const Tensor repeated = e.scratch({w.gate.rows}, DType::kF32);
+  const Shape by_head{heads, w.gate.rows / heads};
+  e.run(ops::MulActivated{repeated.reshape(by_head), w.ones.reshape(by_head),
+                          w.gate_bias.reshape({heads, 1}), Activation::kIdentity});
+  return repeated;
+}
+
 void AttentionMixer::forward(const ForwardStep& step, LayerId layer, Tensor out, Tensor x) const {
   const AttentionSpec& s = spec_;
   const AttentionWeights& w = weights_;
@@ -179,7 +199,7 @@ void AttentionMixer::forward(const ForwardStep& step, LayerId layer, Tensor out,
   auto [q, k, v] = project_all(e, x, s, w);
   Tensor gate;
   if (s.gate != HeadGate::kNone) {
-    gate = project(e, x, w.gate, {}).split_last(w.gate.rows / s.num_heads);
+    gate = project(e, x, w.gate, repeated_gate_bias(e, w)).split_last(w.gate.rows / s.num_heads);
   }
   if (s.qk_norm == QkNorm::kWhole) {
     e.run(ops::RmsNorm{q, q, w.q_norm, rms_norm_eps_});
@@ -204,7 +224,7 @@ void AttentionMixer::forward(const ForwardStep& step, LayerId layer, Tensor out,
     k = lent.k;
     v = lent.v;
   }
-  if (s.query_scale.beta != 0.0) {
+  if (!s.query_scale.is_none()) {
     scale_queries(e, q.reshape({n, s.num_heads * s.head_dim}), step.batch, s.query_scale);
   }
   const Tensor mixed = e.scratch({n, s.num_heads, s.v_head_dim}, DType::kF32);
@@ -220,6 +240,7 @@ void AttentionMixer::forward(const ForwardStep& step, LayerId layer, Tensor out,
                         .chunked = s.chunked,
                         .sinks = w.sinks,
                         .selected = selected}});
+  if (s.out_norm) e.run(ops::RmsNorm{mixed, mixed, Tensor{}, rms_norm_eps_});
   if (!gate.is_null()) e.run(ops::MulActivated{mixed, mixed, gate, s.gate_activation});
   e.run(ops::Linear{out, mixed.reshape({n, s.num_heads * s.v_head_dim}), w.o});
   if (!w.o_bias.is_null()) e.run(ops::AddBias{out, w.o_bias});

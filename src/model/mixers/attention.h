@@ -45,8 +45,10 @@ struct AttentionSpec : MixerSpec {
   bool output_gate = false;
   HeadGate gate = HeadGate::kNone;
   Activation gate_activation = Activation::kSigmoid;
-  bool v_norm = false;  // RMS norm without weight on each value head
-  bool v_is_k = false;  // no v_proj: values are the keys before norm and rope
+  bool gate_bias = false;  // "gate_bias": a number for each head, whatever the gate's width
+  bool out_norm = false;   // RMS norm without weight on each head's output, before its gate
+  bool v_norm = false;     // RMS norm without weight on each value head
+  bool v_is_k = false;     // no v_proj: values are the keys before norm and rope
   bool sinks = false;
   /// Not negative: no keys and values of its own, but those of that layer, which lends them.
   int32_t keys_of = -1;

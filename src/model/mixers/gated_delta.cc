@@ -14,6 +14,7 @@ constexpr size_t kConvState = 0;
 constexpr size_t kDeltaState = 1;
 
 struct GatedDeltaWeights {
+  Weight all;  // q | k | v | z | b | a in place of the next four where they are one
   Weight qkv;  // q | k | v of all heads; where grouped q | k | v | z per key head
   Weight z;    // null where grouped
   Weight b;    // where grouped b | a per key head
@@ -33,7 +34,10 @@ GatedDeltaWeights take_weights(WeightStore& weights, const GatedDeltaSpec& s,
   const int64_t hidden_size = place.hidden_size;
   GatedDeltaWeights w;
   // GGUF files ungroup the first of the grouped projections.
-  if (s.grouped_projections && !weights.has(p + "in_proj_qkv.weight")) {
+  if (s.one_projection) {
+    const int64_t rows = s.conv_channels() + s.values_width() + 2 * s.value_heads;
+    w.all = weights.matrix(p + "in_proj", rows, hidden_size);
+  } else if (s.grouped_projections && !weights.has(p + "in_proj_qkv.weight")) {
     w.qkv = weights.matrix(p + "in_proj_qkvz", s.conv_channels() + s.values_width(), hidden_size);
   } else {
     w.qkv = weights.matrix(p + "in_proj_qkv", s.conv_channels(), hidden_size);
@@ -41,7 +45,7 @@ GatedDeltaWeights take_weights(WeightStore& weights, const GatedDeltaSpec& s,
   }
   if (s.grouped_projections) {
     w.b = weights.matrix(p + "in_proj_ba", 2 * s.value_heads, hidden_size);
-  } else {
+  } else if (!s.one_projection) {
     w.b = weights.matrix(p + "in_proj_b", s.value_heads, hidden_size);
     w.a = weights.matrix(p + "in_proj_a", s.value_heads, hidden_size);
   }
@@ -78,7 +82,32 @@ void ungroup_qkvz(Encoder& e, Projected& p, Tensor qkvz, const GatedDeltaSpec& s
   p.z = groups.slice(2, 2 * s.key_dim + values, values);
 }
 
+Projected project_at_once(Encoder& e, Tensor x, const Weight& weight, const GatedDeltaSpec& s) {
+  const auto scratch = [&](int64_t cols) { return e.scratch({x.dim(0), cols}, DType::kF32); };
+  const Tensor all = scratch(weight.rows);
+  e.run(ops::Linear{all, x, weight});
+  int64_t begin = 0;
+  const auto take = [&](int64_t cols) {
+    const Tensor part = all.slice(1, begin, cols);
+    begin += cols;
+    return part;
+  };
+  // Beside each other in a row of all; the operations behind want rows of their own.
+  const auto copy = [&](int64_t cols) {
+    const Tensor part = scratch(cols);
+    e.run(ops::Copy{part, take(cols)});
+    return part;
+  };
+  Projected p;
+  p.qkv = copy(s.conv_channels());
+  p.z = take(s.values_width()).split_last(s.value_dim);
+  p.b = copy(s.value_heads);
+  p.a = copy(s.value_heads);
+  return p;
+}
+
 Projected project(Encoder& e, Tensor x, const GatedDeltaWeights& w, const GatedDeltaSpec& s) {
+  if (!w.all.is_null()) return project_at_once(e, x, w.all, s);
   const int64_t n = x.dim(0);
   const auto scratch = [&](int64_t cols) { return e.scratch({n, cols}, DType::kF32); };
   Projected p{scratch(s.conv_channels()), {}, scratch(s.value_heads), scratch(s.value_heads)};

@@ -16,6 +16,7 @@ struct GatedDeltaSpec : MixerSpec {
   int64_t key_dim = 0;
   int64_t value_dim = 0;
   int64_t conv_taps = 0;
+  bool one_projection = false;          // in_proj: q | k | v | z | b | a
   bool grouped_projections = false;     // in_proj_qkvz and in_proj_ba, grouped by key head
   Activation gate = Activation::kSilu;  // of the output's factor
   bool tiled_value_heads = false;       // value head p belongs to key head p % key_heads

@@ -140,10 +140,14 @@ Tensor WeightStore::mapped_vector(std::string_view name, const Shape& shape,
                                   const std::function<float(float)>& map) {
   const std::optional<StoredFloats> stored = origin_->floats(name, shape);
   if (!stored) return {};
-  floats_.push_back({std::string(name), shape, *stored, map});
   const auto elements = static_cast<uint64_t>(shape.num_elements());
-  sizes_.parameters += elements;
-  sizes_.stored_bytes += stored->stored_bytes;
+  // Two functions of one tensor count once, as it does in a file.
+  const bool is_again = !floats_.empty() && floats_.back().canonical == name;
+  if (!is_again) {
+    floats_.push_back({std::string(name), shape, *stored, map});
+    sizes_.parameters += elements;
+    sizes_.stored_bytes += stored->stored_bytes;
+  }
   const Tensor tensor = place(elements * sizeof(float), shape, DType::kF32);
   if (stored->entry != nullptr && !tensor.is_null()) {
     reads_.add_floats(tensor, stored->name, *stored->entry, map);
