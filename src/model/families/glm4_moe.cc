@@ -1,6 +1,6 @@
-// GLM-4.5, 4.5-Air, 4.6 and 4.7, dots.llm1 and Solar-Open: grouped attention, the mixture of
-// DeepSeek-V3. GLM has biases and turns half of a head, dots.llm1 always norms queries and keys,
-// Solar-Open never does.
+// GLM-4.5, 4.5-Air, 4.6 and 4.7, Sarvam-30B, dots.llm1 and Solar-Open: grouped attention, the
+// mixture of DeepSeek-V3. GLM has biases and turns half of a head, Sarvam has q, k and v in one
+// matrix, dots.llm1 always norms queries and keys, Solar-Open never does.
 #include <utility>
 
 #include "model/blocks/decoder.h"
@@ -21,6 +21,12 @@ Result<ModelSpec> read_spec(Config& c) {
     attention.qkv_bias = c.bool_or("attention_bias", false);
     attention.qk_norm = c.bool_or("use_qk_norm", false) ? QkNorm::kPerHead : QkNorm::kNone;
     attention.rope = read_rope(c, {.head_dim = attention.head_dim, .partial_rotary_factor = 0.5});
+  } else if (c.model_type() == "sarvam_moe") {
+    attention.qkv_bias = c.bool_or("attention_bias", c.bool_or("use_qkv_bias", false));
+    c.expect_bool("use_bias", false);
+    attention.qk_norm = c.bool_or("use_qk_norm", true) ? QkNorm::kPerHead : QkNorm::kNone;
+    c.assume("rope_theta", 8e6);
+    attention.rope = read_rope(c, {.head_dim = attention.head_dim});
   } else {
     const bool is_dots = c.model_type() == "dots1";
     c.expect_bool("attention_bias", false);
@@ -37,6 +43,18 @@ Result<ModelSpec> read_spec(Config& c) {
   return finish_spec(c, std::move(spec));
 }
 
+NameScheme names(const ModelSpec& spec) {
+  NameScheme scheme = usual_names(spec);
+  if (spec.model_type != "sarvam_moe") return scheme;
+  scheme.renamed = {{"embed_tokens", "word_embeddings"},
+                    {"self_attn.qkv_proj", "attention.query_key_value"},
+                    {"self_attn.o_proj", "attention.dense"},
+                    {"self_attn.q_norm", "attention.query_layernorm"},
+                    {"self_attn.k_norm", "attention.key_layernorm"},
+                    {"mlp.gate.e_score_correction_bias", "mlp.gate.expert_bias"}};
+  return scheme;
+}
+
 std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
   return blocks::make_decoder(spec, weights, {});
 }
@@ -49,9 +67,9 @@ MlxNames mlx_names(std::string_view model_type) {
 }  // namespace glm4_moe
 
 extern const Family glm4_moe_family;
-const Family glm4_moe_family = {{"glm4_moe", "dots1", "solar_open"},
+const Family glm4_moe_family = {{"glm4_moe", "dots1", "sarvam_moe", "solar_open"},
                                 glm4_moe::read_spec,
-                                usual_names,
+                                glm4_moe::names,
                                 glm4_moe::create,
                                 glm4_moe::mlx_names};
 
