@@ -1,6 +1,6 @@
-// Granite without experts, Granite 3 MoE, and Granite 4.0 H-Small and H-Tiny, most of whose layers
-// are Mamba-2. Multipliers of embeddings, residuals, scores and logits; softmax over the chosen
-// experts; in some a shared expert without a gate.
+// Granite without experts, Granite 3 MoE, Granite Swash, and Granite 4.0 H-Small and H-Tiny, most
+// of whose layers are Mamba-2. Multipliers of embeddings, residuals, scores and logits; softmax
+// over the chosen experts; in some a shared expert without a gate.
 #include <utility>
 
 #include "base/format.h"
@@ -22,10 +22,12 @@ bool is_dense(std::string_view model_type) {
   return model_type == "granite" || model_type == "granite_swa";
 }
 
+bool is_swash(std::string_view model_type) { return model_type.ends_with("_swa"); }
+
 AttentionSpec read_attention(Config& c, int64_t hidden_size) {
   AttentionSpec attention = read_heads(c, hidden_size);
   attention.scale = read_multiplier(c, "attention_multiplier");
-  if (is_dense(c.model_type())) {
+  if (is_dense(c.model_type()) || is_swash(c.model_type())) {
     read_attention_bias(c, attention);
   } else {
     c.expect_bool("attention_bias", false);
@@ -131,7 +133,7 @@ Result<ModelSpec> read_spec(Config& c) {
         c.int_or("shared_intermediate_size", 0, {0, int64_t{1} << 24});
   }
   spec.layers.assign(static_cast<size_t>(num_layers), layer);
-  if (c.model_type() == "granite_swa") set_windows(c, spec.layers);
+  if (is_swash(c.model_type())) set_windows(c, spec.layers);
   if (is_hybrid) {
     const auto scans = share_mixer(read_mamba(c));
     const std::vector<bool> pattern = read_attention_layers(c, num_layers);
@@ -145,9 +147,11 @@ Result<ModelSpec> read_spec(Config& c) {
 NameScheme names(const ModelSpec& spec) {
   NameScheme scheme = usual_names(spec);
   if (is_dense(spec.model_type)) return scheme;
-  scheme.renamed = {{"mlp.gate", "block_sparse_moe.router.layer"},
-                    {"mlp.shared_experts", "shared_mlp"},
-                    {"mlp", "block_sparse_moe"}};
+  const bool has_layer = !is_swash(spec.model_type);
+  scheme.renamed = {
+      {"mlp.gate", has_layer ? "block_sparse_moe.router.layer" : "block_sparse_moe.router"},
+      {"mlp.shared_experts", "shared_mlp"},
+      {"mlp", "block_sparse_moe"}};
   return scheme;
 }
 
@@ -159,10 +163,10 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
 }  // namespace granitemoe
 
 extern const Family granitemoe_family;
-const Family granitemoe_family = {
-    {"granite", "granite_swa", "granitemoe", "granitemoeshared", "granitemoehybrid"},
-    granitemoe::read_spec,
-    granitemoe::names,
-    granitemoe::create};
+const Family granitemoe_family = {{"granite", "granite_swa", "granitemoe", "granitemoe_swa",
+                                   "granitemoeshared", "granitemoehybrid"},
+                                  granitemoe::read_spec,
+                                  granitemoe::names,
+                                  granitemoe::create};
 
 }  // namespace moeflux
