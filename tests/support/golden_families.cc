@@ -17,6 +17,7 @@ const std::map<std::string, std::string>& other_spellings() {
       {"kimi_k25", "deepseek_v3"},            // the same as text_config of a model that also sees
       {"llama4", "llama4_text"},              // text_config of a model that also sees
       {"muse_glimmer", "muse_glimmer_text"},  // text_config of a model that also sees
+      {"muse_spark", "muse_spark_text"},      // text_config of a model that also sees
       {"minimax_m3", "minimax_m3_vl_text"},   // the same keys and names
       {"minimax_m3_text", "minimax_m3_vl_text"},  // the same
       {"minimax_m3_vl", "minimax_m3_vl_text"},    // text_config of a model that also sees

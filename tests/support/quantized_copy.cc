@@ -365,7 +365,8 @@ QuantizedCopyReport Copier::copy() {
     } else if (name.ends_with(".experts.gate_up_proj") || name.ends_with(".experts.down_proj")) {
       copy_fused_experts(name);
     } else if (name.find(".experts.") != std::string::npos &&
-               !name.ends_with(".e_score_correction_bias")) {
+               !name.ends_with(".e_score_correction_bias") &&
+               !name.ends_with(".post_expert_norm.weight")) {
       continue;  // taken with the first expert, or with the weight the bias belongs to
     } else if (options_.split_kv_b && name.ends_with("kv_b_proj.weight")) {
       copy_kv_b(name);

@@ -1,5 +1,7 @@
-// Muse Glimmer (text): embeddings, queries and keys normed without weights, output gates, norms of
-// (1 + w) before and behind attention and networks, positions only where attention sees a window.
+// Muse Glimmer and Muse Spark (text): embeddings, queries and keys normed without weights, output
+// gates, norms of (1 + w) before and behind attention and networks, positions only where attention
+// sees a window. Muse Spark has experts that see fewer numbers, norms of heads and of what experts
+// give, and a residual that gates weigh.
 #include <utility>
 
 #include "model/blocks/decoder.h"
@@ -34,35 +36,59 @@ std::vector<bool> read_rotating(Config& c, int64_t num_layers) {
   return rotating;
 }
 
+bool is_spark(std::string_view model_type) { return model_type.starts_with("muse_spark"); }
+
+MoeSpec read_moe(Config& c, const ModelSpec& spec) {
+  MoeSpec moe = read_experts(c);
+  read_noaux_tc(c, moe);
+  moe.router.normalize_epsilon = 1e-15f;
+  moe.router_multiplier = spec.logit_multiplier;
+  moe.latent_size = c.int_or("moe_hidden_size", 4096);
+  moe.latent_norm_eps = spec.rms_norm_eps;
+  moe.expert_norm_eps = spec.out_norm_eps;
+  c.expect_number("num_shared_experts", 0);
+  return moe;
+}
+
 Result<ModelSpec> read_spec(Config& c) {
-  c.ignore("hidden_act");
+  const bool has_experts = is_spark(c.model_type());
+  if (!has_experts) c.ignore("hidden_act");
   ModelSpec spec = read_trunk(c);
   c.expect_string("hidden_activation", "silu");
   c.expect_present("head_dim");
   spec.embedding_norm = true;
   spec.out_norm_eps = static_cast<float>(c.number_or("post_norm_eps", 1e-8, 1e-30, 1.0));
-  spec.logit_multiplier =
-      static_cast<float>(c.number_or("output_multiplier", 0.19611613513818404, 1e-6, 1e6));
+  spec.logit_multiplier = static_cast<float>(c.number_or(
+      "output_multiplier", has_experts ? 0.1767766952966369 : 0.19611613513818404, 1e-6, 1e6));
   spec.logit_soft_cap = static_cast<float>(c.number_or("final_logit_softcapping", 20.0, 0.0, 1e6));
   spec.norms_hold_one = c.bool_or("norms_hold_one", false);  // GGUF's
   const int64_t num_layers = read_num_layers(c);
-  LayerSpec layer;
-  read_dense_network(c, layer);
   AttentionSpec attention = read_heads(c, spec.hidden_size);
   read_attention_bias(c, attention);
   attention.qk_norm = QkNorm::kPlain;
   attention.gate = HeadGate::kPerElement;
-  attention.scale *= static_cast<float>(c.number_or("qk_scale_factor", 3.87, 1e-6, 1e6));
+  attention.out_norm = has_experts;
+  attention.scale *= static_cast<float>(
+      c.number_or("qk_scale_factor", has_experts ? 5.4730064863875 : 3.87, 1e-6, 1e6));
+  if (has_experts) c.assume("rope_theta", 5e5);
   const RopeSpec rope = read_rope(
       c, {.head_dim = attention.head_dim, .interleaved = c.bool_or("rope_interleave", false)});
   const int64_t window = c.int_or("sliding_window", 0, {0, 1 << 30});
   const std::vector<bool> sliding = read_sliding(c, num_layers);
   const std::vector<bool> rotating = read_rotating(c, num_layers);
+  if (has_experts) {
+    spec.residual_gate_temperature =
+        static_cast<float>(c.number_or("residual_gate_temperature", 0.3, 1e-6, 1e6));
+    spec.layers = make_layers(c, {}, read_moe(c, spec), read_dense_layers(c, num_layers));
+  } else {
+    LayerSpec layer;
+    read_dense_network(c, layer);
+    spec.layers.assign(static_cast<size_t>(num_layers), layer);
+  }
   for (size_t i = 0; i < sliding.size(); ++i) {
     attention.window = sliding[i] ? window : 0;
     attention.rope = rotating[i] ? rope : RopeSpec{};
-    layer.mixer = share_mixer(attention);
-    spec.layers.push_back(layer);
+    spec.layers[i].mixer = share_mixer(attention);
   }
   return finish_spec(c, std::move(spec));
 }
@@ -79,7 +105,14 @@ NameScheme names(const ModelSpec& spec) {
 
 std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
   blocks::DecoderOptions options;
-  options.names.attention_out_norm = "post_attention_layernorm";
+  if (is_spark(spec.model_type)) {
+    options.plain_attention_out_norm = true;
+    options.ffn_out_norm_scales_first = true;
+    options.names.latent_in = "mlp.pre_expert_proj";
+    options.names.latent_out = "mlp.post_expert_proj";
+  } else {
+    options.names.attention_out_norm = "post_attention_layernorm";
+  }
   options.names.ffn_norm = "pre_feedforward_layernorm";
   options.names.ffn_out_norm = "post_feedforward_layernorm";
   options.norm_add = spec.norms_hold_one ? 0.0f : 1.0f;
@@ -93,10 +126,11 @@ MlxNames mlx_names(std::string_view) { return {.adds_to_norms = true}; }
 }  // namespace muse_glimmer
 
 extern const Family muse_glimmer_family;
-const Family muse_glimmer_family = {{"muse_glimmer", "muse_glimmer_text"},
-                                    muse_glimmer::read_spec,
-                                    muse_glimmer::names,
-                                    muse_glimmer::create,
-                                    muse_glimmer::mlx_names};
+const Family muse_glimmer_family = {
+    {"muse_glimmer", "muse_glimmer_text", "muse_spark", "muse_spark_text"},
+    muse_glimmer::read_spec,
+    muse_glimmer::names,
+    muse_glimmer::create,
+    muse_glimmer::mlx_names};
 
 }  // namespace moeflux
