@@ -159,6 +159,28 @@ TEST_P(LongGolden, AnEmulatedGpuThatTakesTheTextOverFromTheCpuAgrees) {
 }
 
 // Two windows, a recurrence, latents, pooled entries, chosen keys.
+// Queries of its layers without positions grow from position to position, which shows only here.
+TEST(BeamGolden, TheLastOf2304PositionsAgree) {
+  const std::string folder = golden_folder("beam");
+  auto golden = read_golden(folder + "/golden.safetensors");
+  ASSERT_TRUE(golden.contains("tokens_long") && golden.contains("logits_long"));
+  auto config = parse_json(read_bytes(folder + "/config.json"), "config");
+  ASSERT_TRUE(config.ok());
+  (*config)["max_position_embeddings"] = 4096;
+  const TempFolder longer;
+  write_bytes(longer / "config.json", config->dump());
+  write_bytes(longer / "model.safetensors", read_bytes(folder + "/model.safetensors"));
+  const std::vector<TokenId>& tokens = golden["tokens_long"].ints;
+  const RunOutput output =
+      run_model(longer.path(), tokens, {.device = "cpu", .cache_type = DType::kF32});
+  const GoldenTensor& expected = golden["logits_long"];
+  ASSERT_EQ(output.logits.size(), tokens.size() * kVocab);
+  const auto skipped = static_cast<int64_t>(tokens.size()) - expected.rows();
+  for (int64_t i = 0; i < expected.rows(); ++i) {
+    EXPECT_LE(max_abs_difference(output.row(skipped + i), expected.row(i)), 1e-3) << i;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, LongGolden,
                          ::testing::Values("gpt_oss", "mimo_v2_flash", "qwen3_next", "deepseek_v3",
                                            "deepseek_v4", "deepseek_v32"),

@@ -81,12 +81,14 @@ TEST_P(QuantizedGolden, EveryLinearModuleIsQuantised) {
       {"deepseek_v4", "embed"},
       {"glm5_next_text", "model.language_model.embed_tokens"},
       {"muse_glimmer_text", "model.language_model.embed_tokens"},
+      {"muse_spark_text", "model.language_model.embed_tokens"},
       {"nemotron_h", "backbone.embeddings"},
       {"nemotron_h_latent", "backbone.embeddings"},
-      {"qwen3_vl_moe_text", "model.language_model.embed_tokens"}};
-  const std::set<std::string> tied = {"cohere2_moe",   "gemma3_text", "gemma4_text_dense",
-                                      "gemma4_text_e", "granite_swa", "granitemoehybrid",
-                                      "lfm2_moe",      "smollm3"};
+      {"qwen3_vl_moe_text", "model.language_model.embed_tokens"},
+      {"sarvam_moe", "model.word_embeddings"}};
+  const std::set<std::string> tied = {
+      "cohere2_moe",      "gemma3_text", "gemma4_text_dense", "gemma4_text_e",  "granite_swa",
+      "granitemoehybrid", "lfm2_moe",    "smollm3",           "granitemoe_swa", "lara_mini"};
   const auto table = tables.find(GetParam());
   EXPECT_TRUE(copies.report.modules.contains(table == tables.end() ? prefix + "model.embed_tokens"
                                                                    : table->second));

@@ -88,7 +88,15 @@ inline std::vector<std::string> every_family() {
           "axk1",
           "sarvam_mla",
           "gemma4_text_dense",
-          "gemma4_text_e"};
+          "gemma4_text_e",
+          "mellum",
+          "sarvam_moe",
+          "flint",
+          "kolibri1",
+          "granitemoe_swa",
+          "beam",
+          "muse_spark_text",
+          "lara_mini"};
 }
 
 /// The object that holds the text model's keys.
