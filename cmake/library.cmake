@@ -1,5 +1,6 @@
 # The library as others use it: shared, with the symbols of moeflux.h and no others, and static; headers, CMake package
-# and pkg-config files. Both hold every module but the program's: cli, conversion, the laboratory.
+# and pkg-config files. Both hold every module but the program's: cli, conversion, the laboratory,
+# downloads.
 include(CMakePackageConfigHelpers)
 include(add_archive)
 
@@ -33,7 +34,7 @@ endif()
 moeflux_public_library(moeflux_shared moeflux)
 
 get_property(modules GLOBAL PROPERTY MOEFLUX_MODULES)
-list(REMOVE_ITEM modules cli convert lab)
+list(REMOVE_ITEM modules cli convert lab hub)
 list(TRANSFORM modules REPLACE "(.+)" "$<TARGET_OBJECTS:moeflux_\\1>" OUTPUT_VARIABLE objects)
 # Kernels come from nvcc as an object that TARGET_OBJECTS leaves out; whoever links the library needs CUDA's runtime,
 # where this build found it.

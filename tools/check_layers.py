@@ -30,6 +30,8 @@ MODULES = {
     "checkpoint": {"base", "io", "tensor", "quant"},
     # The checksum of packs is that of what is kept.
     "store": {"base", "io", "checkpoint"},
+    # Names of weights say what belongs to a model. For the program alone.
+    "hub": {"base", "io", "checkpoint"},
     "experts": {"base", "io", "tensor", "quant", "backend", "checkpoint"},
     "state": {"base", "tensor", "backend"},
     "model": {"base", "tensor", "quant", "backend", "checkpoint", "experts", "state"},
@@ -82,6 +84,7 @@ THIRD_PARTY = {
     "histedit.h": "src/cli/chat/libedit_editor.cc",
     "liburing.h": "src/io/uring/uring_reader.cc",
     "xxhash.h": "src/checkpoint/checksum.cc",
+    "curl/curl.h": "src/hub/curl_client.cc",
     "boost/asio/": "src/serve/http/http_connection.h",
     "boost/beast/": "src/serve/http/request_reader.cc",
 }

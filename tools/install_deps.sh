@@ -8,7 +8,8 @@
 set -eu
 
 run="g++ make cmake ninja-build pkg-config libfmt-dev nlohmann-json3-dev libpcre2-dev
-  libutf8proc-dev liburing-dev libxxhash-dev libboost-dev libedit-dev"
+  libutf8proc-dev liburing-dev libxxhash-dev libboost-dev libedit-dev
+  libcurl4-openssl-dev"
 # For chat templates (1.85) and constrained decoding (1.87).
 # The distribution's plain rustc may be too old.
 rust="rustc-web cargo-web"
@@ -20,9 +21,10 @@ bench="libbenchmark-dev"
 fuzz="clang libclang-rt-14-dev"
 check="python3 clang clang-format-14 git"
 # A distribution may not carry these versions any more; what needs them then skips with a reason.
-optional="clang clang-format-14 libclang-rt-14-dev liburing-dev libboost-dev libedit-dev ccache
+optional="clang clang-format-14 libclang-rt-14-dev liburing-dev libboost-dev libedit-dev
+  libcurl4-openssl-dev ccache
   python3-dev python3-venv python3-numpy pybind11-dev rustc-web cargo-web"
-brew_run="cmake ninja pkgconf fmt nlohmann-json pcre2 utf8proc xxhash boost rust"
+brew_run="cmake ninja pkgconf fmt nlohmann-json pcre2 utf8proc xxhash boost curl rust"
 brew_test="googletest python3 numpy pybind11"
 brew_bench="google-benchmark"
 
