@@ -118,12 +118,13 @@ ProgressBar::ProgressBar(std::string label, uint64_t total, ProgressUnit unit)
       unit_(unit),
       visible_(stderr_is_terminal() && !is_dumb() && total > 0) {}
 
-void ProgressBar::update(uint64_t done) {
+void ProgressBar::update(uint64_t done, std::string_view more) {
   if (!visible_) return;
   const int percent = static_cast<int>(100 * done / total_);
-  if (percent == last_percent_) return;
+  if (percent == last_percent_ && more == last_more_) return;
   last_percent_ = percent;
-  show(progress_line(label_, percent, counts(done), stderr_columns() - 1));
+  last_more_ = more;
+  show(progress_line(label_, percent, counts(done) + last_more_, stderr_columns() - 1));
 }
 
 void ProgressBar::show_rest(std::string_view what) {

@@ -68,7 +68,8 @@ class ProgressBar {
   ~ProgressBar();  // clears the bar
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
-  void update(uint64_t done);
+  /// `more` follows the counts where it fits.
+  void update(uint64_t done, std::string_view more = {});
   /// In place of the bar, for work that nobody counts.
   void show_rest(std::string_view what);
 
@@ -77,6 +78,7 @@ class ProgressBar {
   std::string counts(uint64_t done) const;
 
   std::string label_;
+  std::string last_more_;
   uint64_t total_;
   ProgressUnit unit_;
   int last_percent_ = -1;

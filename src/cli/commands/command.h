@@ -52,5 +52,6 @@ Command make_pack_command(const CommandContext& context);
 Command make_quantize_command(const CommandContext& context);
 Command make_plan_command(const CommandContext& context);
 Command make_devices_command(const CommandContext& context);
+Command make_pull_command(const CommandContext& context);
 
 }  // namespace moeflux

@@ -1,0 +1,36 @@
+// Models by the name that a hub has for them: what -hf and moeflux pull share.
+#pragma once
+
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "cli/terminal.h"
+#include "hub/fetcher.h"
+#include "hub/hub_cache.h"
+#include "hub/repository.h"
+#include "hub/settings.h"
+
+namespace moeflux {
+
+struct PullOptions {
+  std::string name;  // ORG/NAME[:FILE|:QUANT]
+  std::string revision = "main";
+  int connections = 8;
+  std::string piece;  // bytes of a request; empty: what download() has
+};
+
+/// The settings of this process's environment.
+Result<hub::HubSettings> hub_settings_here();
+
+/// Downloads what is missing, with a bar and notes on standard error, and gives the path to open:
+/// a GGUF file, or a folder. Offline the cache alone is asked.
+Result<std::string> pull_model(const PullOptions& options, const Log& log, std::stop_token stop);
+
+/// The path of a model that is in the cache, or else pull_model(). The network is not asked whether
+/// a newer one exists.
+Result<std::string> find_or_pull_model(const std::string& name, const Log& log);
+
+}  // namespace moeflux
