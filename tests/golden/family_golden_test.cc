@@ -47,17 +47,14 @@ TEST_P(FamilyGolden, ReferenceDeviceAgreesAtEveryPosition) {
   }
 }
 
-/// Families whose goldens were computed in float64, without near ties: those without experts, and
-/// some with.
-class DenseFamilyGolden : public FamilyGolden {};
 /// Families whose goldens were computed in float64: without experts, or where no router's choice is
 /// near another.
 class ExactFamilyGolden : public FamilyGolden {};
 
 std::vector<std::string> exact_families() {
   std::vector<std::string> families = dense_families();
-  for (const char* family : {"beam", "flint", "granitemoe_swa", "kolibri1", "lara_mini", "mellum",
-                             "muse_spark_text", "sarvam_moe"}) {
+  for (const char* family : {"axk1", "beam", "flint", "granitemoe_swa", "kolibri1", "lara_mini",
+                             "mellum", "muse_spark_text", "sarvam_mla", "sarvam_moe"}) {
     families.emplace_back(family);
   }
   return families;
@@ -261,8 +258,6 @@ TEST_P(FamilyGolden, GreedyTokensAgreeWhereTheChoiceIsClear) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ExactFamilyGolden, ::testing::ValuesIn(exact_families()),
-                         [](const auto& test) { return test.param; });
-INSTANTIATE_TEST_SUITE_P(Latent, DenseFamilyGolden, ::testing::Values("axk1", "sarvam_mla"),
                          [](const auto& test) { return test.param; });
 INSTANTIATE_TEST_SUITE_P(All, FamilyGoldenByLayer, ::testing::ValuesIn(families_of_one_stream()),
                          [](const auto& test) { return test.param; });
