@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "backend/gpu/gpu_device.h"
 #include "backend/trace/trace_device.h"
 #include "convert/random/synthetic_model.h"
 #include "lab/traffic.h"
@@ -237,6 +238,15 @@ TEST(MemoryBandwidth, IsMeasuredOnASmallBuffer) {
   const auto speed = measure_read_bandwidth(*device, {.buffer_bytes = 1 << 20, .seconds = 0.0});
   ASSERT_TRUE(speed.ok());
   EXPECT_GT(*speed, 0.0);
+}
+
+TEST(MemoryBandwidth, OfABusIsThatOfCopiesBesideWork) {
+  const auto emulator = make_emulator_device({});
+  const auto speed = measure_bus_bandwidth(*emulator, {.buffer_bytes = 1 << 20, .seconds = 0.0});
+  ASSERT_TRUE(speed.ok());
+  EXPECT_GT(*speed, 0.0);
+  const auto cpu = testing::make_test_device({});
+  testing::expect_error(measure_bus_bandwidth(*cpu, {}), ErrorCode::kUnsupported, {"cpu", "bus"});
 }
 
 }  // namespace

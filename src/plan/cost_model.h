@@ -20,6 +20,8 @@ struct StepWork {
   double multiply_adds = 0.0;
   double expert_multiply_adds = 0.0;  // of these, the routed experts'
   double layers = 0.0;
+  double device_share =
+      1.0;  // of the rate at which a GPU reads, what it reaches with these weights
 };
 
 enum class CostLimit : uint8_t { kDrive, kMemory, kCompute };

@@ -6,9 +6,21 @@
 #include "experts/stores/tiered_expert_store.h"
 #include "plan/dry_run.h"
 #include "plan/model_sizes.h"
+#include "quant/format_traits.h"
 
 namespace moeflux {
 namespace {
+
+/// One token's weights of GGML's types take an H100 as long as if they had 5.5 to 9 bits each,
+/// whatever they have (benchmarks/results, 2026-11-27-files and -types): they are unpacked
+/// meanwhile.
+constexpr double kLeastBitsOfBlocks = 7.0;
+
+bool has_blocks(const ExpertTable& experts) {
+  return std::ranges::any_of(experts.layers, [](const ExpertLayer& layer) {
+    return layer.num_experts > 0 && layer.down.format.kind->block.elements > 0;
+  });
+}
 
 Result<StepWork> work_of_step(const LoadedModel& model, int64_t tokens, int64_t length) {
   MF_ASSIGN_OR_RETURN(const DryRun dry, dry_run(*model.model, tokens, 1));
@@ -25,6 +37,10 @@ Result<StepWork> work_of_step(const LoadedModel& model, int64_t tokens, int64_t 
         static_cast<double>(tokens * top_k) * static_cast<double>(layer.parameters_per_expert());
   }
   work.multiply_adds += work.expert_multiply_adds;
+  if (tokens == 1 && has_blocks(model.experts)) {
+    const double least = work.multiply_adds * kLeastBitsOfBlocks / 8;
+    work.device_share = std::min(1.0, (work.dense_bytes + work.expert_bytes) / least);
+  }
   return work;
 }
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <optional>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "backend/encoder.h"
@@ -70,6 +71,39 @@ Result<double> measure_read_bandwidth(Device& device, const BandwidthProbe& prob
     best = std::max(best, static_cast<double>(matrix_bytes) / seconds.count());
     total = Clock::now() - start;
   }
+  return best;
+}
+
+Result<double> measure_bus_bandwidth(Device& device, const BandwidthProbe& probe) {
+  using Clock = std::chrono::steady_clock;
+  if (!device.copies_beside()) {
+    return make_error(ErrorCode::kUnsupported, "{} reads the host's memory over no bus",
+                      device.name());
+  }
+  // Enough that what a copy costs once does not count.
+  constexpr uint64_t kMost = uint64_t{256} << 20;
+  const uint64_t bytes = std::min(kMost, buffer_bytes_for(device, probe));
+  MF_ASSIGN_OR_RETURN(const auto from, device.allocate(bytes, MemoryKind::kHostVisible));
+  MF_ASSIGN_OR_RETURN(const auto to, device.allocate(bytes, MemoryKind::kDevice));
+  MF_ASSIGN_OR_RETURN(const auto encoder, device.create_encoder(0));
+  const std::vector<float> numbers = random_numbers(kRowFloats);
+  const auto row = std::as_bytes(std::span(numbers));
+  for (uint64_t at = 0; at + row.size() <= bytes; at += row.size()) {
+    MF_RETURN_IF_ERROR(device.upload(*from, at, row));
+  }
+  const BufferCopy copy{to.get(), 0, from.get(), 0, bytes};
+  double best = 0.0;
+  const Clock::time_point start = Clock::now();
+  std::chrono::duration<double> total{};
+  for (int pass = 0; pass < 2 || total.count() < probe.seconds; ++pass) {
+    const Clock::time_point begin = Clock::now();
+    const CopyId last = encoder->copy_beside(std::span(&copy, 1), encoder->submit());
+    while (!encoder->has_copied(last)) std::this_thread::yield();
+    const std::chrono::duration<double> seconds = Clock::now() - begin;
+    best = std::max(best, static_cast<double>(bytes) / seconds.count());
+    total = Clock::now() - start;
+  }
+  MF_RETURN_IF_ERROR(encoder->wait(encoder->submit()));
   return best;
 }
 

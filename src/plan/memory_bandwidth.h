@@ -1,4 +1,5 @@
-// How fast a device can read its memory: the bound that token generation is held against.
+// How fast a device reads its memory, the bound that token generation is held against, and the
+// host's over its bus.
 #pragma once
 
 #include <cstdint>
@@ -19,5 +20,10 @@ struct BandwidthProbe {
 /// widest loads: products of one vector with an f32 matrix, where arithmetic is a small part. Fails
 /// with kResourceExhausted when the buffer cannot be had.
 Result<double> measure_read_bandwidth(Device& device, const BandwidthProbe& probe);
+
+/// Bytes per second of the best of several copies from the host's memory to the device's own. Fails
+/// with kUnsupported where the device copies nothing beside its work, with kResourceExhausted when
+/// the buffers cannot be had.
+Result<double> measure_bus_bandwidth(Device& device, const BandwidthProbe& probe);
 
 }  // namespace moeflux

@@ -56,7 +56,7 @@ TierLimit largest_part(const TierCost& cost) {
 
 TierCost cost_on_tiers(const TierStep& step, const TierSpeeds& speeds) {
   const StepWork& work = step.work;
-  const double device_rate = kDeviceShare * speeds.device_bytes_per_second;
+  const double device_rate = kDeviceShare * work.device_share * speeds.device_bytes_per_second;
   const double far_bytes = step.found.far * work.expert_bytes;
   TierCost cost;
   cost.drive_bytes = step.found.drive * work.expert_bytes;

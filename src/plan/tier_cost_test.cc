@@ -26,6 +26,12 @@ TEST(TierCost, WithAllOnTheDeviceItsMemoryAndLaunchesCount) {
             TierLimit::kLaunches);
 }
 
+TEST(TierCost, WeightsThatAreUnpackedSlowlyAreReadSlowly) {
+  StepWork work = kToken;
+  work.device_share = 0.5;
+  EXPECT_NEAR(cost_on_tiers({.work = work}, kSpeeds).device_seconds, 2 * 1.67e9 / 770e9, 1e-12);
+}
+
 TEST(TierCost, WhatATokenFetchesComesBeforeItsProducts) {
   const TierCost cost =
       cost_on_tiers({.work = kToken, .found = {.near = 0.5, .far = 0.5}}, kSpeeds);

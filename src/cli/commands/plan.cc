@@ -115,6 +115,17 @@ Result<Speed> find_memory(const std::optional<double>& given_gb, Device* device)
   return Speed{measured, "measured"};
 }
 
+// As find_memory(); what has no bus of its own is described by one that is assumed.
+Result<Speed> find_bus(const Options& options, Device* device) {
+  if (options.bus_gb) return Speed{*options.bus_gb * 1e9, "given"};
+  if (device == nullptr || !device->copies_beside()) {
+    return Speed{kAssumedBus, "assumed; see --pcie"};
+  }
+  MF_ASSIGN_OR_RETURN(const double measured,
+                      measure_bus_bandwidth(*device, {.seconds = kProbeSeconds / 4}));
+  return Speed{measured, "measured"};
+}
+
 Result<Speed> find_arithmetic(const Options& options, Device* device) {
   if (options.arithmetic_g) return Speed{*options.arithmetic_g * 1e9, "given"};
   MF_ASSIGN_OR_RETURN(const double measured, measure_multiply_adds(*device, kProbeSeconds / 2));
@@ -141,8 +152,7 @@ Result<TierMachine> find_tier_machine(const Options& options, const LoadedModel&
   MF_ASSIGN_OR_RETURN(const std::unique_ptr<Device> host,
                       make_cpu_device({.threads = options.model.device.threads}));
   MF_ASSIGN_OR_RETURN(machine.memory, find_memory(options.memory_gb, host.get()));
-  machine.bus = options.bus_gb ? Speed{*options.bus_gb * 1e9, "given"}
-                               : Speed{kAssumedBus, "assumed; see --pcie"};
+  MF_ASSIGN_OR_RETURN(machine.bus, find_bus(options, here));
   if (here != nullptr) {
     MF_ASSIGN_OR_RETURN(machine.device, find_memory(options.device_memory_gb, here));
     MF_ASSIGN_OR_RETURN(machine.arithmetic, find_arithmetic(options, here));
@@ -453,7 +463,7 @@ void add_machine_options(CommandOptions& command, Options& options) {
             "GB/s of GPU memory, a tenth below the data sheet (default: 400)");
   add_speed("--pcie", options.bus_gb,
             "GB/s of copies between host and GPU: 25 for PCIe 4 x16, 50 for PCIe 5, half of it for "
-            "x8 (default: 25)");
+            "x8 (default: measured on a GPU that is here, else 25)");
 }
 
 }  // namespace
