@@ -36,14 +36,18 @@ class Engine::HiddenReader : public HiddenObserver {
 
   void hidden_state(Encoder& encoder, int64_t layer, Tensor hidden) override {
     if (next_ != nullptr) next_->hidden_state(encoder, layer, hidden);
-    if (layer == last_) status_ = engine_.read_hidden(hidden);
+    if (layer != last_) return;
+    status_ = engine_.read_hidden(hidden);
+    has_read_ = true;
   }
   Status status() const { return status_; }
+  bool has_read() const { return has_read_; }
 
  private:
   Engine& engine_;
   HiddenObserver* const next_;
   const int64_t last_;
+  bool has_read_ = false;
   Status status_;
 };
 
@@ -255,12 +259,13 @@ Status Engine::forward() {
   if (wants_hidden) observer = &reader;
   const ForwardStep step{*encoder_, ids, positions, batch_, *experts_, observer, ngram_rows_.get()};
   MF_RETURN_IF_ERROR(loaded_->model->forward(step, logits));
+  MF_CHECK(reader.has_read() == wants_hidden);
   MF_RETURN_IF_ERROR(reader.status());
   if (wanted > 0) return read_results();
   return encoder_->wait(encoder_->submit());
 }
 
-// `normed` has the rows of all items, one behind another. Those of an item are read at once.
+// `normed` has the rows of all items, one behind another; each item's are read at once.
 Status Engine::read_hidden(const Tensor& normed) {
   const int64_t width = spec().hidden_size;
   int64_t wanted = 0;

@@ -1,6 +1,9 @@
 // Every command does what its help says, on the embedded model.
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <sstream>
+
 #include "base/json.h"
 #include "tests/integration/moeflux_program.h"
 #include "tests/support/golden_file.h"
@@ -55,6 +58,35 @@ TEST(Cli, RunContinuesThePromptAndEndsWithStatistics) {
   for (const char* piece : {"prefill 4 tokens", "decode 19 tokens", "expert hits", "peak memory"}) {
     EXPECT_TRUE(contains(run.err, piece)) << run.err;
   }
+}
+
+TEST(Cli, EmbedWritesALineOfJsonOrAnArrayForEachText) {
+  const ProgramOutput lines = moeflux({"embed", "--dimensions", "8", "A fox", kPrompt});
+  expect_success(lines);
+  std::istringstream stream(lines.out);
+  std::vector<Json> vectors;
+  for (std::string line; std::getline(stream, line);) vectors.push_back(Json::parse(line));
+  ASSERT_EQ(vectors.size(), 2u);
+  for (size_t i = 0; i < vectors.size(); ++i) {
+    EXPECT_EQ(vectors[i]["index"], i);
+    EXPECT_EQ(vectors[i]["embedding"].size(), 8u);
+  }
+  const TempFolder folder;
+  write_bytes(folder / "lines.txt", "A fox\r\n" + kPrompt + "\n");
+  expect_success(
+      moeflux({"embed", "--dimensions", "8", "-f", folder / "lines.txt", "-o", folder / "v.npy"}));
+  const std::string file = read_bytes(folder / "v.npy");
+  EXPECT_TRUE(contains(file, "'descr': '<f4', 'fortran_order': False, 'shape': (2, 8)")) << file;
+  constexpr size_t kBytes = 2 * 8 * sizeof(float);
+  ASSERT_EQ((file.size() - kBytes) % 64, 0u);
+  std::vector<float> numbers(16);
+  std::memcpy(numbers.data(), file.data() + file.size() - kBytes, kBytes);
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    EXPECT_EQ(numbers[i], vectors[i / 8]["embedding"][i % 8].get<float>()) << i;
+  }
+  const ProgramOutput without = moeflux({"embed"});
+  EXPECT_NE(without.status, 0);
+  EXPECT_TRUE(contains(without.err, "texts or -f FILE")) << without.err;
 }
 
 TEST(Cli, SameSeedSameTextWhateverTheThreadsAndTheCache) {

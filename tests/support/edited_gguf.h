@@ -92,6 +92,14 @@ class EditedGguf {
     data_.push_back(std::string(64, '\0'));
     return *this;
   }
+  /// Adds an F32 tensor; extents are innermost first, as in the file.
+  EditedGguf& add_floats(std::string_view name, std::vector<uint64_t> extents,
+                         const std::vector<float>& numbers) {
+    image_.tensor(name, std::move(extents), 0, 0);
+    data_.emplace_back(reinterpret_cast<const char*>(numbers.data()),
+                       numbers.size() * sizeof(float));
+    return *this;
+  }
   /// "blk.0.ffn_gate_exps.weight" of all experts becomes "blk.0.ffn_gate.3.weight" of each.
   EditedGguf& split_experts() {
     constexpr std::string_view kStack = "_exps.";

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/format.h"
+#include "base/json.h"
 
 namespace moeflux {
 namespace {
@@ -54,8 +55,13 @@ std::vector<float> finish(std::vector<double> vector, double divisor, bool norma
 }
 
 std::string prompt_names(const EmbeddingSpec& spec) {
+  constexpr size_t kShownMax = 12;
   std::string names;
-  for (const auto& [name, text] : spec.prompts) names += (names.empty() ? "" : ", ") + name;
+  size_t count = 0;
+  for (const auto& [name, text] : spec.prompts) {
+    if (++count <= kShownMax) names += (names.empty() ? "" : ", ") + json_excerpt(Json(name));
+  }
+  if (count > kShownMax) names += ", ...";
   return names.empty() ? "the model's files have none" : "the model has " + names;
 }
 

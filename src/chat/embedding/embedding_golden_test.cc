@@ -1,6 +1,7 @@
 // Embeddings against transformers' numbers, and their bits alone and in company.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <string>
@@ -104,6 +105,26 @@ INSTANTIATE_TEST_SUITE_P(All, EmbeddingGolden,
                          [](const auto& test) {
                            return std::get<0>(test.param) + "_" + std::get<1>(test.param);
                          });
+
+// Random models of all families: the state behind the last norm is the one that the head sees.
+TEST(Embedding, EveryFamilyGivesItsLastHiddenState) {
+  std::vector<std::string> of_several = testing::families_of_several_streams();
+  for (const std::string& family : testing::golden_families()) {
+    const auto model = open(family, "reference");
+    auto golden = testing::read_golden(testing::golden_folder(family) + "/golden.safetensors");
+    const std::vector<int32_t>& tokens = golden["tokens"].ints;
+    const Texts texts = {{tokens.begin(), tokens.begin() + 4}};
+    const std::vector<float> vector = embed_all(*model, texts)[0];
+    double squares = 0.0;
+    for (const float number : vector) squares += static_cast<double>(number) * number;
+    EXPECT_NEAR(squares, 1.0, 1e-5) << family;
+    if (std::ranges::find(of_several, family) != of_several.end()) continue;
+    const GoldenTensor& hidden = golden["hidden_states"];
+    EXPECT_GE(testing::cosine(vector, hidden.row((hidden.shape[0] - 1) * hidden.shape[1] + 3)),
+              0.9999)
+        << family;
+  }
+}
 
 // The company changes which texts share a step, where chunks end and the order of rows.
 TEST(Embedding, ItsBitsDependOnItsTextAlone) {

@@ -74,7 +74,8 @@ class FolderReader {
     for (const auto& [name, text] : prompts.items()) {
       if (!text.is_string()) {
         return fail(ErrorCode::kCorruption, kConfig,
-                    formatted("prompts.{} is {}, expected a text", name, json_excerpt(text)));
+                    formatted("prompts has {} as {}, expected a text", json_excerpt(Json(name)),
+                              json_excerpt(text)));
       }
       spec_.prompts[name] = text.get<std::string>();
     }
@@ -156,7 +157,7 @@ class FolderReader {
       for (const std::string& one : modes) found += (found.empty() ? "" : ", ") + one;
       return fail(ErrorCode::kUnsupported, file,
                   formatted("the pooling mode is {}, expected one of lasttoken, mean and cls",
-                            found.empty() ? "absent" : found));
+                            found.empty() ? "absent" : json_excerpt(Json(found))));
     }
     spec_.pooling = known->second;
     if (spec_field(config, "include_prompt") == Json(false)) {

@@ -150,5 +150,24 @@ TEST(EmbeddingPrompts, StandBeforeTheTextByName) {
   EXPECT_EQ(*embedding_tokens(*tokenizer, by_default, "a time"), *tokens("Once upon a time", ""));
 }
 
+// As Qwen3-Embedding has it, which pools the token that its template appends.
+TEST(EmbeddingTokens, EndWithWhatTheTokenizersTemplateAppends) {
+  Json json = Json::parse(
+      testing::read_bytes(std::string(MOEFLUX_SOURCE_DIR) + "/models/fable-20m/tokenizer.json"));
+  const auto plain = Tokenizer::parse(json.dump(), "plain");
+  ASSERT_TRUE(plain.ok());
+  json["post_processor"] = Json::parse(R"({"type": "Sequence", "processors": [
+      {"type": "TemplateProcessing",
+       "single": [{"Sequence": {"id": "A", "type_id": 0}},
+                  {"SpecialToken": {"id": "end", "type_id": 0}}],
+       "special_tokens": {"end": {"id": "end", "ids": [7], "tokens": ["end"]}}}]})");
+  const auto tokenizer = Tokenizer::parse(json.dump(), "with a template");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().to_string();
+  std::vector<TokenId> expected = plain->encode("A fox").value();
+  expected.push_back(7);
+  EXPECT_EQ(*embedding_tokens(*tokenizer, {}, "A fox"), expected);
+  EXPECT_EQ(*embedding_tokens(*tokenizer, {}, ""), std::vector<TokenId>{7});
+}
+
 }  // namespace
 }  // namespace moeflux
