@@ -112,6 +112,7 @@ FAMILIES = re.compile(
 FAMILIES_BESIDES = {
     "src/model/config/rope.cc": "rope types and their keys have names of families in config.json",
     "src/model/config/rope.h": "rope types have names of families in config.json",
+    "src/hub/local_models.cc": "finds the folders of other programs",
     "src/cli/commands/perplexity.cc": "names the program whose scores it reproduces",
     "src/output/output_formats.cc": "some tags carry the names of families that write them",
     "src/serve/metrics.cc": "counters have the names under which routers read them",

@@ -254,8 +254,10 @@ Result<uint64_t> HubCache::remove(const ModelName& name) const {
     freed += entry.size_bytes;
   }
   if (name.part.empty()) {
-    MF_RETURN_IF_ERROR(remove_files(folder + "/refs", 0));
-    MF_RETURN_IF_ERROR(remove_files(folder + "/.no_exist", 0));
+    // The last two are huggingface_hub's: names that are absent, and lists of files.
+    for (const char* part : {"refs", ".no_exist", "trees"}) {
+      MF_RETURN_IF_ERROR(remove_files(formatted("{}/{}", folder, part), 0));
+    }
   }
   locks.clear();
   MF_RETURN_IF_ERROR(remove_empty_folders(folder, 0));
