@@ -119,8 +119,8 @@ TEST_F(CommandLineTest, ASizeWithoutAUnitThatNobodyMeansIsRefused) {
 }
 
 TEST_F(CommandLineTest, NoFlagHidesInTheNameOfAnotherProgramsOption) {
-  // -h is help here: `-hf` is not.
-  fails({"-hf", "org/model"}, {"no option -hf", "hf download"});
+  // -h is help here: `-hff` is not.
+  fails({"-hff", "model.gguf"}, {"no option -hff", "moeflux pull"});
   EXPECT_FALSE(values_.help);
   fails({"-ngl", "99"}, {"no option -ngl", "--near-cache SIZE"});
 }

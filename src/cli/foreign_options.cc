@@ -15,8 +15,9 @@ constexpr std::string_view kNoNearCache =
     "--near-cache 0 leaves all experts in host memory, and --device cpu computes there";
 constexpr std::string_view kOneDevice = "a model runs on one device, see --device and --plan";
 constexpr std::string_view kDownload =
-    "moeflux downloads nothing; get the files (hf download REPOSITORY --local-dir FOLDER) and name "
-    "them with -m FOLDER";
+    "-hf ORG/NAME:QUANT names a model of the hub, and moeflux pull ORG/NAME:FILE a file of it; "
+    "from "
+    "elsewhere get the file and name it with -m";
 constexpr std::string_view kRotary = "rotary scaling comes from the model's config.json or keys";
 constexpr std::string_view kDraft = "there is no speculative decoding";
 constexpr std::string_view kAdapter = "there are no adapters; merge them into the model first";
@@ -35,13 +36,12 @@ constexpr std::string_view kInRequest = "requests say so themselves, see docs/se
 
 constexpr std::array kForeignOptions = std::to_array<ForeignOption>({
     // Models and where they come from.
-    {"-hf,-hfr,--hf-repo", kRefused, kOne, kDownload},
     {"-hff,--hf-file", kRefused, kOne, kDownload},
-    {"-hft,--hf-token", kRefused, kOne, kDownload},
+    {"-hft,--hf-token", kRefused, kOne, "the variable HF_TOKEN holds the token"},
     {"-mu,--model-url", kRefused, kOne, kDownload},
     {"-dr,--docker-repo", kRefused, kOne, kDownload},
-    {"--offline", kIgnored, kNone, "moeflux downloads nothing"},
-    {"-cl,--cache-list", kRefused, kNone, "moeflux keeps no list of models; -m names one"},
+    {"--offline", kIgnored, kNone, "HF_HUB_OFFLINE=1 keeps -hf off the network"},
+    {"-cl,--cache-list", kRefused, kNone, "moeflux list does that"},
     {"--models-dir", kRefused, kOne, kOneModel},
     {"--models-preset", kRefused, kOne, kOneModel},
     {"--models-max", kRefused, kOne, kOneModel},

@@ -1,5 +1,7 @@
 #include "cli/hub_models.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -9,7 +11,11 @@
 #include "base/format.h"
 #include "base/units.h"
 #include "checkpoint/shard_choice.h"
+#include "cli/commands/plan_summary.h"
+#include "hub/choice.h"
 #include "hub/download.h"
+#include "hub/preview.h"
+#include "io/part_file.h"
 
 namespace moeflux {
 namespace {
@@ -61,6 +67,91 @@ class PullBar {
   std::string more_;
 };
 
+// Assumed of a drive on which nothing lies yet.
+constexpr double kAssumedDriveGb = 3.0;
+
+// Plans of a repository's models by their headers alone.
+class RemotePlans {
+ public:
+  RemotePlans(hub::Fetcher& fetcher, const hub::HubCache& cache, const hub::Repository& repository)
+      : fetcher_(fetcher),
+        repository_(repository),
+        folder_(formatted("{}/.moeflux-{}", cache.root(), ::getpid())) {}
+
+  Result<PlanSummary> plan(const hub::FileSet& set) {
+    MF_ASSIGN_OR_RETURN(const hub::Preview preview,
+                        hub::Preview::make(fetcher_, repository_, set, folder_));
+    MF_ASSIGN_OR_RETURN(const PlanSummary found, summarize_plan(preview.path(), speeds_));
+    speeds_ = found.speeds;  // measured once
+    return found;
+  }
+
+ private:
+  hub::Fetcher& fetcher_;
+  const hub::Repository& repository_;
+  const std::string folder_;
+  PlanSpeeds speeds_ = {.drive_gb = kAssumedDriveGb};
+};
+
+std::string speed_text(const PlanSummary& plan) {
+  const auto number = [](double speed) {
+    return speed < 10 ? formatted("{:.1f}", speed) : formatted("{:.0f}", speed);
+  };
+  const std::string low = number(plan.tokens_low);
+  const std::string high = number(plan.tokens_high);
+  return low == high ? low : formatted("{} to {}", low, high);
+}
+
+void note_plan(const PlanSummary& plan, const Log& log) {
+  const std::string_view memory = plan.on_device ? "GPU memory" : "memory";
+  if (!plan.fits) {
+    log.warning(formatted("it does not fit: it needs {} of {}{}", format_bytes(plan.needed_bytes),
+                          memory, plan.experts_bytes > 0 ? " beside its experts" : ""));
+    return;
+  }
+  const std::string experts =
+      plan.experts_bytes == 0
+          ? ""
+          : formatted(" and {} for experts, which {}", format_bytes(plan.experts_bytes),
+                      plan.reads_drive
+                          ? formatted("come from the drive (assumed: {} GB/s)", kAssumedDriveGb)
+                          : std::string("fit"));
+  log.note(formatted("needs {} of {}{}; will run here at about {} tokens/s",
+                     format_bytes(plan.needed_bytes), memory, experts, speed_text(plan)));
+}
+
+// The one that was named, or the one that suits this machine; its plan is noted.
+Result<hub::FileSet> choose_remote(RemotePlans& plans, const hub::Repository& repository,
+                                   std::string_view part, const Log& log) {
+  MF_ASSIGN_OR_RETURN(std::vector<hub::FileSet> sets, hub::choose_file_sets(repository, part));
+  // Quantised files of a repository stand for the original beside them.
+  if (sets.size() > 1) std::erase_if(sets, [](const hub::FileSet& set) { return !set.is_gguf(); });
+  std::optional<PlanSummary> plan;
+  std::string planned;
+  const auto forecast = [&](const hub::FileSet& set) -> Result<hub::SetForecast> {
+    MF_ASSIGN_OR_RETURN(const PlanSummary found, plans.plan(set));
+    plan = found;
+    planned = set.files.front().name;
+    return hub::SetForecast{found.fits, found.tokens_low};
+  };
+  hub::FileSet chosen = sets.front();
+  if (sets.size() > 1) {
+    MF_ASSIGN_OR_RETURN(hub::SetChoice choice, hub::choose_set(sets, forecast));
+    chosen = std::move(choice.set);
+    log.note(formatted("{}: {}", chosen.label.empty() ? chosen.files.front().name : chosen.label,
+                       choice.reason));
+  }
+  if (!plan || planned != chosen.files.front().name) {
+    if (const auto found = forecast(chosen); !found.ok()) {
+      if (found.error().code() == ErrorCode::kCancelled) return found.error();
+      log.warning(formatted("no forecast: {}", found.error().message()));
+      return chosen;
+    }
+  }
+  note_plan(*plan, log);
+  return chosen;
+}
+
 Result<hub::FileSet> only_set(const hub::Repository& repository, std::string_view part) {
   MF_ASSIGN_OR_RETURN(std::vector<hub::FileSet> sets, hub::choose_file_sets(repository, part));
   if (sets.size() == 1) return std::move(sets.front());
@@ -72,9 +163,9 @@ Result<hub::FileSet> only_set(const hub::Repository& repository, std::string_vie
 
 }  // namespace
 
-Result<hub::HubSettings> hub_settings_here() {
-  return hub::hub_settings([](const char* name) -> const char* { return std::getenv(name); });
-}
+const char* variable_here(const char* name) { return std::getenv(name); }
+
+Result<hub::HubSettings> hub_settings_here() { return hub::hub_settings(variable_here); }
 
 Result<std::string> pull_model(const PullOptions& options, const Log& log, std::stop_token stop) {
   MF_ASSIGN_OR_RETURN(const hub::ModelName name, hub::parse_model_name(options.name));
@@ -91,7 +182,16 @@ Result<std::string> pull_model(const PullOptions& options, const Log& log, std::
   hub::Fetcher fetcher(std::move(client), settings, options.connections, stop);
   MF_ASSIGN_OR_RETURN(const hub::Repository repository,
                       hub::ask_repository(fetcher, name.repository, options.revision));
-  MF_ASSIGN_OR_RETURN(const hub::FileSet set, only_set(repository, name.part));
+  // The planner is asked where something is to come: the same pull again is quick.
+  hub::FileSet set;
+  const auto named = only_set(repository, name.part);
+  if (named.ok() && hub::missing_bytes(cache, repository, named->files) == 0) {
+    set = *named;
+  } else {
+    MF_RETURN_IF_ERROR(create_folders(cache.root()));
+    RemotePlans plans(fetcher, cache, repository);
+    MF_ASSIGN_OR_RETURN(set, choose_remote(plans, repository, name.part, log));
+  }
   const uint64_t missing = hub::missing_bytes(cache, repository, set.files);
   if (missing > 0) {
     log.note(formatted("{}{}{}: {} of {} to download into {}", repository.name,

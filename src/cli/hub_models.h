@@ -22,7 +22,9 @@ struct PullOptions {
   std::string piece;  // bytes of a request; empty: what download() has
 };
 
-/// The settings of this process's environment.
+/// A variable of this process's environment, or null.
+const char* variable_here(const char* name);
+/// The settings that these variables give.
 Result<hub::HubSettings> hub_settings_here();
 
 /// Downloads what is missing, with a bar and notes on standard error, and gives the path to open:

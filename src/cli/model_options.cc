@@ -8,6 +8,7 @@
 #include "base/format.h"
 #include "base/units.h"
 #include "chat/tuning.h"
+#include "cli/hub_models.h"
 #include "cli/terminal.h"
 #include "convert/pack/pack_gain.h"
 #include "devices/open_device.h"
@@ -54,11 +55,21 @@ Result<std::optional<uint64_t>> bytes_of(std::string_view option, const std::str
 
 void add_model_folder_option(CommandOptions& command, ModelOptions& options) {
   command.group("Model");
+  const Option& model = command
+                            .add("-m,--model", options.model,
+                                 "Model folder, or GGUF file (default: the embedded fable-20m)")
+                            .value("PATH")
+                            .not_empty();
+  add_hub_option(command, options, model);
+}
+
+void add_hub_option(CommandOptions& command, ModelOptions& options, const Option& model) {
   command
-      .add("-m,--model", options.model,
-           "Model folder, or GGUF file (default: the embedded fable-20m)")
-      .value("PATH")
-      .not_empty();
+      .add("-hf,-hfr,--hf-repo", options.hub_name,
+           "Model by its name on the hub, downloaded unless it is here: ORG/NAME[:QUANT]")
+      .value("NAME")
+      .not_empty()
+      .excludes(model);
 }
 
 namespace {
@@ -189,6 +200,9 @@ std::string near_cache_problem(const std::string& text) {
 }
 
 Result<std::string> model_directory(const ModelOptions& options) {
+  if (options.model.empty() && !options.hub_name.empty()) {
+    return find_or_pull_model(options.hub_name, *options.log);
+  }
   if (options.model.empty()) return find_embedded_model();
   MF_RETURN_IF_ERROR(check_model_folder(options.model));
   return options.model;

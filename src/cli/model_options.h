@@ -16,7 +16,8 @@
 namespace moeflux {
 
 struct ModelOptions {
-  std::string model;  // empty: the embedded fable-20m
+  std::string model;     // empty: `hub_name`, or the embedded fable-20m
+  std::string hub_name;  // ORG/NAME[:QUANT]; empty: none
   DeviceOptions device = {.name = "auto"};
   EngineOptions engine;      // but what follows, which engine_options() adds
   std::string near_cache;    // empty: what is free of the device's memory
@@ -31,15 +32,17 @@ struct ModelOptions {
 /// The fault of a --near-cache; empty if there is none.
 std::string near_cache_problem(const std::string& text);
 
-/// -m only.
+/// -hf, beside a -m of the command's own.
+void add_hub_option(CommandOptions& command, ModelOptions& options, const Option& model);
+/// -m and -hf only.
 void add_model_folder_option(CommandOptions& command, ModelOptions& options);
 /// -m, --device, -t, -c, --expert-cache and their like.
 void add_model_options(CommandOptions& command, ModelOptions& options);
 /// The same without -m, --near-cache and --plan, of which some commands take several.
 void add_engine_options(CommandOptions& command, ModelOptions& options);
 
-/// The folder to open: what was given, or the embedded model from the source tree or the install
-/// prefix.
+/// The folder to open: what was given, what the hub's name means, which is downloaded when it is
+/// absent, or the embedded model from the source tree or the install prefix.
 Result<std::string> model_directory(const ModelOptions& options);
 Result<std::unique_ptr<Device>> open_device(const ModelOptions& options);
 /// For one sequence at a time, as most commands have it.

@@ -36,7 +36,7 @@ struct CommandGroup {
 const std::vector<CommandGroup>& command_groups() {
   static const std::vector<CommandGroup> kGroups = {
       {"Generate", {make_run_command, make_chat_command, make_serve_command}},
-      {"Get models", {make_pull_command}},
+      {"Get models", {make_pull_command, make_list_command, make_rm_command}},
       {"Look at models", {make_plan_command, make_inspect_command, make_devices_command}},
       {"Write models", {make_pack_command, make_quantize_command, make_synth_command}},
       {"Measure",

@@ -396,11 +396,13 @@ Command make_bench_command(const CommandContext& context) {
   command.example("moeflux bench -m FOLDER --device cuda:0 --parallel 1,4,8 -o json");
   bench_command::add_test_options(command, *options);
   command.group("Model");
-  command
-      .add("-m,--model", options->models,
-           "Model folder or GGUF file; may be repeated (default: the embedded fable-20m)")
-      .value("PATH")
-      .not_empty();
+  const Option& models =
+      command
+          .add("-m,--model", options->models,
+               "Model folder or GGUF file; may be repeated (default: the embedded fable-20m)")
+          .value("PATH")
+          .not_empty();
+  add_hub_option(command, options->model, models);
   add_engine_options(command, options->model);
   bench_command::add_plan_lists(command, *options);
   add_route_trace_option(command, options->model);

@@ -53,5 +53,7 @@ Command make_quantize_command(const CommandContext& context);
 Command make_plan_command(const CommandContext& context);
 Command make_devices_command(const CommandContext& context);
 Command make_pull_command(const CommandContext& context);
+Command make_list_command(const CommandContext& context);
+Command make_rm_command(const CommandContext& context);
 
 }  // namespace moeflux

@@ -1,5 +1,6 @@
-// moeflux plan: what a model takes and how fast it will be, here or on a machine that is described,
-// and what limits it. Reads headers or a config.json, no weights.
+// moeflux plan, in one file as its two kinds of machines share options: how much memory a model
+// takes and how fast it will be, here or on a machine that is described, and what limits it. Reads
+// headers or a config.json, no weights.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -13,6 +14,7 @@
 #include "base/json.h"
 #include "base/units.h"
 #include "cli/commands/command.h"
+#include "cli/commands/plan_summary.h"
 #include "cli/model_options.h"
 #include "cli/terminal.h"
 #include "cli/tier_report.h"
@@ -353,7 +355,7 @@ std::string render_text(const Report& r) {
 
 // On a machine whose device has memory of its own, `memory_bytes` of it.
 Status run_tiers(const Options& options, const EngineOptions& engine, uint64_t available,
-                 uint64_t memory_bytes, Device* here) {
+                 uint64_t memory_bytes, Device* here, PlanSummary* summary) {
   const auto like = [&](uint64_t free_bytes) {
     return make_emulator_device({.matrix_units = true, .memory_bytes = free_bytes});
   };
@@ -388,6 +390,22 @@ Status run_tiers(const Options& options, const EngineOptions& engine, uint64_t a
   if (chunk > prompts.front()) prompts.push_back(chunk);
   MF_ASSIGN_OR_RETURN(report.forecast, forecast_tiers(*model, report.experts, report.context,
                                                       prompts, report.machine.speeds()));
+  if (summary != nullptr) {
+    *summary = {.fits = report.fits(),
+                .needed_bytes = report.taken_bytes(),
+                .experts_bytes = report.memory.experts_bytes,
+                .on_device = true};
+    if (summary->fits) {
+      summary->tokens_low = report.forecast.natural_low.tokens_per_second();
+      summary->tokens_high = report.forecast.natural_high.tokens_per_second();
+      summary->reads_drive = report.experts.home == ExpertHome::kDrive;
+    }
+    summary->speeds = {.drive_gb = options.drive_gb,
+                       .memory_gb = report.machine.memory.per_second / 1e9,
+                       .arithmetic_g = report.machine.arithmetic.per_second / 1e9,
+                       .device_memory_gb = report.machine.device.per_second / 1e9};
+    return {};
+  }
   const std::string& weights = model->assumed_weights;
   if (!options.json) {
     return print_out(name + (weights.empty() ? "" : ", weights " + weights) + "\n" +
@@ -400,8 +418,9 @@ Status run_tiers(const Options& options, const EngineOptions& engine, uint64_t a
   return print_out(json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
-Status run(const Options& options) {
-  if (!options.like.empty() && !options.model.model.empty()) {
+// Prints the report, or fills `summary` where there is one.
+Status run(const Options& options, PlanSummary* summary = nullptr) {
+  if (!options.like.empty() && !(options.model.model.empty() && options.model.hub_name.empty())) {
     return make_error(ErrorCode::kInvalidArgument, "plan takes -m FOLDER or --like NAME, not both");
   }
   if (!options.type.empty() && options.like.empty()) {
@@ -413,12 +432,12 @@ Status run(const Options& options) {
   if (!options.device_memory.empty()) {
     const Result<uint64_t> bytes = parse_bytes(options.device_memory);
     if (!bytes.ok()) return bytes.error().with_context("--vram");
-    return run_tiers(options, engine, available, *bytes, nullptr);
+    return run_tiers(options, engine, available, *bytes, nullptr, summary);
   }
   // A plan needs no device; where there is one, weights take what they take there.
   const auto device = open_device(options.model);
   if (device.ok() && (*device)->free_bytes()) {
-    return run_tiers(options, engine, available, *(*device)->free_bytes(), device->get());
+    return run_tiers(options, engine, available, *(*device)->free_bytes(), device->get(), summary);
   }
   if (options.bus_gb || options.device_memory_gb || engine.near_cache_bytes) {
     return make_error(
@@ -438,10 +457,34 @@ Status run(const Options& options) {
   MF_ASSIGN_OR_RETURN(report.forecast,
                       forecast(*model, report.plan, report.context,
                                std::min(kPromptTokens, report.context), report.speeds.machine()));
+  if (summary != nullptr) {
+    const MemoryPlan& plan = report.plan;
+    *summary = {.fits = plan.fits(),
+                .needed_bytes = plan.taken_bytes(),
+                .experts_bytes = plan.experts_bytes,
+                .reads_drive = plan.streams(),
+                .tokens_low = report.forecast.natural_low.tokens_per_second(),
+                .tokens_high = report.forecast.natural_high.tokens_per_second(),
+                .speeds = {.drive_gb = options.drive_gb,
+                           .memory_gb = report.speeds.memory.per_second / 1e9,
+                           .arithmetic_g = report.speeds.arithmetic.per_second / 1e9}};
+    return {};
+  }
   return print_out(options.json ? render_json(report) : render_text(report));
 }
 
 }  // namespace
+
+Result<PlanSummary> summarize_plan(const std::string& path, const PlanSpeeds& speeds) {
+  Options options{.drive_gb = speeds.drive_gb,
+                  .memory_gb = speeds.memory_gb,
+                  .arithmetic_g = speeds.arithmetic_g,
+                  .device_memory_gb = speeds.device_memory_gb};
+  options.model.model = path;
+  PlanSummary summary;
+  MF_RETURN_IF_ERROR(run(options, &summary));
+  return summary;
+}
 
 namespace {
 

@@ -156,7 +156,7 @@ Result<std::shared_ptr<serve::Service>> load(const Options& options) {
                       sampler_options(options.sampling, text.defaults.sampler));
   if (options.sampling.draws_seed()) sampler.seed = 0;  // anew for each request
   serve::ServiceOptions service{
-      .model_name = options.model_name,
+      .model_name = options.model_name.empty() ? options.model.hub_name : options.model_name,
       .aliases = options.aliases,
       .reranks = options.reranks,
       .defaults = {.sampler = std::move(sampler), .reasoning_tokens_max = options.reasoning_budget},
@@ -340,7 +340,7 @@ void add_name_options(CommandOptions& command, Options& options) {
   command.group("Model");
   command
       .add("--model-name", options.model_name,
-           "Name of the model for clients (default: its folder's)")
+           "Name of the model for clients (default: that of -hf, or its folder's)")
       .value("NAME")
       .in_help_all();
   command
