@@ -67,7 +67,8 @@ configure-release: deps
 build-tests:
 	@tools/install_deps.sh test
 	@$(CRATES)
-	@tools/install_python.sh || echo "no wheels from PyPI: the test of pip install is skipped" >&2
+	@tools/install_python.sh || \
+	  echo "no wheels from PyPI: tests of pip install and huggingface_hub are skipped" >&2
 	@$(CONFIGURE) release -DMOEFLUX_TESTS=ON -DMOEFLUX_CASE_SECONDS=$(CASE_SECONDS) $(CMAKE_FLAGS)
 	@cmake --build --preset release
 
@@ -120,7 +121,7 @@ test-arm64:
 test-all:
 	@MOEFLUX_TEST_DIFFERENTIAL_SEEDS=10000 MOEFLUX_TEST_TIERED_DRAWS=2000 \
 	  MOEFLUX_TEST_OUTPUT_MUTATIONS=100000 MOEFLUX_TEST_SERVE_REQUESTS=10000 \
-	  MOEFLUX_TEST_KEPT_ROUNDS=50 MOEFLUX_TEST_PIP_COMPILES=1 \
+	  MOEFLUX_TEST_KEPT_ROUNDS=50 MOEFLUX_TEST_PIP_COMPILES=1 MOEFLUX_TEST_PULL_SEEDS=1000 \
 	  MOEFLUX_TEST_SOAK_SECONDS=$(SOAK_SECONDS) \
 	  $(MAKE) --no-print-directory test CASE_SECONDS=7200
 	@$(MAKE) --no-print-directory test-asan

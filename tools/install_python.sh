@@ -1,8 +1,17 @@
 #!/bin/sh
-# Brings what `pip install .` builds the Python package with from PyPI into build/python-wheels,
-# half a megabyte, so that the test of it needs no network.
+# Brings wheels from PyPI so that tests need no network: those that `pip install .` builds the
+# Python package with into build/python-wheels, half a megabyte, and huggingface_hub, with which
+# moeflux pull is compared, into build/hub-wheels, 7 MB.
 set -eu
 cd "$(dirname "$0")/.."
+
+hub=build/hub-wheels
+if ! ls $hub/huggingface_hub-*.whl >/dev/null 2>&1; then
+  mkdir -p $hub
+  python3 -m venv $hub/venv
+  $hub/venv/bin/pip download --quiet --disable-pip-version-check --dest $hub huggingface_hub
+  rm -rf $hub/venv
+fi
 
 folder=build/python-wheels
 if ls $folder/scikit_build_core-*.whl $folder/pybind11-*.whl >/dev/null 2>&1; then
