@@ -7,6 +7,7 @@
 
 #include "backend/gpu/emulator/emulator.h"
 #include "backend/gpu/gpu_device.h"
+#include "base/json.h"
 #include "tests/support/eval_last.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"

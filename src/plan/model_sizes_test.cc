@@ -9,6 +9,7 @@
 
 #include "backend/trace/trace_device.h"
 #include "base/format.h"
+#include "model/config/config.h"
 #include "model/family/public_models.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/golden_file.h"

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "model/config/config.h"
 #include "model/family/family.h"
 #include "tests/support/device_session.h"
 #include "tests/support/golden_file.h"

@@ -13,6 +13,7 @@
 #include "checkpoint/tensor_index.h"
 #include "io/file.h"
 #include "io/memory/memory_file.h"
+#include "model/config/config.h"
 #include "model/weights/stored_formats.h"
 #include "quant/format_traits.h"
 #include "tests/support/expect_error.h"

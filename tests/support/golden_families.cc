@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "model/config/config.h"
 #include "model/family/family.h"
 #include "tests/support/golden_file.h"
 #include "tests/support/temp_folder.h"

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/json.h"
 #include "model/mixers/attention.h"
 
 namespace moeflux {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/format.h"
+#include "model/config/config.h"
 #include "quant/formats/affine.h"
 #include "quant/formats/tensor_formats.h"
 

@@ -8,11 +8,12 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "model/config/config.h"
 #include "model/config/quant_rule.h"
 #include "quant/format.h"
 
 namespace moeflux {
+
+class Config;
 
 /// MLX's modes.
 enum class QuantMode : uint8_t { kAffine, kMxfp4, kMxfp8, kNvfp4 };

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "model/config/config.h"
 #include "tests/support/expect_error.h"
 
 namespace moeflux {

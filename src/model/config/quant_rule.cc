@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/format.h"
+#include "model/config/config.h"
 
 namespace moeflux {
 namespace {

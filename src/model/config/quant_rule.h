@@ -8,9 +8,10 @@
 #include <vector>
 
 #include "base/result.h"
-#include "model/config/config.h"
 
 namespace moeflux {
+
+class Config;
 
 /// One of the formats that compressed-tensors or Model Optimizer name.
 struct WeightScheme {

@@ -6,6 +6,7 @@
 
 #include "base/format.h"
 #include "base/portable_math.h"
+#include "model/config/config.h"
 
 namespace moeflux {
 namespace {

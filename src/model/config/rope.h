@@ -6,9 +6,10 @@
 #include <vector>
 
 #include "backend/ops/rope.h"
-#include "model/config/config.h"
 
 namespace moeflux {
+
+class Config;
 
 /// The factor of queries at a position: 1 + beta * ln(1 + (position + offset) / period), of which
 /// the quotient is a whole number; or (1 + (position + offset) / period)^power.

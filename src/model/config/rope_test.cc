@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "model/config/config.h"
 #include "model/family/family.h"
 #include "model/mixers/latent_attention.h"
 

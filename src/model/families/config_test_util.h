@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
+#include "model/config/config.h"
 #include "model/family/family.h"
 #include "model/family/public_models.h"
 #include "model/mixers/attention.h"

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "model/config/config.h"
 #include "model/config/quant_config.h"
 #include "model/families/config_test_util.h"
 #include "model/mixers/compressed_attention.h"

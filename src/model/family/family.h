@@ -11,11 +11,12 @@
 #include <vector>
 
 #include "base/result.h"
-#include "model/config/config.h"
 #include "model/model.h"
 #include "model/weights/weight_store.h"
 
 namespace moeflux {
+
+class Config;
 
 /// The names that mlx-lm has for the weights of a family, where NameScheme does not make them of
 /// canonical names with the usual prefix, and the parts that it cannot read in groups.

@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "model/config/config.h"
 #include "tests/support/expect_error.h"
 
 namespace moeflux {

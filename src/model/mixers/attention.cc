@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "model/mixers/query_scale.h"
 #include "model/model.h"
 #include "model/weights/weight_store.h"

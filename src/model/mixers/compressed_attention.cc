@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/format.h"
+#include "base/json.h"
 #include "base/units.h"
 #include "model/model.h"
 #include "model/weights/weight_store.h"

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "base/json.h"
 #include "base/portable_math.h"
 #include "model/model.h"
 #include "model/weights/weight_store.h"

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <string>
 
+#include "base/json.h"
 #include "model/mixers/query_scale.h"
 #include "model/model.h"
 #include "model/weights/weight_store.h"

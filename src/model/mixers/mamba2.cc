@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "base/json.h"
 #include "base/portable_math.h"
 #include "model/model.h"
 #include "model/weights/weight_store.h"
