@@ -37,11 +37,14 @@ Result<StepWork> work_of_step(const LoadedModel& model, int64_t tokens, int64_t 
         static_cast<double>(tokens * top_k) * static_cast<double>(layer.parameters_per_expert());
   }
   work.multiply_adds += work.expert_multiply_adds;
-  if (tokens == 1 && has_blocks(model.experts)) {
-    const double least = work.multiply_adds * kLeastBitsOfBlocks / 8;
-    work.device_share = std::min(1.0, (work.dense_bytes + work.expert_bytes) / least);
-  }
   return work;
+}
+
+/// StepWork::device_share of a token.
+double device_share_of(const LoadedModel& model, const StepWork& token) {
+  if (!has_blocks(model.experts)) return 1.0;
+  const double least = token.multiply_adds * kLeastBitsOfBlocks / 8;
+  return std::min(1.0, (token.dense_bytes + token.expert_bytes) / least);
 }
 
 DecodeForecast decode_of(const StepWork& work, double hit_rate, const MachineSpeeds& speeds) {
@@ -126,8 +129,8 @@ Result<Forecast> forecast(const LoadedModel& model, const MemoryPlan& plan, int6
 Result<TierForecast> forecast_tiers(const LoadedModel& model, const ExpertPlan& experts,
                                     int64_t context, std::span<const int64_t> prompts,
                                     const TierSpeeds& speeds) {
-  MF_ASSIGN_OR_RETURN(const StepWork token,
-                      work_of_step(model, 1, std::max<int64_t>(1, context / 2)));
+  MF_ASSIGN_OR_RETURN(StepWork token, work_of_step(model, 1, std::max<int64_t>(1, context / 2)));
+  token.device_share = device_share_of(model, token);
   const TierSlots slots = slots_of(model, experts);
   const auto same = [](double fraction) { return fraction; };
   const auto decode = [&](double (*hits)(double fraction)) {
