@@ -51,6 +51,8 @@ constexpr Range kRanges[] = {{".A_log", DType::kF32, 0.0f, 2.7725887f},
                              {"_compress_gate", DType::kBf16, -0.03f, 0.03f},
                              {"_compress_ape", DType::kBf16, -1.0f, 1.0f},
                              {".sinks", DType::kBf16, -1.0f, 1.0f},
+                             {"_residual_gate.gate", DType::kF32, -0.5f, 0.5f},
+                             {".gate_bias", DType::kBf16, -0.1f, 0.1f},
                              {".bias", DType::kBf16, -0.1f, 0.1f},
                              {"", DType::kBf16, 0.9f, 1.1f}};
 
