@@ -69,7 +69,9 @@ std::vector<std::string> families_of_one_stream() {
   return families;
 }
 
-bool is_dense(const std::string& family) {
+namespace {
+
+bool reads_as_dense(const std::string& family) {
   auto config = Config::parse(read_bytes(golden_folder(family) + "/config.json"));
   if (!config.ok()) return false;
   const auto reader = find_family(config->model_type());
@@ -78,10 +80,21 @@ bool is_dense(const std::string& family) {
   return spec.ok() && last_moe(*spec).num_experts == 0;
 }
 
+}  // namespace
+
+// Configs are read once: a program names the cases of all families whenever it starts.
 std::vector<std::string> dense_families() {
-  std::vector<std::string> families = golden_families();
-  std::erase_if(families, [](const std::string& family) { return !is_dense(family); });
-  return families;
+  static const std::vector<std::string> kDense = [] {
+    std::vector<std::string> families = golden_families();
+    std::erase_if(families, [](const std::string& family) { return !reads_as_dense(family); });
+    return families;
+  }();
+  return kDense;
+}
+
+bool is_dense(const std::string& family) {
+  const std::vector<std::string> dense = dense_families();
+  return std::binary_search(dense.begin(), dense.end(), family);
 }
 
 std::vector<std::string> moe_families() {
