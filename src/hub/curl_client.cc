@@ -225,6 +225,8 @@ class CurlClient final : public HttpClient {
     curl_off_t seconds = 0;
     curl_easy_getinfo(transfer.easy, CURLINFO_RETRY_AFTER, &seconds);
     answer.retry_seconds = seconds;
+    answer.is_distrusted =
+        code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE;
     if (!transfer.refusal.empty()) {
       answer.failure = transfer.refusal;
     } else if (code != CURLE_OK) {

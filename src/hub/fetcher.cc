@@ -154,6 +154,10 @@ Status Fetcher::finish(Active& active, const HttpAnswer& answer) {
     active.job.range.end = active.next;
     return {};
   }
+  if (answer.is_distrusted) {
+    return make_error(ErrorCode::kIo, "{}: {}; SSL_CERT_FILE may name the certificates to trust",
+                      active.job.url, answer.failure);
+  }
   if (status >= 301 && status <= 308 && !answer.redirect.empty()) return follow(active, answer);
   if (is_worth_trying(status) || active.is_placed) return try_again(active, answer);
   if (status == 401 || status == 403) {

@@ -29,11 +29,12 @@ struct HttpRequest {
 };
 
 struct HttpAnswer {
-  uint64_t id = 0;            // as start() gave it
-  int status = 0;             // 0: no answer
-  std::string redirect;       // absolute; empty without
-  int64_t retry_seconds = 0;  // of Retry-After; 0 without
-  std::string failure;        // of the transfer; empty: the answer came whole
+  uint64_t id = 0;             // as start() gave it
+  int status = 0;              // 0: no answer
+  std::string redirect;        // absolute; empty without
+  int64_t retry_seconds = 0;   // of Retry-After; 0 without
+  std::string failure;         // of the transfer; empty: the answer came whole
+  bool is_distrusted = false;  // the other side's certificate is not one that is trusted
 };
 
 struct HttpOptions {

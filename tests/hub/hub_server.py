@@ -5,12 +5,16 @@ and faults that a plan says.
 import hashlib
 import http.server
 import json
+import os
 import re
 import socket
+import ssl
 import threading
 import time
 import urllib.parse
 
+# A certificate of this machine's addresses and hub.invalid, with its key: for tests alone.
+CERTIFICATE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "test_hub.pem")
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
@@ -36,8 +40,9 @@ class Hub:
     """Serves `files` (name -> File) as the repository `name`. `fault(kind, request)` may answer
     in its own way: it returns True when it has."""
 
-    def __init__(self, files, name="org/model", fault=None, latency=0):
+    def __init__(self, files, name="org/model", fault=None, latency=0, tls=False):
         self.files, self.name, self.fault, self.latency = files, name, fault, latency
+        self.scheme = "https" if tls else "http"
         self.lock = threading.Lock()
         self.tokens = {}       # host and kind -> tokens that came
         self.bytes_sent = 0
@@ -74,16 +79,21 @@ class Hub:
                 pass
 
         server = Server((host, 0), Handler)
+        if self.scheme == "https":
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(CERTIFICATE)
+            server.socket = context.wrap_socket(server.socket, server_side=True,
+                                                do_handshake_on_connect=False)
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         return server
 
     @property
     def endpoint(self):
-        return f"http://127.0.0.1:{self.main.server_port}"
+        return f"{self.scheme}://127.0.0.1:{self.main.server_port}"
 
     @property
     def store_endpoint(self):
-        return f"http://127.0.0.2:{self.store.server_port}"
+        return f"{self.scheme}://127.0.0.2:{self.store.server_port}"
 
     def close(self):
         for server in (self.main, self.store):
@@ -151,6 +161,40 @@ class Hub:
             request.wfile.write(body)
             with self.lock:
                 self.bytes_sent += len(body)
+
+    def proxy(self):
+        """A proxy that leads every CONNECT to the hub: its address and the heads that came."""
+        heads = []
+        listener = socket.create_server(("127.0.0.1", 0))
+
+        def pass_on(source, target):
+            try:
+                while data := source.recv(65536):
+                    target.sendall(data)
+            except OSError:
+                pass
+            for one in (source, target):
+                try:
+                    one.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass
+
+        def serve():
+            while True:
+                client, _ = listener.accept()
+                head = b""
+                while b"\r\n\r\n" not in head and (data := client.recv(65536)):
+                    head += data
+                heads.append(head.decode())
+                port = int(head.split(b" ")[1].rsplit(b":", 1)[1])
+                host = "127.0.0.2" if port == self.store.server_port else "127.0.0.1"
+                target = socket.create_connection((host, port))
+                client.sendall(b"HTTP/1.1 200 Connected\r\n\r\n")
+                for pair in ((client, target), (target, client)):
+                    threading.Thread(target=pass_on, args=pair, daemon=True).start()
+
+        threading.Thread(target=serve, daemon=True).start()
+        return f"http://127.0.0.1:{listener.getsockname()[1]}", heads
 
     @staticmethod
     def drop(request):

@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 
-from hub_server import COMMIT, File, Hub
+from hub_server import CERTIFICATE, COMMIT, File, Hub
 
 PROGRAM = os.path.abspath(sys.argv[1])
 SEEDS = int(sys.argv[2] if len(sys.argv) > 2 else os.environ.get("MOEFLUX_TEST_PULL_SEEDS", "40"))
@@ -37,7 +37,8 @@ NAMES = ("../evil", "/etc/evil", "a/../../evil", "a\nb", "a//b", "./a", "a\\..\\
 
 def environment(root, hub):
     variables = {name: value for name, value in os.environ.items()
-                 if not name.startswith(("HF_", "HUGGING")) and not name.lower().endswith("_proxy")}
+                 if not name.startswith(("HF_", "HUGGING", "SSL_CERT_"))
+                 and not name.lower().endswith(("_proxy", "_ca_bundle"))}
     return dict(variables, HOME=root, HF_HOME=os.path.join(root, "hf"), HF_ENDPOINT=hub.endpoint,
                 HF_TOKEN=TOKEN, HF_HUB_DOWNLOAD_TIMEOUT="1")
 
@@ -347,7 +348,49 @@ def tokens_stay():
         assert bad.returncode == 1 and "expected https" in bad.stderr, bad.stderr
 
 
+def tls():
+    """Certificates are those that a variable names, and none is taken unseen. A proxy sees neither
+    the token nor the names of files."""
+    files = {"m-Q4_K_M.gguf": File(random.Random(8).randbytes(100_000))}
+    with Hub(files, tls=True) as hub:
+        def ends(**more):
+            with tempfile.TemporaryDirectory() as root:
+                done = subprocess.run([PROGRAM, "pull", "org/model"], text=True,
+                                      capture_output=True, check=False,
+                                      env=dict(environment(root, hub), **more))
+                return done.returncode, done.stderr, seen(root)
+
+        status, err, visible = ends()
+        assert status == 1 and "certificate" in err and not visible, err
+        for name in ("SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE"):
+            status, err, visible = ends(**{name: CERTIFICATE})
+            assert status == 0 and visible, (name, err)
+        port = hub.main.server_port
+        proxy, heads = hub.proxy()
+        far = {"SSL_CERT_FILE": CERTIFICATE, "HTTPS_PROXY": proxy,
+               "HF_ENDPOINT": f"https://hub.invalid:{port}"}
+        status, err, visible = ends(**far)
+        assert status == 0 and visible, err
+        assert any(head.startswith(f"CONNECT hub.invalid:{port} ") for head in heads), heads
+        assert not any(TOKEN in head or "gguf" in head for head in heads), heads
+        before = len(heads)
+        status, err, visible = ends(NO_PROXY="127.0.0.1,127.0.0.2",
+                                    **dict(far, HF_ENDPOINT=hub.endpoint))
+        assert status == 0 and len(heads) == before, (err, heads)
+
+        def to_http(kind, request):
+            if "/resolve/" not in request.path:
+                return False
+            hub.send(request, 302, b"", {"Location": f"http://127.0.0.2:{hub.store.server_port}/"})
+            return True
+
+        hub.fault = to_http
+        status, err, visible = ends(SSL_CERT_FILE=CERTIFICATE)
+        assert status == 1 and "expected https" in err and not visible, err
+
+
 def main():
+    tls()
     kill_resumes()
     two_download_once()
     tokens_stay()
