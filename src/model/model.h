@@ -24,8 +24,8 @@ class HiddenObserver {
 
 /// Keys and values of a step that a layer lends to later ones.
 struct LentKeys {
-  Tensor k;  // f32 [n, kv_heads, head_dim], as they are cached
-  Tensor v;  // f32 [n, kv_heads, v_head_dim]
+  Tensor k;  // f32 [n, kv_heads, head_dim], as they are cached; or latents [n, latent_dim]
+  Tensor v;  // f32 [n, kv_heads, v_head_dim]; null beside latents
 };
 
 /// n tokens, appended to what the states of their sequences remember.
@@ -40,7 +40,7 @@ struct ForwardStep {
   /// The choice of the last layer with an index, for layers that share it; the model's own.
   KeySelection* selection = nullptr;
   /// By layer, null tensors for those that lend none; the model's own.
-  std::span<const LentKeys> lent = {};
+  std::span<LentKeys> lent = {};
 };
 
 /// Immutable once created; forward() keeps its state in the step.

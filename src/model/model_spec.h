@@ -74,13 +74,15 @@ struct LayerSpec {
 };
 
 /// A residual of several streams, which branches read from, write to and mix by gates that they
-/// make of the streams (manifold-constrained hyper-connections). Or which none mixes: a gate for
-/// each number, of `gate_rank`, says what is read of normed streams.
+/// make of the streams (manifold-constrained hyper-connections), or read from and write to alone
+/// (independent ones). Or which none mixes: a gate for each number, of `gate_rank`, says what is
+/// read of normed streams.
 struct StreamSpec {
   int64_t count = 1;       // 1: none of it
   int64_t gate_rank = 0;   // 0: gates for streams alone
-  int64_t iterations = 1;  // of divisions by which a mix comes near to keep sums
+  int64_t iterations = 1;  // of divisions by which a mix comes near to keep sums; 0: none mixes
   float eps = 0.0f;
+  float magnitude = 2.0f;  // of gates of writing
   /// The last norm sees a sum that gates weigh, not the mean.
   bool gated_end = false;
 };
@@ -93,6 +95,9 @@ struct ModelSpec {
   float rms_norm_eps = 1e-6f;
   /// Norms of the residual subtract its mean first (layer norms without bias).
   bool norms_subtract_mean = false;
+  /// Norms before mixers and experts multiply what they give by sigmoid(up silu(down it)), where
+  /// down is of that rank; 0: they do not.
+  int64_t norm_gate_rank = 0;
   float out_norm_eps = 0.0f;     // of norms of what branches add; 0: rms_norm_eps
   bool for_short_texts = false;  // see RopeSpec
   bool norms_hold_one = false;   // files have 1 + w where the publisher has w

@@ -24,6 +24,9 @@ struct LatentProblem {
   QuantFormat k_format = QuantFormat::affine(4, 32, DType::kBf16);
   int64_t page_tokens = 256;
   DType page_type = DType::kF32;
+  int64_t window = 0;
+  bool sinks = false;
+  bool are_made = false;  // latents as another layer has left them
 };
 
 std::vector<std::vector<float>> run(Device& device, const LatentProblem& p, bool made_of_others) {
@@ -60,7 +63,11 @@ std::vector<std::vector<float>> run(Device& device, const LatentProblem& p, bool
       .k_up_is_transposed = p.stacked,
       .v_up = s.weight(both),
       .v_rows = {per_head, p.nope, p.v_dim},
-      .scale = 0.2f};
+      .scale = 0.2f,
+      .window = p.window,
+      .sinks = p.sinks ? floats({p.heads}) : Tensor{},
+      .are_made = p.are_made};
+  if (p.are_made) heads.norm = {};
   if (p.stacked) heads.k_rows = {p.rank, 0, p.rank};
   const Tensor out = s.zeros({p.n, p.heads, p.v_dim});
   const KvView kv{
@@ -141,6 +148,13 @@ TEST(LatentAttention, HasTheBitsOfItsPartsWhereKeysAreStackedByLatents) {
                  .stacked = true,
                  .k_format = QuantFormat::affine(bits, 32, DType::kF16)});
   }
+}
+
+TEST(LatentAttention, HasTheBitsOfItsPartsWithWindowsSinksAndLatentsOfAnotherLayer) {
+  expect_same({.n = 2, .window = 9});
+  expect_same({.n = 3, .sinks = true});
+  expect_same({.n = 2, .before = 70, .window = 16, .sinks = true});
+  expect_same({.n = 2, .are_made = true});
 }
 
 TEST(LatentAttention, MergesTheSplitsOfADeepSequence) {

@@ -21,7 +21,7 @@ std::vector<float> joined(std::initializer_list<std::vector<float>> parts) {
 struct GateProblem {
   int64_t n = 1;
   int64_t streams = 4;
-  int64_t iterations = 20;  // 0: they read alone
+  int64_t iterations = 20;  // 0: they read alone; -1: they read and write
   int64_t cols = 12;
   std::vector<float> x = {};
   std::vector<float> logits = {};
@@ -29,7 +29,7 @@ struct GateProblem {
 
   static GateProblem make(Random& random, int64_t n, int64_t streams, int64_t iterations,
                           int64_t cols = 12) {
-    const int64_t width = (iterations == 0 ? 1 : 2 + streams) * streams;
+    const int64_t width = (iterations > 0 ? 2 + streams : 1 - iterations) * streams;
     return {n,
             streams,
             iterations,
@@ -40,22 +40,28 @@ struct GateProblem {
   }
   std::vector<float> run(Session& s, const Chunks& chunks) const {
     const bool alone = iterations == 0;
-    const int64_t width = (alone ? 1 : 2 + streams) * streams;
+    const bool mixes = iterations > 0;
+    const int64_t width = (mixes ? 2 + streams : 1 - iterations) * streams;
     const StreamGates all{s.zeros({n, streams}), s.zeros({n, streams, streams})};
     const Tensor out = s.zeros({n, cols});
     const Tensor from = s.floats({n, streams, cols}, x);
     const Tensor in = s.floats({n, width}, logits);
     const std::vector<float> scales{0.5f, 1.5f, 1.0f};
-    const StreamGateOptions options{
-        s.floats({alone ? 1 : 3}, {scales.begin(), alone ? scales.begin() + 1 : scales.end()}),
-        s.floats({width}, base), iterations, 1e-6f};
+    const int64_t kinds = mixes ? 3 : 1 - iterations;
+    const StreamGateOptions options{s.floats({kinds}, {scales.begin(), scales.begin() + kinds}),
+                                    s.floats({width}, base),
+                                    iterations,
+                                    1e-6f,
+                                    mixes ? 2.0f : 1.5f,
+                                    mixes ? 0.0f : 1e-2f};
     int64_t at = 0;
     for (const int64_t rows : chunks) {
-      s.encoder().run(ops::ReadStreams{
-          out.slice(0, at, rows),
-          alone ? StreamGates{}
-                : StreamGates{all.write.slice(0, at, rows), all.mix.slice(0, at, rows)},
-          from.slice(0, at, rows), in.slice(0, at, rows), options});
+      s.encoder().run(
+          ops::ReadStreams{out.slice(0, at, rows),
+                           alone ? StreamGates{}
+                                 : StreamGates{all.write.slice(0, at, rows),
+                                               mixes ? all.mix.slice(0, at, rows) : Tensor{}},
+                           from.slice(0, at, rows), in.slice(0, at, rows), options});
       at += rows;
     }
     return joined({s.read(out), s.read(all.write), s.read(all.mix)});
@@ -65,13 +71,13 @@ struct GateProblem {
 TEST(ReadStreams, MatchesTheReference) {
   Random random(81);
   for (const int64_t streams : {1, 2, 3, 4, 5}) {
-    for (const int64_t iterations : {0, 1, 2, 20}) {
+    for (const int64_t iterations : {-1, 0, 1, 2, 20}) {
       const int64_t cols = iterations == 1 ? 1 : iterations == 2 ? 515 : 12;
       const GateProblem p = GateProblem::make(random, 5, streams, iterations, cols);
       // Two sigmoids, and numbers up to 1 that have been divided twice an iteration.
       const std::vector<float> tolerance(
           static_cast<size_t>(p.n * (cols + streams + streams * streams)),
-          kRounding * static_cast<float>(16 + 8 * iterations));
+          kRounding * static_cast<float>(16 + 8 * std::abs(iterations)));
       compare_with_reference(
           {"read_streams", formatted("{} streams, {} iterations", streams, iterations), streams,
            tolerance},
@@ -183,21 +189,24 @@ struct ExpandProblem {
   int64_t streams = 4;
   int64_t cols = 64;
   bool mixes = true;
+  bool has_logits = false;
   std::vector<float> x = {};
   std::vector<float> branch = {};
   std::vector<float> write = {};
   std::vector<float> mix = {};
 
-  static ExpandProblem make(Random& random, int64_t n, int64_t streams, int64_t cols, bool mixes) {
-    return {
-        n,
-        streams,
-        cols,
-        mixes,
-        random.floats(n * streams * cols),
-        random.floats(n * cols),
-        mixes ? random.floats(n * streams, 0.0f, 2.0f) : random.floats(n * streams, -30.0f, 30.0f),
-        random.floats(n * streams * streams, 0.0f, 1.0f)};
+  static ExpandProblem make(Random& random, int64_t n, int64_t streams, int64_t cols, bool mixes,
+                            bool has_logits = false) {
+    return {n,
+            streams,
+            cols,
+            mixes,
+            has_logits,
+            random.floats(n * streams * cols),
+            random.floats(n * cols),
+            has_logits ? random.floats(n * streams, -30.0f, 30.0f)
+                       : random.floats(n * streams, 0.0f, 2.0f),
+            random.floats(n * streams * streams, 0.0f, 1.0f)};
   }
   std::vector<float> run(Session& s, const Chunks& chunks) const {
     const Tensor out = s.zeros({n, streams, cols});
@@ -211,7 +220,7 @@ struct ExpandProblem {
           out.slice(0, at, rows),
           from.slice(0, at, rows),
           added.slice(0, at, rows),
-          {writes.slice(0, at, rows), mixes ? mixed.slice(0, at, rows) : Tensor{}}});
+          {writes.slice(0, at, rows), mixes ? mixed.slice(0, at, rows) : Tensor{}, has_logits}});
       at += rows;
     }
     return s.read(out);
@@ -220,16 +229,18 @@ struct ExpandProblem {
 
 TEST(ExpandStreams, MatchesTheReference) {
   Random random(83);
-  for (const bool mixes : {true, false}) {
+  for (const auto& [mixes, has_logits] : {std::pair{true, false}, {false, true}, {false, false}}) {
     for (const int64_t streams : {1, 2, 4, 5}) {
       for (const int64_t cols : {1, 7, 64, 130}) {
-        const ExpandProblem p = ExpandProblem::make(random, 3, streams, cols, mixes);
+        const ExpandProblem p = ExpandProblem::make(random, 3, streams, cols, mixes, has_logits);
         const std::vector<float> tolerance(p.x.size(), 16.0f * kRounding);
-        compare_with_reference(
-            {"expand_streams",
-             formatted("{} streams of {}{}", streams, cols, mixes ? ", mixed" : ""), cols,
-             tolerance},
-            [&](Session& s) { return p.run(s, {3}); });
+        compare_with_reference({"expand_streams",
+                                formatted("{} streams of {}{}", streams, cols,
+                                          mixes        ? ", mixed"
+                                          : has_logits ? ", by logits"
+                                                       : ""),
+                                cols, tolerance},
+                               [&](Session& s) { return p.run(s, {3}); });
       }
     }
   }

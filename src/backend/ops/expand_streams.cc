@@ -16,6 +16,8 @@ Status ExpandStreams::check() const {
       .holds("x", x, streams <= kStreamsMax, "at most 5 streams")
       .is("branch", branch, {n, x.dim(2)})
       .is_packed("write", gates.write, {n, streams});
+  c.holds("write", gates.write, gates.mix.is_null() || !gates.write_is_logits,
+          "gates where streams mix");
   if (!gates.mix.is_null()) c.is_packed("mix", gates.mix, {n, streams, streams});
   return c.status();
 }

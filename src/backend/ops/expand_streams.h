@@ -10,8 +10,8 @@
 namespace moeflux::ops {
 
 /// out[t, j] = write[t, j] * branch[t] + sum over i, in order, of mix[t, i, j] * x[t, i]. Without a
-/// mix it is x[t, j] that is added, and write holds logits: 2 sigmoid(write[t, j]) is the gate. x
-/// and out [n, streams, cols], contiguous and apart; branch [n, cols].
+/// mix it is x[t, j] that is added, and write may hold logits: 2 sigmoid(write[t, j]) is the gate.
+/// x and out [n, streams, cols], contiguous and apart; branch [n, cols].
 struct ExpandStreams {
   static constexpr std::string_view kName = "expand_streams";
   Tensor out;

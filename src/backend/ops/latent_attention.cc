@@ -19,13 +19,16 @@ Status LatentAttention::check() const {
   c.equal("rows of latent", latent.dim(0), n)
       .holds("latent", latent, rope_dim >= 0 && nope_dim > 0,
              "the rank and the rotary columns of q")
-      .has("norm", heads.norm, rank)
+      .holds("norm", heads.norm, heads.norm.is_null() == heads.are_made,
+             "null where latents are made, and only there")
       .holds("rope.rotary_dim", heads.rope.rotary_dim <= std::max<int64_t>(rope_dim, 0),
              "at most the rotary columns")
       .equal("columns of k_up", heads.k_up.cols, heads.k_up_is_transposed ? nope_dim : rank)
       .equal("rows of k_up a head", heads.k_rows.rows_per_head,
              heads.k_up_is_transposed ? rank : nope_dim)
       .is("out", out, {n, q.dim(1), heads.v_rows.rows_per_head});
+  if (!heads.are_made) c.has("norm", heads.norm, rank);
+  if (!heads.sinks.is_null()) c.has("sinks", heads.sinks, q.dim(1));
   if (rope_dim > 0) {
     c.has("positions", positions, n, DType::kI32)
         .has("inverse_frequencies", heads.inverse_frequencies, heads.rope.rotary_dim / 2);
@@ -50,11 +53,13 @@ void LatentAttention::compose(Encoder& encoder) const {
   const Tensor q_nope = q.slice(2, 0, q.dim(2) - rope_dim);
   const Tensor q_rope = q.slice(2, q.dim(2) - rope_dim, rope_dim);
   const Tensor compressed = latent.slice(1, 0, rank);
-  encoder.run(RmsNorm{compressed, compressed, heads.norm, heads.norm_eps});
+  if (!heads.are_made) encoder.run(RmsNorm{compressed, compressed, heads.norm, heads.norm_eps});
   if (rope_dim > 0) {
     const Tensor k_rope = latent.slice(1, rank, rope_dim).split_last(rope_dim);
     encoder.run(Rope{q_rope, positions, heads.inverse_frequencies, heads.rope});
-    encoder.run(Rope{k_rope, positions, heads.inverse_frequencies, heads.rope});
+    if (!heads.are_made) {
+      encoder.run(Rope{k_rope, positions, heads.inverse_frequencies, heads.rope});
+    }
   }
   const Tensor query = encoder.scratch({n, num_heads, rank + rope_dim}, DType::kF32);
   const Tensor query_latent = query.slice(2, 0, rank);
@@ -70,7 +75,10 @@ void LatentAttention::compose(Encoder& encoder) const {
                         latent.split_last(rank + rope_dim),
                         Tensor{},
                         sequences,
-                        {.scale = heads.scale, .selected = heads.selected}});
+                        {.scale = heads.scale,
+                         .window = heads.window,
+                         .sinks = heads.sinks,
+                         .selected = heads.selected}});
   encoder.run(HeadLinear{out, mixed, heads.v_up, heads.v_rows});
 }
 

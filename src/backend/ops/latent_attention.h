@@ -30,6 +30,9 @@ struct LatentHeads {
   HeadRows v_rows;
   float scale = 1.0f;  // multiplies q . k
   KeySelection selected = {};
+  int64_t window = 0;  // AttentionOptions say what these two mean
+  Tensor sinks = {};
+  bool are_made = false;  // the latents are normed and turned already; norm is null
 };
 
 namespace ops {
@@ -71,11 +74,12 @@ struct LatentAttention {
       for (const Tensor& page : s.kv.k_pages) visit(Use::kUpdate, "keys", page);
       for (const Tensor& page : s.kv.v_pages) visit(Use::kUpdate, "values", page);
     }
-    visit(Use::kRead, "norm", heads.norm);
+    visit_if(visit, Use::kRead, "norm", heads.norm);
     visit_if(visit, Use::kRead, "inverse_frequencies", heads.inverse_frequencies);
     visit(Use::kRead, "k_up", heads.k_up);
     visit(Use::kRead, "v_up", heads.v_up);
     visit_if(visit, Use::kRead, "selected", heads.selected.ids);
+    visit_if(visit, Use::kRead, "sinks", heads.sinks);
   }
 };
 

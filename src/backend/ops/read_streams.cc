@@ -10,20 +10,18 @@ Status ReadStreams::check() const {
   if (x.shape.rank() != 3) return c.status();
   const int64_t n = x.dim(0);
   const int64_t streams = x.dim(1);
-  const bool reads_alone = gates.write.is_null();
-  const int64_t logits_each = (reads_alone ? 1 : 2 + streams) * streams;
+  const int64_t logits_each = (kinds() == 3 ? 2 + streams : kinds()) * streams;
   c.is_packed("x", x, x.shape)
       .holds("x", x, streams <= kStreamsMax, "at most 5 streams")
       .is_packed("out", out, {n, x.dim(2)})
       .is_packed("logits", logits, {n, logits_each})
-      .has("options.scale", options.scale, reads_alone ? 1 : 3)
+      .has("options.scale", options.scale, kinds())
       .has("options.base", options.base, logits_each);
-  if (!reads_alone) {
-    c.is_packed("write", gates.write, {n, streams})
-        .is_packed("mix", gates.mix, {n, streams, streams});
-  } else {
-    c.holds("mix", gates.mix, gates.mix.is_null(), "null, as write is");
-  }
+  c.holds("write", gates.write, !gates.write_is_logits, "gates, not logits");
+  if (kinds() == 1)
+    return c.holds("mix", gates.mix, gates.mix.is_null(), "null, as write is").status();
+  c.is_packed("write", gates.write, {n, streams});
+  if (kinds() == 3) c.is_packed("mix", gates.mix, {n, streams, streams});
   return c.status();
 }
 

@@ -8,14 +8,15 @@
 #include "model/blocks/repeated.h"
 #include "model/blocks/residual_stream.h"
 #include "model/blocks/wanted_rows.h"
+#include "model/mixers/latent_attention.h"
 #include "model/mixers/no_mixer.h"
 
 namespace moeflux::blocks {
 namespace {
 
 struct LayerWeights {
-  Tensor input_norm;
-  Tensor post_norm;
+  ResidualNorm input_norm;
+  ResidualNorm post_norm;
   Tensor attention_out_norm;
   Tensor ffn_out_norm;
   NgramWeights ngrams;
@@ -35,6 +36,8 @@ class Decoder : public Model {
     residual_ = make_residual(spec_, weights, options.norm_add);
     for (int32_t i = 0; i < spec_.num_layers(); ++i) {
       layers_.push_back(take_layer(weights, LayerId{i}, options));
+      const auto* latent = mixer_as<LatentAttentionSpec>(layer_spec(LayerId{i}));
+      lends_latents_ |= latent != nullptr && latent->lends_keys;
     }
     const std::string& final_norm = options.names.final_norm;
     if (!final_norm.empty()) {
@@ -65,6 +68,7 @@ class Decoder : public Model {
   std::vector<LayerWeights> layers_;
   Tensor final_norm_;
   Weight lm_head_;
+  bool lends_latents_ = false;
 };
 
 LayerWeights Decoder::take_layer(WeightStore& weights, LayerId id,
@@ -77,13 +81,18 @@ LayerWeights Decoder::take_layer(WeightStore& weights, LayerId id,
   const auto norm = [&](const std::string& name) {
     return name.empty() ? Tensor{} : weights.vector(p + name + ".weight", {h}, options.norm_add);
   };
+  const auto gated_norm = [&](const std::string& name, int64_t rank) -> ResidualNorm {
+    if (rank == 0) return {norm(name)};
+    return {norm(name + ".norm"), weights.matrix(p + name + ".W_down", rank, h),
+            weights.matrix(p + name + ".W_up", h, rank)};
+  };
   w.ngrams = take_ngram_embedding(weights, id, spec_, options.norm_add);
   if (is_mixer(*s.mixer)) {
-    w.input_norm = norm(names.input_norm);
+    w.input_norm = gated_norm(names.input_norm, spec_.norm_gate_rank);
     w.attention_out_norm = norm(names.attention_out_norm);
   }
   if (s.has_network()) {
-    w.post_norm = norm(names.ffn_norm);
+    w.post_norm = gated_norm(names.ffn_norm, s.moe.num_experts > 0 ? spec_.norm_gate_rank : 0);
     w.ffn_out_norm =
         norm(s.moe.num_experts > 0 && !names.moe_out_norm.empty() ? names.moe_out_norm
                                                                   : names.ffn_out_norm);
@@ -122,7 +131,7 @@ void Decoder::norm_result(Encoder& e, const Branch& branch, Tensor result) const
                             Activation::kIdentity});
     weight = {};
   }
-  residual_norm(e, spec_, result, result, weight, spec_.out_norm_eps);
+  residual_norm(e, spec_, result, result, {weight}, spec_.out_norm_eps);
 }
 
 void Decoder::add(Encoder& e, ResidualStream& stream, const Branch& branch, Tensor result) const {
@@ -151,6 +160,8 @@ Status Decoder::forward(const ForwardStep& given, Tensor logits) const {
   KeySelection selection;
   ForwardStep step = given;
   step.selection = &selection;
+  std::vector<LentKeys> lent(lends_latents_ ? spec_.layers.size() : 0);
+  step.lent = lent;
   Encoder& e = step.encoder;
   ScratchScope scope(e);
   const int64_t n = step.token_ids.dim(0);
@@ -163,14 +174,11 @@ Status Decoder::forward(const ForwardStep& given, Tensor logits) const {
     e.run(ops::Scale{embedded, embedded, spec_.embedding_multiplier});
   if (spec_.embedding_norm) e.run(ops::RmsNorm{embedded, embedded, Tensor{}, spec_.rms_norm_eps});
   residual_->start(e, stream);
-  const auto norm = [&](Tensor out, Tensor x, Tensor weight) {
-    residual_norm(e, spec_, out, x, weight);
-  };
   // The tensor that the branch sees.
-  const auto read = [&](const Branch& from, Tensor weight) {
+  const auto read = [&](const Branch& from, const ResidualNorm& norm) {
     const Tensor x = residual_->read(e, stream, from);
-    if (weight.is_null()) return x;
-    norm(normed, x, weight);
+    if (norm.is_null()) return x;
+    residual_norm(e, spec_, normed, x, norm);
     return normed;
   };
   for (int32_t i = 0; i < spec_.num_layers(); ++i) {
@@ -202,7 +210,7 @@ Status Decoder::forward(const ForwardStep& given, Tensor logits) const {
   if (final_norm_.is_null()) {
     e.run(ops::Copy{normed, last});
   } else {
-    norm(normed, last, final_norm_);
+    residual_norm(e, spec_, normed, last, {final_norm_});
   }
   if (step.observer != nullptr) step.observer->hidden_state(e, seen, normed);
   if (!logits.is_null()) {

@@ -2,11 +2,20 @@
 
 namespace moeflux::blocks {
 
-void residual_norm(Encoder& e, const ModelSpec& spec, Tensor out, Tensor x, Tensor weight,
-                   float eps) {
+void residual_norm(Encoder& e, const ModelSpec& spec, Tensor out, Tensor x,
+                   const ResidualNorm& norm, float eps) {
   const float own = eps > 0.0f ? eps : spec.rms_norm_eps;
-  if (spec.norms_subtract_mean) return e.run(ops::LayerNorm{out, x, weight, own});
-  e.run(ops::RmsNorm{out, x, weight, own});
+  if (spec.norms_subtract_mean) return e.run(ops::LayerNorm{out, x, norm.weight, own});
+  e.run(ops::RmsNorm{out, x, norm.weight, own});
+  if (norm.down.is_null()) return;
+  ScratchScope scope(e);
+  const Tensor inner = e.scratch({x.dim(0), norm.down.rows}, DType::kF32);
+  const Tensor unit = e.scratch(inner.shape, DType::kF32);
+  const Tensor gate = e.scratch(out.shape, DType::kF32);
+  e.run(ops::Linear{inner, out, norm.down});
+  e.run(ops::MulActivated{unit, inner, inner, Activation::kSigmoid});  // silu
+  e.run(ops::Linear{gate, unit, norm.up});
+  e.run(ops::MulActivated{out, out, gate, Activation::kSigmoid});
 }
 
 Status apply_early(const ForwardStep& step, const EarlyRouter& router) {

@@ -8,17 +8,25 @@
 
 namespace moeflux::blocks {
 
-/// rms_norm(x), or layer_norm(x) where the spec's norms subtract the mean. out may be x. Where
-/// `eps` is 0, it is the spec's.
-void residual_norm(Encoder& e, const ModelSpec& spec, Tensor out, Tensor x, Tensor weight,
-                   float eps = 0.0f);
+/// A norm of the residual, and the matrices of its gate; null: it has none.
+struct ResidualNorm {
+  Tensor weight;
+  Weight down = {};
+  Weight up = {};
+
+  bool is_null() const { return weight.is_null(); }
+};
+/// rms_norm(x), or layer_norm(x) where the spec's norms subtract the mean, times its gate. out may
+/// be x. Where `eps` is 0, it is the spec's.
+void residual_norm(Encoder& e, const ModelSpec& spec, Tensor out, Tensor x,
+                   const ResidualNorm& norm, float eps = 0.0f);
 
 /// The input of the next MoE layer's router: residual_norm(what its branch reads now, norm).
 struct EarlyRouter {
   LayerId layer{};
   const Residual* residual = nullptr;
   const ResidualStream* stream = nullptr;  // as it is when apply() is called
-  Tensor norm;
+  ResidualNorm norm;
   const MoeWeights* weights = nullptr;
   const ModelSpec* model = nullptr;
 };

@@ -46,7 +46,7 @@ class GatedStreams : public Residual {
     return {.now = scratch({tokens, n, hidden_size_}),
             .next = scratch({tokens, n, hidden_size_}),
             .narrow = scratch({tokens, hidden_size_}),
-            .gates = {scratch({tokens, n}), {}}};
+            .gates = {scratch({tokens, n}), {}, true}};
   }
   Tensor room(const ResidualStream& stream) const override { return stream.narrow; }
   void start(Encoder& e, ResidualStream& stream) const override {

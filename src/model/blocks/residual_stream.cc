@@ -127,7 +127,7 @@ class MixedStreams : public Residual {
     return {.now = scratch({tokens, n, hidden_size_}),
             .next = scratch({tokens, n, hidden_size_}),
             .narrow = scratch({tokens, hidden_size_}),
-            .gates = {scratch({tokens, n}), scratch({tokens, n, n})}};
+            .gates = {scratch({tokens, n}), mixes() ? scratch({tokens, n, n}) : Tensor{}}};
   }
   Tensor room(const ResidualStream& stream) const override { return stream.narrow; }
   void start(Encoder& e, ResidualStream& stream) const override {
@@ -159,11 +159,13 @@ class MixedStreams : public Residual {
     Tensor scale;
     Tensor base;
   };
+  bool mixes() const { return spec_.iterations > 0; }
   BranchWeights take(WeightStore& weights, int64_t layer, std::string_view branch) const {
     const std::string name = formatted("layers.{}.hc_{}_", layer, branch);
-    const int64_t count = (2 + spec_.count) * spec_.count;
+    const int64_t count = (mixes() ? 2 + spec_.count : 2) * spec_.count;
     return {weights.float_matrix(name + "fn", count, spec_.count * hidden_size_),
-            weights.vector(name + "scale", {3}), weights.vector(name + "base", {count})};
+            weights.vector(name + "scale", {mixes() ? 3 : 2}),
+            weights.vector(name + "base", {count})};
   }
   Tensor one(const ResidualStream& stream, int64_t i) const {
     return whole(stream).slice(1, i * hidden_size_, hidden_size_);
@@ -186,8 +188,16 @@ Tensor MixedStreams::read_by(Encoder& e, const ResidualStream& stream, const Bra
   const Tensor logits = e.scratch({all.dim(0), w.gates.rows}, DType::kF32);
   e.run(ops::RmsNorm{normed, all, {}, norm_eps_});
   e.run(ops::Linear{logits, normed, w.gates});
-  e.run(ops::ReadStreams{
-      stream.narrow, gates, stream.now, logits, {w.scale, w.base, spec_.iterations, spec_.eps}});
+  e.run(ops::ReadStreams{stream.narrow,
+                         gates,
+                         stream.now,
+                         logits,
+                         {.scale = w.scale,
+                          .base = w.base,
+                          .iterations = spec_.iterations,
+                          .eps = spec_.eps,
+                          .magnitude = spec_.magnitude,
+                          .write_eps = mixes() ? 0.0f : spec_.eps}});
   return stream.narrow;
 }
 

@@ -72,7 +72,7 @@ Result<ModelSpec> read_spec(Config& c) {
   // Published configs have the share that turns of head_dim, which is the width of linear heads.
   LatentAttentionSpec attention =
       read_latent_attention(c, {.interleaved = true, .wider = c.int_or("head_dim", 0, {1, 4096})});
-  attention.head_gate = true;
+  attention.gate = HeadGate::kPerHead;
   const auto full = share_mixer(attention);
   const auto linear = share_mixer(read_kda(c, attention.num_heads));
   MoeSpec moe = read_experts(c);

@@ -319,7 +319,7 @@ Status Gemma4::forward(const ForwardStep& given, Tensor logits) const {
   e.run(ops::Embed{x, embed_, step.token_ids});
   e.run(ops::Scale{x, x, std::sqrt(static_cast<float>(spec_.hidden_size))});
   const Tensor inputs = embed_for_layers(step, x);
-  const std::vector<LentKeys> lent = room_for_keys(e, n);
+  std::vector<LentKeys> lent = room_for_keys(e, n);
   step.lent = lent;
   for (int32_t i = 0; i < spec_.num_layers(); ++i) {
     const LayerWeights& w = layers_[static_cast<size_t>(i)];

@@ -4,13 +4,6 @@
 #include "model/weights/weight_store.h"
 
 namespace moeflux {
-namespace {
-
-// The reference's LayerNorm has this one, whatever rms_norm_eps is.
-constexpr float kLayerNormEps = 1e-6f;
-
-}  // namespace
-
 // A score decides whether a key is seen at all, so its keys keep 16 bits where others have 8.
 void KeyIndexSpec::add_state(const CacheTypes& types, std::vector<StateTensor>& tensors) const {
   const DType type = types.keys == DType::kI8 ? DType::kF16 : types.keys;
@@ -31,7 +24,13 @@ KeyIndexWeights take_weighted_index(WeightStore& weights, const KeyIndexSpec& sp
   w.head_weights = weights.router(p + "weights_proj", spec.num_heads, place.hidden_size);
   w.k_norm = weights.vector(p + "k_norm.weight", {spec.head_dim});
   w.k_bias = weights.vector(p + "k_norm.bias", {spec.head_dim});
-  w.eps = kLayerNormEps;
+  w.eps = spec.norm_eps;
+  if (spec.logarithmic) {
+    w.input_norm = weights.vector(p + "q_input_norm.weight", {query_width});
+    w.input_bias = weights.vector(p + "q_input_norm.bias", {query_width});
+    w.growth = {weights.vector(p + "ssmax_scaling.s", {spec.num_heads}),
+                weights.vector(p + "ssmax_scaling.b", {spec.num_heads})};
+  }
   if (spec.rope.rotary_dim > 0) {
     w.inverse_frequencies = weights.constant(spec.rope.inverse_frequencies);
   }
@@ -137,11 +136,19 @@ Judged judge(const ForwardStep& step, LayerId layer, const KeyIndexSpec& spec,
   Tensor k = scratch(spec.head_dim);
   const bool are_weighted = w.head_weights.rows > 0;
   const Tensor head_weights = are_weighted ? scratch(spec.num_heads) : Tensor{};
-  e.run(ops::Linear{q, input.queries_from, w.q});
+  Tensor from = input.queries_from;
+  if (spec.logarithmic) {
+    const Tensor normed = scratch(from.dim(1));
+    e.run(ops::LayerNorm{normed, from, w.input_norm, w.eps});
+    e.run(ops::AddBias{normed, w.input_bias});
+    from = normed;
+  }
+  e.run(ops::Linear{q, from, w.q});
   e.run(ops::Linear{k, input.x, w.k});
   if (are_weighted) e.run(ops::Linear{head_weights, input.x, w.head_weights});
   const Tensor queries = q.split_last(spec.head_dim);
   if (!w.q_norm.is_null()) e.run(ops::RmsNorm{queries, queries, w.q_norm, w.eps});
+  if (spec.logarithmic) scale_heads(e, queries, step.batch, w.growth);
   if (w.k_bias.is_null()) {
     const Tensor keys = k.split_last(spec.head_dim);
     e.run(ops::RmsNorm{keys, keys, w.k_norm, w.eps});
@@ -152,8 +159,13 @@ Judged judge(const ForwardStep& step, LayerId layer, const KeyIndexSpec& spec,
   if (spec.pooled) k = pool_keys(step, layer, spec, w, input, k);
   const Tensor keys = k.split_last(spec.head_dim);
   if (spec.rope.rotary_dim > 0) {
-    e.run(ops::Rope{queries, step.positions, w.inverse_frequencies, spec.rope.options()});
-    e.run(ops::Rope{keys, step.positions, w.inverse_frequencies, spec.rope.options()});
+    const auto turned = [&](const Tensor& heads) {
+      const int64_t width = spec.rope.rotary_dim;
+      return spec.turns_last ? heads.slice(2, spec.head_dim - width, width) : heads;
+    };
+    const RopeOptions options = spec.rope.options();
+    e.run(ops::Rope{turned(queries), step.positions, w.inverse_frequencies, options});
+    e.run(ops::Rope{turned(keys), step.positions, w.inverse_frequencies, options});
   }
   return {queries, keys, head_weights};
 }

@@ -10,6 +10,7 @@
 #include "backend/ops/attention.h"
 #include "model/config/rope.h"
 #include "model/mixer.h"
+#include "model/mixers/query_scale.h"
 #include "quant/weight.h"
 
 namespace moeflux {
@@ -28,7 +29,12 @@ struct KeyIndexSpec {
   /// Pooled keys are means of raw ones, normed behind that and turned by the position of their
   /// first token. Heads count alike, and never for less than nothing.
   bool means = false;
-  RopeSpec rope;  // of the first columns of a head; of none: positions do not count
+  RopeSpec rope;            // of the first columns of a head; of none: positions do not count
+  bool turns_last = false;  // of the last columns instead
+  float norm_eps = 1e-6f;   // of the norm with a bias; that of the references, unless they say so
+  /// Queries come from the layer's input through a norm with a bias, and grow with the logarithm of
+  /// their position.
+  bool logarithmic = false;
 
   /// Adds the tensors of a layer's state.
   void add_state(const CacheTypes& types, std::vector<StateTensor>& tensors) const;
@@ -44,6 +50,9 @@ struct KeyIndexWeights {
   Weight k;
   Weight head_weights;  // null: heads are not weighted
   Tensor q_norm;        // null: none
+  Tensor input_norm;    // of logarithmic queries, and its bias
+  Tensor input_bias;
+  LogScale growth;
   Tensor k_norm;
   Tensor k_bias;  // null: the norm of keys keeps their mean, and adds nothing
   float eps = 0.0f;

@@ -10,6 +10,7 @@
 
 #include "model/config/rope.h"
 #include "model/mixer.h"
+#include "model/mixers/attention.h"
 #include "model/mixers/key_index.h"
 #include "quant/weight.h"
 
@@ -23,14 +24,27 @@ struct LatentAttentionSpec : MixerSpec {
   int64_t rope_dim = 0;
   int64_t v_dim = 0;
   float scale = 1.0f;
-  float latent_norm_eps = 1e-6f;  // of q_a_layernorm and kv_a_layernorm
-  bool head_gate = false;  // the output of a head is multiplied by sigmoid(g_proj x), a number each
+  float latent_norm_eps = 1e-6f;    // of q_a_layernorm and kv_a_layernorm
+  HeadGate gate = HeadGate::kNone;  // g_proj's, through a sigmoid
+  /// q_b_proj sees the low-rank query normed | as it was, and holds query | gate per head, a number
+  /// for each of its output.
+  bool gate_in_query = false;
+  /// Latents behind their norms are multiplied by the root of hidden_size / rank.
+  bool lifts_latents = false;
+  bool rope_norm = false;  // of the keys' rotary part
+  bool sinks = false;
+  bool logarithmic = false;   // queries grow with the logarithm of their position, by head
+  bool learned_rope = false;  // inverse frequencies are multiplied by exp(lerope.alpha)
+  int64_t window = 0;         // 0: all
   RopeSpec rope;
   /// Heads attend to at most so many tokens, which the layer's index has chosen or, without one,
-  /// the last layer's that has one; 0: to all. There is a low-rank query then.
+  /// the last layer's that has one; 0: to all.
   int64_t tokens_read = 0;
   std::optional<KeyIndexSpec> index;
+  int32_t keys_of = -1;     // not negative: no latents of its own, but those of that layer
+  bool lends_keys = false;  // to such layers
 
+  bool has_keys() const { return keys_of < 0; }
   bool chooses() const { return tokens_read > 0; }
   int64_t latent_dim() const { return kv_lora_rank + rope_dim; }
 
@@ -53,7 +67,10 @@ struct LatentAttentionWeights {
   Weight k_up;
   Weight v_up;
   bool k_up_is_transposed = false;
-  Weight gate;  // null without one
+  Weight gate;  // null without one of its own
+  Tensor rope_norm;
+  Tensor sinks;
+  LogScale growth;
   Weight o;
   Tensor inverse_frequencies;
   KeyIndexWeights index;
@@ -67,6 +84,12 @@ class LatentAttentionMixer : public Mixer {
   void forward(const ForwardStep& step, LayerId layer, Tensor out, Tensor x) const override;
 
  private:
+  /// Makes q of the low-rank query and chooses keys; without one, q is there already.
+  void make_queries(const ForwardStep& step, LayerId layer, Tensor q, Tensor low_rank,
+                    Tensor x) const;
+  void choose(const ForwardStep& step, LayerId layer, Tensor queries_from, Tensor x) const;
+  void attend(const ForwardStep& step, LayerId layer, Tensor values, Tensor q, Tensor latent) const;
+
   const LatentAttentionSpec spec_;
   const LatentAttentionWeights weights_;
 };

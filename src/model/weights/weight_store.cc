@@ -192,17 +192,19 @@ Weight WeightStore::float_matrix(std::string_view name, int64_t rows, int64_t co
   return weight;
 }
 
-float WeightStore::scalar(std::string_view name) {
-  const std::optional<StoredFloats> stored = origin_->floats(name, {1});
-  if (stored) {
-    floats_.push_back({std::string(name), {1}, *stored, [](float value) { return value; }});
+std::vector<float> WeightStore::host_vector(std::string_view name, int64_t count, float absent) {
+  const std::optional<StoredFloats> stored = origin_->floats(name, {count});
+  const bool is_known = std::any_of(floats_.begin(), floats_.end(),
+                                    [&](const ClaimedFloats& f) { return f.canonical == name; });
+  if (stored && !is_known) {
+    floats_.push_back({std::string(name), {count}, *stored, [](float value) { return value; }});
   }
-  if (!stored || stored->entry == nullptr || loading_ != WeightLoading::kRead) return 1.0f;
-  const Result<std::vector<float>> values =
-      read_floats(claims_.index(), stored->name, *stored->entry);
-  if (values.ok()) return values->front();
-  claims_.fail(values.error());
-  return 1.0f;
+  std::vector<float> values(static_cast<size_t>(count), absent);
+  if (!stored || stored->entry == nullptr || loading_ != WeightLoading::kRead) return values;
+  Result<std::vector<float>> read = read_floats(claims_.index(), stored->name, *stored->entry);
+  if (read.ok()) return std::move(read).value();
+  claims_.fail(read.error());
+  return values;
 }
 
 Tensor WeightStore::constant(std::span<const float> values) {

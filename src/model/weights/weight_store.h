@@ -129,8 +129,11 @@ class WeightStore {
   Tensor spread_taps(std::string_view name, int64_t channels, int64_t taps, int64_t step);
   /// A small tensor as a matrix of f32, whose activations stay exact.
   Weight float_matrix(std::string_view name, int64_t rows, int64_t cols);
-  /// A tensor of one element, read to the host at once; 1 unless loading is kRead.
-  float scalar(std::string_view name);
+  /// A small tensor of `count` elements, read to the host at once; `absent` each unless loading is
+  /// kRead. Layers may claim the same one.
+  std::vector<float> host_vector(std::string_view name, int64_t count, float absent);
+  /// The same of one element; 1 unless loading is kRead.
+  float scalar(std::string_view name) { return host_vector(name, 1, 1.0f).front(); }
   /// f32 data computed by the family (rope frequencies).
   Tensor constant(std::span<const float> values);
 

@@ -16,16 +16,17 @@ void run(CpuContext& context, const ops::ExpandStreams& op) {
   const float* mix = floats_or_null(op.gates.mix);
   context.workers.for_tasks(added.rows, to.rows * to.cols * (streams + 1), [&](int64_t t) {
     std::array<float, kStreamsMax> made{};
-    for (int64_t i = 0; mix == nullptr && i < streams; ++i) {
+    for (int64_t i = 0; op.gates.write_is_logits && i < streams; ++i) {
       made[static_cast<size_t>(i)] = static_cast<float>(2.0 * sigmoid(write[t * streams + i]));
     }
-    context.kernels.expand_streams({.x = from.row(t * streams),
-                                    .branch = added.row(t),
-                                    .write = mix == nullptr ? made.data() : write + t * streams,
-                                    .mix = mix == nullptr ? nullptr : mix + t * streams * streams,
-                                    .streams = streams,
-                                    .n = from.cols,
-                                    .out = to.row(t * streams)});
+    context.kernels.expand_streams(
+        {.x = from.row(t * streams),
+         .branch = added.row(t),
+         .write = op.gates.write_is_logits ? made.data() : write + t * streams,
+         .mix = mix == nullptr ? nullptr : mix + t * streams * streams,
+         .streams = streams,
+         .n = from.cols,
+         .out = to.row(t * streams)});
   });
 }
 

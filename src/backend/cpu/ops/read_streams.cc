@@ -68,7 +68,6 @@ void run(CpuContext& context, const ops::ReadStreams& op) {
   const RowsView from(op.logits);
   const RowsView to(op.out);
   const int64_t streams = op.x.dim(1);
-  const bool reads_alone = op.gates.write.is_null();
   const Runs rows{streams, streams, streams, 1};
   const Runs columns{streams, 1, streams, streams};
   const int64_t work =
@@ -83,11 +82,11 @@ void run(CpuContext& context, const ops::ReadStreams& op) {
     }
     context.kernels.weighted_sum(to.row(t), host_ptr<float>(op.x) + t * streams * to.cols, to.cols,
                                  read.data(), streams, to.cols);
-    if (reads_alone) return;
-    for (int64_t i = 0; i < streams; ++i) {
-      host_ptr<float>(op.gates.write)[t * streams + i] =
-          static_cast<float>(2.0 * sigmoid(token.logit(1, i)));
+    for (int64_t i = 0; op.kinds() > 1 && i < streams; ++i) {
+      host_ptr<float>(op.gates.write)[t * streams + i] = static_cast<float>(
+          op.options.magnitude * sigmoid(token.logit(1, i)) + op.options.write_eps);
     }
+    if (op.kinds() < 3) return;
     float* mix = host_ptr<float>(op.gates.mix) + t * streams * streams;
     token.soften(mix);
     divide_by_sums(mix, columns, op.options.eps);

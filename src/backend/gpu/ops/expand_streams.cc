@@ -17,6 +17,7 @@ void run(GpuContext& gpu, const ops::ExpandStreams& op) {
   p.streams = static_cast<u32>(op.x.dim(1));
   p.cols = static_cast<u32>(op.x.shape.back());
   p.mixes = op.gates.mix.is_null() ? 0 : 1;
+  p.from_logits = op.gates.write_is_logits ? 1 : 0;
   p.wide = p.cols % 4 == 0 && is_wide(op.x) && is_wide(op.out) && is_wide(op.branch) ? 1 : 0;
   p.branch_stride = row_stride(op.branch);
   Plan plan = make_plan(

@@ -165,8 +165,9 @@ bool fits_latent_kernels(const ops::LatentAttention& op, const KvView& kv) {
   const LatentHeads& heads = op.heads;
   const int64_t nope = op.q.dim(2) - heads.rope.rotary_dim;
   // The launches that write latents to their pages write no codes.
-  return kv.k_pages.front().dtype != DType::kI8 && heads.selected.is_null() &&
-         op.q.dim(0) <= kFewTokensMax && fits_latent(heads.k_up) && fits_latent(heads.v_up) &&
+  return kv.k_pages.front().dtype != DType::kI8 && heads.selected.is_null() && heads.window == 0 &&
+         heads.sinks.is_null() && !heads.are_made && op.q.dim(0) <= kFewTokensMax &&
+         fits_latent(heads.k_up) && fits_latent(heads.v_up) &&
          (heads.k_up_is_transposed || nope % int64_t{kHeadPartRows} == 0) &&
          heads.v_up.cols + heads.rope.rotary_dim == op.latent.dim(1) &&
          heads.rope.rotary_dim % 2 == 0 && heads.rope.unit == 1;

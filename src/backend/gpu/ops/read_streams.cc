@@ -12,7 +12,10 @@ void run(GpuContext& gpu, const ops::ReadStreams& op) {
   p.cols = static_cast<u32>(op.x.shape.back());
   p.iterations = static_cast<u32>(op.options.iterations);
   p.epsilon = op.options.eps;
-  p.makes_gates = op.gates.write.is_null() ? 0 : 1;
+  p.makes_gates = op.kinds() > 1 ? 1 : 0;
+  p.mixes = op.kinds() > 2 ? 1 : 0;
+  p.magnitude = op.options.magnitude;
+  p.write_epsilon = op.options.write_eps;
   p.wide = p.cols % 4 == 0 && is_wide(op.x) && is_wide(op.out) ? 1 : 0;
   Plan plan =
       make_plan(KernelId::read_streams,

@@ -12,7 +12,7 @@ void run(Reference& /*reference*/, const ops::ExpandStreams& op) {
   for (int64_t t = 0; t < op.x.dim(0); ++t) {
     for (int64_t j = 0; j < streams; ++j) {
       const double given = RowsView(op.gates.write).row(t)[j];
-      const double write = op.gates.mix.is_null() ? 2.0 * sigmoid(given) : given;
+      const double write = op.gates.write_is_logits ? 2.0 * sigmoid(given) : given;
       for (int64_t c = 0; c < from.cols; ++c) {
         double sum = write * added.row(t)[c];
         if (op.gates.mix.is_null()) {

@@ -63,7 +63,6 @@ void run(Reference& /*reference*/, const ops::ReadStreams& op) {
   const RowsView to(op.out);
   const RowsView streamed(op.x);
   const int64_t streams = op.x.dim(1);
-  const bool reads_alone = op.gates.write.is_null();
   for (int64_t t = 0; t < from.rows; ++t) {
     const Logits logit{from.row(t), op.options, streams};
     for (int64_t c = 0; c < to.cols; ++c) {
@@ -73,10 +72,13 @@ void run(Reference& /*reference*/, const ops::ReadStreams& op) {
       }
       to.row(t)[c] = static_cast<float>(sum);
     }
-    if (reads_alone) continue;
+    for (int64_t i = 0; op.kinds() > 1 && i < streams; ++i) {
+      RowsView(op.gates.write).row(t)[i] =
+          static_cast<float>(op.options.magnitude * sigmoid(logit(1, i)) + op.options.write_eps);
+    }
+    if (op.kinds() < 3) continue;
     Mix matrix(streams);
     for (int64_t i = 0; i < streams; ++i) {
-      RowsView(op.gates.write).row(t)[i] = static_cast<float>(2.0 * sigmoid(logit(1, i)));
       for (int64_t j = 0; j < streams; ++j) matrix.at(i, j) = logit(2, i * streams + j);
       matrix.soften_row(i, op.options.eps);
     }

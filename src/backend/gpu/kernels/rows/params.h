@@ -28,15 +28,19 @@ struct StreamGateParams {
   u32 streams;
   u32 cols;
   u32 iterations;
-  u32 makes_gates;  // of writing and mixing too
+  u32 makes_gates;  // of writing too
+  u32 mixes;        // and of mixing
   u32 wide;         // four columns a thread, which begin on 16-byte boundaries
   f32 epsilon;
+  f32 magnitude;
+  f32 write_epsilon;
 };
 struct ExpandParams {
   u32 tokens;
   u32 streams;
   u32 cols;
   u32 mixes;
+  u32 from_logits;
   u32 wide;  // four columns a thread, which begin on 16-byte boundaries
   u64 branch_stride;
 };

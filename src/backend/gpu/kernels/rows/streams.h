@@ -53,8 +53,10 @@ MF_FN void make_gates(MF_T t, MF_PARAMS(StreamGateParams) p, MF_GLOBAL(const f32
   const MatrixLane<SIZE> at = {lane / p.streams, lane % p.streams, p.streams};
   if (t.lane < p.streams) {
     const u32 from = p.streams + t.lane;
-    write[t.lane] = 2.0f * sigmoid(mf_fma(logits[from], scale[1], base[from]));
+    write[t.lane] =
+        p.magnitude * sigmoid(mf_fma(logits[from], scale[1], base[from])) + p.write_epsilon;
   }
+  if (p.mixes == 0u) return;
   simd_barrier(t);
   const u32 from = 2u * p.streams + lane;
   f32 value = mf_fma(logits[from], scale[2], base[from]);
@@ -90,7 +92,7 @@ MF_KERNEL(read_streams, StreamGateParams, MF_READ(0, f32, logits), MF_CONST(1, f
           MF_WRITE(5, f32, mix), MF_WRITE(6, f32, out)) {
   MF_THREAD;
   const u64 token = t.group.y;
-  const u32 kinds = p.makes_gates != 0u ? 2u + p.streams : 1u;
+  const u32 kinds = 1u + p.makes_gates + (p.mixes != 0u ? p.streams : 0u);
   MF_GLOBAL(const f32) own = logits + token * kinds * p.streams;
   if (t.group.x < p.makes_gates) {
     if (t.simd > 0u) return;
@@ -181,7 +183,7 @@ MF_KERNEL(expand_streams, ExpandParams, MF_READ(0, f32, x), MF_READ(1, f32, bran
   StreamColumns streams;
   streams.load(from, p.cols, col, p.streams, p.wide);
   for (u32 j = 0u; j < p.streams; ++j) {
-    const f32 factor = p.mixes != 0u ? writes[j] : 2.0f * sigmoid(writes[j]);
+    const f32 factor = p.from_logits != 0u ? 2.0f * sigmoid(writes[j]) : writes[j];
     F4 sum = {{0.0f, 0.0f, 0.0f, 0.0f}};
     MF_UNROLL
     for (u32 k = 0u; k < 4u; ++k) sum.v[k] = factor * added.v[k];
