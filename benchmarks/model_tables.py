@@ -30,6 +30,7 @@ TEXT = ("name", "repository", "without a GPU", "with a GPU of 12 GB")
 # Where each configuration is published.
 REPOSITORIES = {
     "ax-k1": "skt/A.X-K1",
+    "ax-k2-light": "skt/A.X-K2-Light",
     "beam-1.0-501b-a23b": "reflection/Beam-1.0-501B-A23B",
     "cogito-v2-671b": "deepcogito/cogito-v2-preview-deepseek-671B-MoE",
     "deepseek-v2": "deepseek-ai/DeepSeek-V2-Chat",
@@ -39,6 +40,7 @@ REPOSITORIES = {
     "deepseek-v4-flash": "deepseek-ai/DeepSeek-V4-Flash",
     "deepseek-v4-pro": "deepseek-ai/DeepSeek-V4-Pro",
     "dots.llm1": "rednote-hilab/dots.llm1.inst",
+    "dots3-note-prev": "dots-studio/dots3-note-prev",
     "ernie-4.5-21b-a3b": "baidu/ERNIE-4.5-21B-A3B-PT",
     "ernie-4.5-300b-a47b": "baidu/ERNIE-4.5-300B-A47B-PT",
     "flint-40b-a2.8b": "RecursiveSI/flint",
@@ -55,6 +57,7 @@ REPOSITORIES = {
     "granite-4.0-h-tiny": "ibm-granite/granite-4.0-h-tiny",
     "granite-swash-2b": "ibm-granite/granite-swash-2b",
     "hy3": "tencent/Hy3",
+    "hy4-preview": "tencent/Hy4-preview",
     "k-exaone-236b-a23b": "LGAI-EXAONE/K-EXAONE-236B-A23B",
     "kimi-k2": "moonshotai/Kimi-K2-Instruct",
     "kimi-k2.5": "moonshotai/Kimi-K2.5",
@@ -76,6 +79,7 @@ REPOSITORIES = {
     "minimax-m3": "MiniMaxAI/MiniMax-M3",
     "ministral-3-8b": "mistralai/Ministral-3-8B-Instruct-2512",
     "mistral-7b-v0.1": "mistralai/Mistral-7B-Instruct-v0.1",
+    "mistral-large-4": "mistralai/Mistral-Large-4-1T-A52B",
     "mixtral-8x22b": "mistralai/Mixtral-8x22B-Instruct-v0.1",
     "mixtral-8x7b": "mistralai/Mixtral-8x7B-Instruct-v0.1",
     "muse-glimmer-30b": "meta-models/Muse-Glimmer-30B",

@@ -45,6 +45,7 @@ const Bounds kLogitBounds = {{"axk1", {.all = 0.997, .most = 0.998}},
                              {"bailing_hybrid", {.all = 0.997, .most = 0.998}},
                              {"beam", {.all = 0.997, .most = 0.998}},
                              {"deepseek_v3", {.all = 0.998}},
+                             {"dots3_note_text", {.all = 0.998}},
                              {"gemma4_text", {.all = 0.95, .most = 0.98}},
                              {"gemma4_text_dense", {.all = 0.95, .most = 0.98}},
                              {"gemma4_text_e", {.all = 0.98, .most = 0.99}},
@@ -53,11 +54,13 @@ const Bounds kLogitBounds = {{"axk1", {.all = 0.997, .most = 0.998}},
                              {"granite", {.all = 0.998}},
                              {"granite_swa", {.all = 0.998}},
                              {"hy_v3", {.all = 0.998}},
+                             {"hy_v4", {.all = 0.997}},
                              {"kimi_linear", {.all = 0.997, .most = 0.998}},
                              {"laguna", {.all = 0.998}},
                              {"lara_mini", {.all = 0.97, .most = 0.995}},
                              {"lfm2_moe", {.all = 0.998}},
                              {"mistral", {.all = 0.998}},
+                             {"mistral_large4_text", {.all = 0.998}},
                              {"muse_glimmer_text", {.all = 0.98, .most = 0.99}},
                              {"muse_spark_text", {.all = 0.97, .most = 0.99}},
                              {"qwen3_5_moe_text", {.all = 0.7, .most = 0.95}},
@@ -66,9 +69,18 @@ const Bounds kLogitBounds = {{"axk1", {.all = 0.997, .most = 0.998}},
                              {"smollm3", {.all = 0.998, .most = 0.998}},
                              {"step3p5", {.all = 0.998}}};
 
-const std::set<std::string> kFamiliesThatChooseKeys = {
-    "deepseek_v32", "deepseek_v4",        "deepseek_v4_saved",  "glm5_next_text",
-    "glm_moe_dsa",  "glm_moe_dsa_shared", "minimax_m3_vl_text", "qwen4_exp_text"};
+const std::set<std::string> kFamiliesThatChooseKeys = {"axk2",
+                                                       "dots3_note_text",
+                                                       "hy_v4",
+                                                       "mistral_large4_text",
+                                                       "deepseek_v32",
+                                                       "deepseek_v4",
+                                                       "deepseek_v4_saved",
+                                                       "glm5_next_text",
+                                                       "glm_moe_dsa",
+                                                       "glm_moe_dsa_shared",
+                                                       "minimax_m3_vl_text",
+                                                       "qwen4_exp_text"};
 
 Bound bound_of(const Bounds& exceptions, const std::string& family) {
   const auto found = exceptions.find(family);

@@ -80,6 +80,7 @@ TEST_P(QuantizedGolden, EveryLinearModuleIsQuantised) {
       {"bailing_hybrid", "model.word_embeddings"},
       {"deepseek_v4", "embed"},
       {"glm5_next_text", "model.language_model.embed_tokens"},
+      {"mistral_large4_text", "tok_embeddings"},
       {"muse_glimmer_text", "model.language_model.embed_tokens"},
       {"muse_spark_text", "model.language_model.embed_tokens"},
       {"nemotron_h", "backbone.embeddings"},
@@ -94,7 +95,9 @@ TEST_P(QuantizedGolden, EveryLinearModuleIsQuantised) {
   const auto table = tables.find(GetParam());
   EXPECT_TRUE(copies.report.modules.contains(table == tables.end() ? prefix + "model.embed_tokens"
                                                                    : table->second));
-  const std::string head = GetParam().starts_with("deepseek_v4") ? "head" : "lm_head";
+  const std::string head = GetParam().starts_with("deepseek_v4")      ? "head"
+                           : GetParam().starts_with("mistral_large4") ? "output"
+                                                                      : "lm_head";
   EXPECT_EQ(copies.report.modules.contains(prefix + head), !tied.contains(GetParam()));
   // These are those two, attention or its like, router and three stacks of experts or a network;
   // the copy leaves Granite's stacks plain, gate and up in one tensor.

@@ -11,6 +11,7 @@ namespace moeflux::testing {
 
 const std::map<std::string, std::string>& other_spellings() {
   static const std::map<std::string, std::string> kSpellings = {
+      {"dots3_note", "dots3_note_text"},      // text_config of a model that also sees
       {"gemma3", "gemma3_text"},              // text_config of a model that also sees
       {"gemma4", "gemma4_text"},              // text_config of a model that also sees
       {"glm5_next", "glm5_next_text"},        // text_config of a model that also sees
@@ -20,6 +21,7 @@ const std::map<std::string, std::string>& other_spellings() {
       {"muse_glimmer", "muse_glimmer_text"},  // text_config of a model that also sees
       {"muse_spark", "muse_spark_text"},      // text_config of a model that also sees
       {"minimax_m3", "minimax_m3_vl_text"},   // the same keys and names
+      {"mistral_large4", "mistral_large4_text"},  // text_config of a model that also sees
       {"minimax_m3_text", "minimax_m3_vl_text"},  // the same
       {"minimax_m3_vl", "minimax_m3_vl_text"},    // text_config of a model that also sees
       {"qwen3_5_moe", "qwen3_5_moe_text"},        // text_config of a model that also sees
@@ -58,7 +60,7 @@ std::vector<std::string> golden_families() {
 }
 
 std::vector<std::string> families_of_several_streams() {
-  return {"deepseek_v4", "deepseek_v4_saved", "glm5_next_text", "qwen4_exp_text"};
+  return {"deepseek_v4", "deepseek_v4_saved", "glm5_next_text", "hy_v4", "qwen4_exp_text"};
 }
 
 std::vector<std::string> families_of_one_stream() {

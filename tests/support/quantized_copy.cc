@@ -263,9 +263,14 @@ void Copier::copy_matrix(const std::string& name) {
 // [heads * (nope + v), latent] -> embed_q [heads, latent, nope], unembed_out [heads, v, latent].
 void Copier::copy_kv_b(const std::string& name) {
   const FloatTensor& kv_b = tensors_.at(name);
-  const auto heads = config_["num_attention_heads"].get<int64_t>();
-  const auto nope = config_["qk_nope_head_dim"].get<int64_t>();
-  const auto v = config_["v_head_dim"].get<int64_t>();
+  // Layers with windows may have their own.
+  const auto of_kind = [&](const std::string& key) {
+    const bool is_usual = kv_b.shape.back() == config_["kv_lora_rank"].get<int64_t>();
+    return config_[is_usual ? key : "swa_" + key].get<int64_t>();
+  };
+  const int64_t heads = of_kind("num_attention_heads");
+  const int64_t nope = of_kind("qk_nope_head_dim");
+  const int64_t v = of_kind("v_head_dim");
   std::string attention = name;
   ASSERT_TRUE(cut_end(attention, "kv_b_proj.weight"));
   FloatTensor heads_view = reshaped(kv_b, {heads, nope + v, kv_b.shape.back()});

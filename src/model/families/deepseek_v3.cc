@@ -1,7 +1,8 @@
 // DeepSeek-V3, R1 and V3.1, Cogito-V2-671B, Kimi-K2, GLM-4.7-Flash, sarvam-105b and A.X-K1: latent
 // attention, sigmoid router with a correction bias and groups, ungated shared experts, dense first
 // layers. In DeepSeek-V3.2 and GLM-5 an index chooses the keys that a layer sees; from GLM-5.2 on
-// most layers share the choice of the last one that has an index.
+// most layers share the choice of the last one that has an index. A.X-K2 has one in each, norms
+// with gates and a gate of what attention gives.
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -18,60 +19,12 @@ namespace moeflux {
 namespace deepseek_v3 {
 namespace {
 
+constexpr std::string_view kAxk1 = "axk1";
+constexpr std::string_view kAxk2 = "axk2";
+
 bool chooses_keys(const Config& c) {
-  return c.model_type() == "deepseek_v32" || c.model_type() == "glm_moe_dsa";
-}
-
-// Every layer's kind by name, by letter, or by the distance between those with an index.
-std::vector<bool> read_indexed_layers(Config& c, int64_t num_layers) {
-  const int64_t distance = c.int_or("index_topk_freq", 1, {1, 4096});
-  const int64_t offset = c.int_or("index_skip_topk_offset", 2, {0, 4096});
-  std::vector<bool> indexed;
-  for (int64_t i = 0; i < num_layers; ++i) {
-    indexed.push_back(std::max<int64_t>(i - offset + 1, 0) % distance == 0);
-  }
-  if (c.has("index_topk_pattern")) {
-    const std::string pattern = c.string_or("index_topk_pattern", "");
-    indexed.clear();
-    for (const char kind : pattern) indexed.push_back(kind == 'F');
-    if (static_cast<int64_t>(pattern.size()) != num_layers ||
-        pattern.find_first_not_of("FS") != std::string::npos) {
-      c.fail(ErrorCode::kInvalidArgument,
-             formatted("index_topk_pattern is \"{}\", expected F or S for each of {} layers",
-                       pattern, num_layers));
-      indexed.resize(static_cast<size_t>(num_layers));
-    }
-  }
-  if (c.has("indexer_types")) {
-    const std::vector<std::string> types =
-        read_layer_types(c, num_layers, {"indexer_types", "full", "shared", num_layers + 1});
-    for (size_t i = 0; i < indexed.size(); ++i) indexed[i] = types[i] == "full";
-  }
-  if (!indexed.front()) {
-    c.fail(ErrorCode::kInvalidArgument,
-           "the first layer has no index, and there is no earlier choice to share");
-  }
-  return indexed;
-}
-
-KeyIndexSpec read_index(Config& c, const LatentAttentionSpec& attention) {
-  KeyIndexSpec index;
-  index.num_heads = c.require_int("index_n_heads", {1, 4096});
-  index.head_dim = c.require_int("index_head_dim", {1, 4096});
-  index.selected = c.require_int("index_topk", {1, 1 << 20});
-  index.rope = attention.rope;
-  const bool is_glm = c.model_type() == "glm_moe_dsa";
-  index.rope.interleaved = c.bool_or("indexer_rope_interleave", is_glm);
-  if (index.rope.rotary_dim > index.head_dim) {
-    c.fail(ErrorCode::kInvalidArgument,
-           formatted("index_head_dim is {}, expected at least qk_rope_head_dim {}", index.head_dim,
-                     index.rope.rotary_dim));
-  }
-  if (attention.q_lora_rank == 0) {
-    c.fail(ErrorCode::kUnsupported, "q_lora_rank is missing, which an index needs for its queries");
-  }
-  c.ignore("index_share_for_mtp_iteration");
-  return index;
+  return c.model_type() == "deepseek_v32" || c.model_type() == "glm_moe_dsa" ||
+         c.model_type() == kAxk2;
 }
 
 // Gives each layer its attention, with an index or without.
@@ -81,9 +34,14 @@ void read_mixers(Config& c, ModelSpec& spec, LatentAttentionSpec attention) {
     for (LayerSpec& layer : spec.layers) layer.mixer = mixer;
     return;
   }
-  const KeyIndexSpec index = read_index(c, attention);
+  const bool is_glm = c.model_type() == "glm_moe_dsa";
+  const KeyIndexSpec index =
+      read_key_index(c, attention, c.bool_or("indexer_rope_interleave", is_glm));
+  if (attention.q_lora_rank == 0) {
+    c.fail(ErrorCode::kUnsupported, "q_lora_rank is missing, which an index needs for its queries");
+  }
   attention.tokens_read = index.tokens_read();
-  const std::vector<bool> indexed = read_indexed_layers(c, spec.num_layers());
+  const std::vector<bool> indexed = read_indexed_layers(c, spec.num_layers(), 1);
   // Either word, by the age of the file.
   (void)read_layer_types(c, spec.num_layers(),
                          {"layer_types", "deepseek_sparse_attention", "indexed_attention"});
@@ -96,13 +54,17 @@ void read_mixers(Config& c, ModelSpec& spec, LatentAttentionSpec attention) {
 Result<ModelSpec> read_spec(Config& c) {
   ModelSpec spec = read_trunk(c);
   const int64_t num_layers = read_num_layers(c);
-  const LatentAttentionSpec attention = read_latent_attention(c, {.interleaved = true});
+  LatentAttentionSpec attention = read_latent_attention(c, {.interleaved = true});
+  if (c.model_type() == kAxk2) {
+    attention.gate_in_query = true;
+    spec.norm_gate_rank = c.require_int("gated_norm_rank", {1, 1 << 20});
+  }
   MoeSpec moe = read_experts(c);
-  // Publishers differ in what they leave out, and their code in what that means. Sarvam's has no
+  // Publishers differ in what they leave out, and their code in what that means. Two have no
   // groups without these keys.
   c.expect_present("routed_scaling_factor");
   for (const std::string_view key : {"n_group", "topk_group"}) {
-    if (c.model_type() != "sarvam_mla") c.expect_present(key);
+    if (c.model_type() != "sarvam_mla" && c.model_type() != kAxk2) c.expect_present(key);
   }
   read_noaux_tc(c, moe);
   read_shared_experts(c, moe);
@@ -115,8 +77,6 @@ Result<ModelSpec> read_spec(Config& c) {
 
 // A.X-K1 has a norm behind the experts. Its files have one in dense layers, too, which nothing
 // reads, and none of the router's bias.
-constexpr std::string_view kAxk1 = "axk1";
-
 NameScheme names(const ModelSpec& spec) {
   NameScheme scheme = usual_names(spec);
   if (spec.model_type != kAxk1) return scheme;
@@ -151,7 +111,7 @@ MlxNames mlx_names(std::string_view) {
 
 extern const Family deepseek_v3_family;
 const Family deepseek_v3_family = {{"deepseek_v3", "kimi_k2", "kimi_k25", "glm4_moe_lite",
-                                    "deepseek_v32", "glm_moe_dsa", "axk1", "sarvam_mla"},
+                                    "deepseek_v32", "glm_moe_dsa", "axk1", "axk2", "sarvam_mla"},
                                    deepseek_v3::read_spec,
                                    deepseek_v3::names,
                                    deepseek_v3::create,

@@ -26,7 +26,7 @@ constexpr auto kUnsupported = ErrorCode::kUnsupported;
 constexpr auto kInvalid = ErrorCode::kInvalidArgument;
 
 bool lists_rotating_layers(const std::string& model) {
-  return model == "llama4_text" || model == "smollm3";
+  return model == "llama4_text" || model == "smollm3" || model.starts_with("mistral_large4");
 }
 
 TEST(Refusals, TheConfigsThemselvesAreAccepted) {

@@ -132,7 +132,8 @@ LatentAttentionSpec read_latent_attention(Config& c, const LatentRope& rope) {
       c, {.head_dim = spec.rope_dim,
           .interleaved = c.bool_or("rope_interleave", rope.interleaved),
           .share_of_wider = static_cast<double>(spec.rope_dim) / static_cast<double>(wider),
-          .scales_queries = rope.scales_queries});
+          .scales_queries = rope.scales_queries,
+          .layer_type = rope.layer_type});
   const double m = spec.rope.softmax_mscale;
   spec.scale =
       static_cast<float>(m * m / std::sqrt(static_cast<double>(spec.nope_dim + spec.rope_dim)));
@@ -150,6 +151,53 @@ LatentAttentionSpec read_latent_attention_without_rope(Config& c) {
   spec.rope.rotary_dim = spec.rope_dim;
   spec.rope.inverse_frequencies.assign(static_cast<size_t>(spec.rope_dim / 2), 0.0f);
   return spec;
+}
+
+std::vector<bool> read_indexed_layers(Config& c, int64_t num_layers, int64_t usual_distance) {
+  const int64_t distance = c.int_or("index_topk_freq", usual_distance, {1, 4096});
+  const int64_t offset = c.int_or("index_skip_topk_offset", 2, {0, 4096});
+  std::vector<bool> indexed;
+  for (int64_t i = 0; i < num_layers; ++i) {
+    indexed.push_back(std::max<int64_t>(i - offset + 1, 0) % distance == 0);
+  }
+  if (c.has("index_topk_pattern")) {
+    const std::string pattern = c.string_or("index_topk_pattern", "");
+    indexed.clear();
+    for (const char kind : pattern) indexed.push_back(kind == 'F');
+    if (static_cast<int64_t>(pattern.size()) != num_layers ||
+        pattern.find_first_not_of("FS") != std::string::npos) {
+      c.fail(ErrorCode::kInvalidArgument,
+             formatted("index_topk_pattern is \"{}\", expected F or S for each of {} layers",
+                       pattern, num_layers));
+      indexed.resize(static_cast<size_t>(num_layers));
+    }
+  }
+  if (c.has("indexer_types")) {
+    const std::vector<std::string> types =
+        read_layer_types(c, num_layers, {"indexer_types", "full", "shared", num_layers + 1});
+    for (size_t i = 0; i < indexed.size(); ++i) indexed[i] = types[i] == "full";
+  }
+  if (!indexed.front()) {
+    c.fail(ErrorCode::kInvalidArgument,
+           "the first layer has no index, and there is no earlier choice to share");
+  }
+  return indexed;
+}
+
+KeyIndexSpec read_key_index(Config& c, const LatentAttentionSpec& attention, bool interleaved) {
+  KeyIndexSpec index;
+  index.num_heads = c.require_int("index_n_heads", {1, 4096});
+  index.head_dim = c.require_int("index_head_dim", {1, 4096});
+  index.selected = c.require_int("index_topk", {1, 1 << 20});
+  index.rope = attention.rope;
+  index.rope.interleaved = interleaved;
+  if (index.rope.rotary_dim > index.head_dim) {
+    c.fail(ErrorCode::kInvalidArgument,
+           formatted("index_head_dim is {}, expected at least qk_rope_head_dim {}", index.head_dim,
+                     index.rope.rotary_dim));
+  }
+  c.ignore("index_share_for_mtp_iteration");
+  return index;
 }
 
 void expect_no_time_step_limit(Config& c) {

@@ -28,14 +28,19 @@ AttentionSpec read_heads(Config& c, int64_t hidden_size);
 void read_attention_bias(Config& c, AttentionSpec& attention);
 /// A family's rotary positions in latent attention.
 struct LatentRope {
-  bool interleaved = true;      // where rope_interleave does not say it
-  int64_t wider = 0;            // width that partial_rotary_factor scales; 0: a key's
-  bool scales_queries = false;  // as RopeDefaults has it
+  bool interleaved = true;           // where rope_interleave does not say it
+  int64_t wider = 0;                 // width that partial_rotary_factor scales; 0: a key's
+  bool scales_queries = false;       // as RopeDefaults has it
+  std::string_view layer_type = {};  // the same
 };
 /// The keys of multi-head latent attention, with rope and YaRN's factor in the scale.
 LatentAttentionSpec read_latent_attention(Config& c, const LatentRope& rope);
 /// The same where no dimension turns, whatever a config that has keys of rope says in them.
 LatentAttentionSpec read_latent_attention_without_rope(Config& c);
+/// The index of DeepSeek's sparse attention, whose heads turn as the attention's do.
+KeyIndexSpec read_key_index(Config& c, const LatentAttentionSpec& attention, bool interleaved);
+/// The layers that have one: by name (indexer_types), by letter, or by the distance between them.
+std::vector<bool> read_indexed_layers(Config& c, int64_t num_layers, int64_t usual_distance);
 GatedDeltaSpec read_gated_delta(Config& c);
 /// Refuses bounds of Mamba's steps.
 void expect_no_time_step_limit(Config& c);
