@@ -1,6 +1,7 @@
 // The source of a packing: a model folder, or anything that looks like one.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -9,7 +10,8 @@
 
 namespace moeflux {
 
-/// A small file that goes into the packed folder as it is: tokenizer, templates, licences.
+/// A small file that goes into the packed folder as it is: tokenizer, templates, licences, and the
+/// configs of modules that modules.json names ("1_Pooling/config.json").
 struct SideFile {
   std::string name;
   std::string contents;
@@ -27,5 +29,8 @@ struct PackSource {
 /// A model folder, which may be a pack itself, or a GGUF file. Vocabulary, chat template and
 /// sampling defaults of the latter become a side file kGgufKeysName.
 Result<PackSource> open_pack_source(const std::string& directory);
+
+/// Writes them into a folder that exists, and into folders in it where their names have some.
+Status write_side_files(const std::string& directory, std::span<const SideFile> files);
 
 }  // namespace moeflux

@@ -156,9 +156,7 @@ Status ModelPacker::write_files(const PackRun& run, PackNotes& notes) const {
   MF_RETURN_IF_ERROR(check_disk(run.directory, plan_.total_bytes() - done));
   Pipeline pipeline(run.threads, run.stop, run.progress);
   pipeline.skip(done);
-  for (const SideFile& file : source_.side_files) {
-    MF_RETURN_IF_ERROR(write_text_file(path_inside(run.directory, file.name), file.contents));
-  }
+  MF_RETURN_IF_ERROR(write_side_files(run.directory, source_.side_files));
   for (const DenseShard& shard : plan_.shards) {
     if (notes.is_finished(shard.file)) continue;
     MF_RETURN_IF_ERROR(write_dense_shard(shard, loaded_->index, run.directory, pipeline));

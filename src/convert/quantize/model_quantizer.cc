@@ -136,9 +136,7 @@ Status ModelQuantizer::write_files(const QuantizeRun& run) const {
                       format_bytes(free));
   }
   Pipeline pipeline(threads_for(*loaded_, run.threads), run.stop, run.progress);
-  for (const SideFile& file : source_.side_files) {
-    MF_RETURN_IF_ERROR(write_text_file(quantized_path(run.directory, file.name), file.contents));
-  }
+  MF_RETURN_IF_ERROR(write_side_files(run.directory, source_.side_files));
   for (const QuantizedShard& shard : plan_.shards) {
     MF_RETURN_IF_ERROR(write_shard(shard, *loaded_, host_, run.directory, pipeline));
   }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <set>
 
@@ -73,6 +74,20 @@ class ModelQuantizerTest : public TinyEngineTest {
   std::unique_ptr<Device> host_ = testing::make_test_device({.device = "reference"});
   TempFolder output_;
 };
+
+TEST_F(ModelQuantizerTest, ConfigsOfModulesGoWithTheModel) {
+  write_bytes(folder_ / "modules.json", "[]");
+  for (const char* folder : {"1_Pooling", "empty", ".hidden"}) {
+    std::filesystem::create_directory(folder_ / folder);
+  }
+  write_bytes(folder_ / "1_Pooling/config.json", "{\"pooling_mode\": \"mean\"}");
+  write_bytes(folder_ / ".hidden/config.json", "{}");
+  expect_written({.type = kEightBits});
+  EXPECT_EQ(read_bytes(output_ / "modules.json"), "[]");
+  EXPECT_EQ(read_bytes(output_ / "1_Pooling/config.json"), "{\"pooling_mode\": \"mean\"}");
+  EXPECT_FALSE(std::filesystem::exists(output_ / "empty"));
+  EXPECT_FALSE(std::filesystem::exists(output_ / ".hidden"));
+}
 
 TEST_F(ModelQuantizerTest, WritesTheNamesAndShapesOfMlx) {
   expect_written({.type = kEightBits});
