@@ -15,6 +15,7 @@ enum class Activation : uint8_t {
   kRelu,
   kCappedSilu,  // of gated units alone
   kSoftplus,    // log(1 + e^x)
+  kSoftCapped,  // of gated units alone
 };
 
 /// "silu", "capped_silu".
@@ -34,6 +35,8 @@ constexpr std::string_view activation_name(Activation activation) {
       return "capped_silu";
     case Activation::kSoftplus:
       return "softplus";
+    case Activation::kSoftCapped:
+      return "soft_capped";
   }
   __builtin_unreachable();
 }
@@ -41,10 +44,11 @@ constexpr std::string_view activation_name(Activation activation) {
 /// A gated unit: (clamp(up, -limit, limit) + up_offset) * g * sigmoid(alpha * g) with
 /// g = min(gate, limit) for kSilu; gelu_tanh(gate) * up for kGeluTanh and relu(gate) * up for
 /// kRelu, which know no clamp; min(silu(gate), limit) * clamp(up, -limit, limit) for kCappedSilu.
+/// kSoftCapped is limit * tanh(gate / limit) * sigmoid(gate) * alpha * tanh(up / alpha).
 /// The defaults are SwiGLU; gpt-oss sets alpha 1.702, limit 7, up_offset 1. A network without a
 /// gate whose unit is relu(up)^2 has kRelu and up for its gate.
 struct GluOptions {
-  Activation activation = Activation::kSilu;  // kSilu, kGeluTanh, kRelu or kCappedSilu
+  Activation activation = Activation::kSilu;  // one that is_gated_unit()
   float alpha = 1.0f;
   float limit = std::numeric_limits<float>::infinity();
   float up_offset = 0.0f;
@@ -59,7 +63,8 @@ struct GluOptions {
 /// Whether GluOptions may have it.
 constexpr bool is_gated_unit(Activation activation) {
   return activation == Activation::kSilu || activation == Activation::kGeluTanh ||
-         activation == Activation::kRelu || activation == Activation::kCappedSilu;
+         activation == Activation::kRelu || activation == Activation::kCappedSilu ||
+         activation == Activation::kSoftCapped;
 }
 
 }  // namespace moeflux

@@ -62,6 +62,16 @@ MF_FN Real capped_silu(Real gate, Real up, Real limit) {
          real_at_most(real_at_least(up, -limit), limit);
 }
 
+/// cap * tanh(x / cap), to a few roundings of cap.
+MF_FN Real soft_capped(Real x, Real cap) {
+  return cap - times_sigmoid(cap + cap, x * (real(-2.0f) / cap));
+}
+
+/// The gated unit whose factors are capped apart.
+MF_FN Real soft_capped_unit(Real gate, Real up, Real gate_cap, Real up_cap) {
+  return times_sigmoid(soft_capped(gate, gate_cap), gate) * soft_capped(up, up_cap);
+}
+
 /// The gated unit of GluOptions with its limits, which keep NaN.
 MF_FN Real gated_silu(Real gate, Real up, Real alpha, Real limit, Real up_offset) {
   gate = real_at_most(gate, limit);

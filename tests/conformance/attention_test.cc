@@ -240,6 +240,18 @@ TEST(Attention, SinksTakePartInTheDenominatorOnly) {
   }
 }
 
+TEST(Attention, AddsBiasesByDistance) {
+  Random random(33);
+  for (const auto& [heads, kv_heads, n] : {std::tuple{1, 1, 20}, {8, 1, 70}, {14, 2, 300}}) {
+    for (const int64_t extent : {1, 24, 160}) {
+      AttentionProblem p = AttentionProblem::make(random, heads, kv_heads, 32, 40, 16, n);
+      p.window = extent == 24 ? 24 : 0;
+      p.add_biases(random, extent);
+      check_attention(p, {n - 5, 1, 4}, n < 100);
+    }
+  }
+}
+
 TEST(Attention, ASinkFarAboveEveryScoreLeavesNothing) {
   Random random(29);
   AttentionProblem p = AttentionProblem::make(random, 4, 2, 16, 16, 8, 10);

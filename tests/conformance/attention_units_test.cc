@@ -63,6 +63,14 @@ TEST(AttentionOnMatrixUnits, ServesEveryGroupingOfHeadsWithGroupsOfEverySize) {
   }
 }
 
+// No kernel of units knows them.
+TEST(AttentionOnMatrixUnits, LeavesBiasesByDistanceToOthers) {
+  Random random(80);
+  AttentionProblem p = AttentionProblem::make(random, 6, 2, 32, 24, 32, 70);
+  p.add_biases(random, 50);
+  check_units(p, {{66, 1, 3}});
+}
+
 TEST(AttentionOnMatrixUnits, GivesTheSameBitsWhateverItsKeysAreDividedInto) {
   Random random(72);
   for (const int64_t window : {0, 300}) {

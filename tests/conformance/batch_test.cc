@@ -130,7 +130,8 @@ std::vector<std::vector<float>> attend_together(Session& s, const std::vector<St
                                     : s.zeros({p.page_tokens, p.kv_heads, p.v_head_dim}));
     }
   }
-  const Tensor sinks = p.sinks.empty() ? Tensor{} : s.floats({p.heads}, p.sinks);
+  const bool has_own = p.has_own_sinks();
+  const Tensor sinks = p.sinks.empty() || has_own ? Tensor{} : s.floats({p.heads}, p.sinks);
   std::vector<std::vector<float>> results(problems.size());
   for (const Step& step : steps) {
     const int64_t n = rows_of(step);
@@ -152,7 +153,13 @@ std::vector<std::vector<float>> attend_together(Session& s, const std::vector<St
         placed(p.kv_heads, p.head_dim, &AttentionProblem::k),
         p.values_are_keys ? Tensor{} : placed(p.kv_heads, p.v_head_dim, &AttentionProblem::v),
         rows,
-        {.scale = 0.2f, .window = p.window, .sinks = sinks}});
+        {.scale = 0.2f,
+         .window = p.window,
+         .sinks =
+             has_own ? placed(1, p.heads, &AttentionProblem::sinks).reshape({n, p.heads}) : sinks,
+         .distance_bias = p.bias_extent > 0
+                              ? placed(p.heads, p.bias_extent, &AttentionProblem::biases)
+                              : Tensor{}}});
     scatter(step, p.heads * p.v_head_dim, s.read(out), results);
   }
   return results;
@@ -166,6 +173,7 @@ void check_attention(const std::string& what, const AttentionProblem& like, Rand
                                                 like.v_head_dim, like.page_tokens, n);
     p.window = like.window;
     p.sinks = like.sinks;
+    if (like.bias_extent > 0) p.add_biases(random, like.bias_extent);
     p.values_are_keys = like.values_are_keys;
     problems.push_back(std::move(p));
   }
@@ -181,6 +189,8 @@ TEST(SequenceInvariance, Attention) {
   like.window = 9;
   like.sinks = random.floats(6, -5.0f, 5.0f);
   check_attention("attention with a window and sinks", like, random, {40, 17});
+  like.bias_extent = 12;
+  check_attention("attention with biases by distance", like, random, {40, 17});
 }
 
 TEST(SequenceInvariance, AttentionOverSharedPages) {

@@ -148,6 +148,15 @@ TEST(TokenInvariance, Attention) {
   check_sequence("attention", AttentionProblem::make(random, 7, 1, 20, 20, 5, 70));
 }
 
+TEST(TokenInvariance, AttentionWithBiasesByDistance) {
+  Random random(58);
+  AttentionProblem p = AttentionProblem::make(random, 6, 2, 64, 48, 32, 70);
+  p.add_biases(random, 40);
+  check_sequence("attention with biases", p);
+  p.window = 30;
+  check_sequence("attention with biases in a ring", p);
+}
+
 TEST(TokenInvariance, AttentionOverPagesOfF16) {
   Random random(56);
   AttentionProblem p = AttentionProblem::make(random, 6, 2, 64, 44, 32, 70);

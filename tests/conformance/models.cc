@@ -37,6 +37,12 @@ AttentionProblem AttentionProblem::make(Random& random, int64_t heads, int64_t k
           random.floats(n * kv_heads * v_head_dim, -2.0f, 2.0f)};
 }
 
+void AttentionProblem::add_biases(Random& random, int64_t extent) {
+  bias_extent = extent;
+  biases = random.floats(n * heads * extent, -3.0f, 3.0f);
+  sinks = random.floats(n * heads, -5.0f, 5.0f);
+}
+
 Tensor AttentionProblem::page(Session& s, int64_t dim, DType type) const {
   return s.zeros({page_tokens, kv_heads, type == DType::kI8 ? q8_rows::row_bytes(dim) : dim}, type);
 }
@@ -59,7 +65,9 @@ std::vector<float> AttentionProblem::run(Session& s, const Chunks& chunks) const
   const Tensor all_k = s.floats({n, kv_heads, head_dim}, k);
   const Tensor all_v = s.floats({n, kv_heads, v_head_dim}, v);
   const Tensor out = s.zeros({n, heads, v_head_dim});
-  const Tensor extra = sinks.empty() ? Tensor{} : s.floats({heads}, sinks);
+  const Shape sink_shape = has_own_sinks() ? Shape{n, heads} : Shape{heads};
+  const Tensor extra = sinks.empty() ? Tensor{} : s.floats(sink_shape, sinks);
+  const Tensor bias = bias_extent > 0 ? s.floats({n, heads, bias_extent}, biases) : Tensor{};
   int64_t at = 0;
   for (const int64_t count : chunks) {
     s.encoder().run(
@@ -69,7 +77,11 @@ std::vector<float> AttentionProblem::run(Session& s, const Chunks& chunks) const
                        values_are_keys ? Tensor{} : all_v.slice(0, at, count),
                        testing::one_sequence(all_q.slice(0, at, count).dim(0),
                                              {k_pages, v_pages, page_tokens, at}),
-                       {.scale = 0.2f, .window = window, .chunked = chunked, .sinks = extra}});
+                       {.scale = 0.2f,
+                        .window = window,
+                        .chunked = chunked,
+                        .sinks = has_own_sinks() ? extra.slice(0, at, count) : extra,
+                        .distance_bias = bias.is_null() ? bias : bias.slice(0, at, count)}});
     at += count;
   }
   return s.read(out);
@@ -112,6 +124,10 @@ double gated_unit(double gate, double up, const GluOptions& o) {
   }
   if (o.activation == Activation::kRelu) return std::max(gate, 0.0) * up;
   const double limit = o.limit;
+  if (o.activation == Activation::kSoftCapped) {
+    const double linear = o.limit * std::tanh(gate / o.limit);
+    return linear / (1.0 + std::exp(-gate)) * o.alpha * std::tanh(up / o.alpha);
+  }
   if (o.activation == Activation::kCappedSilu) {
     return std::min(gate / (1.0 + std::exp(-gate)), limit) * std::clamp(up, -limit, limit);
   }

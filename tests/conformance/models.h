@@ -23,17 +23,22 @@ struct AttentionProblem {
   int64_t page_tokens = 16;
   int64_t n = 1;
   std::vector<float> q, k, v;
-  int64_t window = 0;             // with one, pages are the smallest ring that the calls allow
-  bool chunked = false;           // the window begins at its multiples
-  std::vector<float> sinks = {};  // [heads] or empty
-  bool values_are_keys = false;   // values are the first v_head_dim elements of keys, v is null
-  DType k_type = DType::kF32;     // of pages
+  int64_t window = 0;              // with one, pages are the smallest ring that the calls allow
+  bool chunked = false;            // the window begins at its multiples
+  std::vector<float> sinks = {};   // [heads], [n, heads] or empty
+  int64_t bias_extent = 0;         // 0: no biases by distance
+  std::vector<float> biases = {};  // [n, heads, bias_extent]
+  bool values_are_keys = false;    // values are the first v_head_dim elements of keys, v is null
+  DType k_type = DType::kF32;      // of pages
   DType v_type = DType::kF32;
   bool has_mixed_cache() const { return k_type != v_type && !values_are_keys; }
   bool has_narrow_cache() const { return k_type != DType::kF32 || v_type != DType::kF32; }
 
   static AttentionProblem make(Random& random, int64_t heads, int64_t kv_heads, int64_t head_dim,
                                int64_t v_head_dim, int64_t page_tokens, int64_t n);
+  /// Gives each token biases up to that distance, and sinks of its own.
+  void add_biases(Random& random, int64_t extent);
+  bool has_own_sinks() const { return static_cast<int64_t>(sinks.size()) > heads; }
   /// out [n, heads, v_head_dim] of all calls, in order.
   std::vector<float> run(Session& session, const Chunks& chunks) const;
   /// A page of zeros, of heads of `dim` numbers.

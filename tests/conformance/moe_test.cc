@@ -141,7 +141,8 @@ TEST(ExpertFfn, KnowsEveryGatedUnit) {
   for (const GluOptions& glu :
        {GluOptions{.activation = Activation::kGeluTanh},
         GluOptions{.alpha = 1.702f, .limit = 1.5f, .up_offset = 1.0f}, GluOptions{.limit = 0.5f},
-        GluOptions{.activation = Activation::kCappedSilu, .limit = 0.25f}}) {
+        GluOptions{.activation = Activation::kCappedSilu, .limit = 0.25f},
+        GluOptions{.activation = Activation::kSoftCapped, .alpha = 2.5f, .limit = 1.5f}}) {
     for (const int64_t n : {1, 9, 70}) {
       MoeProblem p =
           MoeProblem::make(random, QuantFormat::affine(4, 64, DType::kBf16),

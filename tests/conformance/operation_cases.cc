@@ -113,6 +113,19 @@ ops::RootDots make_case(Session& s, Lists&) {
           {.scale = 0.5f, .least = 1e-6f}};
 }
 template <>
+ops::ShareWeights make_case(Session& s, Lists&) {
+  return {s.zeros({kTokens, 2}), made(s, "weights", {kTokens, 4}, 0.1f, 1.0f),
+          made(s, "logits", {kTokens, 2}), 2.0f};
+}
+template <>
+ops::MixBlocks make_case(Session& s, Lists&) {
+  return {s.zeros({kTokens, 8}),
+          made(s, "blocks", {2, kTokens, 8}),
+          made(s, "last", {kTokens, 8}),
+          made(s, "query", {8}),
+          {.scale = 0.5f, .eps = 1e-6f}};
+}
+template <>
 ops::Embed make_case(Session& s, Lists&) {
   return {s.zeros({kTokens, 32}), matrix(s, "table", 5, 32), positions(s, {4, 0, 2})};
 }

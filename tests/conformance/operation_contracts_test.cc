@@ -153,6 +153,23 @@ TEST(OperationContracts, Streams) {
                                 {"12 elements", [](auto& op) { op.out = op.out.slice(0, 0, 2); }}});
 }
 
+TEST(OperationContracts, SharesAndMixes) {
+  expect_breaks<ops::ShareWeights>(
+      {{"extents of logits", [](auto& op) { op.logits = op.logits.reshape({6}); }},
+       {"extents of weights", [](auto& op) { op.weights = op.weights.reshape({12}); }},
+       {"weights is", [](auto& op) { loosen(op.weights); }},
+       {"out is", [](auto& op) { loosen(op.out); }}});
+  expect_breaks<ops::MixBlocks>(
+      {{"extents of blocks",
+        [](auto& op) {
+          op.blocks = op.blocks.reshape({6, 8});
+        }},
+       {"blocks is", [](auto& op) { loosen(op.blocks); }},
+       {"last is", [](auto& op) { loosen(op.last); }},
+       {"8 elements", [](auto& op) { op.query = op.query.slice(0, 0, 4); }},
+       {"apart from states", [](auto& op) { op.out = op.last; }}});
+}
+
 TEST(OperationContracts, Products) {
   expect_breaks<ops::Embed>(
       {{"columns of out is 32, expected 31", [](auto& op) { op.table.cols = 31; }},
@@ -200,6 +217,17 @@ TEST(OperationContracts, Attention) {
         [](auto& op) { const_cast<Tensor&>(rows_of(op).kv.v_pages.front()).shape.set(2, 31); }},
        {"as many of keys as of values",
         [](auto& op) { rows_of(op).kv.v_pages = rows_of(op).kv.v_pages.subspan(1); }},
+       {"sinks",
+        [](auto& op) {
+          op.options.sinks = op.q.reshape({3, 128});
+        }},
+       {"[rows of q, heads, extent], contiguous",
+        [](auto& op) { op.options.distance_bias = op.q.slice(0, 0, 2); }},
+       {"no selected and no pooled keys beside it",
+        [&](auto& op) {
+          op.options.distance_bias = op.q;
+          op.options.selected.ids = other.zeros({3, 1, 2}, DType::kI32);
+        }},
        {"room for all tokens", [](auto& op) { rows_of(op).kv.length = 6; }},
        {"room for the window",
         [](auto& op) {

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/format.h"
+#include "tests/conformance/models.h"
 #include "tests/conformance/support.h"
 
 namespace moeflux::conformance {
@@ -296,6 +297,37 @@ TEST(Route, ExpertsOfMaskedGroupsScoreZeroWhereASimdGroupJudgesEach) {
     for (int64_t i = 0; i < n; ++i) expected.insert(expected.end(), {40, 63, 0, 1, 2});
     EXPECT_EQ(run(reference()), expected);
     for (const NamedDevice& device : devices()) EXPECT_EQ(run(*device.device), expected);
+  }
+}
+
+/// Weights of chosen experts and of two that every token has, of all calls.
+std::vector<float> shared_weights_of(Session& s, const std::vector<float>& scores,
+                                     const std::vector<float>& logits, const Chunks& chunks) {
+  const int64_t n = total(chunks);
+  const Tensor weights = s.floats({n, 5}, scores);
+  const Tensor all = s.floats({n, 9}, logits);
+  const Tensor out = s.zeros({n, 2});
+  int64_t at = 0;
+  for (const int64_t rows : chunks) {
+    s.encoder().run(ops::ShareWeights{out.slice(0, at, rows), weights.slice(0, at, rows),
+                                      all.slice(0, at, rows).slice(1, 7, 2), 2.5f});
+    at += rows;
+  }
+  std::vector<float> both = s.read(weights);
+  const std::vector<float> shared = s.read(out);
+  both.insert(both.end(), shared.begin(), shared.end());
+  return both;
+}
+
+TEST(ShareWeights, MatchTheReference) {
+  Random random(96);
+  const std::vector<float> scores = random.floats(70 * 5, 0.01f, 1.0f);
+  const std::vector<float> logits = random.floats(70 * 9, -9.0f, 9.0f);
+  const std::vector<float> tolerance(70 * 7, 32.0f * kRounding);
+  for (const Chunks& chunks : {Chunks{70}, Chunks{1, 68, 1}}) {
+    compare_with_reference({"share_weights", "two beside five", 7, tolerance}, [&](Session& s) {
+      return shared_weights_of(s, scores, logits, chunks);
+    });
   }
 }
 

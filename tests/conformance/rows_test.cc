@@ -17,7 +17,11 @@ float gated_unit_tolerance(double gate, double up, const GluOptions& unit) {
   const double cubed = gate * gate * gate;
   const double argument = is_gelu ? 1.6 * std::abs(gate + 0.045 * cubed) : unit.alpha * gate;
   const double value = gated_unit(gate, up, unit);
-  const double definition = is_gelu ? 0x1p-52 * std::abs(gate * up) : 0.0;
+  // Soft caps are right to a few roundings of the cap.
+  const bool is_capped = unit.activation == Activation::kSoftCapped;
+  const double caps = is_capped ? 8.0 * kRounding * unit.limit * unit.alpha : 0.0;
+  const double definition =
+      is_gelu ? 0x1p-52 * std::abs(gate * up) : caps / (1.0 + std::exp(-gate));
   return static_cast<float>((10.0 + 4.0 * std::abs(argument)) * kRounding * std::abs(value) +
                             definition + 1e-36);
 }
@@ -187,11 +191,13 @@ TEST(MulActivated, KnowsGelu) {
 
 TEST(Glu, MatchesTheReferenceForEveryUnit) {
   Random random(15);
-  const std::vector<GluOptions> units = {{},
-                                         {.activation = Activation::kGeluTanh},
-                                         {.alpha = 1.702f, .limit = 7.0f, .up_offset = 1.0f},
-                                         {.limit = 2.0f},
-                                         {.activation = Activation::kCappedSilu, .limit = 2.0f}};
+  const std::vector<GluOptions> units = {
+      {},
+      {.activation = Activation::kGeluTanh},
+      {.alpha = 1.702f, .limit = 7.0f, .up_offset = 1.0f},
+      {.limit = 2.0f},
+      {.activation = Activation::kCappedSilu, .limit = 2.0f},
+      {.activation = Activation::kSoftCapped, .alpha = 25.0f, .limit = 4.0f}};
   for (const GluOptions& unit : units) {
     for (const int64_t cols : kWidths) {
       const std::vector<float> gate = random.floats(3 * cols, -12.0f, 12.0f);

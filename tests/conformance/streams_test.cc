@@ -184,6 +184,53 @@ TEST(RootDots, KeepSignsAndTheLeastRootOfWhatIsNotZero) {
   }
 }
 
+/// Sums of a token's states behind blocks, of all calls.
+std::vector<float> mixed_blocks_of(Session& s, const Shape& shape, const std::vector<float>& states,
+                                   const std::vector<float>& query, bool sums_normed,
+                                   bool one_by_one) {
+  const int64_t n = shape[1];
+  const int64_t cols = shape[2];
+  const Tensor all = s.floats(shape, states);
+  const Tensor out = s.zeros({n, cols});
+  const Tensor by = s.floats({cols}, query);
+  const int64_t blocks = shape[0] - 1;
+  const BlockMix options{.scale = 0.7f, .eps = 1e-5f, .sums_normed = sums_normed};
+  if (!one_by_one) {
+    s.encoder().run(ops::MixBlocks{out, all.slice(0, 0, blocks),
+                                   all.slice(0, blocks, 1).reshape({n, cols}), by, options});
+    return s.read(out);
+  }
+  for (int64_t t = 0; t < n; ++t) {
+    const Tensor own = s.zeros({blocks, 1, cols});
+    s.encoder().run(ops::Copy{own, all.slice(0, 0, blocks).slice(1, t, 1)});
+    s.encoder().run(ops::MixBlocks{out.slice(0, t, 1), own,
+                                   all.slice(0, blocks, 1).slice(1, t, 1).reshape({1, cols}), by,
+                                   options});
+  }
+  return s.read(out);
+}
+
+TEST(MixBlocks, MatchesTheReference) {
+  Random random(97);
+  for (const int64_t count : {2, 5, 31}) {
+    for (const int64_t cols : {1, 7, 64, 130, 515}) {
+      for (const bool sums_normed : {false, true}) {
+        const Shape shape{count, 3, cols};
+        const std::vector<float> states = random.floats(shape.num_elements());
+        const std::vector<float> query = random.floats(cols, -2.0f, 2.0f);
+        const std::vector<float> tolerance(static_cast<size_t>(3 * cols), 256.0f * kRounding);
+        for (const bool one_by_one : {false, true}) {
+          compare_with_reference(
+              {"mix_blocks", formatted("{} states of {}", count, cols), cols, tolerance},
+              [&](Session& s) {
+                return mixed_blocks_of(s, shape, states, query, sums_normed, one_by_one);
+              });
+        }
+      }
+    }
+  }
+}
+
 struct ExpandProblem {
   int64_t n = 1;
   int64_t streams = 4;

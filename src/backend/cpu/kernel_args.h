@@ -111,6 +111,8 @@ inline ActivationKind kernel_activation(Activation activation) {
       return ActivationKind::kCappedSilu;
     case Activation::kSoftplus:
       return ActivationKind::kSoftplus;
+    case Activation::kSoftCapped:
+      return ActivationKind::kSoftCapped;
   }
   __builtin_unreachable();
 }

@@ -52,6 +52,26 @@ void check_pooled(Conditions& c, const Attention& op) {
   }
 }
 
+void check_bias(Conditions& c, const Attention& op) {
+  const Tensor& bias = op.options.distance_bias;
+  if (bias.is_null()) return;
+  c.holds("distance_bias", bias,
+          bias.dtype == DType::kF32 && bias.shape.rank() == 3 && bias.dim(0) == op.q.dim(0) &&
+              bias.dim(1) == op.q.dim(1) && bias.dim(2) > 0 && bias.is_contiguous(),
+          "f32 [rows of q, heads, extent], contiguous")
+      .holds("distance_bias", op.options.selected.is_null() && op.options.pooled.is_null(),
+             "no selected and no pooled keys beside it");
+}
+
+void check_sinks(Conditions& c, const Attention& op) {
+  const Tensor& sinks = op.options.sinks;
+  if (sinks.is_null()) return;
+  if (sinks.shape.rank() != 2) return (void)c.has("sinks", sinks, op.q.dim(1));
+  c.has("sinks", sinks, op.q.dim(0) * op.q.dim(1))
+      .holds("sinks", op.options.selected.is_null() && op.options.pooled.is_null(),
+             "no rows of their own beside selected and pooled keys");
+}
+
 /// Pages whose rows have room for x's.
 void check_rows(Conditions& c, std::string_view operand, const Tensor& page, const Tensor& x) {
   const int64_t width = x.dim(2);
@@ -98,7 +118,8 @@ Status Attention::check() const {
       .is_float("out", out)
       .is("out", out, {n, q.dim(1), out.shape.back()});
   if (!v.is_null()) c.is("v", v, {n, kv_heads, out.shape.back()});
-  if (!options.sinks.is_null()) c.has("sinks", options.sinks, q.dim(1));
+  check_sinks(c, *this);
+  check_bias(c, *this);
   check_selection(c, *this);
   check_pooled(c, *this);
   c.equal("rows of sequences", rows_of_all(sequences), n);
@@ -124,12 +145,15 @@ Cost Attention::cost() const {
 std::string Attention::text() const {
   const KeySelection& selected = options.selected;
   const PooledKeys& pooled = options.pooled;
-  return formatted("attention {} = {} over {} + {}{}{}{}{}", out.shape.to_string(),
+  return formatted("attention {} = {} over {} + {}{}{}{}{}{}", out.shape.to_string(),
                    q.shape.to_string(), k.shape.to_string(), sequences.front().kv.length,
                    options.window > 0
                        ? formatted(" {} {}", options.chunked ? "chunks" : "window", options.window)
                        : "",
                    options.sinks.is_null() ? "" : " sinks",
+                   options.distance_bias.is_null()
+                       ? ""
+                       : formatted(" bias up to {}", options.distance_bias.dim(2)),
                    selected.is_null() ? "" : formatted(" selected {}", selected.dense_end()),
                    pooled.is_null() ? "" : formatted(" and pools of {}", pooled.unit));
 }

@@ -88,9 +88,13 @@ struct AttentionOptions {
   int64_t window = 0;
   /// A token sees itself and those before it down to a multiple of `window` instead.
   bool chunked = false;
-  /// f32 [heads], or null: an extra logit per head, not scaled, that takes part in the softmax's
-  /// denominator and contributes no value.
+  /// f32 [heads], [n, heads] or null: an extra logit per head, not scaled, that takes part in the
+  /// softmax's denominator and contributes no value.
   Tensor sinks = {};
+  /// f32 [n, heads, extent], contiguous, or null: number d of a row is added to the scaled q . k of
+  /// the key d positions before the query; nothing is from `extent` on. Without selected and pooled
+  /// keys.
+  Tensor distance_bias = {};
   /// The choice of the same rows as q; without a window.
   KeySelection selected = {};
   /// With one kv head, whose keys are its values, and a window that is not chunked.
@@ -127,6 +131,8 @@ struct Attention {
   Attention part(size_t i, const Part& part) const {
     AttentionOptions own = options;
     own.selected.ids = part(options.selected.ids);
+    if (options.sinks.shape.rank() == 2) own.sinks = part(options.sinks);
+    own.distance_bias = part(options.distance_bias);
     own.pooled.keys = part(options.pooled.keys);
     own.pooled.ids = part(options.pooled.ids);
     if (!options.pooled.is_null()) own.pooled.sequences = options.pooled.sequences.subspan(i, 1);
@@ -146,6 +152,7 @@ struct Attention {
       for (const Tensor& page : s.kv.k_pages) visit(Use::kUpdate, "pooled", page);
     }
     visit_if(visit, Use::kRead, "sinks", options.sinks);
+    visit_if(visit, Use::kRead, "distance_bias", options.distance_bias);
     visit_if(visit, Use::kRead, "selected", options.selected.ids);
     visit_if(visit, Use::kRead, "pooled_keys", options.pooled.keys);
     visit_if(visit, Use::kRead, "pooled_ids", options.pooled.ids);

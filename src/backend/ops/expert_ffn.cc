@@ -19,7 +19,8 @@ Status ExpertFfn::check() const {
       .equal("rows of ids", routes.ids.dim(0), row_count(x))
       .equal("rows of slots", row_count(slots), routes.ids.num_elements())
       .equal("rows of intermediate", row_count(intermediate), routes.ids.num_elements());
-  c.holds("glu.activation", is_gated_unit(glu.activation), "silu, gelu_tanh, relu or capped_silu");
+  c.holds("glu.activation", is_gated_unit(glu.activation),
+          "silu, gelu_tanh, relu, capped_silu or soft_capped");
   if (ready.empty()) return c.status();
   // The others are like it, and looking at hundreds takes longer than handing them over.
   const ExpertWeights& e = ready.front();

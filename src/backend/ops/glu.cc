@@ -10,7 +10,7 @@ Status Glu::check() const {
       .is("gate", gate, out.shape)
       .is("up", up, out.shape)
       .holds("options.activation", is_gated_unit(options.activation),
-             "silu, gelu_tanh, relu or capped_silu")
+             "silu, gelu_tanh, relu, capped_silu or soft_capped")
       .status();
 }
 

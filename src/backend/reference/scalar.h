@@ -22,7 +22,8 @@ inline double activate(double x, Activation activation) {
       return x;
     case Activation::kRelu:
       return x < 0.0 ? 0.0 : x;
-    case Activation::kCappedSilu:  // a gated unit, which knows its limit
+    case Activation::kCappedSilu:  // gated units, which know their limits
+    case Activation::kSoftCapped:
       break;
     case Activation::kSoftplus:
       return x > 0.0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x));
@@ -48,6 +49,10 @@ inline double gated(double gate, double up, const GluOptions& o) {
   if (o.activation == Activation::kCappedSilu) {
     const double limit = o.limit;
     return std::min(activate(gate, Activation::kSilu), limit) * std::clamp(up, -limit, limit);
+  }
+  if (o.activation == Activation::kSoftCapped) {
+    const double linear = o.limit * std::tanh(gate / o.limit);
+    return linear * sigmoid(gate) * o.alpha * std::tanh(up / o.alpha);
   }
   if (o.activation != Activation::kSilu) return activate(gate, o.activation) * up;
   const double limit = o.limit;

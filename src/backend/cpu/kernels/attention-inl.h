@@ -163,6 +163,18 @@ MF_INLINE float scalar_exp(float x) {
   return lanes[0];
 }
 
+/// Adds to a row's scores what depends on how far back a key is.
+static void add_bias(const AttentionArgs& args, AttentionBlock& block, int64_t t, int64_t h,
+                     SeenPart seen) {
+  float* p = block.p[t * args.heads + h];
+  const float* bias = args.bias + t * args.bias_stride + h * args.bias_extent;
+  const int64_t own = args.position + t - block.begin;
+  const int64_t nearest = own + 1 - args.bias_extent;
+  for (int64_t j = nearest > seen.first ? nearest : seen.first; j < seen.last; ++j) {
+    p[j] += bias[own - j];
+  }
+}
+
 /// Turns a row's scores into probabilities relative to the new maximum; what was accumulated so far
 /// must be scaled by the block's factor.
 static void update_softmax(const AttentionPart& part, AttentionBlock& block, int64_t row,
@@ -264,6 +276,7 @@ static void attend_block(const AttentionArgs& args, AttentionBlock& block) {
   for (int64_t t = block.token_begin; t < block.token_end; ++t) {
     const SeenPart seen = seen_by(args, t, block.begin);
     for (int64_t h = 0; h < args.heads; ++h) {
+      if (args.bias != nullptr) add_bias(args, block, t, h, seen);
       update_softmax(args.part, block, t * args.heads + h, seen);
     }
   }
@@ -369,6 +382,9 @@ static void attention_fold(const AttentionFoldArgs& args) {
     return;
   }
   for (int64_t row = 0; row < args.tokens * args.heads; ++row) {
-    fold_row(args, row, args.sinks == nullptr ? -__builtin_inff() : args.sinks[row % args.heads]);
+    fold_row(args, row,
+             args.sinks == nullptr
+                 ? -__builtin_inff()
+                 : args.sinks[row / args.heads * args.sink_stride + row % args.heads]);
   }
 }

@@ -79,7 +79,8 @@ enum class ActivationKind : int32_t {
   kIdentity,
   kRelu,
   kCappedSilu,
-  kSoftplus
+  kSoftplus,
+  kSoftCapped
 };
 
 /// A gated unit, as GluOptions defines it.
@@ -147,7 +148,10 @@ struct AttentionArgs {
   int64_t head_dim;
   int64_t v_head_dim;
   float scale;
-  float* workspace;  // [head_dim rounded up to 16, kAttentionPanelKeys], on a cache line border
+  const float* bias;    // of the first row, by the distance from its query back to the key; or null
+  int64_t bias_extent;  // numbers of a row; keys farther back have none
+  int64_t bias_stride;  // between tokens; heads are bias_extent apart
+  float* workspace;     // [head_dim rounded up to 16, kAttentionPanelKeys], on a cache line border
   AttentionPart part;
 };
 /// Keys the kernel's workspace has room for at once.
@@ -161,7 +165,8 @@ struct AttentionFoldArgs {
   int64_t tokens;
   int64_t heads;
   int64_t v_head_dim;
-  const float* sinks;  // [heads] or null
+  const float* sinks;   // [heads] of each token, or null
+  int64_t sink_stride;  // between tokens; 0: the same for all
   AttentionPart part;
   float* largest;  // [rows], carried from segment to segment
   float* total;

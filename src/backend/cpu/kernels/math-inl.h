@@ -38,7 +38,8 @@ MF_INLINE Vec vactivate(Vec x, ActivationKind activation) {
       return vmax(vset(0.0f), x);
     case ActivationKind::kSoftplus:
       return vsoftplus(x);
-    case ActivationKind::kCappedSilu:  // a gated unit, which knows its limit
+    case ActivationKind::kCappedSilu:  // gated units, which know their limits
+    case ActivationKind::kSoftCapped:
       break;
   }
   __builtin_unreachable();
@@ -50,6 +51,9 @@ MF_INLINE Vec vglu(Vec gate, Vec up, const GluArgs& args) {
   if (args.activation == ActivationKind::kCappedSilu) {
     return plain::capped_silu(gate, up, vset(args.limit));
   }
+  if (args.activation == ActivationKind::kSoftCapped) {
+    return plain::soft_capped_unit(gate, up, vset(args.limit), vset(args.alpha));
+  }
   return plain::gated_silu(gate, up, vset(args.alpha), vset(args.limit), vset(args.up_offset));
 }
 /// With one rounding for a multiply-add in portable kernels, too.
@@ -58,6 +62,9 @@ MF_INLINE Vec vglu_fused(Vec gate, Vec up, const GluArgs& args) {
   if (args.activation == ActivationKind::kGeluTanh) return vmul(fused::gelu_tanh(gate), up);
   if (args.activation == ActivationKind::kCappedSilu) {
     return fused::capped_silu(gate, up, vset(args.limit));
+  }
+  if (args.activation == ActivationKind::kSoftCapped) {
+    return fused::soft_capped_unit(gate, up, vset(args.limit), vset(args.alpha));
   }
   return fused::gated_silu(gate, up, vset(args.alpha), vset(args.limit), vset(args.up_offset));
 }

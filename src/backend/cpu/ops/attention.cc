@@ -84,6 +84,8 @@ class AttentionCall {
         outs_(op.out),
         rows_((cut.tokens_per_tile * cut.heads_per_tile + 15) / 16 * 16),
         sinks_(floats_or_null(op.options.sinks)),
+        sink_stride_(op.options.sinks.shape.rank() == 2 ? op.q.dim(1) : 0),
+        bias_(floats_or_null(op.options.distance_bias)),
         pages_(pages) {
     shared_.q_token_stride = op.q.strides[0];
     shared_.q_stride = op.q.strides[1];
@@ -102,6 +104,8 @@ class AttentionCall {
     shared_.head_dim = op.q.dim(2);
     shared_.v_head_dim = op.out.dim(2);
     shared_.scale = op.options.scale;
+    if (bias_ != nullptr) shared_.bias_extent = op.options.distance_bias.dim(2);
+    shared_.bias_stride = op.q.dim(1) * shared_.bias_extent;
   }
 
   /// Multiplications by which the op's cost is judged.
@@ -137,6 +141,9 @@ class AttentionCall {
     args.tokens = tile.tokens;
     args.heads = tile.heads;
     args.position = kv_.length + tile.token;
+    if (bias_ != nullptr) {
+      args.bias = bias_ + tile.token * args.bias_stride + tile.head * args.bias_extent;
+    }
     args.begin = segment * kAttentionSegment;
     args.end = args.begin + kAttentionSegment;
     const Tensor& keys = kv_.k_pages[0];
@@ -167,18 +174,20 @@ class AttentionCall {
 
   void fold(const Tile& tile, int64_t segment, const Segments& all, float* part,
             float* state) const {
-    kernels_.attention_fold({.out = outs_.row(tile.token * op_.out.dim(1) + tile.head),
-                             .out_token_stride = op_.out.strides[0],
-                             .out_stride = op_.out.strides[1],
-                             .tokens = tile.tokens,
-                             .heads = tile.heads,
-                             .v_head_dim = op_.out.dim(2),
-                             .sinks = sinks_ == nullptr ? nullptr : sinks_ + tile.head,
-                             .part = part_at(part),
-                             .largest = state,
-                             .total = state + rows_,
-                             .is_first = segment == all.first,
-                             .is_last = segment + 1 == all.last});
+    kernels_.attention_fold(
+        {.out = outs_.row(tile.token * op_.out.dim(1) + tile.head),
+         .out_token_stride = op_.out.strides[0],
+         .out_stride = op_.out.strides[1],
+         .tokens = tile.tokens,
+         .heads = tile.heads,
+         .v_head_dim = op_.out.dim(2),
+         .sinks = sinks_ == nullptr ? nullptr : sinks_ + tile.token * sink_stride_ + tile.head,
+         .sink_stride = sink_stride_,
+         .part = part_at(part),
+         .largest = state,
+         .total = state + rows_,
+         .is_first = segment == all.first,
+         .is_last = segment + 1 == all.last});
   }
 
  private:
@@ -255,6 +264,8 @@ class AttentionCall {
   const RowsView outs_;
   const int64_t rows_;  // room for a tile's
   const float* const sinks_;
+  const int64_t sink_stride_;
+  const float* const bias_;
   const Pages pages_;
   AttentionArgs shared_{};
 };

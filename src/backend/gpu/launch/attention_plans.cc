@@ -41,6 +41,9 @@ AttentionParams attention_params(const Tensor& out, const Tensor& q, int64_t kv_
   p.window = static_cast<u32>(options.window);
   p.chunked = options.chunked && options.window > 0 ? 1 : 0;
   p.has_sinks = options.sinks.is_null() ? 0 : 1;
+  p.sink_stride = options.sinks.shape.rank() == 2 ? p.heads : 0;
+  p.bias_extent =
+      options.distance_bias.is_null() ? 0 : static_cast<u32>(options.distance_bias.dim(2));
   p.partial_words = (p.v_head_dim + 3) / 4 * 4;
   p.scale = options.scale * kLog2OfE;
   p.column_factor = 1.0f;
@@ -79,6 +82,9 @@ KernelId heads_kernel(const KvView& kv) {
                             KernelId::attention_heads_q8};
   return kKernels.of(row_type(kv));
 }
+
+/// Whether tokens have sinks or biases of their own, which attention_heads alone knows.
+bool is_by_head(const AttentionParams& p) { return p.sink_stride > 0 || p.bias_extent > 0; }
 
 bool are_wide(const Tensor& out, const Tensor& q, const KvView& kv) {
   const auto wide = [](const Tensor& page) {
@@ -160,9 +166,9 @@ uint64_t halves_bytes(const AttentionParams& p) {
 /// their number, as bits depend on it.
 bool fits_tiles(const AttentionParams& p, const Tensor& out, const Tensor& q, const KvView& kv,
                 const Platform& platform) {
-  return platform.has_matrix_units() && are_wide(out, q, kv) && p.page_tokens % 8 == 0 &&
-         p.head_dim <= kTileSteps * 16 && p.v_head_dim <= kTileBlocks * 32 &&
-         few_bytes(p) <= platform.shared_bytes_max();
+  return platform.has_matrix_units() && !is_by_head(p) && are_wide(out, q, kv) &&
+         p.page_tokens % 8 == 0 && p.head_dim <= kTileSteps * 16 &&
+         p.v_head_dim <= kTileBlocks * 32 && few_bytes(p) <= platform.shared_bytes_max();
 }
 
 /// Divides the parts among groups, of which there are `groups` otherwise, so that no core is idle.
@@ -227,8 +233,8 @@ uint32_t wide_bytes(const AttentionParams& p, uint32_t rows) {
 
 bool fits_wide(const AttentionParams& p, const Tensor& out, const Tensor& q, const KvView& kv,
                const Platform& platform) {
-  return platform.has_matrix_units() && are_wide(out, q, kv) && p.page_tokens % kWideKeys == 0 &&
-         p.head_dim <= 576 && p.v_head_dim <= 512 &&
+  return platform.has_matrix_units() && !is_by_head(p) && are_wide(out, q, kv) &&
+         p.page_tokens % kWideKeys == 0 && p.head_dim <= 576 && p.v_head_dim <= 512 &&
          wide_bytes(p, kWide16.rows) <= platform.shared_bytes_max();
 }
 
@@ -410,6 +416,9 @@ bool record_attention(Recorder& recorder, const AttentionHeads& heads, Attention
     bind_output(plan, heads.out);
   }
   plan.bind(result.partials);
+  if (plan.kernel == heads_kernel(heads.kv)) {
+    plan.bind(range_of(heads.options.distance_bias, Access::kRead));
+  }
   const bool takes_gate = kernel_info(plan.kernel).bindings > plan.num_bindings;
   if (takes_gate) plan.bind({});
   if (takes_gate && p.walks != 0) {

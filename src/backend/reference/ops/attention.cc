@@ -52,6 +52,12 @@ std::vector<int64_t> pools_of(const PooledKeys& pooled, int64_t t, int64_t posit
   return pools;
 }
 
+// The bias of the score of a key so many positions before the query.
+double bias_of(const Tensor& bias, int64_t row, int64_t distance) {
+  if (bias.is_null() || distance >= bias.dim(2)) return 0.0;
+  return host_ptr<float>(bias)[row * bias.dim(2) + distance];
+}
+
 KvView append_pooled(const PooledKeys& pooled, std::vector<Tensor>& storage) {
   if (pooled.is_null()) return {};
   const KvView& kv = pooled.sequences.front().kv;
@@ -93,12 +99,15 @@ void attend(const ops::Attention& op) {
                                          static_cast<size_t>(queries.cols));
       scores.assign(keys.size(), 0.0);
       const bool has_sink = !options.sinks.is_null();
-      const double sink = has_sink ? host_ptr<float>(options.sinks)[h] : -INFINITY;
+      const int64_t sink_row = options.sinks.shape.rank() == 2 ? t : 0;
+      const double sink =
+          has_sink ? host_ptr<float>(options.sinks)[sink_row * heads + h] : -INFINITY;
       double largest = sink;
       for (size_t i = 0; i < keys.size(); ++i) {
         const KvView& own = *keys[i].kv;
         const float* key = read_cached(own, own.k_pages, keys[i].position, kv_head, space);
-        scores[i] = dot(query, key) * options.scale;
+        scores[i] = dot(query, key) * options.scale +
+                    bias_of(options.distance_bias, t * heads + h, kv.length + t - keys[i].position);
         largest = std::max(largest, scores[i]);
       }
       double total = has_sink ? std::exp(sink - largest) : 0.0;

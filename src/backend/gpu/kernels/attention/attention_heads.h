@@ -62,9 +62,9 @@ MF_FN SoftmaxSum<COLUMNS> merged(SoftmaxSum<COLUMNS> sum, SoftmaxSum<COLUMNS> ot
 
 /// Writes the quotients.
 MF_FN void finish_sum(MF_T t, MF_PARAMS(AttentionParams) p, HeadSum sum, MF_GLOBAL(const f32) sinks,
-                      MF_GLOBAL(const f32) gates, MF_GLOBAL(f32) row, u32 head) {
+                      MF_GLOBAL(const f32) gates, MF_GLOBAL(f32) row, u32 sink) {
   const PartSum all = {sum.largest, sum.total};
-  const f32 factor = finish_factor(p, all, sinks, head);
+  const f32 factor = finish_factor(p, all, sinks, sink);
   MF_UNROLL
   for (u32 i = 0u; i < kAttentionColumnsMax; ++i) {
     const u32 d = t.index + i * t.threads;
@@ -75,10 +75,11 @@ MF_FN void finish_sum(MF_T t, MF_PARAMS(AttentionParams) p, HeadSum sum, MF_GLOB
 /// Positions whose rows are under way together: alone, each would wait for the one before.
 enum : u32 { kPositionsAtOnce = 8 };
 
-/// scores[position - tile] of positions [low, high) of a tile; a SIMD group a position.
+/// scores[position - tile] of positions [low, high) of a tile; a SIMD group a position. The query
+/// is at `own`; `bias` is its row of biases.
 template <typename Key>
 MF_FN void score_keys(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u64) pages, u32 kv_head,
-                      u32 tile, u32 low, u32 high) {
+                      MF_GLOBAL(const f32) bias, u32 own, u32 tile, u32 low, u32 high) {
   MF_SHARED(f32) query = MF_SHARED_AT(t, f32, 0u);
   MF_SHARED(f32) scores = query + p.head_dim;
   if (p.page_tokens % kAttentionTile != 0u) {
@@ -89,7 +90,9 @@ MF_FN void score_keys(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u64)
         dot = mf_fma(query[d], cached_number(key, d, p.head_dim), dot);
       }
       dot = simd_sum(t, dot);
-      if (t.lane == 0u) scores[position - tile] = dot * p.scale;
+      if (t.lane == 0u) {
+        scores[position - tile] = dot * p.scale + bias_of(p, bias, own - position);
+      }
     }
     return;
   }
@@ -115,7 +118,9 @@ MF_FN void score_keys(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u64)
     for (u32 k = 0u; k < kPositionsAtOnce; ++k) {
       const u32 position = first + k * t.simds;
       const f32 dot = simd_sum(t, dots[k]);
-      if (t.lane == 0u && position < high) scores[position - tile] = dot * p.scale;
+      if (t.lane == 0u && position < high) {
+        scores[position - tile] = dot * p.scale + bias_of(p, bias, own - position);
+      }
     }
   }
 }
@@ -165,11 +170,11 @@ MF_FN HeadSum add_values(MF_T t, MF_PARAMS(AttentionParams) p, HeadSum sum,
 template <typename Row>
 MF_FN HeadSum attend_tile(MF_T t, MF_PARAMS(AttentionParams) p, HeadSum sum,
                           MF_GLOBAL(const u64) k_pages, MF_GLOBAL(const u64) v_pages, u32 kv_head,
-                          u32 tile, u32 low, u32 high) {
+                          MF_GLOBAL(const f32) bias, u32 own, u32 tile, u32 low, u32 high) {
   MF_SHARED(f32) query = MF_SHARED_AT(t, f32, 0u);
   MF_SHARED(f32) scores = query + p.head_dim;
   MF_SHARED(f32) weights = scores + kAttentionTile;
-  score_keys<Row>(t, p, k_pages, kv_head, tile, low, high);
+  score_keys<Row>(t, p, k_pages, kv_head, bias, own, tile, low, high);
   barrier(t);
   f32 largest = sum.largest;
   for (u32 i = t.lane; i < kAttentionTile; i += 32u) {
@@ -197,13 +202,14 @@ template <typename Row>
 MF_FN void attend_head(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) q,
                        MF_GLOBAL(const u64) k_pages, MF_GLOBAL(const u64) v_pages,
                        MF_GLOBAL(const f32) sinks, MF_GLOBAL(f32) out, MF_GLOBAL(f32) partials,
-                       MF_GLOBAL(const f32) gate) {
+                       MF_GLOBAL(const f32) biases, MF_GLOBAL(const f32) gate) {
   MF_SHARED(f32) query = MF_SHARED_AT(t, f32, 0u);
   const u32 head = t.group.x;
   const u32 token = t.group.y;
   const u32 kv_head = head / p.heads_per_kv_head;
   const u32 end = p.begin + token + 1u;
   const u32 begin = first_seen(p, end);
+  MF_GLOBAL(const f32) bias = biases + (static_cast<u64>(token) * p.heads + head) * p.bias_extent;
   MF_GLOBAL(const f32) q_row = q + (token * p.q.token_stride + head * p.q.head_stride);
   for (u32 d = t.index; d < p.head_dim; d += t.threads) query[d] = q_row[d];
   barrier(t);
@@ -218,14 +224,14 @@ MF_FN void attend_head(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32
     HeadSum sum = empty_sum<kAttentionColumnsMax>();
     for (u32 tile = low / kAttentionTile * kAttentionTile; tile < high; tile += kAttentionTile) {
       const u32 tile_end = tile + kAttentionTile;
-      sum = attend_tile<Row>(t, p, sum, k_pages, v_pages, kv_head, tile, low > tile ? low : tile,
-                             high < tile_end ? high : tile_end);
+      sum = attend_tile<Row>(t, p, sum, k_pages, v_pages, kv_head, bias, end - 1u, tile,
+                             low > tile ? low : tile, high < tile_end ? high : tile_end);
     }
     all = alone ? merged(all, sum) : sum;
   }
   if (alone) {
     MF_GLOBAL(f32) row = out + (token * p.out.token_stride + head * p.out.head_stride);
-    finish_sum(t, p, all, sinks, gates_of(p, gate, token, head), row, head);
+    finish_sum(t, p, all, sinks, gates_of(p, gate, token, head), row, token * p.sink_stride + head);
     return;
   }
   const u64 index = partial_index(p, token, head, t.group.z);
@@ -242,12 +248,12 @@ MF_FN void attend_head(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32
   }
 }
 
-#define MF_ATTENTION_HEADS(name, ROW)                                                \
-  MF_KERNEL(name, AttentionParams, MF_READ(0, f32, q), MF_READ(1, u64, k_pages),     \
-            MF_READ(2, u64, v_pages), MF_READ(3, f32, sinks), MF_WRITE(4, f32, out), \
-            MF_WRITE(5, f32, partials), MF_READ(6, f32, gate)) {                     \
-    MF_THREAD;                                                                       \
-    attend_head<ROW>(t, p, q, k_pages, v_pages, sinks, out, partials, gate);         \
+#define MF_ATTENTION_HEADS(name, ROW)                                                     \
+  MF_KERNEL(name, AttentionParams, MF_READ(0, f32, q), MF_READ(1, u64, k_pages),          \
+            MF_READ(2, u64, v_pages), MF_READ(3, f32, sinks), MF_WRITE(4, f32, out),      \
+            MF_WRITE(5, f32, partials), MF_READ(6, f32, biases), MF_READ(7, f32, gate)) { \
+    MF_THREAD;                                                                            \
+    attend_head<ROW>(t, p, q, k_pages, v_pages, sinks, out, partials, biases, gate);      \
   }
 MF_ATTENTION_HEADS(attention_heads, f32)
 MF_ATTENTION_HEADS(attention_heads_f16, u16)

@@ -136,7 +136,8 @@ MF_KERNEL(attention_merge, AttentionParams, MF_READ(0, f32, partials), MF_READ(1
   if (t.index >= kMergeColumns || c >= p.v_head_dim) return;
   const PartSum all = {largest, of_simds[0]};
   out[token * p.out.token_stride + head * p.out.head_stride + c] =
-      finished(p, sum, finish_factor(p, all, sinks, head), gates_of(p, gate, token, head), c);
+      finished(p, sum, finish_factor(p, all, sinks, token * p.sink_stride + head),
+               gates_of(p, gate, token, head), c);
 }
 
 }  // namespace kernels

@@ -8,9 +8,9 @@
 #define MF_ATTENTION_KERNELS(X)                                        \
   X(rope_heads, 3, RopeParams, kWaits)                                 \
   X(write_heads, 10, WriteHeadsParams, kReadsEarly)                    \
-  X(attention_heads, 7, AttentionParams, kWaits)                       \
-  X(attention_heads_f16, 7, AttentionParams, kWaits)                   \
-  X(attention_heads_q8, 7, AttentionParams, kWaits)                    \
+  X(attention_heads, 8, AttentionParams, kWaits)                       \
+  X(attention_heads_f16, 8, AttentionParams, kWaits)                   \
+  X(attention_heads_q8, 8, AttentionParams, kWaits)                    \
   X(attention_merge, 4, AttentionParams, kWaits)                       \
   X(mma_attention_halves, 3, AttentionParams, kWaits)                  \
   X(mma_attention_halves_f16, 3, AttentionParams, kWaits)              \

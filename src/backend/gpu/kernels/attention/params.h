@@ -92,6 +92,8 @@ struct AttentionParams {
   u32 window;    // 0: everything
   u32 chunked;   // seen are those from a multiple of `window` on
   u32 has_sinks;
+  u32 sink_stride;    // from one token's to the next; 0: the same for all
+  u32 bias_extent;    // distances with a number that is added to scores; 0: none
   u32 has_gate;       // times its sigmoid
   u32 walks;          // a group has all parts of its queries; otherwise attention_merge follows
   u32 first_part;     // that any query sees

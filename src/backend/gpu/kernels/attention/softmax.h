@@ -75,7 +75,13 @@ MF_FN u64 partial_sums(MF_PARAMS(AttentionParams) p, u64 index) {
   return static_cast<u64>(p.tokens) * p.heads * p.num_parts * p.partial_words + index * 2u;
 }
 
-/// The factor of a finished sum's columns. A sink takes its part of the denominator.
+/// The bias of the score of a key so many positions before its query; `row` is the query's.
+MF_FN f32 bias_of(MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) row, u32 distance) {
+  return distance < p.bias_extent ? row[distance] * log2_of_e() : 0.0f;
+}
+
+/// The factor of a finished sum's columns. A sink takes its part of the denominator; `head` is its
+/// number, of all heads of tokens that have sinks of their own.
 MF_FN f32 finish_factor(MF_PARAMS(AttentionParams) p, PartSum sum, MF_GLOBAL(const f32) sinks,
                         u32 head) {
   const f32 sink = p.has_sinks != 0u ? sinks[head] * log2_of_e() : -mf_infinity();

@@ -6,4 +6,5 @@
 #define MF_ROUTE_KERNELS(X)               \
   X(route_tokens, 5, RouteParams, kWaits) \
   X(route_many, 5, RouteParams, kWaits)   \
-  X(route_listed, 6, RouteParams, kWaits)
+  X(route_listed, 6, RouteParams, kWaits) \
+  X(share_weights, 3, ShareWeightsParams, kWaits)

@@ -43,5 +43,13 @@ struct RouteParams {
   f32 scale;
 };
 
+struct ShareWeightsParams {
+  u64 logits_stride;
+  u32 tokens;
+  u32 top_k;
+  u32 shared;  // experts that every token has
+  f32 scale;
+};
+
 }  // namespace gpu
 }  // namespace moeflux

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backend/gpu/kernels/rows/embed.h"
+#include "backend/gpu/kernels/rows/mix_blocks.h"
 #include "backend/gpu/kernels/rows/read_out.h"
 #include "backend/gpu/kernels/rows/rows.h"
 #include "backend/gpu/kernels/rows/streams.h"

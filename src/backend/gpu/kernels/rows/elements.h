@@ -45,6 +45,7 @@ MF_FN f32 activate(f32 x, u32 activation) {
 /// The gated unit of GluOptions.
 MF_FN f32 gated_unit(f32 gate, f32 up, u32 activation, f32 alpha, f32 limit, f32 up_offset) {
   if (activation == 5u) return capped_silu(gate, up, limit);
+  if (activation == 7u) return soft_capped_unit(gate, up, limit, alpha);
   if (activation != 0u) return activate(gate, activation) * up;
   return gated_silu(gate, up, alpha, limit, up_offset);
 }

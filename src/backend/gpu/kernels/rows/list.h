@@ -16,6 +16,7 @@
   X(expand_streams, 5, ExpandParams, kWaits)   \
   X(sum_gated, 3, SumGatedParams, kWaits)      \
   X(root_dots, 3, RootDotParams, kWaits)       \
+  X(mix_blocks, 4, MixBlocksParams, kWaits)    \
   X(sum_rows, 2, SumRowsParams, kWaits)        \
   X(top_values, 4, TopParams, kWaits)          \
   X(read_out, 2, ReadOutParams, kWaits)

@@ -56,6 +56,18 @@ struct RootDotParams {
   f32 least;
   u32 wide;  // rows begin on 16-byte boundaries and are multiples of them
 };
+/// The most states that a token attends to.
+enum : u32 { kMixStatesMax = 32 };
+
+struct MixBlocksParams {
+  u32 states;  // blocks and one more
+  u32 tokens;
+  u32 cols;
+  u32 sums_normed;
+  u32 wide;  // rows begin on 16-byte boundaries and are multiples of them
+  f32 scale;
+  f32 epsilon;
+};
 struct SumRowsParams {
   u32 rows;
   u32 cols;
