@@ -91,15 +91,6 @@ Result<std::unique_ptr<LoadedModel>> build(const Description& description, Tenso
   return loaded;
 }
 
-/// A model that is read is run: fails where the model or its storage is known and not supported.
-Status check_support(const Description& description, WeightLoading loading) {
-  const Family& family = *description.family;
-  if (loading == WeightLoading::kRead && family.runs != nullptr) {
-    MF_RETURN_IF_ERROR(family.runs(description.spec));
-  }
-  return description.quant_status;
-}
-
 /// Builds the model without memory for its weights first, so that their sizes are known.
 Result<DensePlaces> plan_places(const Description& description, TensorIndex& index, Device& device,
                                 const DensePlanner& plan) {
@@ -160,7 +151,7 @@ Result<std::string> read_config_text(const std::string& directory) {
 Result<std::unique_ptr<LoadedModel>> load_model(std::string_view config_json, TensorIndex index,
                                                 Device& device, WeightLoading loading) {
   MF_ASSIGN_OR_RETURN(const Description description, describe_config(std::string(config_json)));
-  MF_RETURN_IF_ERROR(check_support(description, loading));
+  MF_RETURN_IF_ERROR(description.quant_status);
   return build(description, std::move(index), device, {.loading = loading});
 }
 
@@ -193,7 +184,7 @@ Result<std::unique_ptr<LoadedModel>> load_model(const std::string& directory, De
                                                 const DensePlanner& plan, int64_t context_length) {
   MF_ASSIGN_OR_RETURN(const auto source, open_model_source(directory));
   MF_ASSIGN_OR_RETURN(const Description description, describe(*source, context_length));
-  MF_RETURN_IF_ERROR(check_support(description, loading));
+  MF_RETURN_IF_ERROR(description.quant_status);
   MF_ASSIGN_OR_RETURN(TensorIndex index, source->tensors());
   DensePlaces places;
   if (plan) {

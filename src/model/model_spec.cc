@@ -8,8 +8,12 @@ std::vector<LayerStateSpec> state_specs(const ModelSpec& spec, const CacheTypes&
   std::vector<LayerStateSpec> states;
   for (const LayerSpec& layer : spec.layers) {
     states.push_back(layer.mixer->state(types));
+    // Behind the mixer's: what convolutions have seen, oldest first.
+    for (int i = 0; i < 2 && layer.out_conv_taps > 0; ++i) {
+      states.back().tensors.push_back(
+          {.extent = StateExtent::kFixed, .shape = {layer.out_conv_taps - 1, spec.hidden_size}});
+    }
     if (layer.ngrams.is_none()) continue;
-    // Behind the mixer's: what the convolution has seen, oldest first.
     states.back().tensors.push_back(
         {.extent = StateExtent::kFixed,
          .shape = {layer.ngrams.conv_past(), spec.streams.count * spec.hidden_size}});

@@ -25,6 +25,7 @@ struct MoeSpec {
   /// Experts see this many numbers, which one projection makes of x and another takes back; 0: x.
   int64_t latent_size = 0;
   float latent_norm_eps = 0.0f;  // not 0: a norm of (1 + w) of these numbers
+  bool latent_out_norm = false;  // of the sum of experts, before it is taken back
   /// Not 0: what an expert gives is multiplied by (1 + w) and then normed, before it is weighed.
   float expert_norm_eps = 0.0f;
   int64_t shared_intermediate_size = 0;  // 0: no shared expert
@@ -47,6 +48,10 @@ struct MoeSpec {
   RouterOptions router;
   GluOptions glu;
   std::optional<GluOptions> shared_glu;  // of the shared expert; empty: the same
+  /// So many shared experts of moe_intermediate_size, which have no other: the router scores them
+  /// behind the routed ones, and a token's weights are those of the chosen and these together.
+  int64_t weighed_shared = 0;
+  bool out_scale = false;  // what experts add up to is multiplied by a number of the layer
 };
 
 /// An embedding of a token and those before it, which a layer with several streams adds to them
@@ -69,6 +74,10 @@ struct LayerSpec {
   int64_t dense_intermediate_size = 0;  // 0: no dense feed-forward network
   bool dense_bias = false;              // of all projections of that network
   GluOptions dense_glu;
+  bool dense_out_scale = false;  // as MoeSpec::out_scale
+  /// Not 0: what the mixer and the network add goes through x + conv(x) first, a convolution of so
+  /// many taps each.
+  int64_t out_conv_taps = 0;
 
   bool has_network() const { return moe.num_experts > 0 || dense_intermediate_size > 0; }
 };
@@ -87,6 +96,12 @@ struct StreamSpec {
   bool gated_end = false;
 };
 
+/// A residual that begins anew with each block of layers. Branches, and the last norm, read what
+/// attention of a token to its state and to those at earlier blocks' ends gives.
+struct BlockResidualSpec {
+  int64_t layers = 0;  // of a block; 0: none of it
+};
+
 struct ModelSpec {
   std::string model_type;
   int64_t hidden_size = 0;
@@ -98,10 +113,11 @@ struct ModelSpec {
   /// Norms before mixers and experts multiply what they give by sigmoid(up silu(down it)), where
   /// down is of that rank; 0: they do not.
   int64_t norm_gate_rank = 0;
-  float out_norm_eps = 0.0f;     // of norms of what branches add; 0: rms_norm_eps
-  bool for_short_texts = false;  // see RopeSpec
-  bool norms_hold_one = false;   // files have 1 + w where the publisher has w
-  bool embedding_norm = false;   // without weights, of the embedding
+  float out_norm_eps = 0.0f;      // of norms of what branches add; 0: rms_norm_eps
+  bool for_short_texts = false;   // see RopeSpec
+  bool norms_hold_one = false;    // files have 1 + w where the publisher has w
+  bool embedding_norm = false;    // of the embedding
+  int64_t padded_vocab_size = 0;  // rows that files have; 0: vocab_size
   bool tie_word_embeddings = false;
   float logit_soft_cap = 0.0f;  // 0: none
   float embedding_multiplier = 1.0f;
@@ -111,6 +127,7 @@ struct ModelSpec {
   /// Not 0: a residual weighs what layers add by sigmoid(gate / temperature) of each number.
   float residual_gate_temperature = 0.0f;
   StreamSpec streams;
+  BlockResidualSpec block_residual;
   std::vector<LayerSpec> layers;
   std::vector<std::string> unread_keys;  // of config.json: nobody knows what they mean
 

@@ -264,14 +264,6 @@ std::string test_name(const ::testing::TestParamInfo<PublicSizes>& test) {
   return name;
 }
 
-TEST(PublicModels, KimiK3IsCountedAndNotRun) {
-  const auto k3 = find_public_model("kimi-k3");
-  ASSERT_TRUE(k3.ok());
-  const std::unique_ptr<Device> device = make_trace_device();
-  expect_error(load_model(k3->config_json, {}, *device, WeightLoading::kRead),
-               ErrorCode::kUnsupported, {"Kimi-K3", "attention residuals", "SiTU"});
-}
-
 // DenseFit counts those without experts.
 TEST(PublicModels, AreAllCounted) {
   size_t with_experts = 0;

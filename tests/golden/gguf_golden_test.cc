@@ -168,6 +168,8 @@ TEST(GgufGolden, EveryCaseOfTheTreeIsThere) {
                            "gguf-qwen3_5_text",
                            "gguf-smollm3",
                            "gguf-hy_v3",
+                           "gguf-inkling_text",
+                           "gguf-kimi_k3",
                            "gguf-kimi_linear",
                            "gguf-granitemoeshared",
                            "gguf-granitemoehybrid",

@@ -35,12 +35,11 @@ using Bounds = std::map<std::string, Bound>;
 // logits with the reference's is below 1 by 2e-10 (gemma4_text) to 1e-9 (the gated delta rule's
 // models), by 9e-12 for glm4_moe and by 1e-12 to 4e-12 for the others. The gated delta rule divides
 // each head's output by its norm, and some are nearly zero. Int8 moves all of them in proportion.
-// lfm2_moe multiplies three rounded rows in every short convolution.
-const Bounds kLayerBounds = {{"gemma4_text", {.all = 0.998}},
-                             {"gemma4_text_e", {.all = 0.998}},
-                             {"qwen3_5_moe_text", {.all = 0.97}},
-                             {"qwen3_5_text", {.all = 0.99}},
-                             {"qwen3_next", {.all = 0.98}}};
+// lfm2_moe multiplies three rounded rows in every short convolution. The sum of kimi_k3 begins anew
+// with each block of layers, so that little stands beside what a branch rounds.
+const Bounds kLayerBounds = {{"gemma4_text", {.all = 0.998}}, {"gemma4_text_e", {.all = 0.998}},
+                             {"kimi_k3", {.all = 0.998}},     {"qwen3_5_moe_text", {.all = 0.97}},
+                             {"qwen3_5_text", {.all = 0.99}}, {"qwen3_next", {.all = 0.98}}};
 const Bounds kLogitBounds = {{"axk1", {.all = 0.997, .most = 0.998}},
                              {"bailing_hybrid", {.all = 0.997, .most = 0.998}},
                              {"beam", {.all = 0.997, .most = 0.998}},
@@ -55,6 +54,7 @@ const Bounds kLogitBounds = {{"axk1", {.all = 0.997, .most = 0.998}},
                              {"granite_swa", {.all = 0.998}},
                              {"hy_v3", {.all = 0.998}},
                              {"hy_v4", {.all = 0.997}},
+                             {"kimi_k3", {.all = 0.9, .most = 0.98}},
                              {"kimi_linear", {.all = 0.997, .most = 0.998}},
                              {"laguna", {.all = 0.998}},
                              {"lara_mini", {.all = 0.97, .most = 0.995}},

@@ -74,12 +74,14 @@ TEST_P(QuantizedGolden, TilesDoNotChangeABit) {
 TEST_P(QuantizedGolden, EveryLinearModuleIsQuantised) {
   const Copies copies(GetParam(), {});
   // Below the text model of one that also sees, as published.
-  const std::string prefix = GetParam() == "minimax_m3_vl_text" ? "language_model." : "";
+  const bool is_below = GetParam() == "minimax_m3_vl_text" || GetParam() == "kimi_k3";
+  const std::string prefix = is_below ? "language_model." : "";
   // Each publisher has a name of its own for the table.
   const std::map<std::string, std::string> tables = {
       {"bailing_hybrid", "model.word_embeddings"},
       {"deepseek_v4", "embed"},
       {"glm5_next_text", "model.language_model.embed_tokens"},
+      {"inkling_text", "model.llm.embed"},
       {"mistral_large4_text", "tok_embeddings"},
       {"muse_glimmer_text", "model.language_model.embed_tokens"},
       {"muse_spark_text", "model.language_model.embed_tokens"},
@@ -96,6 +98,7 @@ TEST_P(QuantizedGolden, EveryLinearModuleIsQuantised) {
   EXPECT_TRUE(copies.report.modules.contains(table == tables.end() ? prefix + "model.embed_tokens"
                                                                    : table->second));
   const std::string head = GetParam().starts_with("deepseek_v4")      ? "head"
+                           : GetParam().starts_with("inkling")        ? "model.llm.unembed"
                            : GetParam().starts_with("mistral_large4") ? "output"
                                                                       : "lm_head";
   EXPECT_EQ(copies.report.modules.contains(prefix + head), !tied.contains(GetParam()));

@@ -15,6 +15,7 @@ const std::map<std::string, std::string>& other_spellings() {
       {"gemma3", "gemma3_text"},              // text_config of a model that also sees
       {"gemma4", "gemma4_text"},              // text_config of a model that also sees
       {"glm5_next", "glm5_next_text"},        // text_config of a model that also sees
+      {"inkling_mm_model", "inkling_text"},   // text_config of a model that also sees and hears
       {"kimi_k2", "deepseek_v3"},             // the same keys and names
       {"kimi_k25", "deepseek_v3"},            // the same as text_config of a model that also sees
       {"llama4", "llama4_text"},              // text_config of a model that also sees

@@ -191,6 +191,9 @@ class Copier {
     return type_ == "qwen3_5_moe_text" || type_ == "qwen3_5_text" || type_ == "qwen3_next" ||
            type_ == "qwen4_exp_text";
   }
+  const Json& text_config() const {
+    return config_.contains("text_config") ? config_["text_config"] : config_;
+  }
   std::string mlx_name(const std::string& name) const;
   FloatTensor add_module(const std::string& module, const FloatTensor& weight);
   void copy_matrix(const std::string& name);
@@ -263,10 +266,11 @@ void Copier::copy_matrix(const std::string& name) {
 // [heads * (nope + v), latent] -> embed_q [heads, latent, nope], unembed_out [heads, v, latent].
 void Copier::copy_kv_b(const std::string& name) {
   const FloatTensor& kv_b = tensors_.at(name);
+  const auto& config = text_config();
   // Layers with windows may have their own.
   const auto of_kind = [&](const std::string& key) {
-    const bool is_usual = kv_b.shape.back() == config_["kv_lora_rank"].get<int64_t>();
-    return config_[is_usual ? key : "swa_" + key].get<int64_t>();
+    const bool is_usual = kv_b.shape.back() == config["kv_lora_rank"].get<int64_t>();
+    return config[is_usual ? key : "swa_" + key].get<int64_t>();
   };
   const int64_t heads = of_kind("num_attention_heads");
   const int64_t nope = of_kind("qk_nope_head_dim");
@@ -331,21 +335,23 @@ void Copier::copy_separate_experts(const std::string& first) {
 }
 
 // experts.gate_up_proj and experts.down_proj: out-major halves, or input-major; gate and up in turn
-// where there are biases.
+// where there are biases. Or w13_weight, whose rows are in turn, and w2_weight.
 void Copier::copy_fused_experts(const std::string& name) {
-  const bool fused = name.ends_with("gate_up_proj");
+  const bool numbered = name.ends_with("_weight");
+  const bool fused = name.ends_with("gate_up_proj") || name.ends_with("w13_weight");
   const std::string before = name.substr(0, name.rfind('.'));
-  const Shape& in = tensors_.at(before + ".gate_up_proj").shape;
-  const Shape& out = tensors_.at(before + ".down_proj").shape;
-  const bool input_major = in == Shape{out[0], out[2], 2 * out[1]};
+  const Shape& in = tensors_.at(before + (numbered ? ".w13_weight" : ".gate_up_proj")).shape;
+  const Shape& out = tensors_.at(before + (numbered ? ".w2_weight" : ".down_proj")).shape;
+  const bool input_major = !numbered && in == Shape{out[0], out[2], 2 * out[1]};
   const bool with_bias = tensors_.contains(name + "_bias");
   const std::string module = before + (input_major ? "." : ".switch_glu.");
   FloatTensor weight = tensors_.at(name);
   if (input_major) weight = transposed(weight);
   const int64_t rows = fused ? weight.shape[1] / 2 : weight.shape[1];
-  const int64_t step = with_bias ? 2 : 1;
+  const bool in_turn = with_bias || numbered;
+  const int64_t step = in_turn ? 2 : 1;
   const std::array<RowChoice, 2> halves = {RowChoice{0, step, rows},
-                                           RowChoice{with_bias ? 1 : rows, step, rows}};
+                                           RowChoice{in_turn ? 1 : rows, step, rows}};
   FloatTensor bias;
   if (with_bias) {
     bias = tensors_.at(name + "_bias");
@@ -367,7 +373,8 @@ QuantizedCopyReport Copier::copy() {
   for (const auto& [name, tensor] : tensors_) {
     if (name.find(".experts.0.") != std::string::npos) {
       copy_separate_experts(name);
-    } else if (name.ends_with(".experts.gate_up_proj") || name.ends_with(".experts.down_proj")) {
+    } else if (name.ends_with(".experts.gate_up_proj") || name.ends_with(".experts.down_proj") ||
+               name.ends_with(".experts.w13_weight") || name.ends_with(".experts.w2_weight")) {
       copy_fused_experts(name);
     } else if (name.find(".experts.") != std::string::npos &&
                !name.ends_with(".e_score_correction_bias") &&
@@ -375,7 +382,8 @@ QuantizedCopyReport Copier::copy() {
       continue;  // taken with the first expert, or with the weight the bias belongs to
     } else if (options_.split_kv_b && name.ends_with("kv_b_proj.weight")) {
       copy_kv_b(name);
-    } else if (tensor.shape.rank() == 2 && name.ends_with(".weight")) {
+    } else if (tensor.shape.rank() == 2 && name.ends_with(".weight") &&
+               !name.ends_with("_res_proj.weight")) {  // which mlx-lm leaves plain
       copy_matrix(name);
     } else {
       copy_vector(name);

@@ -23,6 +23,11 @@ struct LayerWeights {
   std::unique_ptr<Mixer> mixer;  // null without one
   MoeWeights moe;
   FfnWeights dense;
+  float dense_out_scale = 1.0f;
+  // Null where what branches add goes through none.
+  Tensor attention_out_conv;
+  Tensor ffn_out_conv;
+  size_t conv_state = 0;  // the first of the two convolutions' states
 };
 
 class Decoder : public Model {
@@ -32,7 +37,11 @@ class Decoder : public Model {
         plain_attention_out_norm_(options.plain_attention_out_norm),
         ffn_out_norm_scales_first_(options.ffn_out_norm_scales_first) {
     const int64_t h = spec_.hidden_size;
-    embed_ = weights.embedding(spec_.vocab_size, h, spec_.tie_word_embeddings);
+    const int64_t rows = spec_.padded_vocab_size > 0 ? spec_.padded_vocab_size : spec_.vocab_size;
+    embed_ = weights.embedding(rows, h, spec_.tie_word_embeddings);
+    if (!options.names.embedding_norm.empty()) {
+      embedding_norm_ = weights.vector(options.names.embedding_norm + ".weight", {h});
+    }
     residual_ = make_residual(spec_, weights, options.norm_add);
     for (int32_t i = 0; i < spec_.num_layers(); ++i) {
       layers_.push_back(take_layer(weights, LayerId{i}, options));
@@ -44,7 +53,9 @@ class Decoder : public Model {
       final_norm_ = weights.vector(final_norm + ".weight", {h},
                                    options.final_norm_add.value_or(options.norm_add));
     }
-    lm_head_ = weights.head(embed_, spec_.vocab_size, h, spec_.tie_word_embeddings);
+    lm_head_ = spec_.padded_vocab_size > 0
+                   ? weights.padded_head(spec_.vocab_size, rows, h)
+                   : weights.head(embed_, spec_.vocab_size, h, spec_.tie_word_embeddings);
   }
 
   const ModelSpec& spec() const override { return spec_; }
@@ -56,6 +67,9 @@ class Decoder : public Model {
   }
   LayerWeights take_layer(WeightStore& weights, LayerId id, const DecoderOptions& options) const;
   Status feed_forward(const ForwardStep& step, LayerId id, Tensor out, Tensor x) const;
+  void embed(Encoder& e, Tensor out, Tensor token_ids) const;
+  /// x [n, hidden] += conv(x).
+  void convolve(const ForwardStep& step, LayerId layer, Tensor x, Tensor taps, size_t state) const;
   void add(Encoder& e, ResidualStream& stream, const Branch& branch, Tensor result) const;
   void norm_result(Encoder& e, const Branch& branch, Tensor result) const;
   Status look_ahead(const ForwardStep& step, LayerId next, const ResidualStream& stream) const;
@@ -64,6 +78,7 @@ class Decoder : public Model {
   bool plain_attention_out_norm_;
   bool ffn_out_norm_scales_first_;
   Weight embed_;
+  Tensor embedding_norm_;
   std::unique_ptr<Residual> residual_;
   std::vector<LayerWeights> layers_;
   Tensor final_norm_;
@@ -105,11 +120,19 @@ LayerWeights Decoder::take_layer(WeightStore& weights, LayerId id,
     w.moe = take_moe(weights, id,
                      {p + names.router, p + names.correction_bias, p + names.moe, p + names.shared,
                       p + names.shared_gate, p + names.latent_in, p + names.latent_out,
-                      p + names.table, p + names.latent_norm, p + names.expert_norm},
+                      p + names.table, p + names.latent_norm, p + names.expert_norm,
+                      p + names.latent_out_norm, p + names.out_scale},
                      s.moe, h);
   } else if (s.has_network()) {
     w.dense =
         take_ffn(weights, p + names.dense, h, s.dense_intermediate_size, s.dense_glu, s.dense_bias);
+    if (s.dense_out_scale) w.dense_out_scale = weights.scalar(p + names.dense_out_scale);
+  }
+  if (s.out_conv_taps > 0) {
+    const Shape taps{h, s.out_conv_taps};
+    w.attention_out_conv = weights.vector(p + names.attention_out_conv + ".weight", taps);
+    w.ffn_out_conv = weights.vector(p + names.ffn_out_conv + ".weight", taps);
+    w.conv_state = s.mixer->state({}).tensors.size();
   }
   return w;
 }
@@ -117,9 +140,26 @@ LayerWeights Decoder::take_layer(WeightStore& weights, LayerId id,
 Status Decoder::feed_forward(const ForwardStep& step, LayerId id, Tensor out, Tensor x) const {
   const LayerSpec& s = layer_spec(id);
   const LayerWeights& w = layers_[static_cast<size_t>(index(id))];
-  if (s.moe.num_experts > 0) return moe(step, id, out, x, w.moe, s.moe);
+  if (s.moe.num_experts > 0) return moe(step, id, out, x, w.moe, s.moe, spec_.rms_norm_eps);
   ffn(step.encoder, out, x, w.dense, {}, s.dense_glu);
+  if (s.dense_out_scale) step.encoder.run(ops::Scale{out, out, w.dense_out_scale});
   return {};
+}
+
+void Decoder::embed(Encoder& e, Tensor out, Tensor token_ids) const {
+  e.run(ops::Embed{out, embed_, token_ids});
+  if (spec_.embedding_multiplier != 1.0f) e.run(ops::Scale{out, out, spec_.embedding_multiplier});
+  if (spec_.embedding_norm) e.run(ops::RmsNorm{out, out, embedding_norm_, spec_.rms_norm_eps});
+}
+
+void Decoder::convolve(const ForwardStep& step, LayerId layer, Tensor x, Tensor taps,
+                       size_t state) const {
+  if (taps.is_null()) return;
+  Encoder& e = step.encoder;
+  ScratchScope scope(e);
+  const Tensor mixed = e.scratch(x.shape, DType::kF32);
+  e.run(ops::CausalConv{mixed, x, taps, {Activation::kIdentity}, step.batch.states(layer, state)});
+  e.run(ops::Add{x, x, mixed});
 }
 
 void Decoder::norm_result(Encoder& e, const Branch& branch, Tensor result) const {
@@ -168,11 +208,7 @@ Status Decoder::forward(const ForwardStep& given, Tensor logits) const {
   ResidualStream stream = residual_->begin(e, n);
   const Tensor normed = e.scratch({n, spec_.hidden_size}, DType::kF32);
   const Tensor branch = e.scratch({n, spec_.hidden_size}, DType::kF32);
-  const Tensor embedded = residual_->room(stream);
-  e.run(ops::Embed{embedded, embed_, step.token_ids});
-  if (spec_.embedding_multiplier != 1.0f)
-    e.run(ops::Scale{embedded, embedded, spec_.embedding_multiplier});
-  if (spec_.embedding_norm) e.run(ops::RmsNorm{embedded, embedded, Tensor{}, spec_.rms_norm_eps});
+  embed(e, residual_->room(stream), step.token_ids);
   residual_->start(e, stream);
   // The tensor that the branch sees.
   const auto read = [&](const Branch& from, const ResidualNorm& norm) {
@@ -190,6 +226,7 @@ Status Decoder::forward(const ForwardStep& given, Tensor logits) const {
     }
     if (w.mixer != nullptr) {
       w.mixer->forward(step, layer, branch, read({layer, false}, w.input_norm));
+      convolve(step, layer, branch, w.attention_out_conv, w.conv_state);
       add(e, stream, {layer, false}, branch);
     }
     if (layer_spec(layer).has_network()) {
@@ -197,6 +234,7 @@ Status Decoder::forward(const ForwardStep& given, Tensor logits) const {
       const bool reads = !w.post_norm.is_null() || w.input_norm.is_null();
       const Tensor x = reads ? read({layer, true}, w.post_norm) : normed;
       MF_RETURN_IF_ERROR(feed_forward(step, layer, branch, x));
+      convolve(step, layer, branch, w.ffn_out_conv, w.conv_state + 1);
       add(e, stream, {layer, true}, branch);
     }
     MF_RETURN_IF_ERROR(look_ahead(step, LayerId{i + 1}, stream));

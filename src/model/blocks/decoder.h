@@ -21,6 +21,12 @@ struct DecoderNames {
   std::string input_norm = "input_layernorm";
   std::string ffn_norm = "post_attention_layernorm";  // else empty: it sees what the mixer sees
   std::string final_norm = "norm";                    // below no layer
+  std::string embedding_norm = "";  // below no layer; empty: without weights, where there is one
+  // Convolutions of what attention and the network add, where LayerSpec has them.
+  std::string attention_out_conv = "attn_sconv";
+  std::string ffn_out_conv = "mlp_sconv";
+  std::string out_scale = "mlp.gate.global_scale";
+  std::string dense_out_scale = "mlp.global_scale";
   /// Norms of what attention and the feed-forward network add to the residual; empty: none.
   std::string attention_out_norm = "";
   std::string ffn_out_norm = "";
@@ -35,6 +41,7 @@ struct DecoderNames {
   std::string latent_out = "mlp.fc2_latent_proj";
   std::string latent_norm = "mlp.pre_expert_norm";
   std::string expert_norm = "mlp.experts.post_expert_norm";
+  std::string latent_out_norm = "mlp.routed_expert_norm";
   std::string table = "mlp.gate.tid2eid";  // of experts by token
 };
 

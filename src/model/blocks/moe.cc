@@ -22,6 +22,13 @@ FfnWeights take_ffn(WeightStore& weights, const std::string& prefix, int64_t hid
                                 intermediate_size);
     return w;
   }
+  if (weights.has(prefix + ".w13_dn.weight")) {
+    FfnWeights w;
+    w.gate_up = weights.matrix(prefix + ".w13_dn", 2 * intermediate_size, hidden_size);
+    w.in_turn = true;
+    w.glu.down = weights.matrix(prefix + ".w2_md", hidden_size, intermediate_size);
+    return w;
+  }
   const bool is_numbered = weights.has(prefix + ".w1.weight");
   const auto name = [&](std::string_view usual, std::string_view numbered) {
     return formatted("{}.{}", prefix, is_numbered ? numbered : usual);
@@ -43,6 +50,29 @@ FfnWeights take_ffn(WeightStore& weights, const std::string& prefix, int64_t hid
 
 namespace {
 
+/// unit [n, width] = glu(gate x, up x) of x [n, hidden].
+void gated_unit(Encoder& e, Tensor unit, Tensor x, const FfnWeights& w, const GluOptions& glu) {
+  ScratchScope scope(e);
+  const int64_t n = x.dim(0);
+  const int64_t width = unit.dim(1);
+  if (w.gate_up.is_null()) {
+    const Tensor up = e.scratch({n, width}, DType::kF32);
+    e.run(ops::Linear{unit, x, w.glu.gate});
+    e.run(ops::Linear{up, x, w.glu.up});
+    return e.run(ops::Glu{unit, unit, up, glu});
+  }
+  const Tensor both = e.scratch({n, w.gate_up.rows}, DType::kF32);
+  e.run(ops::Linear{both, x, w.gate_up});
+  if (!w.in_turn) {
+    return e.run(ops::Glu{unit, both.slice(1, 0, width), both.slice(1, width, width), glu});
+  }
+  const Tensor up = e.scratch({n, width}, DType::kF32);
+  const Tensor turns = both.split_last(2);
+  e.run(ops::Copy{unit.split_last(1), turns.slice(2, 0, 1)});
+  e.run(ops::Copy{up.split_last(1), turns.slice(2, 1, 1)});
+  e.run(ops::Glu{unit, unit, up, glu});
+}
+
 void biased_ffn(Encoder& e, Tensor out, Tensor x, const FfnWeights& w, const GluOptions& glu) {
   ScratchScope scope(e);
   const Tensor gate = e.scratch({x.dim(0), w.glu.gate.rows}, DType::kF32);
@@ -63,18 +93,16 @@ void ffn(Encoder& e, Tensor out, Tensor x, const FfnWeights& w, Tensor out_gate,
   if (!w.down_bias.is_null()) return biased_ffn(e, out, x, w, glu);
   if (w.gate_up.is_null()) return e.run(ops::GatedFfn{out, x, w.glu, out_gate, glu});
   ScratchScope scope(e);
-  const int64_t width = w.gate_up.rows / 2;
-  const Tensor both = e.scratch({x.dim(0), w.gate_up.rows}, DType::kF32);
-  const Tensor unit = e.scratch({x.dim(0), width}, DType::kF32);
-  e.run(ops::Linear{both, x, w.gate_up});
-  e.run(ops::Glu{unit, both.slice(1, 0, width), both.slice(1, width, width), glu});
+  const Tensor unit = e.scratch({x.dim(0), w.gate_up.rows / 2}, DType::kF32);
+  gated_unit(e, unit, x, w, glu);
   e.run(ops::Linear{out, unit, w.glu.down});
   if (!out_gate.is_null()) e.run(ops::MulActivated{out, out, out_gate, Activation::kSigmoid});
 }
 
 Status routed_experts(const ForwardStep& step, LayerId layer, Tensor out, Tensor x,
                       Tensor router_logits, const MoeSpec& moe,
-                      const std::function<void()>& while_reading, Tensor expert_norm) {
+                      const std::function<void()>& while_reading, Tensor expert_norm,
+                      Tensor shared_weights) {
   Encoder& e = step.encoder;
   ScratchScope scope(e);
   const int64_t n = x.dim(0);
@@ -88,7 +116,17 @@ Status routed_experts(const ForwardStep& step, LayerId layer, Tensor out, Tensor
   const Tensor intermediate = e.scratch({n, top_k, moe.moe_intermediate_size}, DType::kF32);
   Tensor results = slots;
   if (!expert_norm.is_null()) results = e.scratch(slots.shape, DType::kF32);
-  choose_experts(e, routes, router_logits, moe, moe.router);
+  if (moe.weighed_shared == 0) {
+    choose_experts(e, routes, router_logits, moe, moe.router);
+  } else {
+    RouterOptions scores = moe.router;
+    scores.normalize = false;
+    scores.scale = 1.0f;
+    choose_experts(e, routes, router_logits.slice(1, 0, moe.num_experts), moe, scores);
+    e.run(ops::ShareWeights{shared_weights, routes.weights,
+                            router_logits.slice(1, moe.num_experts, moe.weighed_shared),
+                            moe.router.scale});
+  }
   if (moe.weighs_input) {
     MF_CHECK(top_k == 1);
     const Tensor weighed = e.scratch(x.shape, DType::kF32);
@@ -125,10 +163,55 @@ Status routed_experts(const ForwardStep& step, LayerId layer, Tensor out, Tensor
   return {};
 }
 
+namespace {
+
+/// `prefix` has gate_proj, up_proj and down_proj of all shared experts, or the publisher's stacks.
+WeighedShared take_weighed_shared(WeightStore& weights, const std::string& prefix, const MoeSpec& s,
+                                  int64_t hidden_size) {
+  const int64_t count = s.weighed_shared;
+  const int64_t width = s.moe_intermediate_size;
+  WeighedShared w;
+  if (weights.has(prefix + ".shared_w13_weight") ||
+      weights.has(prefix + ".shared_w13_weight.weight")) {
+    w.in.gate_up =
+        weights.stacked_matrix(prefix + ".shared_w13_weight", count, 2 * width, hidden_size);
+    w.in.in_turn = true;
+    w.down = weights.stacked_matrix(prefix + ".shared_w2_weight", count, hidden_size, width);
+    return w;
+  }
+  w.in.glu.gate = weights.stacked_matrix(prefix + ".gate_proj", count, width, hidden_size);
+  w.in.glu.up = weights.stacked_matrix(prefix + ".up_proj", count, width, hidden_size);
+  w.down = weights.stacked_matrix(prefix + ".down_proj", count, hidden_size, width);
+  return w;
+}
+
+/// out [n, hidden] = the sum of shared experts times their weights [n, shared].
+void weighed_shared(Encoder& e, Tensor out, Tensor x, const WeighedShared& w, Tensor shares,
+                    const MoeSpec& s) {
+  ScratchScope scope(e);
+  const int64_t n = x.dim(0);
+  const int64_t count = s.weighed_shared;
+  const int64_t width = s.moe_intermediate_size;
+  const Tensor unit = e.scratch({n, count * width}, DType::kF32);
+  const Tensor results = e.scratch({n, count, out.dim(1)}, DType::kF32);
+  const Tensor units = unit.split_last(width);
+  gated_unit(e, unit, x, w.in, s.glu);
+  e.run(ops::MulActivated{units, units, shares.split_last(1), Activation::kIdentity});
+  e.run(ops::HeadLinear{results, units, w.down, {out.dim(1), 0, out.dim(1)}});
+  const auto result = [&](int64_t i) {
+    return results.reshape({n, count * out.dim(1)}).slice(1, i * out.dim(1), out.dim(1));
+  };
+  if (count == 1) return e.run(ops::Copy{out, result(0)});
+  e.run(ops::Add{out, result(0), result(1)});
+  for (int64_t i = 2; i < count; ++i) e.run(ops::Add{out, out, result(i)});
+}
+
+}  // namespace
+
 MoeWeights take_moe(WeightStore& weights, LayerId layer, const MoeNames& names, const MoeSpec& s,
                     int64_t hidden_size) {
   MoeWeights w;
-  w.router = weights.router(names.router, s.num_experts, hidden_size);
+  w.router = weights.router(names.router, s.num_experts + s.weighed_shared, hidden_size);
   if (s.router_bias) w.router_bias = weights.vector(names.router + ".bias", {s.num_experts});
   w.router_soft_cap = s.router_soft_cap;
   w.router_multiplier = s.router_multiplier;
@@ -144,6 +227,9 @@ MoeWeights take_moe(WeightStore& weights, LayerId layer, const MoeNames& names, 
   if (s.latent_size > 0) {
     w.latent_in = weights.matrix(names.latent_in, s.latent_size, hidden_size);
     w.latent_out = weights.matrix(names.latent_out, hidden_size, s.latent_size);
+    if (s.latent_out_norm) {
+      w.latent_out_norm = weights.vector(names.latent_out_norm + ".weight", {s.latent_size});
+    }
   }
   if (s.latent_norm_eps > 0.0f) {
     w.latent_norm = weights.vector(names.latent_norm + ".weight", {s.latent_size}, 1.0f);
@@ -153,6 +239,10 @@ MoeWeights take_moe(WeightStore& weights, LayerId layer, const MoeNames& names, 
     w.expert_norm = weights.vector(names.expert_norm + ".weight", {width}, 1.0f);
   }
   weights.experts(layer, names.experts, s, s.latent_size > 0 ? s.latent_size : hidden_size);
+  if (s.weighed_shared > 0) {
+    w.weighed = take_weighed_shared(weights, names.shared, s, hidden_size);
+  }
+  if (s.out_scale) w.out_scale = weights.scalar(names.out_scale);
   if (s.shared_intermediate_size > 0) {
     w.shared = take_ffn(weights, names.shared, hidden_size, s.shared_intermediate_size, s.glu);
     if (s.shared_gate) w.shared_gate = weights.matrix(names.shared_gate, 1, hidden_size);
@@ -196,11 +286,13 @@ void router_logits(Encoder& e, Tensor logits, Tensor x, const MoeWeights& w) {
 }
 
 Status moe(const ForwardStep& step, LayerId layer, Tensor out, Tensor x, const MoeWeights& w,
-           const MoeSpec& s) {
+           const MoeSpec& s, float rms_norm_eps) {
   Encoder& e = step.encoder;
   ScratchScope scope(e);
   const int64_t n = x.dim(0);
-  const Tensor logits = e.scratch({n, s.num_experts}, DType::kF32);
+  const Tensor logits = e.scratch({n, s.num_experts + s.weighed_shared}, DType::kF32);
+  const bool is_weighed = s.weighed_shared > 0;
+  const Tensor shares = is_weighed ? e.scratch({n, s.weighed_shared}, DType::kF32) : Tensor{};
   Tensor shared_gate;
   if (s.shared_gate) {  // beside the router, whose x it shares
     shared_gate = e.scratch({n, 1}, DType::kF32);
@@ -219,15 +311,18 @@ Status moe(const ForwardStep& step, LayerId layer, Tensor out, Tensor x, const M
   router_logits(e, logits, x, w);
   MoeSpec with_tensors = s;
   with_tensors.router = options_for(w, step.token_ids);
-  const bool has_shared = s.shared_intermediate_size > 0;
+  const bool has_shared = s.shared_intermediate_size > 0 || is_weighed;
   const Tensor shared = has_shared ? e.scratch({n, x.dim(1)}, DType::kF32) : Tensor{};
   const auto compute_shared = [&] {
+    if (is_weighed) return weighed_shared(e, shared, x, w.weighed, shares, s);
     if (has_shared) ffn(e, shared, x, w.shared, shared_gate, s.shared_glu.value_or(s.glu));
   };
-  MF_RETURN_IF_ERROR(
-      routed_experts(step, layer, sum, input, logits, with_tensors, compute_shared, w.expert_norm));
+  MF_RETURN_IF_ERROR(routed_experts(step, layer, sum, input, logits, with_tensors, compute_shared,
+                                    w.expert_norm, shares));
+  if (s.latent_out_norm) e.run(ops::RmsNorm{sum, sum, w.latent_out_norm, rms_norm_eps});
   if (s.latent_size > 0) e.run(ops::Linear{out, sum, w.latent_out});
   if (has_shared) e.run(ops::Add{out, out, shared});
+  if (s.out_scale) e.run(ops::Scale{out, out, w.out_scale});
   if (s.out_multiplier != 1.0f) e.run(ops::Scale{out, out, s.out_multiplier});
   return {};
 }

@@ -10,10 +10,12 @@
 
 namespace moeflux::blocks {
 
-/// A network for every token: gate and up beside each other, or in one matrix, gate's rows first.
+/// A network for every token: gate and up beside each other, or in one matrix, gate's rows first or
+/// rows of both in turn.
 struct FfnWeights {
   GluWeights glu;  // up is its own gate where there is none; without gate and up where fused
   Weight gate_up;  // null where they are apart
+  bool in_turn = false;
   // Null without biases, which a network with gate_up has not.
   Tensor gate_bias;
   Tensor up_bias;
@@ -21,7 +23,8 @@ struct FfnWeights {
 };
 
 /// `prefix` has gate_proj, up_proj and down_proj (or w1, w3, w2), no gate_proj where `glu` has no
-/// gate, or gate_up_proj and down_proj, or Granite's input_linear and output_linear.
+/// gate, or gate_up_proj and down_proj, or Granite's input_linear and output_linear, or Inkling's
+/// w13_dn, whose rows are in turn, and w2_md.
 FfnWeights take_ffn(WeightStore& weights, const std::string& prefix, int64_t hidden_size,
                     int64_t intermediate_size, const GluOptions& glu, bool bias = false);
 /// out [n, hidden] from x [n, hidden], times sigmoid(out_gate [n, 1]) unless that is null.
@@ -29,11 +32,19 @@ void ffn(Encoder& e, Tensor out, Tensor x, const FfnWeights& weights, Tensor out
          const GluOptions& glu);
 
 /// out [n, hidden] = sum over the chosen experts of x [n, hidden], given router logits [n,
-/// experts]. `while_reading` records work that needs no routed expert (the shared one): it runs
-/// while misses are in flight. `expert_norm` [hidden]: the factors of moe.expert_norm_eps.
+/// experts], and of MoeSpec::weighed_shared behind them, whose weights go to `shared_weights` [n,
+/// weighed_shared]. `while_reading` records work that needs no routed expert (the shared one): it
+/// runs while misses are in flight. `expert_norm` [hidden]: the factors of moe.expert_norm_eps.
 Status routed_experts(const ForwardStep& step, LayerId layer, Tensor out, Tensor x,
                       Tensor router_logits, const MoeSpec& moe,
-                      const std::function<void()>& while_reading = {}, Tensor expert_norm = {});
+                      const std::function<void()>& while_reading = {}, Tensor expert_norm = {},
+                      Tensor shared_weights = {});
+
+/// Shared experts that the router weighs.
+struct WeighedShared {
+  FfnWeights in;  // gate and up of all of them, without down
+  Weight down;    // [shared * hidden, intermediate], one after another
+};
 
 /// A router, its routed experts, and a shared expert with or without a gate.
 struct MoeWeights {
@@ -43,11 +54,14 @@ struct MoeWeights {
   float router_multiplier = 1.0f;
   RouterOptions options;  // of the spec, with the tensors in place
   FfnWeights shared;
+  WeighedShared weighed;
+  float out_scale = 1.0f;
   Weight shared_gate;
   Weight latent_in;  // null where experts see x
   Weight latent_out;
-  Tensor latent_norm;  // null without it
-  Tensor expert_norm;  // null without it
+  Tensor latent_norm;      // null without it
+  Tensor expert_norm;      // null without it
+  Tensor latent_out_norm;  // null without it
 };
 
 /// Complete names below the trunk's prefix.
@@ -62,6 +76,8 @@ struct MoeNames {
   std::string table;            // "layers.0.mlp.gate.tid2eid"
   std::string latent_norm;      // "layers.0.mlp.pre_expert_norm"
   std::string expert_norm;      // "layers.0.mlp.experts.post_expert_norm"
+  std::string latent_out_norm;  // "layers.0.mlp.routed_expert_norm"
+  std::string out_scale;        // "layers.0.mlp.gate.global_scale"
 };
 
 MoeWeights take_moe(WeightStore& weights, LayerId layer, const MoeNames& names, const MoeSpec& moe,
@@ -72,10 +88,10 @@ void choose_experts(Encoder& e, const Routes& out, Tensor logits, const MoeSpec&
                     const RouterOptions& options);
 /// The options of a router for these tokens, i32 [n].
 RouterOptions options_for(const MoeWeights& weights, Tensor token_ids);
-/// logits [n, experts] from x [n, hidden].
+/// logits [n, experts and weighed_shared] from x [n, hidden].
 void router_logits(Encoder& e, Tensor logits, Tensor x, const MoeWeights& weights);
 /// out [n, hidden] from x [n, hidden].
 Status moe(const ForwardStep& step, LayerId layer, Tensor out, Tensor x, const MoeWeights& weights,
-           const MoeSpec& spec);
+           const MoeSpec& spec, float rms_norm_eps);
 
 }  // namespace moeflux::blocks

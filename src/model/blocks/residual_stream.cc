@@ -9,6 +9,7 @@
 
 #include "base/format.h"
 #include "base/portable_math.h"
+#include "model/blocks/block_residual.h"
 #include "model/blocks/gated_streams.h"
 #include "model/blocks/repeated.h"
 #include "model/mixers/no_mixer.h"
@@ -207,6 +208,7 @@ std::unique_ptr<Residual> make_residual(const ModelSpec& spec, WeightStore& weig
                                         float norm_add) {
   if (spec.residual_gate_temperature > 0.0f) return std::make_unique<GatedResidual>(spec, weights);
   if (spec.depth_scaled_residual) return std::make_unique<DepthScaledResidual>(spec.hidden_size);
+  if (spec.block_residual.layers > 0) return make_block_residual(spec, weights);
   if (spec.streams.count == 1) return std::make_unique<PlainResidual>(spec.hidden_size);
   if (spec.streams.gate_rank > 0) return make_gated_streams(spec, weights, norm_add);
   return std::make_unique<MixedStreams>(spec, weights);

@@ -25,6 +25,11 @@ struct ResidualStream {
   Tensor next;
   Tensor narrow;      // [tokens, hidden_size], where the others are wider
   StreamGates gates;  // of the last branch that has read
+  // A residual by blocks has states at their ends, f32 [blocks, tokens, hidden_size], of which
+  // num_blocks are there, and branches that have been added.
+  Tensor blocks;
+  int64_t num_blocks = 0;
+  int64_t added = 0;
 };
 
 /// Weights are in place; immutable.
@@ -49,9 +54,9 @@ class Residual {
   virtual Tensor end(Encoder& e, const ResidualStream& stream) const = 0;
 };
 
-/// Claims "layers.N.hc_attn_fn" and the like where there are several streams, and
-/// "layers.N.post_attention_residual_gate.gate" and the like where a sum is gated. Where reading
-/// norms streams, `norm_add` is added to the norms' weights.
+/// Claims "layers.N.hc_attn_fn" and the like where there are several streams,
+/// "layers.N.post_attention_residual_gate.gate" and the like where a sum is gated, and queries
+/// where there are blocks. Where reading norms streams, `norm_add` is added to the norms' weights.
 std::unique_ptr<Residual> make_residual(const ModelSpec& spec, WeightStore& weights,
                                         float norm_add);
 

@@ -143,6 +143,10 @@ float QueryScale::at(int64_t position) const {
     const double ratio = static_cast<double>(position + offset) / static_cast<double>(period);
     return static_cast<float>(portable_exp(power * portable_log1p(ratio)));
   }
+  if (is_smooth) {
+    const double ratio = static_cast<double>(position + offset) / static_cast<double>(period);
+    return ratio <= 1.0 ? 1.0f : static_cast<float>(1.0 + beta * portable_log(ratio));
+  }
   const auto periods = static_cast<double>((position + offset) / period);
   return static_cast<float>(1.0 + beta * portable_log1p(periods));
 }

@@ -12,12 +12,14 @@ namespace moeflux {
 class Config;
 
 /// The factor of queries at a position: 1 + beta * ln(1 + (position + offset) / period), of which
-/// the quotient is a whole number; or (1 + (position + offset) / period)^power.
+/// the quotient is a whole number; or (1 + (position + offset) / period)^power; or from a whole
+/// period on 1 + beta * ln((position + offset) / period), whatever the quotient, and 1 before.
 struct QueryScale {
   double beta = 0.0;
   double power = 0.0;  // not 0: in place of beta
   int64_t period = 1;
   int64_t offset = 0;
+  bool is_smooth = false;
 
   bool is_none() const { return beta == 0.0 && power == 0.0; }
   float at(int64_t position) const;

@@ -102,7 +102,9 @@ inline std::vector<std::string> every_family() {
           "granitemoe_swa",
           "beam",
           "muse_spark_text",
-          "lara_mini"};
+          "lara_mini",
+          "inkling_text",
+          "kimi_k3"};
 }
 
 /// The object that holds the text model's keys.

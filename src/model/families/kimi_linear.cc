@@ -1,6 +1,7 @@
 // Kimi-Linear-48B-A3B: three layers of Kimi delta attention to one of latent attention without
-// rotary positions, the mixture of DeepSeek-V3. Kimi-K3, whose layers also mix earlier ones'
-// streams and whose experts see fewer numbers, is planned and inspected only.
+// rotary positions, the mixture of DeepSeek-V3. Kimi-K3 besides has attention residuals, experts
+// that see fewer numbers, gated outputs and units with soft caps.
+#include <algorithm>
 #include <utility>
 
 #include "base/format.h"
@@ -63,84 +64,67 @@ std::vector<std::string> read_kda(Config& c, int64_t num_layers, KdaSpec& kda) {
                           {"layer_types", std::string(kLinear), std::string(kFull), 1});
 }
 
-// Keys of Kimi-K3 only: its experts are latent, and only its are.
-bool is_k3(const ModelSpec& spec) { return last_moe(spec).latent_size > 0; }
+constexpr std::string_view kSitu = "situ";  // the unit of Kimi-K3
 
-void read_k3(Config& c, MoeSpec& moe) {
-  moe.latent_size = c.require_int("routed_expert_hidden_size");
-  for (const std::string_view key : {"latent_moe_use_norm", "mla_use_output_gate"}) {
-    c.expect_present(key);
-    c.expect_bool(key, true);
-  }
-  for (const std::string_view key :
-       {"attn_res_block_size", "activation_situ_beta", "activation_situ_linear_beta"}) {
-    c.ignore(key);  // of what is not run
-  }
+bool is_k3(Config& c) {
+  const Json* unit = c.find("hidden_act");
+  return unit != nullptr && *unit == kSitu;
 }
 
-Status runs(const ModelSpec& spec) {
-  if (!is_k3(spec)) return {};
-  return make_error(ErrorCode::kUnsupported,
-                    "Kimi-K3 is planned and inspected, not run: attention residuals, SiTU units, "
-                    "norms of latent experts and gates of latent attention by number are missing");
+GluOptions read_situ(Config& c) {
+  const double gate = c.number_or("activation_situ_beta", 1.0, 1e-3, 1e6);
+  const double up = c.require_number("activation_situ_linear_beta", 1e-3, 1e6);
+  return {.activation = Activation::kSoftCapped,
+          .alpha = static_cast<float>(up),
+          .limit = static_cast<float>(gate)};
+}
+
+// Keys of Kimi-K3 only.
+void read_k3(Config& c, ModelSpec& spec, MoeSpec& moe) {
+  moe.glu = read_situ(c);
+  if (c.has("routed_expert_hidden_size")) {
+    moe.latent_size = c.require_int("routed_expert_hidden_size");
+    moe.latent_out_norm = c.bool_or("latent_moe_use_norm", false);
+  } else {
+    c.expect_bool("latent_moe_use_norm", false);
+  }
+  spec.block_residual.layers = c.int_or("attn_res_block_size", 0, {1, 4096});
 }
 
 Result<ModelSpec> read_spec(Config& c) {
-  const bool is_latent = c.has("routed_expert_hidden_size");
-  ModelSpec spec = read_trunk(c, is_latent ? "situ" : "silu");
+  const bool k3 = is_k3(c);
+  ModelSpec spec = read_trunk(c, k3 ? kSitu : "silu");
   spec.max_position_embeddings =
       c.int_or("model_max_length", spec.max_position_embeddings, {1, 1 << 30});
   const int64_t num_layers = read_num_layers(c);
   c.expect_bool("mla_use_nope", true);
-  const auto full = share_mixer(read_latent_attention_without_rope(c));
+  LatentAttentionSpec attention = read_latent_attention_without_rope(c);
+  if (k3 && c.bool_or("mla_use_output_gate", false)) attention.gate = HeadGate::kPerElement;
+  const auto full = share_mixer(attention);
   KdaSpec kda;
   const std::vector<std::string> types = read_kda(c, num_layers, kda);
-  if (is_latent) kda.stored_decays = kda.head_dim;  // whatever the number of heads
+  // The published files have head_dim numbers, whatever the number of heads.
+  if (k3) kda.stored_decays = std::max(kda.head_dim, kda.heads);
   const auto linear = share_mixer(kda);
   MoeSpec moe = read_experts(c);
   c.expect_present("routed_scaling_factor");
   read_noaux_tc(c, moe);
   c.ignore("use_grouped_topk");  // of one group where there is none
-  if (is_latent) read_k3(c, moe);
+  if (k3) read_k3(c, spec, moe);
   read_shared_experts(c, moe);
-  spec.layers = make_layers(c, {}, moe, read_dense_layers(c, num_layers));
+  LayerSpec layer;
+  layer.dense_glu = moe.glu;
+  spec.layers = make_layers(c, layer, moe, read_dense_layers(c, num_layers));
   for (size_t i = 0; i < types.size(); ++i) {
     spec.layers[i].mixer = types[i] == kFull ? full : linear;
   }
   return finish_spec(c, std::move(spec));
 }
 
-// Kimi-K3's weights that no part of the decoder claims.
-void claim_k3(const ModelSpec& spec, WeightStore& weights) {
-  const int64_t h = spec.hidden_size;
-  const auto claim_scores = [&](const std::string& name) {
-    for (const char* part : {"norm", "proj"}) {
-      (void)weights.vector(formatted("{}_res_{}.weight", name, part), {h});
-    }
-  };
-  for (int64_t i = 0; i < spec.num_layers(); ++i) {
-    const LayerSpec& layer = spec.layers[static_cast<size_t>(i)];
-    const std::string p = formatted("layers.{}.", i);
-    claim_scores(p + "self_attention");
-    claim_scores(p + "mlp");
-    if (layer.moe.num_experts > 0) {
-      (void)weights.vector(p + "block_sparse_moe.routed_expert_norm.weight",
-                           {layer.moe.latent_size});
-    }
-    if (const auto* full = mixer_as<LatentAttentionSpec>(layer)) {
-      (void)weights.matrix(p + "self_attn.g_proj", full->num_heads * full->v_dim, h);
-    }
-  }
-  claim_scores("output_attn");
-}
-
 std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
   blocks::DecoderOptions options;
-  if (is_k3(spec)) {
-    claim_k3(spec, weights);
-    options.names.latent_in = "block_sparse_moe.routed_expert_down_proj";
-    options.names.latent_out = "block_sparse_moe.routed_expert_up_proj";
-  }
+  options.names.latent_in = "mlp.routed_expert_down_proj";
+  options.names.latent_out = "mlp.routed_expert_up_proj";
   // Transformers saves dense layers under the name of the others.
   if (blocks::any_layer_has(spec, weights, "block_sparse_moe.gate_proj.weight")) {
     options.names.dense = "block_sparse_moe";
@@ -150,6 +134,9 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
     options.names.router = "block_sparse_moe.gate";
     options.names.correction_bias = "block_sparse_moe.gate.e_score_correction_bias";
     options.names.shared = "block_sparse_moe.shared_experts";
+    options.names.latent_in = "block_sparse_moe.routed_expert_down_proj";
+    options.names.latent_out = "block_sparse_moe.routed_expert_up_proj";
+    options.names.latent_out_norm = "block_sparse_moe.routed_expert_norm";
   }
   return blocks::make_decoder(spec, weights, options);
 }
@@ -158,10 +145,9 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
 }  // namespace kimi_linear
 
 extern const Family kimi_linear_family;
-const Family kimi_linear_family = {.model_types = {"kimi_linear"},
+const Family kimi_linear_family = {.model_types = {"kimi_linear", "kimi_k3"},
                                    .read_spec = kimi_linear::read_spec,
                                    .name_scheme = usual_names,
-                                   .create = kimi_linear::create,
-                                   .runs = kimi_linear::runs};
+                                   .create = kimi_linear::create};
 
 }  // namespace moeflux

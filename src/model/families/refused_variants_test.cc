@@ -92,8 +92,7 @@ const std::vector<Variant> kVariants = {
     {"kimi-k2.5", "topk_method", "greedy"},
     {"kimi-k2.5", "moe_layer_freq", 2},
     {"kimi-linear-48b-a3b", "mla_use_nope", false},
-    {"kimi-k3", "latent_moe_use_norm", false},
-    {"kimi-k3", "mla_use_output_gate", false},
+    {"kimi-k3", "activation_situ_linear_beta", nullptr, {}, kInvalid},
     {"ling-3.0-tiny", "kda_safe_gate", nullptr, {}, kInvalid},
     {"ling-3.0-tiny", "kda_lower_bound", 5, {"5"}, kInvalid},
     {"ling-3.0-tiny", "gated_attention_proj_granularity_type", "element_wise", {"head_wise"}},
@@ -140,6 +139,19 @@ const std::vector<Variant> kVariants = {
     {"muse_glimmer_text", "layer_types", {"full_attention"}, {"1", "4"}, kInvalid},
     {"olmo3", "layer_types", {"chunked_attention", "", "", ""}, {"chunked_attention"}},
     {"phi3", "attention_bias", true},
+    {"inkling_text", "q_bias", true},
+    {"inkling_text", "o_bias", true},
+    {"inkling_text", "use_sconv", false},
+    {"inkling_text", "use_embed_norm", false},
+    {"inkling_text", "norm_after_topk", false},
+    {"inkling_text", "shared_expert_sink", false},
+    {"inkling_text", "gate_activation", "softmax", {"sigmoid"}},
+    {"inkling_text", "tie_word_embeddings", true},
+    {"inkling_text", "unpadded_vocab_size", 300, {"300", "256"}, kInvalid},
+    {"inkling_text", "num_key_value_heads", 3, {"4", "3"}, kInvalid},
+    {"inkling_text", "layer_types", {"hybrid"}, {"1", "4"}, kInvalid},
+    {"inkling_text", "layer_types", {"hybrid", "full_attention", "", ""}, {"full_attention"}},
+    {"inkling_text", "sconv_kernel_size", 9, {"9"}, kInvalid},
     {"qwen3", "use_qk_norm", false},
     {"mellum", "layer_types", {"full_attention"}, {"1", "4"}, kInvalid},
     {"mellum", "use_qk_norm", false},
@@ -283,7 +295,7 @@ TEST(Refusals, KeysWhoseDefaultFamiliesDisagreeAboutAreRequired) {
 }
 
 TEST(Refusals, SimilarModelTypes) {
-  for (const std::string type : {"minimax", "deepseek_v41", "kimi_k3"}) {
+  for (const std::string type : {"minimax", "deepseek_v41"}) {
     Json json = config_of("minimax-m2");
     json["model_type"] = type;
     expect_error(read(json), kUnsupported, {"model_type", type});

@@ -46,9 +46,6 @@ struct Family {
   std::unique_ptr<Model> (*create)(const ModelSpec& spec, WeightStore& weights);
   /// Null: the defaults.
   MlxNames (*mlx_names)(std::string_view model_type) = nullptr;
-  /// Fails with kUnsupported for a model that is planned and inspected and not run, and says what
-  /// is missing. Null: all are run.
-  Status (*runs)(const ModelSpec& spec) = nullptr;
 };
 
 /// All families in the build.

@@ -34,6 +34,13 @@ struct KdaWeights {
   Tensor norm;
 };
 
+/// Files may have more than one for each head, of which the first count.
+int64_t stored_decays(const WeightStore& weights, const std::string& name, const KdaSpec& s) {
+  const TensorEntry* stored = weights.find(name);
+  const bool is_exact = stored != nullptr && stored->shape.num_elements() == s.heads;
+  return s.stored_decays > 0 && !is_exact ? s.stored_decays : s.heads;
+}
+
 float log_of_size(float rate) { return static_cast<float>(portable_log(std::abs(rate))); }
 
 KdaWeights take_weights(WeightStore& weights, const KdaSpec& s, const MixerPlace& place) {
@@ -59,7 +66,7 @@ KdaWeights take_weights(WeightStore& weights, const KdaSpec& s, const MixerPlace
   // exponential that undoes it lose a rounding.
   w.a_log = weights.has(p + "decay_rate")
                 ? weights.mapped_vector(p + "decay_rate", {s.heads}, log_of_size)
-                : weights.vector(p + "A_log", {s.stored_decays > 0 ? s.stored_decays : s.heads});
+                : weights.vector(p + "A_log", {stored_decays(weights, p + "A_log", s)});
   w.dt_bias = weights.vector(p + "dt_bias", {s.width()});
   w.norm = weights.vector(p + "o_norm.weight", {s.head_dim});
   return w;

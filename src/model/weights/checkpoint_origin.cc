@@ -30,9 +30,11 @@ class CheckpointOrigin : public WeightOrigin {
       : claims_(claims), quant_(quant), device_(device) {}
 
   std::optional<StoredModule> module(std::string_view name, const Shape& shape, bool) override {
-    constexpr std::string_view kWeight = ".weight";
-    const std::string module = full_module_name(claims_, std::string(name), kWeight);
-    std::optional<StoredModule> found = find_module(claims_, quant_, module, kWeight, shape);
+    // Stacks of some families are tensors themselves.
+    const bool is_tensor = claims_.index().find(claims_.full_name(name)) != nullptr;
+    const std::string_view weight = is_tensor ? "" : ".weight";
+    const std::string module = full_module_name(claims_, std::string(name), weight);
+    std::optional<StoredModule> found = find_module(claims_, quant_, module, weight, shape);
     if (found) claim_parts(claims_, *found);
     return found;
   }

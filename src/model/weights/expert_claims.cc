@@ -9,6 +9,7 @@
 //   fused, rows in turn
 //              P.experts.gate_up_proj_blocks and what else a registered spelling has, rows of gate
 //              and of up in turn where there are biases (gpt-oss)
+//              P.experts.w13_weight and P.experts.w2_weight, the same without biases (Inkling)
 //   separate   P.experts.7.gate_proj.weight [m, h], or w1, w3, w2 (Hugging Face), in any registered
 //              spelling
 // Granite calls the fused ones P.input_linear.weight and P.output_linear.weight. Experts without a
@@ -55,7 +56,7 @@ class ExpertSpellings {
   bool can_be_halved(const StoredModule& gate_up, const ExpertLayer& layer);
   bool is_input_major(const ExpertLayer& layer, const std::string& prefix) const;
   bool fused_input_major(ExpertLayer& layer, const std::string& prefix, bool with_bias);
-  bool fused_alternate(ExpertLayer& layer, const std::string& prefix);
+  bool fused_alternate(ExpertLayer& layer, const FusedNames& names, bool with_bias);
   bool separate(ExpertLayer& layer, const std::string& prefix,
                 std::span<const std::string_view> projections);
   void take(ExpertLayer& layer, const StoredModule& module);
@@ -108,13 +109,18 @@ bool ExpertSpellings::claim(ExpertLayer& layer, const std::string& prefix, bool 
     return with_bias || is_input_major(layer, full) ? fused_input_major(layer, full, with_bias)
                                                     : fused(layer, fused_names(full));
   }
+  if (claims_.has(prefix + ".experts.w13_weight")) {
+    const std::string full = under(".experts.w13_weight") + ".experts.";
+    return fused_alternate(layer, {full + "w13_weight", full + "w2_weight", ""}, false);
+  }
   if (claims_.has(prefix + ".input_linear.weight")) {
     const std::string full = under(".input_linear.weight");
     return fused(layer, {full + ".input_linear", full + ".output_linear", ".weight"});
   }
   if (const auto codes = find_codes(claims_, prefix + ".experts.gate_up_proj", "")) {
     const std::string full = under(std::string_view(*codes).substr(prefix.size()));
-    return with_bias ? fused_alternate(layer, full) : fused(layer, fused_names(full));
+    return with_bias ? fused_alternate(layer, fused_names(full), true)
+                     : fused(layer, fused_names(full));
   }
   if (find_codes(claims_, prefix + ".experts.0.w1", ".weight")) {
     return separate(layer, under_module(".experts.0.w1"), kNumberedProjections);
@@ -217,14 +223,12 @@ bool ExpertSpellings::can_be_halved(const StoredModule& gate_up, const ExpertLay
   return true;
 }
 
-bool ExpertSpellings::fused_alternate(ExpertLayer& layer, const std::string& prefix) {
+bool ExpertSpellings::fused_alternate(ExpertLayer& layer, const FusedNames& names, bool with_bias) {
   const int64_t count = layer.num_experts;
   const int64_t m = layer.gate.rows;
   const int64_t h = layer.gate.cols;
-  const std::string in_name = prefix + ".experts.gate_up_proj";
-  const std::string out_name = prefix + ".experts.down_proj";
-  const std::optional<StoredModule> in = find(in_name, "", Shape{count, 2 * m, h});
-  const std::optional<StoredModule> out = find(out_name, "", Shape{count, h, m});
+  const std::optional<StoredModule> in = find(names.in, names.weight, Shape{count, 2 * m, h});
+  const std::optional<StoredModule> out = find(names.out, names.weight, Shape{count, h, m});
   if (!in || !out) return false;
   std::vector<const TensorEntry*> pieces;
   for (const StoredModule* module : {&*in, &*out}) {
@@ -234,14 +238,16 @@ bool ExpertSpellings::fused_alternate(ExpertLayer& layer, const std::string& pre
       if (entry != nullptr) pieces.push_back(entry);
     }
   }
-  const TensorEntry* in_bias = claim_tensor(in_name + "_bias", Shape{count, 2 * m}, in->format);
-  const TensorEntry* out_bias = claim_tensor(out_name + "_bias", Shape{count, h}, out->format);
-  if (in_bias == nullptr || out_bias == nullptr) return false;
-  pieces.insert(pieces.end(), {in_bias, out_bias});
   layer.gate.format = layer.up.format = in->format;
   layer.down.format = out->format;
-  layer.gate_bias = layer.up_bias = {in_bias->dtype, m, 0};
-  layer.down_bias = {out_bias->dtype, h, 0};
+  if (with_bias) {
+    const TensorEntry* in_bias = claim_tensor(names.in + "_bias", Shape{count, 2 * m}, in->format);
+    const TensorEntry* out_bias = claim_tensor(names.out + "_bias", Shape{count, h}, out->format);
+    if (in_bias == nullptr || out_bias == nullptr) return false;
+    pieces.insert(pieces.end(), {in_bias, out_bias});
+    layer.gate_bias = layer.up_bias = {in_bias->dtype, m, 0};
+    layer.down_bias = {out_bias->dtype, h, 0};
+  }
   for (size_t i = 0; i < 3; ++i) {
     Weight& matrix = *matrices_of(layer)[i];
     layer.stored[i] = lay_out(matrix.format, matrix.rows, matrix.cols);

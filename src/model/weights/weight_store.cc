@@ -70,6 +70,26 @@ Weight WeightStore::head(const Weight& embedding, int64_t vocab_size, int64_t hi
   return embedding;
 }
 
+Weight WeightStore::padded_head(int64_t vocab_size, int64_t padded_size, int64_t hidden_size) {
+  const TensorEntry* stored = find("lm_head.weight");
+  const bool is_whole =
+      stored != nullptr && stored->shape.rank() > 0 && stored->shape[0] == vocab_size;
+  if (is_whole || padded_size == vocab_size) {
+    return take_module("lm_head", {vocab_size, hidden_size}, Placement::kPreferred);
+  }
+  // Row-major, so that the rows are the first bytes of each part.
+  const Weight all = take_module("lm_head", {padded_size, hidden_size}, Placement::kAsStored);
+  if (all.is_null()) return {};
+  Weight head = lay_out(all.format, vocab_size, hidden_size);
+  for (const PartRole role : kPartRoles) {
+    const Tensor& part = all.parts[role];
+    if (!head.has(role) || part.is_null()) continue;
+    head.parts[role] =
+        Tensor::view(*part.buffer, part.offset_bytes, head.parts[role].shape, part.dtype);
+  }
+  return head;
+}
+
 Tensor WeightStore::place(size_t bytes, const Shape& shape, DType dtype, MemoryKind kind) {
   const Result<Tensor> placed = reads_.place(bytes, shape, dtype, kind);
   if (!placed.ok()) {

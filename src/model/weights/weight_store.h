@@ -94,7 +94,7 @@ class WeightStore {
   // are zeros until read().
 
   /// The linear module `name`: [rows, cols], from name.weight with name.scales and name.biases when
-  /// quantised.
+  /// quantised, or from a tensor of that name.
   Weight matrix(std::string_view name, int64_t rows, int64_t cols);
   /// A matrix of which head_linear() takes some rows per head: row-major on every device.
   Weight per_head_matrix(std::string_view name, int64_t rows, int64_t cols);
@@ -107,6 +107,8 @@ class WeightStore {
   Weight embedding(int64_t vocab_size, int64_t hidden_size, bool tied);
   /// "lm_head", or `embedding` where the config ties them and the checkpoint has no head.
   Weight head(const Weight& embedding, int64_t vocab_size, int64_t hidden_size, bool tied);
+  /// The first vocab_size rows of "lm_head", which has as many or padded_size of them.
+  Weight padded_head(int64_t vocab_size, int64_t padded_size, int64_t hidden_size);
   /// A small tensor as f32 [shape], from any float dtype; `name` is complete ("norm.weight").
   /// Extents of 1 in the file are ignored when shapes are compared. `add` is added to every
   /// element.

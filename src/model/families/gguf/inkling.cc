@@ -1,0 +1,87 @@
+// Inkling as GGUF files spell it: heads of keys in an array with a number a block, stacks of shared
+// experts, and a scale of each block's network.
+#include "base/format.h"
+#include "model/gguf/gguf_architecture.h"
+
+namespace moeflux {
+namespace gguf_inkling {
+namespace {
+
+// Heads of keys and values in blocks of one kind, which are as many in each of them.
+int64_t heads_of(GgufKeys& keys, const std::vector<int64_t>& heads,
+                 const std::vector<int64_t>& sliding, bool is_sliding, int64_t absent) {
+  int64_t found = absent;
+  for (size_t i = 0, seen = 0; i < heads.size() && i < sliding.size(); ++i) {
+    if ((sliding[i] != 0) != is_sliding) continue;
+    if (seen++ == 0) {
+      found = heads[i];
+    } else if (heads[i] != found) {
+      keys.fail(ErrorCode::kUnsupported, formatted("key {} has {} and {} for blocks {} a window",
+                                                   keys.full("attention.head_count_kv"), found,
+                                                   heads[i], is_sliding ? "with" : "without"));
+    }
+  }
+  return found;
+}
+
+void read_attention(GgufKeys& keys, Json& c) {
+  const int64_t heads = keys.require_int("attention.head_count");
+  const int64_t head_dim = keys.require_int("attention.key_length");
+  keys.expect_int("attention.value_length", head_dim);
+  const std::vector<int64_t> sliding = keys.of_blocks("attention.sliding_window_pattern", true);
+  const std::vector<int64_t> kv_heads = keys.of_blocks("attention.head_count_kv", true);
+  const int64_t window = keys.require_int("attention.sliding_window");
+  keys.expect_int("rel_extent_swa", window);
+  Json types = Json::array();
+  for (int64_t i = 0; i < keys.num_layers(); ++i) {
+    const auto at = static_cast<size_t>(i);
+    types.push_back(at < sliding.size() && sliding[at] != 0 ? "hybrid_sliding" : "hybrid");
+  }
+  c["layer_types"] = types;
+  c["num_attention_heads"] = c["swa_num_attention_heads"] = heads;
+  c["head_dim"] = c["swa_head_dim"] = head_dim;
+  c["num_key_value_heads"] = heads_of(keys, kv_heads, sliding, false, heads);
+  c["swa_num_key_value_heads"] = heads_of(keys, kv_heads, sliding, true, heads);
+  c["sliding_window_size"] = window;
+  c["d_rel"] = keys.require_int("d_rel");
+  c["rel_extent"] = keys.require_int("rel_extent");
+  c["sconv_kernel_size"] = keys.require_int("shortconv_kernel");
+  const int64_t floor = keys.int_or("log_scaling_n_floor", 0);
+  const double alpha = keys.number_or("log_scaling_alpha", 0.0);
+  if (floor == 0) return;
+  c["log_scaling_n_floor"] = floor;
+  c["log_scaling_alpha"] = alpha;
+}
+
+void config(GgufKeys& keys, Json& c) {
+  c["model_type"] = "inkling_text";
+  read_attention(keys, c);
+  read_gguf_experts(keys, c);
+  keys.expect_int("expert_gating_func", 2);
+  c["n_shared_experts"] = keys.require_int("expert_shared_count");
+  c["route_scale"] = keys.number_or("expert_weights_scale", 1.0);
+  c["intermediate_size"] = keys.require_int("feed_forward_length");
+  c["dense_mlp_idx"] = keys.int_or("dense_block_count", 0);
+  c["logits_mup_width_multiplier"] = keys.require_number("logit_scale_denom");
+  const int64_t unpadded = keys.int_or("unpadded_vocab_size", 0);
+  if (unpadded > 0) c["unpadded_vocab_size"] = unpadded;
+}
+
+}  // namespace
+}  // namespace gguf_inkling
+
+extern const GgufArchitecture inkling_gguf;
+const GgufArchitecture inkling_gguf = {
+    .names = {"inkling"},
+    .config = gguf_inkling::config,
+    .tensors = {{"token_embd_norm", "embed_norm"},
+                {"attn_r", "self_attn.r_proj"},
+                {"attn_rel_proj.weight", "self_attn.rel_logits_proj.proj"},
+                {"shortconv_k", "self_attn.k_sconv"},
+                {"shortconv_v", "self_attn.v_sconv"},
+                {"shortconv_attn", "attn_sconv"},
+                {"shortconv_mlp", "mlp_sconv"},
+                {"ffn_gscale.weight", "mlp.gate.global_scale", "ffn_gate.weight"},
+                {"ffn_gscale.weight", "mlp.global_scale", "ffn_gate_inp.weight"}}};
+
+}  // namespace moeflux
