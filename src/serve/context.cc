@@ -136,47 +136,43 @@ Result<std::unique_ptr<Context>> Context::create(std::shared_ptr<OpenModel> mode
   return context;
 }
 
-void Context::note(const std::string& line) const {
-  if (options_.on_note) options_.on_note(line);
-}
-
-void Context::note_once(const std::string& line) {
+void Context::note(const std::string& line, bool once) {
   constexpr size_t kLinesMax = 256;
-  {
+  if (once) {
     const std::lock_guard lock(mutex_);
     if (told_.size() >= kLinesMax || !told_.insert(line).second) return;
   }
-  note(line);
+  if (options_.on_note) options_.on_note(line);
 }
 
 void Context::note_ignored(const GenerationFields& generation) {
   for (const std::string& name : generation.ignored) {
-    note_once(formatted("requests have a field {}, which is ignored", json_excerpt(Json(name))));
+    note(formatted("requests have a field {}, which is ignored", json_excerpt(Json(name))),
+         /*once=*/true);
   }
 }
 
 void Context::note_dropped(const ChatRequest& request) {
   note_ignored(request.generation);
   for (const std::string& type : request.dropped_tools) {
-    note_once(formatted("tools of type {} are left out: nobody here can run them",
-                        json_excerpt(Json(type))));
+    note(formatted("tools of type {} are left out: nobody here can run them",
+                   json_excerpt(Json(type))),
+         /*once=*/true);
   }
 }
 
-bool Context::knows_model(const std::string& asked) const {
+std::optional<ApiError> Context::unknown_model(const std::string& asked) const {
   const std::string name = plain_name(asked);
-  if (name.empty() || name == plain_name(options_.model_name)) return true;
-  return std::any_of(options_.aliases.begin(), options_.aliases.end(),
-                     [&](const auto& alias) { return alias == "*" || plain_name(alias) == name; });
-}
-
-ApiError Context::unknown_model(const std::string& name) const {
-  return {.status = 404,
-          .type = "not_found_error",
-          .code = "model_not_found",
-          .message = formatted("no model \"{}\", this server has \"{}\" (see --model-alias)", name,
-                               options_.model_name),
-          .param = "model"};
+  if (name.empty() || name == plain_name(options_.model_name)) return std::nullopt;
+  const auto is_it = [&](const auto& alias) { return alias == "*" || plain_name(alias) == name; };
+  if (std::any_of(options_.aliases.begin(), options_.aliases.end(), is_it)) return std::nullopt;
+  return ApiError{
+      .status = 404,
+      .type = "not_found_error",
+      .code = "model_not_found",
+      .message = formatted("no model \"{}\", this server has \"{}\" (see --model-alias)", asked,
+                           options_.model_name),
+      .param = "model"};
 }
 
 bool Context::may_fit(const Call& call, const Json& texts) const {

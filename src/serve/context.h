@@ -88,15 +88,15 @@ class Context {
   ResumableStreams& streams() { return streams_; }
   /// Where answers end that are to be kept.
   JobThread& jobs() { return jobs_; }
-  void note(const std::string& line) const;
-  void note_once(const std::string& line);
+  /// `once`: unless the same was said before.
+  void note(const std::string& line, bool once = false);
   /// Names of a request that nobody reads, once for each.
   void note_ignored(const GenerationFields& generation);
 
   // --- From a request to its answer. Impossible requests are answered, with the reason ---
 
-  bool knows_model(const std::string& name) const;
-  ApiError unknown_model(const std::string& name) const;
+  /// What to answer where the service does not go by that name.
+  std::optional<ApiError> unknown_model(const std::string& name) const;
   /// Refuses texts that cannot fit the context however they are tokenized.
   bool may_fit(const Call& call, const Json& texts) const;
   /// The request with its prompt and what its answers are held to.

@@ -147,8 +147,8 @@ EmbedRequest read_embed_request(Context& service, Fields& fields, const TextsFor
                             form.field, request.texts.size(), numbers, kNumbersMax)));
   }
   for (const std::string& name : fields.ignored()) {
-    service.note_once(
-        formatted("requests have a field {}, which is ignored", json_excerpt(Json(name))));
+    service.note(formatted("requests have a field {}, which is ignored", json_excerpt(Json(name))),
+                 /*once=*/true);
   }
   return request;
 }

@@ -96,8 +96,10 @@ bool Service::read_body(Call& call, const Route& route) {
   if (call.body.is_object() && route.kind != RouteKind::kAnyModel) {
     Fields fields(call.body);
     const std::string model = fields.text("model").value_or("");
-    if (fields.problem() || !context_->knows_model(model)) {
-      call.fail(fields.problem() ? *fields.problem() : context_->unknown_model(model));
+    const auto problem = fields.problem() ? std::optional<ApiError>(*fields.problem())
+                                          : context_->unknown_model(model);
+    if (problem) {
+      call.fail(*problem);
       return false;
     }
   }

@@ -77,7 +77,7 @@ void show(Call& call) {
   Fields fields(call.body);
   const std::string name = fields.text(fields.has("model") ? "model" : "name").value_or("");
   if (fields.problem()) return call.fail(*fields.problem());
-  if (!service.knows_model(name)) return call.fail(service.unknown_model(name));
+  if (const auto error = service.unknown_model(name)) return call.fail(*error);
   const Engine& engine = *service.model().engine;
   const Json model = model_json(service);
   const std::string text =
@@ -190,10 +190,10 @@ void answer(Call& call, DecodedOllama decoded, bool is_chat) {
   Context& service = call.service;
   auto& request = std::get<OllamaRequest>(decoded);
   if (request.context_asked) {
-    service.note_once(
-        formatted("a request has options.num_ctx {}: the server's context of {} "
-                  "tokens counts (see --ctx-size)",
-                  *request.context_asked, service.context_length()));
+    service.note(formatted("a request has options.num_ctx {}: the server's context of {} "
+                           "tokens counts (see --ctx-size)",
+                           *request.context_asked, service.context_length()),
+                 /*once=*/true);
   }
   OllamaAnswerOptions options{
       .model = service.options().model_name, .is_chat = is_chat, .clock = now_text};

@@ -101,7 +101,7 @@ void models(Call& call) {
 }
 
 void model(Call& call) {
-  if (!call.service.knows_model(call.id)) return call.fail(call.service.unknown_model(call.id));
+  if (const auto error = call.service.unknown_model(call.id)) return call.fail(*error);
   call.answer(model_json(call.service));
 }
 
