@@ -30,7 +30,7 @@ TEST(Refusals, OtherRopeTypesInEitherDialect) {
         text_of(json).erase("rope_parameters");
         text_of(json).erase("rope_scaling");
         text_of(json)["rope_theta"] = 1e4;
-        text_of(json)["swa_rope_theta"] = 1e4;
+        if (model != "beam") text_of(json)["swa_rope_theta"] = 1e4;  // which it has none of
         text_of(json)[key] = rope;
         expect_error(read(json), kUnsupported, {key, "rope_type", type});
       }
