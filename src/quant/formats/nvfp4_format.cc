@@ -33,7 +33,7 @@ void lay_out_parts(Weight& weight) {
   weight.parts.outer_scale = unplaced({1}, DType::kF32);
 }
 
-/// What numbers are multiplied by, from the bytes of the outer scale.
+/// The factor of all numbers, from the bytes of the outer scale.
 float outer_factor(const QuantFormat& format, const std::byte* bytes) {
   if (outer_of(format) == OuterScale::kNone) return 1.0f;
   float outer;

@@ -24,7 +24,7 @@ enum : u32 {
 // clang-format on
 
 /// The splits of 16 rows in shared memory: where each row begins, the last block, and the factors
-/// of the matrices that the first 8 rows and the others are of; then the rows, in pieces of 16
+/// of the matrices that the first 8 rows and the others are of. Then come the rows, in pieces of 16
 /// bytes that lie to multiples of 32 as they do in memory. A row is an odd number of 32 bytes
 /// further than the one before, so that reads of neighbours meet other banks.
 enum : u32 {

@@ -4,6 +4,7 @@
 
 #include "backend/gpu/kernels/matmul/ggml_codes.h"
 #include "backend/gpu/kernels/matmul/ggml_grid_codes.h"
+#include "backend/gpu/kernels/matmul/ggml_octets.h"
 #include "backend/gpu/kernels/matmul/mma_ggml_part.h"
 #include "backend/gpu/kernels/matmul/mma_ggml_stages.h"
 #include "backend/gpu/kernels/matmul/mma_multiply.h"
@@ -33,7 +34,7 @@ struct GgmlLane {
       ggml_scales<Type>(t, below_at, block, outers + 1, below);
     }
   }
-  /// Of the rows in `place`. `wide`: rows begin at multiples of 16 bytes.
+  /// The rows lie in `place`. `wide`: they begin at multiples of 16 bytes.
   MF_FN_MEMBER void load_any(MF_T t, u32 type, bool wide, u32 place, u32 block) {
     MF_SHARED(u32) head = MF_SHARED_AT(t, u32, place * 4u) + t.lane / 4u;
     const u32 above_at = head[0];

@@ -6,6 +6,7 @@
 #include "backend/gpu/kernels/matmul/ggml_codes.h"
 #include "backend/gpu/kernels/matmul/ggml_grid_codes.h"
 #include "backend/gpu/kernels/matmul/ggml_low_codes.h"
+#include "backend/gpu/kernels/matmul/ggml_octets.h"
 #include "backend/gpu/kernels/matmul/ggml_params.h"
 #include "backend/gpu/kernels/matmul/mma_part.h"
 #include "backend/gpu/kernels/matmul/mma_product.h"

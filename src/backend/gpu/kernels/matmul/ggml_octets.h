@@ -1,0 +1,91 @@
+// Octets of codes and 64 columns of a row, of any type that has a GgmlCodes.
+#pragma once
+
+#include "backend/gpu/kernels/matmul/ggml_codes.h"
+#include "backend/gpu/kernels/matmul/ggml_params.h"
+#include "backend/gpu/kernels/params.h"
+
+namespace moeflux {
+namespace gpu {
+namespace kernels {
+
+/// The scales of 64 columns of a row; `outer`: its matrix's factor.
+template <class Type>
+MF_FN void ggml_scales(MF_T t, u32 at, u32 block, MF_SHARED(f32) outer, MF_LOCAL(GgmlScale) to) {
+  Type::scales(t, at, block, to);
+  if (Type::kOuter == 0u) return;
+  MF_UNROLL
+  for (u32 i = 0u; i < Type::kScales; ++i) {
+    to[i].scale *= outer[0];
+    to[i].bias *= outer[0];
+  }
+}
+
+/// The codes of octets from the words of pieces.
+template <class Type, u32 LOOKS_UP>
+struct GgmlOctet {
+  static MF_FN_MEMBER W2 codes(W2 low, W2 high, u32 block, u32 octet) {
+    const u32 part = octet / 2u;
+    const W2 codes = {{Type::code(low.v[0], high.v[0], block, part),
+                       Type::code(low.v[1], high.v[1], block, part)}};
+    return codes;
+  }
+  /// The same where the compiler knows `octet`.
+  static MF_FN_MEMBER W2 known_codes(W2 low, W2 high, u32 block, u32 octet) {
+    return codes(low, high, block, octet);
+  }
+};
+template <class Type>
+struct GgmlOctet<Type, 1u> {
+  static MF_FN_MEMBER W2 codes(W2 low, W2, u32, u32 octet) {
+    const u32 shift = Type::odd_halves(octet) * 4u;
+    const u32 first = bits_of_bytes(low.v[0], shift, 15u);
+    return look_up_halves(Type::table(), first | bits_of_bytes(low.v[1], shift, 15u) << 4u);
+  }
+  /// Both octets of the same bytes are looked up at once, as the compiler sees.
+  static MF_FN_MEMBER W2 known_codes(W2 low, W2, u32, u32 octet) {
+    const u32 odd = Type::odd_halves(octet);
+    const W2 codes = {{look_up_halves(Type::table(), low.v[0]).v[odd],
+                       look_up_halves(Type::table(), low.v[1]).v[odd]}};
+    return codes;
+  }
+};
+
+/// The codes of octet `octet` of a block's 8, in order.
+template <class Type>
+MF_FN W2 ggml_octet(MF_T t, u32 at, u32 block, u32 octet) {
+  const u32 part = octet / 2u;
+  const W2 low = Type::low_pair(t, at, block, Type::low_piece(part), octet % 2u);
+  const W2 high = Type::high_pair(t, at, block, Type::high_piece(part), octet % 2u);
+  return GgmlOctet<Type, Type::kLooksUp>::codes(low, high, block, octet);
+}
+
+/// 64 columns of a row, as they lie.
+template <class Type>
+struct GgmlBlock {
+  enum : u32 { kHigh = Type::kHigh == 0 ? 1u : static_cast<u32>(Type::kHigh) };
+  W4 low[Type::kLow];
+  W4 high[kHigh];
+  GgmlScale scales[Type::kScales];
+
+  MF_FN_MEMBER void load(MF_T t, u32 at, u32 block, MF_SHARED(f32) outer) {
+    MF_UNROLL
+    for (u32 i = 0u; i < Type::kLow; ++i) low[i] = Type::low(t, at, block, i);
+    MF_UNROLL
+    for (u32 i = 0u; i < kHigh; ++i) high[i] = Type::high(t, at, block, i);
+    ggml_scales<Type>(t, at, block, outer, scales);
+  }
+  MF_FN_MEMBER W2 codes(u32 block, u32 octet) const {
+    const u32 part = octet / 2u;
+    const u32 o = octet % 2u * 2u;
+    const W4 from_low = low[Type::low_piece(part)];
+    const W4 from_high = high[Type::high_piece(part)];
+    const W2 own_low = {{from_low.v[o], from_low.v[o + 1u]}};
+    const W2 own_high = {{from_high.v[o], from_high.v[o + 1u]}};
+    return GgmlOctet<Type, Type::kLooksUp>::known_codes(own_low, own_high, block, octet);
+  }
+};
+
+}  // namespace kernels
+}  // namespace gpu
+}  // namespace moeflux
