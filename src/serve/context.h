@@ -95,7 +95,7 @@ class Context {
 
   // --- From a request to its answer. Impossible requests are answered, with the reason ---
 
-  /// What to answer where the service does not go by that name.
+  /// The answer where the service does not go by that name.
   std::optional<ApiError> unknown_model(const std::string& name) const;
   /// Refuses texts that cannot fit the context however they are tokenized.
   bool may_fit(const Call& call, const Json& texts) const;

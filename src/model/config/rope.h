@@ -12,8 +12,8 @@ namespace moeflux {
 class Config;
 
 /// The factor of queries at a position: 1 + beta * ln(1 + (position + offset) / period), of which
-/// the quotient is a whole number; or (1 + (position + offset) / period)^power; or from a whole
-/// period on 1 + beta * ln((position + offset) / period), whatever the quotient, and 1 before.
+/// the quotient is a whole number, or (1 + (position + offset) / period)^power. The third kind is
+/// 1 + beta * ln((position + offset) / period) of any quotient, and 1 before a whole period.
 struct QueryScale {
   double beta = 0.0;
   double power = 0.0;  // not 0: in place of beta

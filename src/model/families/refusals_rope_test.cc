@@ -22,6 +22,8 @@ constexpr auto kInvalid = ErrorCode::kInvalidArgument;
 
 TEST(Refusals, OtherRopeTypesInEitherDialect) {
   for (const std::string& model : testing::every_family()) {
+    if (model == "inkling_text") continue;  // which rotates nothing
+    SCOPED_TRACE(model);
     for (const std::string type : {"dynamic", "longrope", "su"}) {
       if (model.starts_with("phi") && type != "dynamic") continue;  // whose own types they are
       const Json rope = {{"rope_type", type}, {"type", type}, {"rope_theta", 1e4}, {"factor", 2.0}};
