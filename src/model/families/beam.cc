@@ -23,7 +23,9 @@ std::vector<bool> read_sliding(Config& c, int64_t num_layers) {
 // those that see all.
 AttentionSpec with_positions(Config& c, AttentionSpec attention, const std::string& kind) {
   const Json* parameters = c.find("rope_parameters");
-  const bool is_usual = parameters == nullptr || !parameters->is_object();
+  const bool is_usual =
+      parameters == nullptr || !parameters->is_object() ||
+      !(parameters->contains("sliding_attention") || parameters->contains("full_attention"));
   const bool rotates = is_usual ? kind == "sliding_attention"
                                 : parameters->contains(kind) && !(*parameters)[kind].is_null();
   if (rotates) {
