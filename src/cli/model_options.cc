@@ -66,7 +66,7 @@ void add_model_folder_option(CommandOptions& command, ModelOptions& options) {
 void add_hub_option(CommandOptions& command, ModelOptions& options, const Option& model) {
   command
       .add("-hf,-hfr,--hf-repo", options.hub_name,
-           "Model by its name on the hub, downloaded unless it is here: ORG/NAME[:QUANT]")
+           "Model of the hub, ORG/NAME[:QUANT], downloaded unless it is here")
       .value("NAME")
       .not_empty()
       .excludes(model);

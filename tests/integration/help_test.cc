@@ -154,7 +154,7 @@ TEST(Help, AMisspeltCommandOrOptionNamesTheNearest) {
 }
 
 TEST(Help, OptionsOfLlamaCppGetAnAnswer) {
-  expect_usage_error({"run", "-hf", "org/model", "x"}, {"-hf", "hf download"});
+  expect_usage_error({"run", "-hff", "model.gguf", "x"}, {"-hff", "moeflux pull"});
   expect_usage_error({"serve", "-ts", "3,1"}, {"-ts", "--device"});
   const ProgramOutput taken =
       moeflux({"run", "-q", "-n", "2", "--jinja", "--no-mmap", "--mlock", "-b", "512", "-ub", "512",

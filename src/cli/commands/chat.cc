@@ -133,7 +133,7 @@ Command make_chat_command(const CommandContext& context) {
       .add("--no-history", options->no_history,
            "Neither read nor save input lines (chat_history in ~/.local/state/moeflux)")
       .in_help_all();
-  command.add("--stats", options->statistics, "Tokens and seconds after each answer");
+  command.add("--stats", options->statistics, "Tokens and seconds after each answer").in_help_all();
   add_model_options(command, options->model);
   add_sampling_options(command, options->sampling);
   add_constraint_options(command, options->constraint);
