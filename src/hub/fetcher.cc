@@ -35,6 +35,10 @@ std::string_view host_of(std::string_view url) {
   return url.substr(0, url.find('/', begin));
 }
 
+void append(std::string& body, std::span<const std::byte> bytes) {
+  body.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
 }  // namespace
 
 struct Fetcher::Active {
@@ -210,42 +214,32 @@ Status Fetcher::run(const std::function<std::optional<FetchJob>()>& next,
 
 Result<std::string> Fetcher::text(const std::string& url, uint64_t bytes_max) {
   std::string body;
-  bool is_given = false;
-  MF_RETURN_IF_ERROR(run(
-      [&]() -> std::optional<FetchJob> {
-        if (std::exchange(is_given, true)) return std::nullopt;
-        return FetchJob{.url = url,
-                        .range = {0, kOpenEnd},
-                        .take = [&](uint64_t offset, std::span<const std::byte> bytes) -> Status {
-                          if (offset == 0) body.clear();
-                          if (bytes.size() > bytes_max - body.size()) {
-                            return make_error(ErrorCode::kResourceExhausted,
-                                              "{}: the answer is longer than {}", url,
-                                              format_bytes(bytes_max));
-                          }
-                          body.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-                          return {};
-                        }};
-      },
-      [] { return Status(); }));
+  const auto keep = [&](uint64_t offset, std::span<const std::byte> bytes) -> Status {
+    if (offset == 0) body.clear();
+    if (bytes.size() > bytes_max - body.size()) {
+      return make_error(ErrorCode::kResourceExhausted, "{}: the answer is longer than {}", url,
+                        format_bytes(bytes_max));
+    }
+    append(body, bytes);
+    return {};
+  };
+  MF_RETURN_IF_ERROR(run_one({.url = url, .range = {0, kOpenEnd}, .take = keep}));
   return body;
 }
 
 Result<std::string> Fetcher::bytes(const std::string& url, HttpRange range) {
   std::string body;
-  bool is_given = false;
-  MF_RETURN_IF_ERROR(run(
-      [&]() -> std::optional<FetchJob> {
-        if (std::exchange(is_given, true)) return std::nullopt;
-        return FetchJob{.url = url,
-                        .range = range,
-                        .take = [&](uint64_t, std::span<const std::byte> bytes) -> Status {
-                          body.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-                          return {};
-                        }};
-      },
-      [] { return Status(); }));
+  const auto keep = [&](uint64_t, std::span<const std::byte> bytes) -> Status {
+    append(body, bytes);
+    return {};
+  };
+  MF_RETURN_IF_ERROR(run_one({.url = url, .range = range, .take = keep}));
   return body;
+}
+
+Status Fetcher::run_one(FetchJob job) {
+  std::optional<FetchJob> one = std::move(job);
+  return run([&] { return std::exchange(one, std::nullopt); }, [] { return Status(); });
 }
 
 std::string escaped_path(std::string_view path) {

@@ -51,6 +51,7 @@ class Fetcher {
  private:
   struct Active;
 
+  Status run_one(FetchJob job);
   void start(Active& active);
   Status finish(Active& active, const HttpAnswer& answer);
   Status follow(Active& active, const HttpAnswer& answer);
