@@ -9,7 +9,8 @@ that ran nothing, a required case that did not pass, a case that was skipped for
 hardware and a test program with too few cases (cases.py) are failures. One sanitizer
 builds a group of programs and takes a part of its cases; the number in .ci/rotation chooses all
 three (parts.py; MOEFLUX_TEST_CI_PART, a number, does instead). The last lines say what ran, with
-seconds, how many cases each program has, and end with the summary of the release suite.
+seconds, how many cases each program has and what failed cases printed, and end with the summary of
+the release suite.
 """
 
 import os
@@ -40,6 +41,9 @@ PCH = "-DMOEFLUX_PCH=ON"
 CUDA_FLAGS = f"{WERROR} {RUST} -DMOEFLUX_CUDA_ARCHITECTURES=90a"
 CUDA_BUILD = ["make", "--no-print-directory", "build-cuda", "CUDA_PRESET=release",
               f"CMAKE_FLAGS={CUDA_FLAGS}"]
+
+FAILED_MAX = 10  # cases whose output the report repeats
+FAILED_LINES = 40
 
 CHECK_LINES = (r"^format: clean", r"^check_layers: \d+ files", r"^class_sizes: nothing to say",
                r"^tidy: nothing to say",
@@ -142,6 +146,7 @@ class Runner:
         self.outcomes = []
         self.programs = {}  # cases that count of the release suite, by program
         self.ran = []  # (area of verified.py, its outcome)
+        self.failed = []  # cases
 
     def path(self, name):
         return os.path.join(self.logs, name)
@@ -176,6 +181,7 @@ class Runner:
         outcome.note, problems = judge_cases(cases, at_least, required)
         outcome.cases = sum(case.passed for case in cases)
         outcome.problems += problems
+        self.failed += [case for case in cases if not case.passed and not case.skipped]
         return outcome, cases
 
     def is_left_out(self, name, area, number):
@@ -280,6 +286,13 @@ def print_outcome(outcome):
         print(f"       {problem}")
 
 
+def print_failed(failed):
+    """The last lines of what failed cases printed: whoever cannot run CI again has no more."""
+    for case in failed[:FAILED_MAX]:
+        print(f"--- output of {case.name}")
+        print("\n".join(case.output.strip().split("\n")[-FAILED_LINES:]))
+
+
 def report(runner, number):
     """Prints what ran and the release suite's summary; the exit status."""
     outcomes = runner.outcomes + [Outcome(name, problems=["did not run"])
@@ -289,6 +302,7 @@ def report(runner, number):
         print_outcome(outcome)
     print("--- cases by program")
     print("\n".join(case_list.summary(runner.programs)))
+    print_failed(runner.failed)
     print("--- summary of the release suite")
     log = runner.log("release")
     summary = SUMMARY.search(log)

@@ -282,7 +282,8 @@ class CiTest(unittest.TestCase):
 
     def test_a_failed_case_is_no_skip_whatever_it_says(self):
         self.machine.cases["tsan"].append(("Some.Case", "fail", "hardware: no GPU"))
-        self.assert_fails("Some.Case: failed", number=TSAN)
+        self.assert_fails("Some.Case: failed", "--- output of Some.Case\nhardware: no GPU\n",
+                          number=TSAN)
 
     def test_a_disabled_case_is_for_another_case_to_run(self):
         self.machine.cases["release"].append(("Child.Continues", "disabled", ""))
