@@ -72,8 +72,9 @@ build-tests:
 	@$(CONFIGURE) release -DMOEFLUX_TESTS=ON -DMOEFLUX_CASE_SECONDS=$(CASE_SECONDS) $(CMAKE_FLAGS)
 	@cmake --build --preset release
 
+# Some cases wait for time, so one more runs than there are processors.
 test: build-tests
-	@ctest --preset release -j $(JOBS) --no-tests=error $(CTEST_FLAGS)
+	@ctest --preset release -j $$(($(JOBS) + 1)) --no-tests=error $(CTEST_FLAGS)
 
 # How many cases each program has, for CI to notice when some are gone: .ci/cases, written anew.
 cases: build-tests

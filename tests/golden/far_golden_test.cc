@@ -214,13 +214,15 @@ TEST_P(FarGolden, WhatTheHostKeepsChangesNoBit) {
   struct Draw {
     uint64_t beyond_least;
     size_t chunk;
+    bool has_pasts = false;  // of the text, in all pages far and in half of them
   };
   const uint64_t dense = subject.plan().dense_bytes;
-  const Draw draws[] = {{0, 18},
+  const uint64_t without_table = dense - subject.table_bytes();
+  const Draw draws[] = {{0, 18, true},
                         {0, 1},
                         {dense / 3, 3},
                         {dense, 18},
-                        {dense - subject.table_bytes() + subject.pages_bytes() / 2, 3}};
+                        {without_table + subject.pages_bytes() / 2, 3, true}};
   uint64_t most_dense = 0;
   uint64_t most_far = 0;
   bool some_near = false;
@@ -233,7 +235,7 @@ TEST_P(FarGolden, WhatTheHostKeepsChangesNoBit) {
     some_near = some_near || (memory.far_bytes() > 0 && memory.near_bytes() > 0);
     most_dense = std::max(most_dense, world.host_dense_bytes());
     most_far = std::max(most_far, memory.far_bytes());
-    expect_pasts(subject, world, *sequence);
+    if (draw.has_pasts) expect_pasts(subject, world, *sequence);
     ASSERT_FALSE(HasFailure()) << draw.beyond_least << " bytes beyond the least, chunks of "
                                << draw.chunk;
   }
