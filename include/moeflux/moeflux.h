@@ -603,6 +603,85 @@ MF_API mf_code mf_service_metrics(const mf_service* service, mf_bytes** text,
 /// meanwhile. Any thread.
 MF_API mf_code mf_service_drain(mf_service* service, mf_error* error) MF_NOEXCEPT;
 
+// --- Chat ---
+//
+// Conversations in the model's chat template, by a service: what POST /v1/chat/completions of
+// docs/server.md does, in structs. All strings are UTF-8 and end in a zero.
+
+typedef struct mf_tool_call {
+  const char* id;         // which the message of a tool names
+  const char* name;       // of the tool
+  const char* arguments;  // a JSON object
+} mf_tool_call;
+
+typedef struct mf_message {
+  size_t struct_size;
+  const char* role;                // "system", "user", "assistant", "tool"
+  const char* content;             // its text; null: none
+  const char* reasoning;           // of the assistant, before its text; null: none
+  const mf_tool_call* tool_calls;  // [tool_calls_count], of the assistant
+  size_t tool_calls_count;
+  const char* tool_call_id;  // of a tool: the call whose result `content` is; else null
+} mf_message;
+
+typedef struct mf_tool {
+  size_t struct_size;
+  const char* name;
+  const char* description;  // or null
+  const char* parameters;   // a JSON schema of the arguments; null: there are none
+} mf_tool;
+
+enum { MF_TOOL_CHOICE_AUTO = 0, MF_TOOL_CHOICE_NONE = 1, MF_TOOL_CHOICE_REQUIRED = 2 };
+
+typedef struct mf_chat_request {
+  size_t struct_size;
+  const mf_message* messages;  // [messages_count], the oldest first
+  size_t messages_count;
+  const mf_tool* tools;  // [tools_count], that may be called
+  size_t tools_count;
+  int32_t tool_choice;                // one of MF_TOOL_CHOICE_*
+  int32_t one_tool_call;              // not 0: an answer has at most one call
+  const char* schema;                 // a JSON schema that the text has to follow; null: none
+  int64_t tokens_max;                 // 0: until the answer or the context ends
+  const mf_sampler_options* sampler;  // null: the service's default, with a random seed unless that
+                                      // has one
+  const char* const* stop_strings;    // [stop_strings_count] end the text and are not part of it
+  size_t stop_strings_count;
+  mf_ready_fn on_ready;  // or null, for mf_answer_next_chat() to wait
+  void* user_data;       // for it, until mf_answer_free()
+} mf_chat_request;
+
+/// Begins to answer a conversation; everything of `request` is copied. All messages have one
+/// struct_size, and so have all tools. MF_ERROR_INVALID_ARGUMENT for a schema or arguments that are
+/// not JSON; what the service refuses is told by mf_answer_next_chat(). *answer is the caller's, to
+/// mf_answer_free(), and is read by mf_answer_next_chat() alone. Any thread.
+MF_API mf_code mf_service_chat(mf_service* service, const mf_chat_request* request,
+                               mf_answer** answer, mf_error* error) MF_NOEXCEPT;
+
+enum { MF_CHAT_STOP = 1, MF_CHAT_LENGTH = 2, MF_CHAT_TOOL_CALLS = 3 };
+
+typedef struct mf_chat_piece {
+  size_t struct_size;
+  int32_t ended;          // not 0: this is the last piece, and what follows its texts is filled
+  int32_t finish_reason;  // one of MF_CHAT_*: it was complete, was cut, or calls tools
+  const char* text;       // [text_bytes] since the piece before, maybe none
+  size_t text_bytes;
+  const char* reasoning;  // [reasoning_bytes] since the piece before, that came before the text
+  size_t reasoning_bytes;
+  const mf_tool_call* tool_calls;  // [tool_calls_count], for a message of the assistant
+  size_t tool_calls_count;
+  int64_t prompt_tokens;
+  int64_t generated_tokens;
+} mf_chat_piece;
+
+/// Takes what has arrived of an answer of mf_service_chat(); waits, pauses and ends as
+/// mf_answer_next() does. Pointers in the piece live until the next call with this answer or until
+/// it is freed. A request that the service refuses fails here: MF_ERROR_INVALID_ARGUMENT names the
+/// field as docs/server.md does, MF_ERROR_RESOURCE_EXHAUSTED says that its queue is full. One
+/// thread at a time for an answer.
+MF_API mf_code mf_answer_next_chat(mf_answer* answer, int64_t timeout_ms, mf_chat_piece* piece,
+                                   mf_error* error) MF_NOEXCEPT;
+
 #ifdef __cplusplus
 }  // extern "C"
 #endif

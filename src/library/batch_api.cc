@@ -13,20 +13,7 @@ namespace {
 Result<std::vector<mf_batch_item>> read_items(const mf_batch_item* items, size_t count) {
   if (items == nullptr) return null_argument("items");
   if (count == 0) return make_error(ErrorCode::kInvalidArgument, "no items to evaluate");
-  const size_t stride = items->struct_size;
-  std::vector<mf_batch_item> read;
-  const auto* bytes = reinterpret_cast<const std::byte*>(items);
-  for (size_t i = 0; i < count; ++i) {
-    const auto* item = reinterpret_cast<const mf_batch_item*>(bytes + i * stride);
-    if (item->struct_size != stride) {
-      return make_error(ErrorCode::kInvalidArgument,
-                        "mf_batch_item {}: struct_size is {}, expected {} as the first one's", i,
-                        item->struct_size, stride);
-    }
-    MF_ASSIGN_OR_RETURN(const mf_batch_item known, read_struct("mf_batch_item", item));
-    read.push_back(known);
-  }
-  return read;
+  return read_structs("mf_batch_item", items, count);
 }
 
 Outcome check(const OpenModel& open, const mf_batch_item& item, const Session* session) {

@@ -34,6 +34,29 @@ Result<T> read_struct(const char* name, const T* from, T defaults = {}) {
   return defaults;
 }
 
+/// The structs of a caller's array, all of which have the size that the first says.
+template <typename T>
+Result<std::vector<T>> read_structs(const char* name, const T* from, size_t count) {
+  std::vector<T> read;
+  if (count == 0) return read;
+  if (from == nullptr) {
+    return make_error(ErrorCode::kInvalidArgument, "{} is null, expected {} of them", name, count);
+  }
+  const size_t stride = from->struct_size;
+  const auto* bytes = reinterpret_cast<const std::byte*>(from);
+  for (size_t i = 0; i < count; ++i) {
+    const auto* one = reinterpret_cast<const T*>(bytes + i * stride);
+    if (one->struct_size != stride) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "{} {}: struct_size is {}, expected {} as the first one's", name, i,
+                        one->struct_size, stride);
+    }
+    MF_ASSIGN_OR_RETURN(const T known, read_struct(name, one));
+    read.push_back(known);
+  }
+  return read;
+}
+
 /// Fills the caller's struct as far as it goes; fields that are newer than we are become zero.
 template <typename T>
 Status write_struct(const char* name, T values, T* to) {

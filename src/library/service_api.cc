@@ -4,6 +4,7 @@
 
 #include "base/ascii.h"
 #include "chat/session.h"
+#include "library/answers.h"
 #include "library/options.h"
 #include "library/outcome.h"
 #include "serve/http/http_text.h"
@@ -87,12 +88,6 @@ Result<serve::Request> request_of(const mf_request& from) {
   return request;
 }
 
-// Its own hold on what the handle has, which another thread may close meanwhile.
-Result<std::shared_ptr<ServiceHost>> hold(const mf_service* service) {
-  if (service == nullptr) return null_argument("service");
-  return std::shared_ptr<ServiceHost>(service->host);
-}
-
 mf_answer_piece piece_of(mf_answer& answer) {
   const AnswerPiece& piece = answer.piece;
   mf_answer_piece c = MF_OPTIONS(c);
@@ -129,10 +124,36 @@ mf_service_health health_of(const ServiceHost& host) {
 }
 
 }  // namespace
+
+Result<std::shared_ptr<ServiceHost>> hold_service(const mf_service* service) {
+  if (service == nullptr) return null_argument("service");
+  return std::shared_ptr<ServiceHost>(service->host);
+}
+
+Result<std::unique_ptr<mf_answer>> begin_answer(std::shared_ptr<ServiceHost> host,
+                                                const serve::Request& request, mf_ready_fn on_ready,
+                                                void* user_data) {
+  std::function<void()> ready;
+  if (on_ready != nullptr) ready = [on_ready, user_data] { on_ready(user_data); };
+  auto begun = std::make_unique<mf_answer>();
+  MF_ASSIGN_OR_RETURN(begun->box, host->submit(request, std::move(ready)));
+  begun->host = std::move(host);
+  return begun;
+}
+
+Status take_piece(mf_answer& answer, int64_t timeout_ms) {
+  if (timeout_ms < 0 && timeout_ms != MF_WAIT_FOREVER) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "timeout_ms is {}, expected 0 or more, or MF_WAIT_FOREVER", timeout_ms);
+  }
+  MF_ASSIGN_OR_RETURN(answer.piece, answer.box->take(timeout_ms));
+  return {};
+}
+
 }  // namespace moeflux
 
 using moeflux::guarded;
-using moeflux::hold;
+using moeflux::hold_service;
 using moeflux::make_error;
 using moeflux::null_argument;
 using moeflux::Outcome;
@@ -163,16 +184,11 @@ mf_code mf_service_submit(mf_service* service, const mf_request* request, mf_ans
     if (answer == nullptr) return null_argument("answer");
     *answer = nullptr;
     if (request == nullptr) return null_argument("request");
-    MF_ASSIGN_OR_RETURN(const auto host, hold(service));
+    MF_ASSIGN_OR_RETURN(const auto host, hold_service(service));
     MF_ASSIGN_OR_RETURN(const mf_request read, moeflux::read_struct("mf_request", request));
     MF_ASSIGN_OR_RETURN(const moeflux::serve::Request asked, moeflux::request_of(read));
-    std::function<void()> on_ready;
-    if (read.on_ready != nullptr) {
-      on_ready = [call = read.on_ready, user_data = read.user_data] { call(user_data); };
-    }
-    auto begun = std::make_unique<mf_answer>();
-    begun->host = host;
-    MF_ASSIGN_OR_RETURN(begun->box, host->submit(asked, std::move(on_ready)));
+    MF_ASSIGN_OR_RETURN(auto begun,
+                        moeflux::begin_answer(host, asked, read.on_ready, read.user_data));
     *answer = begun.release();
     return {};
   });
@@ -183,13 +199,13 @@ mf_code mf_answer_next(mf_answer* answer, int64_t timeout_ms, mf_answer_piece* p
   return guarded(error, [&]() -> Outcome {
     if (answer == nullptr) return null_argument("answer");
     if (piece == nullptr) return null_argument("piece");
-    if (timeout_ms < 0 && timeout_ms != MF_WAIT_FOREVER) {
-      return make_error(moeflux::ErrorCode::kInvalidArgument,
-                        "timeout_ms is {}, expected 0 or more, or MF_WAIT_FOREVER", timeout_ms);
+    if (answer->chat) {
+      return make_error(moeflux::ErrorCode::kFailedPrecondition,
+                        "the answer is a chat's, which mf_answer_next_chat() reads");
     }
     MF_RETURN_IF_ERROR(moeflux::check_struct("mf_answer_piece", nullptr, piece->struct_size,
                                              sizeof(*piece), sizeof(*piece)));
-    MF_ASSIGN_OR_RETURN(answer->piece, answer->box->take(timeout_ms));
+    MF_RETURN_IF_ERROR(moeflux::take_piece(*answer, timeout_ms));
     return moeflux::write_struct("mf_answer_piece", moeflux::piece_of(*answer), piece);
   });
 }
@@ -208,7 +224,7 @@ void mf_answer_free(mf_answer* answer) noexcept {
 mf_code mf_service_get_health(const mf_service* service, mf_service_health* health,
                               mf_error* error) noexcept {
   return guarded(error, [&]() -> Outcome {
-    MF_ASSIGN_OR_RETURN(const auto host, hold(service));
+    MF_ASSIGN_OR_RETURN(const auto host, hold_service(service));
     return moeflux::write_struct("mf_service_health", moeflux::health_of(*host), health);
   });
 }
@@ -217,7 +233,7 @@ mf_code mf_service_metrics(const mf_service* service, mf_bytes** text, mf_error*
   return guarded(error, [&]() -> Outcome {
     if (text == nullptr) return null_argument("text");
     *text = nullptr;
-    MF_ASSIGN_OR_RETURN(const auto host, hold(service));
+    MF_ASSIGN_OR_RETURN(const auto host, hold_service(service));
     const std::string metrics = host->service().metrics();
     const auto* begin = reinterpret_cast<const std::byte*>(metrics.data());
     *text = new mf_bytes{{begin, begin + metrics.size()}};
@@ -227,7 +243,7 @@ mf_code mf_service_metrics(const mf_service* service, mf_bytes** text, mf_error*
 
 mf_code mf_service_drain(mf_service* service, mf_error* error) noexcept {
   return guarded(error, [&]() -> Outcome {
-    MF_ASSIGN_OR_RETURN(const auto host, hold(service));
+    MF_ASSIGN_OR_RETURN(const auto host, hold_service(service));
     host->drain();
     return {};
   });

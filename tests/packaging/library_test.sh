@@ -38,6 +38,8 @@ export PKG_CONFIG_PATH
 # The program's text for the same prompt, seed and length.
 story=$("$prefix/bin/moeflux" run -q -n 40 -s 7 "Once upon a time")
 
+template='{% for m in messages %}{{ m.content }} {% endfor %}Once'
+
 # says_story WHAT PROGRAM: the C example's text is the program's.
 says_story() {
   text=$("$2" "$model" "Once upon a time") || fail "$1: exited with $?"
@@ -58,6 +60,20 @@ for linkage in shared static; do
     fail "branches ($linkage): $(cat "$folder/log")"
   endings=$(grep -c '^[123]: ' "$folder/endings" || true)
   [ "$endings" = 3 ] || fail "branches ($linkage) printed $endings endings, expected 3"
+
+  # A conversation's first answer is the same from C and C++, and its second comes.
+  for program in chat chat_cpp; do
+    set -- "$template" "Tell me" "More"
+    [ "$program" = chat_cpp ] || set -- "Tell me" "$template"
+    "$folder/$linkage/$program" "$model" "$@" >"$folder/$program-answers" 2>"$folder/log" ||
+      fail "$program ($linkage): $(cat "$folder/log")"
+  done
+  first=$(cat "$folder/chat-answers")
+  [ -n "$first" ] || fail "chat ($linkage) printed nothing"
+  case $(cat "$folder/chat_cpp-answers") in
+    "$first"?*) ;;
+    *) fail "chat_cpp ($linkage) printed '$(cat "$folder/chat_cpp-answers")', expected '$first'" ;;
+  esac
 
   answer=$("$folder/$linkage/serve" "$model" /v1/completions \
     '{"prompt": "Once upon a time", "max_tokens": 3}' 2>"$folder/log") ||
