@@ -10,7 +10,7 @@ from typing import (Any, Callable, Dict, List, Literal, Optional, Sequence as Se
 
 import numpy as np
 
-from . import _arguments as take, _chat, _core
+from . import _arguments as take, _chat, _core, _program
 from ._chat import Messages, Reply
 from ._errors import BusyError, Error, FailedPreconditionError
 from ._sequence import Logits, Progress, Sequence, Tokens
@@ -65,6 +65,17 @@ class Model:
         self._in_streams: List[int] = []  # threads whose turn it is to ask a stream for more
         self._chats: Dict[Optional[str], _core.Service] = {}  # by template
         self._chats_lock = threading.Lock()  # guards these
+
+    @classmethod
+    def from_pretrained(cls, name: str, **options: Any) -> Model:
+        """Opens a model of the hub, "ORG/NAME", "ORG/NAME:QUANT" or "ORG/NAME:FILE".
+
+        It is downloaded unless it is here, as `moeflux pull` does: into the cache of
+        huggingface_hub, by the variables HF_HOME, HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE and
+        others, with progress where standard error is a terminal. Without a quantisation the one
+        that suits this machine is chosen. `options` are those of Model. Raises NotFoundError,
+        which says why, where it cannot be had."""
+        return cls(_program.pull(take.text("name", name)), **options)
 
     @property
     def _handle(self) -> _core.Model:
@@ -181,10 +192,10 @@ class Model:
         rows = np.frombuffer(numbers, np.float32).copy()
         return rows if is_one or not given else rows.reshape(len(given), -1)
 
-    def chat(self, messages: Messages, *, max_tokens: Optional[int] = None,
+    def chat(self, messages: Messages, *, stream: bool = True, max_tokens: Optional[int] = None,
              temperature: Optional[float] = None, seed: Optional[int] = None,
              stop: Optional[Seq[str]] = None, tools: Optional[Seq[Dict[str, Any]]] = None,
-             json_schema: Optional[Dict[str, Any]] = None, chat_template: Optional[str] = None,
+             schema: Optional[Dict[str, Any]] = None, chat_template: Optional[str] = None,
              **fields: Any) -> Reply:
         """Answers a text of the user, or messages with "role" and "content", in the model's chat
         template: an iterator of pieces of text.
@@ -193,15 +204,18 @@ class Model:
                 print(piece, end="", flush=True)
             messages.append(reply.message)
 
+        Without `stream` the call waits for the end, and the reply is whole. `tools` are
+        dictionaries as OpenAI's clients send, `schema` is a JSON schema that the text follows.
         `fields` are others of POST /v1/chat/completions in docs/server.md, which says what each
         means. `chat_template` is Jinja text in place of the model's own. The answer is made on a
         thread of its own, in turns with other calls of the model, up to a mebibyte ahead of the
         loop. Until the model is closed, a chat in which a message is added evaluates the new
         messages only, where `prefix_cache_bytes` allows it."""
         self._check_turn()
-        if json_schema is not None:
+        waits = not take.flag("stream", stream)
+        if schema is not None:
             fields["response_format"] = {"type": "json_schema",
-                                         "json_schema": {"name": "answer", "schema": json_schema}}
+                                         "json_schema": {"name": "answer", "schema": schema}}
         body = _chat.request(messages, {**fields, "max_tokens": max_tokens,
                                         "temperature": temperature, "seed": seed, "stop": stop,
                                         "tools": tools})
@@ -209,7 +223,10 @@ class Model:
             if chat_template not in self._chats:
                 self._chats[chat_template] = _chat.open_service(self._handle, chat_template)
             service = self._chats[chat_template]
-        return Reply(_chat.submit(service, body), self._check_turn)
+        reply = Reply(_chat.submit(service, body), self._check_turn)
+        if waits:
+            reply.read()
+        return reply
 
 
 def _batch_item(name: str, item: Any) -> Tuple[_core.Sequence, List[int], Logits]:

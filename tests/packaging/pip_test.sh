@@ -1,12 +1,13 @@
 #!/bin/sh
-# `pip install .` into a fresh environment gives a package that passes its tests and runs the tour
-# on the model of an installed tree. Without network: tools/install_python.sh brought the wheels.
+# `pip install .` into a fresh environment gives the program and a package that passes its tests
+# and runs the tour on the model of an installed tree. Without network: tools/install_python.sh
+# brought the wheels.
 #
 #   pip_test.sh PYTHON CMAKE BUILD_FOLDER SOURCE_FOLDER [DEFINITION=VALUE]...
 #
-# The wheel holds the extension of BUILD_FOLDER. With MOEFLUX_TEST_PIP_COMPILES in the environment
-# pip compiles its own, by the definitions, as it does for a user; that build stays in
-# BUILD_FOLDER-pip.
+# The wheel holds the extension and the program of BUILD_FOLDER. With MOEFLUX_TEST_PIP_COMPILES in
+# the environment pip compiles its own, by the definitions, as it does for a user; that build stays
+# in BUILD_FOLDER-pip.
 set -eu
 python=$1
 cmake=$2
@@ -54,6 +55,19 @@ case $where in
   "$folder"/venv/*) ;;
   *) echo "pip_test: import moeflux found $where, expected it below $folder/venv" >&2; exit 1 ;;
 esac
+# The program comes with it, its model inside, and is what from_pretrained() runs.
+set -- run -q -n 10 -s 7 "Once upon a time"
+expected=$("$build/bin/moeflux" "$@")
+story=$(env -i PATH="$folder/venv/bin" HOME="$folder" moeflux "$@")
+if [ -z "$story" ] || [ "$story" != "$expected" ]; then
+  echo "pip_test: the program on the PATH printed '$story', expected '$expected'" >&2
+  exit 1
+fi
+where=$(venv/bin/python -c 'from moeflux import _program; print(_program.path())')
+if [ "$(realpath "$where")" != "$(realpath venv/bin/moeflux)" ]; then
+  echo "pip_test: the package's program is $where, expected it below $folder/venv" >&2
+  exit 1
+fi
 logged package venv/bin/python "$source/tests/python/package_test.py"
 logged install "$cmake" --install "$build" --prefix "$folder/prefix"
 logged tour venv/bin/python "$source/examples/python/tour.py" prefix/share/moeflux/models/fable-20m

@@ -1,11 +1,15 @@
 """The Python package against the embedded model: what the C++ tests show, from here."""
 
 import ast
+import hashlib
 import json
+import os
 import pathlib
+import shutil
 import tempfile
 import threading
 import unittest
+import unittest.mock
 
 import numpy as np
 
@@ -393,9 +397,59 @@ class PackageTest(unittest.TestCase):
     def test_a_chat_writes_documents_of_a_schema(self):
         schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"],
                   "additionalProperties": False}
-        reply = self.model.chat("Tell me", chat_template=TEMPLATE, json_schema=schema,
+        reply = self.model.chat("Tell me", chat_template=TEMPLATE, schema=schema,
                                 max_tokens=60, temperature=0)
         self.assertIn("ok", json.loads(reply.read()))
+
+    def test_a_chat_waits_where_it_does_not_stream(self):
+        fields = {"chat_template": TEMPLATE, "max_tokens": 12, "seed": 3}
+        reply = self.model.chat("Tell me", stream=False, **fields)
+        self.assertEqual(reply.finish_reason, "length")
+        self.assertEqual(reply.text, self.model.chat("Tell me", **fields).read())
+
+    def test_a_chat_calls_tools(self):
+        parameters = {"type": "object", "properties": {"city": {"enum": ["Rome", "Oslo"]}},
+                      "required": ["city"], "additionalProperties": False}
+        tool = {"type": "function", "function": {"name": "weather", "parameters": parameters}}
+        shared = {"stream": False, "chat_template": TEMPLATE, "tools": [tool], "temperature": 0}
+        messages = [{"role": "user", "content": "Rome?"}]
+        with moeflux.Model(FABLE, context_length=1024, threads=1) as model:
+            reply = model.chat(messages, tool_choice="required", parallel_tool_calls=False,
+                               **shared)
+            self.assertEqual(reply.finish_reason, "tool_calls")
+            (call,) = reply.tool_calls
+            self.assertEqual(call["function"]["name"], "weather")
+            self.assertIn(json.loads(call["function"]["arguments"])["city"], ("Rome", "Oslo"))
+            messages += [reply.message,
+                         {"role": "tool", "tool_call_id": call["id"], "content": "Sun"}]
+            longer = model.chat(messages, max_tokens=1, **shared)
+            self.assertGreater(longer.usage["prompt_tokens"], reply.usage["prompt_tokens"])
+
+    def test_models_of_the_hub_open_by_their_names(self):
+        commit = "0123456789" * 4
+        with tempfile.TemporaryDirectory() as cache:
+            folder = pathlib.Path(cache) / "models--org--fable"
+            snapshot = folder / "snapshots" / commit
+            snapshot.mkdir(parents=True)
+            (folder / "blobs").mkdir()
+            for file in FABLE.iterdir():
+                blob = folder / "blobs" / hashlib.sha256(file.read_bytes()).hexdigest()
+                shutil.copy(file, blob)
+                (snapshot / file.name).symlink_to(blob)
+            (folder / "refs").mkdir()
+            (folder / "refs" / "main").write_text(commit)
+            variables = {"HF_HUB_CACHE": cache, "HF_HUB_OFFLINE": "1"}
+            with unittest.mock.patch.dict(os.environ, variables):
+                with moeflux.Model.from_pretrained("org/fable", threads=1,
+                                                   context_length=256) as model:
+                    self.assertEqual(model.sequence().generate(PROMPT, max_tokens=4).text,
+                                     self.model.sequence().generate(PROMPT, max_tokens=4).text)
+                for name, reason in (("org/none", "org/none is not in"), ("none", "ORG/NAME"),
+                                     ("--help", "ORG/NAME")):
+                    with self.assertRaisesRegex(moeflux.NotFoundError, reason):
+                        moeflux.Model.from_pretrained(name)
+            with self.assertRaisesRegex(moeflux.WrongTypeError, "name"):
+                moeflux.Model.from_pretrained(5)
 
     def test_a_chat_that_cannot_be_answered_says_why(self):
         with self.assertRaisesRegex(moeflux.InvalidArgumentError, "template"):
