@@ -43,6 +43,7 @@ class RecordedLogits final : public LogitsSource {
 
   std::string name() const override { return saved_.path(); }
   int64_t vocab_size() const override { return saved_.vocab_size(); }
+  double least() const override { return kLeastSaved; }
 
   Status begin_window(int64_t window) override {
     window_ = window;

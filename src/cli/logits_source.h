@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -22,6 +23,8 @@ class LogitsSource {
   /// For messages and reports.
   virtual std::string name() const = 0;
   virtual int64_t vocab_size() const = 0;
+  /// Log-probabilities up to here stand for any that are less.
+  virtual double least() const { return -std::numeric_limits<double>::infinity(); }
   /// Starts a window afresh: the next call has its first tokens.
   virtual Status begin_window(int64_t window) = 0;
   /// The window goes on with these tokens, whose rows nobody wants. May be empty.

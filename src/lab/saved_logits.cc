@@ -1,5 +1,6 @@
 #include "lab/saved_logits.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -20,9 +21,22 @@ constexpr int64_t kVocabMax = int64_t{1} << 24;
 // A text of 1 GiB has fewer. With it and kVocabMax no size overflows.
 constexpr int64_t kTokensMax = int64_t{1} << 28;
 constexpr int64_t kWindowMin = 3;  // the least that has a scored position
-// Codes of 16 bits over at most 24 nats leave 2e-4, clamping at 24 nats 1e-3 of the largest
-// vocabulary.
+// Codes of 16 bits over at most 16 nats leave 2e-4, and an id saved as the least adds at
+// most 1.2e-7.
 constexpr double kTotalTolerance = 0.01;
+constexpr double kRestMin = 1e-6;
+
+// Gives ids of code 0 alike what the others leave of 1, which rounding may have made nothing.
+void share_rest(double total, int64_t clamped, const uint16_t* codes, float least,
+                std::span<float> into) {
+  const auto count = static_cast<double>(clamped);
+  const double rest = 1.0 - (total - count * std::exp(static_cast<double>(least)));
+  const double share = std::max(rest, kRestMin) / count;
+  const float each = std::min(least, static_cast<float>(std::log(share)));
+  for (size_t i = 0; i < into.size(); ++i) {
+    if (codes[i] == 0) into[i] = each;
+  }
+}
 
 }  // namespace
 
@@ -114,11 +128,17 @@ Status SavedLogits::read_row(int64_t window, int64_t position, std::span<float> 
   const auto [scale, least] = range;
   const uint16_t* codes = row_.data() + sizeof(range) / sizeof(uint16_t);
   double total = 0.0;
+  int64_t clamped = 0;
   for (size_t i = 0; i < into.size(); ++i) {
     into[i] = scale * static_cast<float>(codes[i]) + least;
     total += std::exp(into[i]);
+    clamped += codes[i] == 0 ? 1 : 0;
   }
-  if (std::abs(total - 1.0) <= kTotalTolerance) return {};  // never of a NaN
+  const double tolerance = kTotalTolerance + static_cast<double>(clamped) * std::exp(kLeastSaved);
+  if (std::abs(total - 1.0) <= tolerance) {  // never of a NaN
+    if (least <= kLeastSaved) share_rest(total, clamped, codes, least, into);
+    return {};
+  }
   return make_error(ErrorCode::kCorruption,
                     "{}: probabilities behind position {} of window {} add up to {}, expected 1",
                     path(), position, window, total);

@@ -4,7 +4,8 @@
 // Little-endian: "_logits_"; u32 tokens of a window; i32 ids of the vocabulary; i32 windows; i32
 // tokens [windows, window]; then a row for each scored position of each window. A row is f32 scale,
 // f32 least, u16 codes [vocabulary, rounded up to an even number]: scale * code + least is the
-// log-probability of an id behind that position. Source: examples/perplexity/perplexity.cpp of
+// log-probability of an id behind that position. Ids more than 16 nats below the likeliest all have
+// code 0. Source: examples/perplexity/perplexity.cpp of
 // ik_llama.cpp at 8337e4cd3.
 #pragma once
 
@@ -24,6 +25,9 @@ namespace moeflux {
 /// is window - 2, which predicts the window's last token.
 constexpr int64_t first_scored_position(int64_t window) { return window / 2; }
 
+/// Log-probabilities up to here may stand for any that are less.
+inline constexpr double kLeastSaved = -16.0;
+
 /// One thread at a time: rows are read through one buffer.
 class SavedLogits {
  public:
@@ -40,7 +44,8 @@ class SavedLogits {
 
   /// The log-probabilities f32 [vocab_size] of the token behind a position, which is at least
   /// first_scored_position(window()) and at most window() - 2. Fails with kCorruption unless
-  /// their probabilities add up to 1, and with kIo.
+  /// their probabilities add up to 1, and with kIo. Ids that were saved as the least share what the
+  /// others leave of 1.
   Status read_row(int64_t window, int64_t position, std::span<float> into);
 
  private:

@@ -75,6 +75,20 @@ TEST(SavedLogits, HasTokensAndTheRowOfEachScoredPosition) {
   EXPECT_EQ(probabilities(1, 5), (std::vector<float>{50, 25, 25}));
 }
 
+// 3 ids of 0.5, 0.4999 and e^-24, of which the last is 16 nats below the first in the file.
+TEST(SavedLogits, IdsSavedAsTheLeastShareWhatTheOthersLeave) {
+  SavedFile file;
+  const float least = std::log(0.5f) - 16.0f;
+  file.rows[0] = {.scale = 16.0f / 65535.0f, .least = least, .codes = {65535, 65534, 0, 0}};
+  auto saved = open(file.bytes());
+  ASSERT_TRUE(saved.ok()) << saved.error().to_string();
+  std::vector<float> row(3);
+  ASSERT_TRUE(saved->read_row(0, 3, row).ok());
+  EXPECT_NEAR(row[0], std::log(0.5f), 1e-5f);
+  EXPECT_LE(row[2], least);
+  EXPECT_GT(row[2], -100.0f);
+}
+
 TEST(SavedLogits, ScoredPositionsAreThoseOfTheSecondHalf) {
   EXPECT_EQ(first_scored_position(512), 256);
   EXPECT_EQ(first_scored_position(7), 3);

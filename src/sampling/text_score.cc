@@ -24,7 +24,7 @@ double surprise(std::span<const float> logits, TokenId target) {
   return log_total(logits) - logits[static_cast<size_t>(target)];
 }
 
-double divergence(std::span<const float> base, std::span<const float> other) {
+double divergence(std::span<const float> base, std::span<const float> other, double least) {
   MF_CHECK(!base.empty() && base.size() == other.size());
   const double base_total = log_total(base);
   const double other_total = log_total(other);
@@ -32,7 +32,7 @@ double divergence(std::span<const float> base, std::span<const float> other) {
   for (size_t i = 0; i < base.size(); ++i) {
     const double log_base = base[i] - base_total;
     const double share = std::exp(log_base);
-    if (share == 0.0) continue;  // and its logarithm may be minus infinity
+    if (log_base <= least || share == 0.0) continue;  // 0 has no finite logarithm
     nats += share * (log_base - (other[i] - other_total));
   }
   if (std::isnan(nats)) return std::numeric_limits<double>::infinity();
@@ -54,8 +54,8 @@ double TextScore::perplexity_error() const {
   return perplexity() * std::sqrt(std::max(0.0, squares_ / n - mean() * mean()) / n);
 }
 
-void DivergenceScore::add(std::span<const float> base, std::span<const float> other) {
-  const double nats = divergence(base, other);
+void DivergenceScore::add(std::span<const float> base, std::span<const float> other, double least) {
+  const double nats = divergence(base, other, least);
   divergences_.push_back(static_cast<float>(nats));
   nats_ += nats;
   const auto base_top = std::max_element(base.begin(), base.end()) - base.begin();

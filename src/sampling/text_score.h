@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -16,8 +17,10 @@ double surprise(std::span<const float> logits, TokenId target);
 
 /// KL(base || other) of the distributions that two rows of logits of one length stand for, in nats,
 /// with f64 sums: what is lost by taking `other` where `base` is right. Infinite where `other`
-/// rules out what `base` allows, or where a row has a NaN.
-double divergence(std::span<const float> base, std::span<const float> other);
+/// rules out what `base` allows, or where a row has a NaN. Ids whose logarithm in `base` is `least`
+/// nats or less are left out of the sum.
+double divergence(std::span<const float> base, std::span<const float> other,
+                  double least = -std::numeric_limits<double>::infinity());
 
 /// A model's surprise over the tokens of a text.
 class TextScore {
@@ -39,7 +42,9 @@ class TextScore {
 /// The divergence of two models over the tokens of a text. Keeps four bytes a token.
 class DivergenceScore {
  public:
-  void add(std::span<const float> base, std::span<const float> other);
+  /// `least` as in divergence().
+  void add(std::span<const float> base, std::span<const float> other,
+           double least = -std::numeric_limits<double>::infinity());
   int64_t tokens() const { return static_cast<int64_t>(divergences_.size()); }
   /// Nats a token. Without any tokens, this and the following are NaN.
   double mean() const;

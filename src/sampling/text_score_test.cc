@@ -49,6 +49,13 @@ TEST(Divergence, WeighsByTheBase) {
   EXPECT_NEAR(divergence(other, base), 0.5 * std::log(0.5 / 0.75) + 0.5 * std::log(2.0), 1e-6);
 }
 
+TEST(Divergence, LeavesOutWhatIsTooSmallToBeKnown) {
+  const std::vector<float> base = logits_of({0.9, 0.0999, 0.0001});
+  const std::vector<float> other = logits_of({0.9, 0.0991, 0.0009});
+  EXPECT_NEAR(divergence(base, other, std::log(0.001)), 0.0999 * std::log(0.0999 / 0.0991), 1e-6);
+  EXPECT_LT(divergence(base, other), divergence(base, other, std::log(0.001)));
+}
+
 TEST(Divergence, IsInfiniteWhereTheOtherRulesOutWhatTheBaseAllows) {
   const std::vector<float> both = {0.0f, 0.0f};
   const std::vector<float> first = {0.0f, -kInfinity};

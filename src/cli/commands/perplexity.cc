@@ -241,7 +241,7 @@ Status score_window(Sources& sources, const Windows& windows, size_t i, Scores& 
       if (!sources.base) continue;
       const auto base_row = std::span<const float>(base_rows).subspan(t * vocab, vocab);
       scores.base.add(surprise(base_row, window[t + 1]));
-      scores.apart.add(base_row, row);
+      scores.apart.add(base_row, row, sources.base->least());
     }
   }
   return {};
