@@ -677,8 +677,8 @@ typedef struct mf_chat_piece {
 /// Takes what has arrived of an answer of mf_service_chat(); waits, pauses and ends as
 /// mf_answer_next() does. Pointers in the piece live until the next call with this answer or until
 /// it is freed. A request that the service refuses fails here: MF_ERROR_INVALID_ARGUMENT names the
-/// field as docs/server.md does, MF_ERROR_RESOURCE_EXHAUSTED says that its queue is full. One
-/// thread at a time for an answer.
+/// field as docs/server.md does, MF_ERROR_RESOURCE_EXHAUSTED says that the queue is full or that
+/// the messages exceed the context. One thread at a time for an answer.
 MF_API mf_code mf_answer_next_chat(mf_answer* answer, int64_t timeout_ms, mf_chat_piece* piece,
                                    mf_error* error) MF_NOEXCEPT;
 

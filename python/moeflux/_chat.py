@@ -17,7 +17,9 @@ Messages = Union[str, Seq[Mapping[str, Any]]]
 _WAIT_MS = 100
 _PREFIX = b"data: "
 _BY_TYPE = {"invalid_request_error": InvalidArgumentError, "not_found_error": NotFoundError,
-            "rate_limit_error": ResourceExhaustedError, "unavailable_error": CancelledError}
+            "rate_limit_error": ResourceExhaustedError,
+            "exceed_context_size_error": ResourceExhaustedError,
+            "unavailable_error": CancelledError}
 
 
 def request(messages: Messages, fields: Dict[str, Any]) -> str:

@@ -4,6 +4,7 @@
 
 #include "base/format.h"
 #include "base/json.h"
+#include "serve/wire/api_error.h"
 
 namespace moeflux {
 namespace {
@@ -26,7 +27,7 @@ int64_t number_in(const Json& object, const char* name) {
 // The code of a type that errors of the service have.
 ErrorCode code_of(std::string_view type) {
   if (type == "not_found_error") return ErrorCode::kNotFound;
-  if (type == "rate_limit_error") return ErrorCode::kResourceExhausted;
+  if (type == "rate_limit_error" || type == serve::kTooLong) return ErrorCode::kResourceExhausted;
   if (type == "unavailable_error") return ErrorCode::kCancelled;
   return type == "invalid_request_error" ? ErrorCode::kInvalidArgument
                                          : ErrorCode::kFailedPrecondition;

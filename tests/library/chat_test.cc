@@ -85,6 +85,9 @@ TEST_F(ChatApi, WhatIsRefusedLeavesTheConversationAsItWas) {
   expect_error(chat.send("A", {.tokens_max = -1}), Code::kInvalidArgument, {"tokens_max"});
   expect_error(chat.send("A", {.tools = {weather()}, .tool_choice = 9}), Code::kInvalidArgument,
                {"tool_choice is 9"});
+  std::string many;
+  for (int i = 0; i < 2000; ++i) many += "word ";
+  expect_error(chat.send(many), Code::kResourceExhausted, {});
   expect_error(chat.send("A", {.tokens_max = 50}, [](std::string_view) { return false; }),
                Code::kCancelled, {});
   EXPECT_TRUE(chat.messages().empty());
