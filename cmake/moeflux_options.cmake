@@ -15,6 +15,19 @@ if(MOEFLUX_SANITIZE)
   target_link_options(moeflux_options INTERFACE -fsanitize=${MOEFLUX_SANITIZE})
 endif()
 target_include_directories(moeflux_options INTERFACE ${CMAKE_SOURCE_DIR}/src)
+if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
+  include(CheckPIESupported)
+  check_pie_supported()
+  target_link_options(moeflux_options INTERFACE LINKER:-z,relro LINKER:-z,now LINKER:-z,noexecstack)
+endif()
+# Checks of stack frames and of buffers' lengths, for modules that read what others wrote. Kernels (backend, quant) go
+# without: theirs are the loops where a check would cost, over sizes that were checked before. A sanitizer has better ones.
+# No -fcf-protection: the mark holds for a program only where all objects have it, and Rust's library has not.
+add_library(moeflux_hardening INTERFACE)
+if(NOT MOEFLUX_SANITIZE)
+  target_compile_options(moeflux_hardening INTERFACE
+    -fstack-protector-strong $<$<CONFIG:Release>:-U_FORTIFY_SOURCE> $<$<CONFIG:Release>:-D_FORTIFY_SOURCE=2>)
+endif()
 
 # moeflux_registry(PREFIX TYPE SUFFIX files...)
 # Every file defines `const TYPE <file>SUFFIX`; sets PREFIX_DECLARATIONS and PREFIX_ADDRESSES for a list of them all. So
@@ -160,6 +173,9 @@ function(moeflux_module name)
   set_property(GLOBAL APPEND PROPERTY MOEFLUX_MODULES ${name})
   list(TRANSFORM ARG_DEPENDS PREPEND moeflux_)
   target_link_libraries(moeflux_${name} PUBLIC moeflux_options ${ARG_DEPENDS} PRIVATE ${ARG_PRIVATE})
+  if(NOT name MATCHES "^(backend|quant)")
+    target_link_libraries(moeflux_${name} PRIVATE moeflux_hardening)
+  endif()
   moeflux_join(moeflux_${name})
   # The public headers' names are those of others in what uses them; symbols of the library are hidden.
   if((name STREQUAL "base" OR "moeflux_base" IN_LIST ARG_DEPENDS) AND NOT name MATCHES "^(backend|quant|library)")
