@@ -10,6 +10,9 @@ function(moeflux_public_library target export_name)
   target_compile_features(${target} INTERFACE cxx_std_20)  # moeflux.hpp
   target_include_directories(${target} INTERFACE
     $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  if(MOEFLUX_PORTABLE AND export_name STREQUAL "static")
+    return()  # it would need this system's libraries
+  endif()
   install(TARGETS ${target} EXPORT moeflux-${export_name}
     LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)
   install(EXPORT moeflux-${export_name} NAMESPACE moeflux:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/moeflux
@@ -83,7 +86,11 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/moefluxConfig.cmake ${CMAKE_CURRENT_BI
 
 # Found from the files themselves, so that the prefix may be moved.
 file(RELATIVE_PATH MOEFLUX_PREFIX_FROM_PC "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
-foreach(package moeflux moeflux-static)
+set(packages moeflux)
+if(NOT MOEFLUX_PORTABLE)
+  list(APPEND packages moeflux-static)
+endif()
+foreach(package ${packages})
   configure_file(cmake/${package}.pc.in ${package}.pc @ONLY)
   install(FILES ${CMAKE_CURRENT_BINARY_DIR}/${package}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
     COMPONENT library)

@@ -84,7 +84,7 @@ THIRD_PARTY = {
     "histedit.h": "src/cli/chat/libedit_editor.cc",
     "liburing.h": "src/io/uring/uring_reader.cc",
     "xxhash.h": "src/checkpoint/checksum.cc",
-    "curl/curl.h": "src/hub/curl_client.cc",
+    "curl/curl.h": "src/hub/curl.h",
     "boost/asio/": "src/serve/http/http_connection.h",
     "boost/beast/": "src/serve/http/request_reader.cc",
 }

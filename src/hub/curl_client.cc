@@ -1,8 +1,6 @@
 // libcurl's multi interface. Proxies are taken from the environment by libcurl itself (HTTPS_PROXY,
 // NO_PROXY); certificates from where the variables of other programs say, else from the places of
 // common systems: a program that was built on one may run on another.
-#include <curl/curl.h>
-
 #include <array>
 #include <charconv>
 #include <cstdlib>
@@ -11,6 +9,7 @@
 
 #include "base/ascii.h"
 #include "base/format.h"
+#include "hub/curl.h"
 #include "hub/http_client.h"
 #include "io/file.h"
 
@@ -244,8 +243,10 @@ class CurlClient final : public HttpClient {
 }  // namespace
 
 Result<std::unique_ptr<HttpClient>> HttpClient::create(const HttpOptions& options) {
-  CURLM* const multi =
-      curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK ? curl_multi_init() : nullptr;
+  if (const CURLcode code = curl_global_init(CURL_GLOBAL_DEFAULT); code != CURLE_OK) {
+    return make_error(ErrorCode::kUnsupported, "no downloads: {}", curl_easy_strerror(code));
+  }
+  CURLM* const multi = curl_multi_init();
   if (multi == nullptr) return make_error(ErrorCode::kIo, "libcurl does not start");
   return std::unique_ptr<HttpClient>(std::make_unique<CurlClient>(multi, options));
 }

@@ -1,0 +1,4 @@
+// libcurl's header, in one place.
+#pragma once
+
+#include <curl/curl.h>  // IWYU pragma: export
