@@ -1,0 +1,211 @@
+#!/usr/bin/env python3
+"""Lists everything inside a release: an SBOM (CycloneDX 1.5, JSON) and the licences.
+
+    tools/release/inventory.py --version 0.2.0 --root ROOT --sbom FILE --licences FILE
+
+Crates come from cargo and rust/Cargo.lock, with their checksums and licence files. C++ libraries
+come from ROOT/versions, which tools/release/root.sh writes, and from the packages' copyright files
+in ROOT. Fails where one of them has no licence text. The same inputs give the same bytes.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import uuid
+
+SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+# Debian's package -> the licence in SPDX's words: all of ROOT/versions that is linked.
+LIBRARIES = {
+    "libboost1.74-dev": "BSL-1.0",
+    "libbsd-dev": "BSD-3-Clause AND ISC AND MIT",
+    "libedit-dev": "BSD-3-Clause",
+    "libfmt-dev": "MIT",
+    "libgcc-10-dev": "GPL-3.0-or-later WITH GCC-exception-3.1",
+    "liburing-dev": "LGPL-2.1-or-later OR MIT",
+    "libmd-dev": "BSD-3-Clause AND ISC",
+    "libncurses-dev": "MIT-open-group",
+    "libpcre2-dev": "BSD-3-Clause",
+    "libstdc++-12-dev": "GPL-3.0-or-later WITH GCC-exception-3.1",
+    "libutf8proc-dev": "MIT AND Unicode-DFS-2015",
+    "libxxhash-dev": "BSD-2-Clause",
+    "nlohmann-json3-dev": "MIT",
+    "pybind11-dev": "BSD-3-Clause",
+}
+# Opened at run time, interfaces of the system, or copyright files that others link to.
+NOT_INSIDE = {
+    "libc6",
+    "libc6-dev",
+    "libcurl4-openssl-dev",
+    "libpython3.11-dev",
+    "linux-libc-dev",
+    "gcc-10-base",
+    "gcc-12-base",
+    "libtinfo6",
+}
+# Boost's copyright file has 2 MB on all of its libraries; in programs are Asio and Beast.
+WITHOUT_NOTICE = {"BSL-1.0": "The Boost Software License 1.0 asks for no notice in machine code."}
+LICENCE_FILES = re.compile(r"(LICEN[CS]E|COPYING|COPYRIGHT|UNLICENSE|NOTICE)", re.IGNORECASE)
+
+
+def cargo(*arguments):
+    program = shutil.which("cargo") or os.path.expanduser("~/.cargo/bin/cargo")
+    return subprocess.run(
+        [program, *arguments, "--locked", "--offline"],
+        check=True,
+        text=True,
+        stdout=subprocess.PIPE,
+        cwd=os.path.join(SOURCE, "rust"),
+    ).stdout
+
+
+def crates():
+    """(name, version, licence, checksum, folder) of the crates that are linked."""
+    tree = cargo(
+        "tree",
+        "--features",
+        "constraints",
+        "-e",
+        "normal,no-proc-macro",
+        "--prefix",
+        "none",
+        "-f",
+        "{p}",
+    )
+    linked = {tuple(line.split()[:2]) for line in tree.splitlines()}
+    with open(os.path.join(SOURCE, "rust/Cargo.lock"), encoding="utf-8") as file:
+        lock = file.read()
+    checksums = {
+        (name, version): checksum
+        for name, version, checksum in re.findall(
+            r'name = "(.+)"\nversion = "(.+)"\nsource = ".+"\nchecksum = "(\w+)"', lock
+        )
+    }
+    packages = json.loads(cargo("metadata", "--format-version", "1", "--features", "constraints"))[
+        "packages"
+    ]
+    found = []
+    for package in packages:
+        key = (package["name"], package["version"])
+        if (key[0], "v" + key[1]) in linked and key in checksums:
+            licence = package["license"].replace("/", " OR ")
+            found.append((*key, licence, checksums[key], os.path.dirname(package["manifest_path"])))
+    return sorted(found)
+
+
+def libraries(root):
+    """(package, version, source, licence, copyright file) of the C++ libraries that are linked."""
+    found = []
+    with open(os.path.join(root, "versions"), encoding="utf-8") as file:
+        for line in file:
+            package, version, source = line.split()
+            if package in NOT_INSIDE:
+                continue
+            if package not in LIBRARIES:
+                sys.exit(f"inventory.py: {root}/versions lists {package}, LIBRARIES here does not")
+            notice = os.path.join(root, "usr/share/doc", package, "copyright")
+            found.append((package, version, source, LIBRARIES[package], notice))
+    return sorted(found)
+
+
+def sbom(version, crate_list, library_list):
+    components = [
+        {
+            "type": "library",
+            "bom-ref": f"pkg:cargo/{name}@{number}",
+            "name": name,
+            "version": number,
+            "purl": f"pkg:cargo/{name}@{number}",
+            "hashes": [{"alg": "SHA-256", "content": checksum}],
+            "licenses": [{"expression": licence}],
+        }
+        for name, number, licence, checksum, _ in crate_list
+    ]
+    components += [
+        {
+            "type": "library",
+            "bom-ref": f"pkg:deb/debian/{package}@{number}",
+            "name": source,
+            "version": number,
+            "purl": f"pkg:deb/debian/{package}@{number}?arch=amd64",
+            "licenses": [{"expression": licence}],
+        }
+        for package, number, source, licence, _ in library_list
+    ]
+    itself = f"pkg:generic/moeflux@{version}"
+    inside = [component["bom-ref"] for component in components]
+    return {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.5",
+        "version": 1,
+        "serialNumber": f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, itself + ' '.join(inside))}",
+        "metadata": {
+            "component": {
+                "type": "application",
+                "bom-ref": itself,
+                "name": "moeflux",
+                "version": version,
+                "purl": itself,
+                "licenses": [{"expression": "Apache-2.0"}],
+            }
+        },
+        "components": components,
+        "dependencies": [{"ref": itself, "dependsOn": inside}],
+    }
+
+
+def licence_texts(folder):
+    """The licence files of a crate; fails where it brings none."""
+    found = [
+        os.path.join(folder, name)
+        for name in sorted(os.listdir(folder))
+        if LICENCE_FILES.match(name) and os.path.isfile(os.path.join(folder, name))
+    ]
+    return found or sys.exit(f"inventory.py: no licence file in {folder}")
+
+
+def write_licences(path, crate_list, library_list):
+    texts = [("moeflux", "Apache-2.0", [os.path.join(SOURCE, "LICENSE")])]
+    texts += [
+        (f"{name} {version}", licence, licence_texts(folder))
+        for name, version, licence, _, folder in crate_list
+    ]
+    texts += [
+        (f"{source} {version}", licence, [notice] if licence not in WITHOUT_NOTICE else [])
+        for _, version, source, licence, notice in library_list
+    ]
+    seen = {}  # text -> the first name that has it: most crates share theirs
+    with open(path, "w", encoding="utf-8") as out:
+        out.write("moeflux contains the software below, compiled.\n")
+        out.write("Rust's standard library is MIT OR Apache-2.0.\n")
+        for name, licence, files in texts:
+            out.write(f"\n{'=' * 80}\n{name}: {licence}\n")
+            if not files:
+                out.write(f"{WITHOUT_NOTICE[licence]}\n")
+            for file in files:
+                with open(file, encoding="utf-8", errors="replace") as text_file:
+                    text = text_file.read().strip()
+                out.write(f"{'-' * 80}\n")
+                out.write(f"As {seen[text]}.\n" if text in seen else text + "\n")
+                seen.setdefault(text, f"{os.path.basename(file)} of {name}")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    for name in ("version", "root", "sbom", "licences"):
+        parser.add_argument(f"--{name}", required=True)
+    options = parser.parse_args()
+    crate_list, library_list = crates(), libraries(options.root)
+    with open(options.sbom, "w", encoding="utf-8") as file:
+        json.dump(sbom(options.version, crate_list, library_list), file, indent=1)
+        file.write("\n")
+    write_licences(options.licences, crate_list, library_list)
+    print(f"inventory.py: {len(crate_list)} crates, {len(library_list)} C++ libraries")
+
+
+if __name__ == "__main__":
+    main()
