@@ -43,7 +43,7 @@ CONFIGURE = CMAKE_CXX_COMPILER_LAUNCHER=$${CMAKE_CXX_COMPILER_LAUNCHER-$$(comman
 CRATES = tools/fetch_crates.sh || echo "no Rust crates: chat templates are left out" >&2
 
 .PHONY: deps build build-cuda build-tests build-tsan run test cases test-asan test-tsan test-arm64 \
-  test-all check ci-quick format lint fuzz bench install clean help configure-release
+  test-all check ci-quick format lint fuzz bench release install clean help configure-release
 .DEFAULT_GOAL := build
 
 build: configure-release
@@ -129,6 +129,9 @@ test-all:
 	  $(MAKE) --no-print-directory test CASE_SECONDS=7200
 	@$(MAKE) --no-print-directory test-asan
 	@$(MAKE) --no-print-directory test-tsan
+	@if [ "$$(id -u)" = 0 ] && grep -q bookworm /etc/os-release; then \
+	  $(MAKE) --no-print-directory release && tests/packaging/roots_test.py build/packages; \
+	else echo "packages are tested as root on Debian 12 alone" >&2; fi
 
 check:
 	@tools/install_deps.sh check
@@ -174,6 +177,16 @@ bench:
 	  test -x "$$program" || continue; found=yes; "$$program" $(ARGS); \
 	done; test -n "$$found" || { echo "bench: no programs in build/bench/bin" >&2; exit 1; }
 
+# Packages for Linux on x86-64 in build/packages; on Debian 12.
+release:
+	@tools/install_deps.sh run release
+	@$(CRATES)
+	@tools/install_python.sh
+	@tools/release/root.sh
+	@$(CONFIGURE) package $(CMAKE_FLAGS)
+	@cmake --build --preset package --target moeflux moeflux_shared _core
+	@tools/release/pack.sh
+
 install: build
 	@cmake --build --preset release --target moeflux moeflux_shared moeflux_static
 	@cmake --install build/release --prefix "$(PREFIX)"
@@ -190,12 +203,13 @@ help:
 	@echo "make test-asan       the suite under ASan and UBSan; GROUP=golden and others build a part"
 	@echo "make test-tsan       the threaded parts under TSan"
 	@echo "make test-arm64      conformance of Arm's kernels under qemu; ARM64_CASES='Linear*'"
-	@echo "make test-all        all of these, with long soaks and thousands of random seeds"
+	@echo "make test-all        all of these, with long soaks and many seeds; packages in clean roots"
 	@echo "make check           formatting, layers, house rules and documents"
 	@echo "make ci-quick        all programs, all checks, the tests of what changed, one TSan build"
 	@echo "make format          format all C++ with clang-format 14"
 	@echo "make lint            clang-tidy over src/"
 	@echo "make fuzz            every fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS)"
 	@echo "make bench           benchmarks of the operations"
+	@echo "make release         archive, Debian packages, wheel and checksums in build/packages"
 	@echo "make install         install below PREFIX=$(PREFIX)"
 	@echo "make clean           remove build/"

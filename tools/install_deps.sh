@@ -1,7 +1,7 @@
 #!/bin/sh
 # The one list of system packages; installs what is missing, says nothing when nothing is.
 #
-#   tools/install_deps.sh [run|test|bench|fuzz|check]...     (default: run)
+#   tools/install_deps.sh [run|test|bench|fuzz|check|release]...     (default: run)
 #
 # As root, or where sudo asks no password, missing packages are installed with apt-get; otherwise
 # the exact command is printed and the exit status is 1. On macOS that is the command of brew.
@@ -21,6 +21,9 @@ bench="libbenchmark-dev"
 fuzz="clang libclang-rt-14-dev"
 check="python3 clang clang-format-14 git"
 # A distribution may not carry these versions any more; what needs them then skips with a reason.
+# For packages, and tests of them in clean roots.
+release="binutils debootstrap dpkg-dev lintian python3 python3-dev python3-numpy python3-venv
+  pybind11-dev ruby systemd"
 optional="clang clang-format-14 libclang-rt-14-dev liburing-dev libboost-dev libedit-dev
   libcurl4-openssl-dev ccache
   python3-dev python3-venv python3-numpy pybind11-dev rustc-web cargo-web"
@@ -43,7 +46,8 @@ for set in "${@:-run}"; do
     bench) wanted="$wanted $run $bench"; brew_wanted="$brew_wanted $brew_run $brew_bench" ;;
     fuzz) wanted="$wanted $run $fuzz" ;;
     check) wanted="$wanted $check" ;;
-    *) echo "install_deps.sh: unknown set '$set', expected run, test, bench, fuzz or check" >&2
+    release) wanted="$wanted $release" ;;
+    *) echo "install_deps.sh: unknown set '$set', expected run, test, bench, fuzz, check, release" >&2
        exit 2 ;;
   esac
 done
