@@ -27,7 +27,7 @@ def readelf(path, *options):
 
 
 def missing(path):
-    """What the file lacks, as a list of words."""
+    """Returns the properties that the file lacks."""
     header, dynamic = readelf(path, "--file-header", "--segments"), readelf(path, "--dynamic")
     imports = re.findall(r"\bUND +(\w+)", readelf(path, "--dyn-syms"))
     stack = re.search(r"GNU_STACK.* ([RWE ]{3}) 0x\w+\s*$", header, re.MULTILINE)

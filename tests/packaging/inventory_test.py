@@ -86,7 +86,7 @@ def main():
         for component in components.values():
             check(component["version"] and component["licenses"][0]["expression"], component)
 
-        # What the lock file has of them is what is listed; LICENSES.md has a row for each.
+        # Checksums are those of the lock file; LICENSES.md has a row for each crate.
         lock = read(os.path.join(SOURCE, "rust/Cargo.lock"))
         table = read(os.path.join(SOURCE, "rust/LICENSES.md")).split("Rust's standard library")[0]
         crates = [

@@ -1,0 +1,290 @@
+#!/usr/bin/env python3
+"""The packages of a release work in clean roots of Debian 11, 12 and 13, made by debootstrap.
+
+    tests/packaging/roots_test.py PACKAGES [SUITE...]
+
+PACKAGES is the folder that `make release` fills. In a copy of each root the archive, from 12 on the
+Debian packages, and on 12 the wheel (its interpreter is that system's) tell a story and answer
+openai's client, or a plain request where that cannot be installed. The steps of the Containerfile
+run in a root of Debian 12. lintian, systemd-analyze and ruby check what they know. Needs root, and
+a network for the first run, the wheel and the steps of the Containerfile.
+"""
+
+import contextlib
+import glob
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+PACKAGES = os.path.abspath(sys.argv[1])
+SUITES = sys.argv[2:] or ["bullseye", "bookworm", "trixie"]
+SOURCE = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
+ROOTS = os.path.join(SOURCE, "build/roots")
+MIRROR = "http://deb.debian.org/debian"
+STORY = ["run", "-q", "-n", "24", "--temp", "0", "Once upon a time"]
+START_SECONDS = 300
+ENVIRONMENT = {
+    "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+    "HOME": "/root",
+    "LC_ALL": "C.UTF-8",
+}
+
+
+def check(condition, *words):
+    if not condition:
+        sys.exit("roots_test: " + " ".join(str(word) for word in words))
+
+
+def run(command, **options):
+    done = subprocess.run(
+        command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options
+    )
+    check(done.returncode == 0, shlex.join(command), done.returncode, done.stdout, done.stderr)
+    return done.stdout
+
+
+def package(pattern):
+    found = glob.glob(os.path.join(PACKAGES, pattern))
+    check(len(found) == 1, f"{PACKAGES} has {len(found)} files {pattern}, expected one")
+    return found[0]
+
+
+def inside(root, command):
+    """The command for the root, with a /proc that ends with it."""
+    script = 'mount -t proc proc "$0/proc" && exec chroot "$0" "$@"'
+    return ["unshare", "--mount", "sh", "-c", script, root, *command]
+
+
+def in_root(root, *command):
+    return run(inside(root, command), env=ENVIRONMENT)
+
+
+@contextlib.contextmanager
+def clean_root(suite):
+    """A copy of a root that debootstrap made once."""
+    original = os.path.join(ROOTS, suite)
+    if not os.path.exists(original + ".complete"):
+        shutil.rmtree(original, ignore_errors=True)
+        run(["debootstrap", "--variant=minbase", suite, original, MIRROR])
+        open(original + ".complete", "w").close()
+    with tempfile.TemporaryDirectory(dir=ROOTS, prefix=suite + "-") as folder:
+        root = os.path.join(folder, "root")
+        run(["cp", "-a", "--reflink=auto", original, root])
+        yield root
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def client():
+    """An interpreter that has openai's client; None where it cannot be installed."""
+    python = os.path.join(ROOTS, "client/bin/python")
+    if not os.path.exists(python + ".complete"):
+        subprocess.run([sys.executable, "-m", "venv", os.path.join(ROOTS, "client")], check=True)
+        install = [python, "-m", "pip", "install", "--quiet", "openai"]
+        if subprocess.run(install, stderr=subprocess.DEVNULL, check=False).returncode != 0:
+            return None
+        open(python + ".complete", "w").close()
+    return python
+
+
+ASK = """
+import openai, sys
+client = openai.OpenAI(base_url=sys.argv[1] + "/v1", api_key="none", timeout=120)
+answer = client.chat.completions.create(model="fable-20m", max_tokens=8,
+    messages=[{"role": "user", "content": "Tell me a story"}])
+print(answer.choices[0].message.content)
+"""
+
+
+def ask(address):
+    python = client()
+    if python:
+        return run([python, "-c", ASK, address])
+    body = {"max_tokens": 8, "messages": [{"role": "user", "content": "Tell me a story"}]}
+    request = urllib.request.Request(
+        address + "/v1/chat/completions",
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=120) as answer:
+        return json.load(answer)["choices"][0]["message"]["content"]
+
+
+def answers(command, port, healthy=None):
+    """The answer of a server that the command starts at the port; it ends before this returns."""
+    address = f"http://127.0.0.1:{port}"
+    with tempfile.TemporaryFile("w+") as log:
+        server = subprocess.Popen(command, stdout=log, stderr=log, env=ENVIRONMENT)
+        try:
+            deadline = time.monotonic() + START_SECONDS
+            while True:
+                with contextlib.suppress(OSError):
+                    urllib.request.urlopen(address + "/health", timeout=5).close()
+                    break
+                log.seek(0)
+                check(server.poll() is None, shlex.join(command), log.read())
+                check(time.monotonic() < deadline, "no /health from", shlex.join(command))
+                time.sleep(0.2)
+            if healthy:
+                healthy()
+            text = ask(address).strip()
+            check(text, "an empty answer of", shlex.join(command))
+            return text
+        finally:
+            server.terminate()
+            server.wait(60)
+
+
+def tells(stories, what, root, *program):
+    """The program in the root tells the story that all tell, and serves."""
+    stories[what] = in_root(root, *program, *STORY)
+    port = free_port()
+    answer = answers(inside(root, [*program, "serve", "--port", str(port)]), port)
+    print(f"{what}: {stories[what].strip()[:50]!r}, serve: {answer[:40]!r}", flush=True)
+
+
+def archive_in(root):
+    run(["tar", "-xzf", package("moeflux-*-linux-x86_64.tar.gz"), "-C", os.path.join(root, "opt")])
+    return "/opt/" + os.path.basename(glob.glob(os.path.join(root, "opt/moeflux-*"))[0])
+
+
+def debian_packages_in(root):
+    names = []
+    for file in sorted(glob.glob(os.path.join(PACKAGES, "*.deb"))):
+        shutil.copy(file, os.path.join(root, "tmp"))
+        names.append("/tmp/" + os.path.basename(file))
+    check(len(names) == 3, "expected three Debian packages,", names)
+    in_root(root, "dpkg", "--install", *names)
+    check("libmoeflux.so" in in_root(root, "ldconfig", "-p"), "ldconfig lists no libmoeflux")
+    verify = ["systemd-analyze", "verify", "--man=no"]
+    if shutil.which(verify[0]):
+        with tempfile.TemporaryDirectory() as folder:
+            unit = os.path.join(folder, "moeflux.service")
+            with open(os.path.join(root, "usr/lib/systemd/system/moeflux.service")) as file:
+                text = file.read()
+            with open(unit, "w") as file:
+                file.write(text.replace("/usr/bin/moeflux", root + "/usr/bin/moeflux"))
+            run([*verify, unit])
+            # 0 is least exposed, 10 most; 1.4 when it was written.
+            run(["systemd-analyze", "security", "--offline=yes", "--threshold=20", unit])
+
+
+WHEEL_STORY = """
+import moeflux, sys
+sequence = moeflux.Model(sys.argv[1], context_length=512).sequence()
+sequence.set_sampler(temperature=0)
+print("".join(sequence.stream("Once upon a time", max_tokens=24)))
+"""
+
+
+def wheel_in(root, model):
+    shutil.copy("/etc/resolv.conf", os.path.join(root, "etc/resolv.conf"))
+    wheel = package("moeflux-*.whl")
+    shutil.copy(wheel, os.path.join(root, "tmp"))
+    apt = ["apt-get", "-qq", "-o", "APT::Sandbox::User=root"]
+    in_root(root, *apt, "update")
+    in_root(
+        root, *apt, "install", "--yes", "--no-install-recommends", "python3-numpy", "python3-pip"
+    )
+    in_root(
+        root,
+        "pip",
+        "install",
+        "--no-index",
+        "--no-deps",
+        "--break-system-packages",
+        "/tmp/" + os.path.basename(wheel),
+    )
+    return in_root(root, "python3", "-c", WHEEL_STORY, model)
+
+
+def containerfile():
+    """(RUN commands, the health check's command) of its first stage."""
+    with open(os.path.join(SOURCE, "tools/release/Containerfile"), encoding="utf-8") as file:
+        lines = file.read().replace("\\\n", " ").split("\nFROM")[1].splitlines()
+    steps = [line.split(None, 1)[1] for line in lines if line.startswith("RUN ")]
+    health = next(line for line in lines if line.startswith("HEALTHCHECK "))
+    return steps, json.loads(health[health.index("[") :])
+
+
+def container_steps(root):
+    shutil.copy("/etc/resolv.conf", os.path.join(root, "etc/resolv.conf"))
+    steps, health = containerfile()
+    for number, step in enumerate(steps):
+        if number == 1:  # ADD comes before it
+            archive_in(root)
+        in_root(root, "sh", "-c", step.replace("apt-get", "apt-get -qq -o APT::Sandbox::User=root"))
+    answer = answers(
+        inside(
+            root,
+            [
+                "su",
+                "moeflux",
+                "-s",
+                "/bin/sh",
+                "-c",
+                "cd /var/lib/moeflux && MOEFLUX_HOST=0.0.0.0 MOEFLUX_PORT=8080 exec moeflux serve",
+            ],
+        ),
+        8080,
+        lambda: in_root(root, *health),
+    )
+    print(f"steps of the Containerfile: {answer[:40]!r}", flush=True)
+
+
+def check_files():
+    with open(os.path.join(PACKAGES, "SHA256SUMS"), encoding="utf-8") as file:
+        sums = dict(reversed(line.split()) for line in file)
+    names = set(os.listdir(PACKAGES)) - {"SHA256SUMS"}
+    check(set(sums) == names, "SHA256SUMS lists", sorted(sums), "of", sorted(names))
+    for name, expected in sums.items():
+        with open(os.path.join(PACKAGES, name), "rb") as file:
+            check(hashlib.sha256(file.read()).hexdigest() == expected, name, "has another checksum")
+    if shutil.which("lintian"):
+        debs = sorted(glob.glob(os.path.join(PACKAGES, "*.deb")))
+        found = run(["lintian", "--allow-root", "--fail-on", "error,warning", *debs])
+        check(not re.search("^[EW]:", found, re.MULTILINE), found)
+    if shutil.which("ruby"):
+        run(["ruby", "-c", package("moeflux.rb")])
+
+
+def main():
+    if os.geteuid() != 0 or not shutil.which("debootstrap"):
+        print("skipped: needs root and debootstrap (tools/install_deps.sh release)")
+        return
+    os.makedirs(ROOTS, exist_ok=True)
+    check_files()
+    stories = {}
+    for suite in SUITES:
+        with clean_root(suite) as root:
+            top = archive_in(root)
+            tells(stories, f"{suite}, archive", root, top + "/bin/moeflux")
+            if suite != "bullseye":
+                debian_packages_in(root)
+                tells(stories, f"{suite}, Debian packages", root, "/usr/bin/moeflux")
+            if suite == "bookworm":
+                text = wheel_in(root, top + "/share/moeflux/models/fable-20m")
+                check(text.strip(), "the wheel tells nothing")
+                print(f"{suite}, wheel: {text.strip()[:50]!r}", flush=True)
+        if suite == "bookworm":
+            with clean_root(suite) as root:
+                container_steps(root)
+    check(len(set(stories.values())) == 1, "the stories differ:", stories)
+    print(f"roots_test: {len(stories)} installations tell one story")
+
+
+if __name__ == "__main__":
+    main()
