@@ -117,7 +117,7 @@ def ask(address):
     request = urllib.request.Request(
         address + "/v1/chat/completions",
         json.dumps(body).encode(),
-        {"Content-Type": "application/json"},
+        {"Content-Type": "application/json", "Authorization": "Bearer none"},
     )
     with urllib.request.urlopen(request, timeout=120) as answer:
         return json.load(answer)["choices"][0]["message"]["content"]
@@ -227,21 +227,9 @@ def container_steps(root):
         if number == 1:  # ADD comes before it
             archive_in(root)
         in_root(root, "sh", "-c", step.replace("apt-get", "apt-get -qq -o APT::Sandbox::User=root"))
-    answer = answers(
-        inside(
-            root,
-            [
-                "su",
-                "moeflux",
-                "-s",
-                "/bin/sh",
-                "-c",
-                "cd /var/lib/moeflux && MOEFLUX_HOST=0.0.0.0 MOEFLUX_PORT=8080 exec moeflux serve",
-            ],
-        ),
-        8080,
-        lambda: in_root(root, *health),
-    )
+    serve = "cd /var/lib/moeflux && MOEFLUX_HOST=0.0.0.0 MOEFLUX_PORT=8080 MOEFLUX_API_KEY=none"
+    command = inside(root, ["su", "moeflux", "-s", "/bin/sh", "-c", serve + " exec moeflux serve"])
+    answer = answers(command, 8080, lambda: in_root(root, *health))
     print(f"steps of the Containerfile: {answer[:40]!r}", flush=True)
 
 
