@@ -47,7 +47,8 @@ for set in "${@:-run}"; do
     fuzz) wanted="$wanted $run $fuzz" ;;
     check) wanted="$wanted $check" ;;
     release) wanted="$wanted $release" ;;
-    *) echo "install_deps.sh: unknown set '$set', expected run, test, bench, fuzz, check, release" >&2
+    *) echo "install_deps.sh: unknown set '$set', expected run, test, bench, fuzz, check" \
+         "or release" >&2
        exit 2 ;;
   esac
 done
