@@ -183,7 +183,7 @@ THREADS = re.compile(r"\bstd::j?thread\b(?!::)|\bstd::async\b|\bpthread_create\b
 # parts of an answer wait for a drive on another: no drive may make a step wait.
 THREADS_ALLOWED = (
     "src/base/thread_pool", "src/io/", "src/schedule/scheduler",
-    "src/serve/http/http_server", "src/serve/kept/job_thread")
+    "src/serve/http/http_server", "src/serve/kept/job_thread", "src/load/layer_stream")
 
 # Code that makes a sampler draws tokens in a loop: there is one such loop, which clients share.
 SAMPLER = re.compile(r"\bSampler::create\s*\(")

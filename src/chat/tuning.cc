@@ -105,6 +105,10 @@ Status set_reader_threads(std::string_view value, const Target& target) {
   return {};
 }
 
+Status set_stream_dense(std::string_view value, const Target& target) {
+  return set_switch(value, target.engine.stream_dense);
+}
+
 Status set_trust_experts(std::string_view value, const Target& target) {
   bool trusted = false;
   MF_RETURN_IF_ERROR(set_switch(value, trusted));
@@ -135,6 +139,9 @@ constexpr std::array kKeys = std::to_array<KnownKey>({
      set_prefill_chunk},
     {{"reader-threads", "N", "8", "Threads that read experts, where expert-io has threads"},
      set_reader_threads},
+    {{"stream-dense", "on, off", "off",
+      "Layers of dense models that do not fit memory are read from the drive for every step"},
+     set_stream_dense},
     {{"trust-experts", "on, off", "off", "Skip the checksums of a pack's experts"},
      set_trust_experts},
 });

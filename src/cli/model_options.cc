@@ -148,6 +148,11 @@ void add_memory_options(CommandOptions& command, ModelOptions& options) {
       .choices({"f32", "f16", "q8_0"})
       .in_help_all();
   command
+      .add("--stream-dense", options.engine.stream_dense,
+           "Read the layers of a dense model that do not fit memory, or --expert-cache, from "
+           "the drive for every step; says first how fast that can be")
+      .in_help_all();
+  command
       .add("--expert-profile", options.engine.expert_profile,
            "File with the experts' use in earlier runs, which warms a cold cache; run updates it, "
            "and makes it where there is none")
@@ -243,6 +248,7 @@ Result<std::shared_ptr<OpenModel>> open_model(const ModelOptions& options,
   if (const DeviceChoice choice = choose_device(options.device); !choice.reason.empty()) {
     options.log->note(formatted("device auto: {}, {}", choice.name, choice.reason));
   }
+  engine.on_forecast = [&options](const std::string& line) { options.log->note(line); };
   std::optional<ProgressBar> bar;
   // Without a terminal nobody looks, and the loader need not count the weights beforehand.
   if (stderr_is_terminal()) {

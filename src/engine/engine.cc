@@ -12,7 +12,9 @@
 #include "io/page_cache.h"
 #include "load/model_fingerprint.h"
 #include "plan/dense_fit.h"
+#include "plan/dense_stream.h"
 #include "plan/dry_run.h"
+#include "plan/machine_probe.h"
 
 namespace moeflux {
 namespace {
@@ -21,6 +23,7 @@ constexpr int64_t kPlannedTokensMax = 4096;
 // How many of kReaderDepth reads may be guesses: a demand read behind so few is late by a
 // millisecond or two.
 constexpr int kSpeculativeDepth = 8;
+constexpr double kProbeSeconds = 0.5;
 
 Result<Tensor> allocate_tensor(Device& device, std::vector<std::unique_ptr<Buffer>>& buffers,
                                const Shape& shape, DType dtype) {
@@ -59,22 +62,6 @@ int64_t prefill_chunk_for(const Device& device, const EngineOptions& options, in
   return std::clamp<int64_t>(wanted, 1, context * options.step_sequences);
 }
 
-namespace {
-
-// Where all memory is the host's, there is one place for weights.
-Result<DensePlaces> check_dense(LoadedModel& counted, const Device& device,
-                                const EngineOptions& options, uint64_t available) {
-  MF_ASSIGN_OR_RETURN(const int64_t tokens, planned_tokens_for(counted.spec(), options));
-  MF_ASSIGN_OR_RETURN(counted.cache_types, cache_types_for(device, counted.spec(), options));
-  MF_RETURN_IF_ERROR(
-      check_dense_fit(counted, {.available_bytes = available,
-                                .context_length = tokens,
-                                .step_tokens = prefill_chunk_for(device, options, tokens)}));
-  return DensePlaces{};
-}
-
-}  // namespace
-
 Engine::~Engine() = default;
 
 Status Engine::take_step_buffers() {
@@ -94,26 +81,17 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
   std::unique_ptr<Engine> engine(new Engine);
   engine->device_ = &device;
   engine->state_memory_ = std::make_shared<StateMemory>(device);
-  const std::optional<uint64_t> device_free = device.free_bytes();
-  DensePlanner place;
-  if (device_free) {
-    place = [&](LoadedModel& counted) {
-      return engine->place_dense(counted, options, *device_free);
-    };
-  } else {
-    place = [&](LoadedModel& counted) { return check_dense(counted, device, options, available); };
-  }
+  const auto place = [&](LoadedModel& counted) {
+    return engine->place_dense(counted, options, available);
+  };
   MF_ASSIGN_OR_RETURN(engine->loaded_,
                       load_model(model_directory, device, WeightLoading::kRead,
                                  options.load_progress, place, options.context_length));
   MF_ASSIGN_OR_RETURN(engine->loaded_->cache_types,
                       cache_types_for(device, engine->spec(), options));
-  const ModelSpec& spec = engine->spec();
-  if (device_free) {
+  if (device.free_bytes()) {
     const DenseSizes& dense = engine->loaded_->dense;
     engine->device_plan_.share.dense_bytes = dense.bytes - dense.host_bytes;
-  } else {
-    MF_RETURN_IF_ERROR(engine->choose_steps(spec, options));
   }
 
   const int64_t n = engine->prefill_chunk_;
@@ -144,10 +122,11 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
       MemoryPressure(options.read_memory, {.low_bytes = engine->plan_.reserve_bytes / 2,
                                            .high_bytes = engine->plan_.reserve_bytes,
                                            .interval = options.memory_interval});
-  if (streams) drop_cached_files(engine->loaded_->index);
+  if (streams || !engine->loaded_->streamed.empty()) drop_cached_files(engine->loaded_->index);
   engine->profile_path_ = options.expert_profile;
   MF_RETURN_IF_ERROR(engine->load_expert_profile());
   MF_RETURN_IF_ERROR(engine->open_readers());
+  MF_RETURN_IF_ERROR(engine->open_layers());
   MF_RETURN_IF_ERROR(engine->open_experts());
   MF_RETURN_IF_ERROR(engine->force_routes());
   engine->bound_states();
@@ -163,9 +142,46 @@ Status Engine::choose_steps(const ModelSpec& spec, const EngineOptions& options)
 }
 
 Result<DensePlaces> Engine::place_dense(LoadedModel& counted, const EngineOptions& options,
-                                        uint64_t device_free) {
+                                        uint64_t available) {
   MF_RETURN_IF_ERROR(choose_steps(counted.spec(), options));
   MF_ASSIGN_OR_RETURN(counted.cache_types, cache_types_for(*device_, counted.spec(), options));
+  const std::optional<uint64_t> device_free = device_->free_bytes();
+  if (device_free) MF_RETURN_IF_ERROR(place_on_device(counted, options, *device_free));
+  if (!options.stream_dense) {
+    // Without a device of its own memory, or with nothing beside it, there is one place.
+    if (!device_free || device_plan_.dense.host_bytes > 0) {
+      MF_RETURN_IF_ERROR(
+          check_dense_fit(counted, {.available_bytes = available,
+                                    .context_length = planned_tokens_,
+                                    .step_tokens = prefill_chunk_,
+                                    .device_bytes = device_plan_.dense.device_bytes}));
+    }
+    return device_plan_.dense;
+  }
+  const int64_t longest = planned_tokens_ * options.step_sequences;
+  MF_ASSIGN_OR_RETURN(
+      DenseStream stream,
+      plan_dense_stream(counted,
+                        {.available_bytes = available,
+                         .context_length = planned_tokens_,
+                         .step_tokens = prefill_chunk_,
+                         .step_tokens_max = options.prefill_chunk > 0 ? prefill_chunk_ : longest,
+                         .layers_bytes = options.expert_cache_bytes,
+                         .device = device_free ? &device_plan_.dense : nullptr}));
+  prefill_chunk_ = stream.step_tokens;
+  if (options.on_forecast) {
+    double drive = 0.0;
+    if (stream.streamed_bytes > 0) {
+      MF_ASSIGN_OR_RETURN(drive, probe_layer_reads(counted, options.expert_io, kProbeSeconds));
+    }
+    options.on_forecast(describe_stream(stream, drive));
+  }
+  device_plan_.dense = std::move(stream.places);
+  return device_plan_.dense;
+}
+
+Status Engine::place_on_device(LoadedModel& counted, const EngineOptions& options,
+                               uint64_t device_free) {
   Result<DevicePlan> plan = plan_device(counted, {.free_bytes = device_free,
                                                   .context_length = planned_tokens_,
                                                   .step_tokens = prefill_chunk_,
@@ -173,13 +189,19 @@ Result<DensePlaces> Engine::place_dense(LoadedModel& counted, const EngineOption
                                                   .near_cache_bytes = options.near_cache_bytes});
   if (!plan.ok()) return plan.error().with_context(formatted("device {}", device_->name()));
   device_plan_ = *std::move(plan);
-  if (device_plan_.dense.host_bytes > 0) {
-    MF_RETURN_IF_ERROR(
-        check_dense_fit(counted, {.available_bytes = options.read_memory().available_bytes,
-                                  .device_bytes = device_plan_.dense.device_bytes}));
-  }
   prefill_chunk_ = device_plan_.step_tokens;
-  return device_plan_.dense;
+  return {};
+}
+
+// With a reader of its own: it belongs to another thread.
+Status Engine::open_layers() {
+  if (loaded_->streamed.empty()) return {};
+  MF_ASSIGN_OR_RETURN(
+      std::unique_ptr<AsyncReader> reader,
+      make_reader(options_.expert_io,
+                  {.threads = std::max(1, options_.reader_threads), .depth = kLayerReaderDepth}));
+  layers_ = std::make_unique<LayerStream>(loaded_->index, loaded_->streamed, std::move(reader));
+  return {};
 }
 
 Status Engine::open_readers() {

@@ -28,6 +28,7 @@
 #include "experts/tiers/usage_profile.h"
 #include "io/host_memory.h"
 #include "io/reader_factory.h"
+#include "load/layer_stream.h"
 #include "load/ngram_rows.h"
 #include "model/model.h"
 #include "plan/device_plan.h"
@@ -77,6 +78,12 @@ struct EngineOptions {
   const RouteTrace* forced_routes = nullptr;
   /// The trace's weights as well: what one device chose, computed by another.
   bool forced_weights = false;
+  /// Layers of a model without experts that do not fit memory, or expert_cache_bytes, are read from
+  /// the drive for every step. Does not change the results.
+  bool stream_dense = false;
+  /// Told then, before weights are read, how fast a drive that is measured lets it be; null:
+  /// nothing is measured.
+  std::function<void(const std::string& line)> on_forecast = {};
   /// Compare experts of a pack with their checksums when they first arrive.
   bool check_experts = true;
   /// Told of the dense weights while they are read.
@@ -309,7 +316,9 @@ class Engine {
   Status choose_steps(const ModelSpec& spec, const EngineOptions& options);
   Status take_step_buffers();
   Result<DensePlaces> place_dense(LoadedModel& counted, const EngineOptions& options,
-                                  uint64_t device_free);
+                                  uint64_t available);
+  Status place_on_device(LoadedModel& counted, const EngineOptions& options, uint64_t device_free);
+  Status open_layers();
   std::optional<DeviceMemory> device_memory() const;
   Status check_resident(uint64_t bytes_for_experts) const;
   Status open_experts();
@@ -338,6 +347,7 @@ class Engine {
   Device* device_ = nullptr;
   std::unique_ptr<AsyncReader> reader_;
   std::unique_ptr<NgramRows> ngram_rows_;  // null without tables
+  std::unique_ptr<LayerStream> layers_;    // null where all are in memory
   std::vector<NgramRows::Text> texts_;     // of the step at hand, for it
   uint64_t scratch_bytes_ = 0;             // of encoder_
   ExpertHome home_ = ExpertHome::kDrive;

@@ -257,7 +257,8 @@ Status Engine::forward() {
       running_, [](const RunningItem& running) { return running.hidden_rows() > 0; });
   HiddenReader reader(*this, observer);
   if (wants_hidden) observer = &reader;
-  const ForwardStep step{*encoder_, ids, positions, batch_, *experts_, observer, ngram_rows_.get()};
+  const ForwardStep step{*encoder_, ids,      positions,         batch_,
+                         *experts_, observer, ngram_rows_.get(), layers_.get()};
   MF_RETURN_IF_ERROR(loaded_->model->forward(step, logits));
   MF_CHECK(reader.has_read() == wants_hidden);
   MF_RETURN_IF_ERROR(reader.status());

@@ -241,6 +241,12 @@ Status Engine::set_plan(PlanMode plan) {
 
 ExpertStats Engine::expert_stats() const {
   ExpertStats stats = experts_->stats();
+  if (layers_ != nullptr) {
+    const LayerStream::Stats read = layers_->stats();
+    stats.bytes_read += read.bytes_read;
+    stats.stall_us += read.stall_us;
+    stats.read_us += read.read_us;
+  }
   if (ngram_rows_ == nullptr) return stats;
   stats.table_bytes_read = ngram_rows_->bytes_read();
   stats.table_stall_us = ngram_rows_->stall_us();

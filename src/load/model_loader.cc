@@ -82,6 +82,7 @@ Result<std::unique_ptr<LoadedModel>> build(const Description& description, Tenso
   if (reads) MF_RETURN_IF_ERROR(weights.read(progress));
   loaded->experts = weights.take_expert_table();
   loaded->dense = weights.sizes();
+  loaded->streamed = weights.take_streamed();
   loaded->ngram_tables = weights.take_ngram_tables();
   loaded->modules = weights.modules();
   loaded->floats = weights.floats();

@@ -28,6 +28,7 @@ struct LoadedModel {
   ExpertTable experts;
   DenseSizes dense;
   std::vector<ClaimedModule> modules;        // the linear ones, without routed experts
+  std::vector<StreamedModule> streamed;      // of these, in a ring
   std::vector<NgramTable> ngram_tables;      // of which nothing is in memory
   std::vector<ClaimedFloats> floats;         // the small tensors
   std::vector<std::string> expert_prefixes;  // by layer, canonical

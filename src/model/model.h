@@ -8,6 +8,7 @@
 #include "backend/encoder.h"
 #include "base/result.h"
 #include "experts/expert_store.h"
+#include "model/layer_source.h"
 #include "model/model_spec.h"
 #include "model/row_lookup.h"
 #include "state/step_batch.h"
@@ -36,11 +37,17 @@ struct ForwardStep {
   StepBatch& batch;  // of n rows
   ExpertStore& experts;
   HiddenObserver* observer = nullptr;
-  RowLookup* rows = nullptr;  // of tables that stay on a drive; null in a dry run
+  RowLookup* rows = nullptr;      // of tables that stay on a drive; null in a dry run
+  LayerSource* layers = nullptr;  // null where all of them are in memory
   /// The choice of the last layer with an index, for layers that share it; the model's own.
   KeySelection* selection = nullptr;
   /// By layer, null tensors for those that lend none; the model's own.
   std::span<LentKeys> lent = {};
+
+  /// Before a layer's first operation.
+  Status begin_layer(LayerId layer) const {
+    return layers == nullptr ? Status() : layers->begin_layer(layer, encoder);
+  }
 };
 
 /// Immutable once created; forward() keeps its state in the step.
@@ -49,8 +56,8 @@ class Model {
   virtual ~Model() = default;
   virtual const ModelSpec& spec() const = 0;
   /// Records the step. `logits` is f32 [batch.logits_rows(), vocab_size], or a null tensor where no
-  /// row wants any. Does not advance the states. Fails when experts cannot be read; the states are
-  /// then unusable.
+  /// row wants any. Does not advance the states. Fails when experts or layers cannot be read; the
+  /// states are then unusable.
   virtual Status forward(const ForwardStep& step, Tensor logits) const = 0;
 };
 

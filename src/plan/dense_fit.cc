@@ -12,6 +12,8 @@ namespace {
 constexpr std::string_view kTypes[] = {"BF16", "Q8_0",    "Q6_K", "Q5_K",    "Q4_K", "IQ4_XS",
                                        "Q3_K", "IQ3_XXS", "Q2_K", "IQ2_XXS", "IQ1_S"};
 
+constexpr std::string_view kStreamHint = "--stream-dense reads its layers from the drive";
+
 }  // namespace
 
 std::string largest_type_within(uint64_t parameters, uint64_t bytes) {
@@ -45,18 +47,18 @@ Status check_dense_fit(const LoadedModel& counted, const DenseFit& fit) {
     return make_error(ErrorCode::kResourceExhausted,
                       "the model has no experts that could stay on the drive: its weights take {}, "
                       "of which the device holds {}, a reserve {}, and {} of the host's memory are "
-                      "free; {}",
+                      "free; {}; {}",
                       format_bytes(counted.dense.bytes), format_bytes(fit.device_bytes),
                       format_bytes(reserve), format_bytes(fit.available_bytes),
-                      largest_type_within(counted.dense.parameters, room));
+                      largest_type_within(counted.dense.parameters, room), kStreamHint);
   }
   return make_error(ErrorCode::kResourceExhausted,
                     "the model has no experts that could stay on the drive: its weights take {}, a "
                     "sequence of {} "
-                    "tokens {}, a reserve {}, and {} of memory are free; {}",
+                    "tokens {}, a reserve {}, and {} of memory are free; {}; {}",
                     format_bytes(counted.dense.bytes), fit.context_length, format_bytes(state),
                     format_bytes(reserve), format_bytes(fit.available_bytes),
-                    largest_type_within(counted.dense.parameters, room));
+                    largest_type_within(counted.dense.parameters, room), kStreamHint);
 }
 
 }  // namespace moeflux

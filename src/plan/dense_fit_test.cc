@@ -38,7 +38,7 @@ TEST(DenseFit, AModelLargerThanMemoryIsRefusedWithTheTypeThatWouldFit) {
   const auto model = counted("qwen3.8-27b");
   EXPECT_TRUE(check_dense_fit(*model, {64 * kGiB, 4096, 512}).ok());
   expect_error(check_dense_fit(*model, {12 * kGiB, 4096, 512}), ErrorCode::kResourceExhausted,
-               {"12.0 GiB", "weights take", "4096 tokens", "Q3_K"});
+               {"12.0 GiB", "weights take", "4096 tokens", "Q3_K", "--stream-dense"});
   expect_error(check_dense_fit(*model, {2 * kGiB, 4096, 512}), ErrorCode::kResourceExhausted,
                {"no type of weights would fit"});
 }

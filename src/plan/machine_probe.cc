@@ -7,6 +7,7 @@
 
 #include "backend/encoder.h"
 #include "base/format.h"
+#include "base/units.h"
 #include "quant/quantize.h"
 #include "quant/weight.h"
 
@@ -77,6 +78,24 @@ Result<DriveProbe> probe_expert_reads(const LoadedModel& model, IoMode mode, dou
                      {.blob_bytes = std::min(routed->bytes_per_expert(), file.size_bytes()),
                       .depths = {1, 2, 4, 8},
                       .seconds = seconds});
+}
+
+Result<double> probe_layer_reads(const LoadedModel& model, IoMode mode, double seconds) {
+  constexpr uint64_t kBlobBytes = 8 * kMiB;
+  const auto first = std::ranges::find_if(model.modules, [](const ClaimedModule& module) {
+    return module.layer() && !module.stored.is_assumed();
+  });
+  if (first == model.modules.end()) {
+    return make_error(ErrorCode::kNotFound, "the model has no files with layers to read");
+  }
+  const File& file = model.index.file(first->stored.parts.codes.entry->file);
+  MF_ASSIGN_OR_RETURN(const std::unique_ptr<AsyncReader> reader, make_reader(mode, {}));
+  MF_ASSIGN_OR_RETURN(const DriveProbe probe,
+                      probe_drive(*reader, file,
+                                  {.blob_bytes = std::min(kBlobBytes, file.size_bytes()),
+                                   .depths = {2, 4},
+                                   .seconds = seconds}));
+  return probe.bytes_per_second;
 }
 
 Result<double> measure_multiply_adds(Device& device, double seconds) {

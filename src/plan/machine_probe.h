@@ -14,6 +14,10 @@ namespace moeflux {
 /// Fails with kNotFound for a model without routed experts or without files, and as probe_drive().
 Result<DriveProbe> probe_expert_reads(const LoadedModel& model, IoMode mode, double seconds);
 
+/// Bytes per second of random reads as large as a drive takes at once, from the file that holds a
+/// model's first layer. Fails as probe_expert_reads(), for a model without files.
+Result<double> probe_layer_reads(const LoadedModel& model, IoMode mode, double seconds);
+
 /// Multiply-adds per second of the best of several products of 512 vectors with a 4-bit matrix as
 /// the device prefers it.
 Result<double> measure_multiply_adds(Device& device, double seconds);

@@ -221,6 +221,7 @@ Status Decoder::forward(const ForwardStep& given, Tensor logits) const {
     const LayerWeights& w = layers_[static_cast<size_t>(i)];
     const LayerId layer{i};
     if (step.observer != nullptr) step.observer->hidden_state(e, i, residual_->whole(stream));
+    MF_RETURN_IF_ERROR(step.begin_layer(layer));
     if (!w.ngrams.is_null()) {
       MF_RETURN_IF_ERROR(add_ngram_embedding(step, layer, spec_, w.ngrams, stream.now));
     }

@@ -324,6 +324,7 @@ Status Gemma4::forward(const ForwardStep& given, Tensor logits) const {
   for (int32_t i = 0; i < spec_.num_layers(); ++i) {
     const LayerWeights& w = layers_[static_cast<size_t>(i)];
     if (step.observer != nullptr) step.observer->hidden_state(e, i, x);
+    MF_RETURN_IF_ERROR(step.begin_layer(LayerId{i}));
     e.run(ops::RmsNorm{normed, x, w.input_norm, eps});
     w.mixer->forward(step, LayerId{i}, branch, normed);
     e.run(ops::RmsNorm{branch, branch, w.post_attention_norm, eps});

@@ -1,12 +1,24 @@
 #include "model/weights/weight_store.h"
 
 #include <algorithm>
+#include <charconv>
+#include <iterator>
 #include <utility>
 
 #include "base/format.h"
 #include "base/units.h"
 
 namespace moeflux {
+
+std::optional<LayerId> ClaimedModule::layer() const {
+  constexpr std::string_view kLayers = "layers.";
+  if (!canonical.starts_with(kLayers)) return std::nullopt;
+  int32_t number = 0;
+  const char* const begin = canonical.data() + kLayers.size();
+  const auto [end, error] = std::from_chars(begin, canonical.data() + canonical.size(), number);
+  if (error != std::errc() || end == begin) return std::nullopt;
+  return LayerId{number};
+}
 
 WeightStore::WeightStore(const TensorIndex& index, const QuantConfig& quant, Device& device,
                          Options options)
@@ -31,6 +43,26 @@ void WeightStore::open_blocks() {
   };
   open(MemoryKind::kDevice, places_.device_bytes);
   open(MemoryKind::kHostVisible, places_.host_bytes);
+  open_ring();
+}
+
+void WeightStore::open_ring() {
+  const LayerRing& ring = places_.ring;
+  for (int64_t i = 0; i < ring.slots; ++i) {
+    Result<std::unique_ptr<Buffer>> slot =
+        device_.allocate(ring.slot_bytes, MemoryKind::kHostVisible);
+    if (!slot.ok()) return claims_.fail(slot.error());
+    slots_.push_back(std::move(slot).value());
+  }
+  slot_used_.resize(ring.streamed.size());
+  sizes_.bytes += ring.bytes();
+  sizes_.host_bytes += ring.bytes();
+}
+
+std::vector<std::unique_ptr<Buffer>> WeightStore::take_buffers() {
+  std::vector<std::unique_ptr<Buffer>> buffers = reads_.take_buffers();
+  std::ranges::move(slots_, std::back_inserter(buffers));
+  return buffers;
 }
 
 Weight WeightStore::matrix(std::string_view name, int64_t rows, int64_t cols) {
@@ -102,6 +134,19 @@ Tensor WeightStore::place(size_t bytes, const Shape& shape, DType dtype, MemoryK
   return *placed;
 }
 
+// A direct read copies nothing where its place in memory is its place in the file, to a page.
+Tensor WeightStore::place_in_ring(const Tensor& part, LayerId layer, const StoredPart& from) {
+  uint64_t& used = slot_used_[static_cast<size_t>(index(layer))];
+  uint64_t begin = round_up(used, WeightReads::kPlaceAlignment);
+  if (from.entry != nullptr && from.entry->offset_bytes % WeightReads::kPlaceAlignment == 0) {
+    begin += (from.entry->offset_bytes - begin) % LayerRing::kPageBytes;
+  }
+  used = begin + part.size_bytes();
+  sizes_.streamed_bytes += part.size_bytes();
+  Buffer& slot = *slots_[static_cast<size_t>(places_.ring.slot_of(layer))];
+  return Tensor::view(slot, begin, part.shape, part.dtype);
+}
+
 /// A stack of matrices can be taken for one of all their rows unless rows share scales.
 static bool is_stored_as(const StoredModule& module, const Weight& stored) {
   return std::all_of(kPartRoles.begin(), kPartRoles.end(), [&](PartRole role) {
@@ -140,15 +185,29 @@ Weight WeightStore::take_module(std::string_view name, const Shape& shape, Place
     return {};
   }
   sizes_.stored_bytes += stored.size_bytes();
+  if (StreamedModule::is_arranged(format, module->format)) {
+    modules_[at].landing_bytes = stored.size_bytes();
+  }
+  const std::optional<LayerId> layer = modules_[at].layer();
+  const bool in_ring = layer && places_.ring.holds(*layer);
+  if (in_ring && slots_.empty()) return {};  // no memory, as finish() will say
   for (const PartRole role : kPartRoles) {
     if (!weight.has(role)) continue;
     Tensor& part = weight.parts[role];
+    if (in_ring) {
+      part = place_in_ring(part, *layer, module->parts[role]);
+      continue;
+    }
     part = place(part.size_bytes(), part.shape, part.dtype,
                  on_host ? MemoryKind::kHostVisible : MemoryKind::kDevice);
     if (part.is_null()) return {};
     modules_[at].placed_bytes += round_up(part.size_bytes(), WeightReads::kPlaceAlignment);
   }
-  if (!module->is_assumed()) reads_.add_module(weight, *module);
+  if (in_ring) {
+    streamed_.push_back({*layer, places_.ring.slot_of(*layer), weight, *module});
+  } else if (!module->is_assumed()) {
+    reads_.add_module(weight, *module);
+  }
   return weight;
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "experts/expert_table.h"
 #include "model/config/quant_config.h"
 #include "model/model_spec.h"
+#include "model/weights/layer_ring.h"
 #include "model/weights/ngram_table.h"
 #include "model/weights/tensor_claims.h"
 #include "model/weights/weight_origin.h"
@@ -32,10 +34,11 @@ enum class WeightLoading : uint8_t {
 
 /// How much the weights beside the routed experts take.
 struct DenseSizes {
-  uint64_t bytes = 0;         // in memory, small tensors as f32
-  uint64_t host_bytes = 0;    // of these, in the host's memory by DensePlaces
-  uint64_t placed_bytes = 0;  // with what WeightReads::kPlaceAlignment adds
-  uint64_t stored_bytes = 0;  // in the checkpoint
+  uint64_t bytes = 0;           // in memory, small tensors as f32
+  uint64_t host_bytes = 0;      // of these, in the host's memory by DensePlaces
+  uint64_t streamed_bytes = 0;  // of layers in a ring, which are in none of these
+  uint64_t placed_bytes = 0;    // with what WeightReads::kPlaceAlignment adds
+  uint64_t stored_bytes = 0;    // in the checkpoint
   uint64_t parameters = 0;
   // The part in an embedding that is not the head as well: a token reads one row of it.
   uint64_t lookup_bytes = 0;
@@ -54,7 +57,11 @@ struct ClaimedModule {
   bool is_table = false;  // a part of one, which stays where it is stored
   std::string canonical;  // the name that the family uses
   StoredModule stored;
-  uint64_t placed_bytes = 0;  // in memory, with what WeightReads::kPlaceAlignment adds
+  uint64_t placed_bytes = 0;   // in memory, with what WeightReads::kPlaceAlignment adds
+  uint64_t landing_bytes = 0;  // as stored, where that is not as it is in memory
+
+  /// The layer that it is a part of, if any.
+  std::optional<LayerId> layer() const;
 };
 
 /// A small tensor as the checkpoint holds it, or is assumed to.
@@ -72,6 +79,7 @@ struct DensePlaces {
   // The sum of all places in either memory, with alignment; 0: memory of its own for each.
   uint64_t device_bytes = 0;
   uint64_t host_bytes = 0;
+  LayerRing ring = {};  // in neither
 };
 
 class WeightStore {
@@ -160,7 +168,8 @@ class WeightStore {
 
   ExpertTable take_expert_table() { return std::move(experts_); }
   std::vector<NgramTable> take_ngram_tables() { return std::move(ngram_tables_); }
-  std::vector<std::unique_ptr<Buffer>> take_buffers() { return reads_.take_buffers(); }
+  std::vector<StreamedModule> take_streamed() { return std::move(streamed_); }
+  std::vector<std::unique_ptr<Buffer>> take_buffers();
 
  private:
   /// The order of a matrix in memory.
@@ -172,7 +181,9 @@ class WeightStore {
                      bool is_router = false);
   Tensor place(size_t bytes, const Shape& shape, DType dtype,
                MemoryKind kind = MemoryKind::kDevice);
+  Tensor place_in_ring(const Tensor& part, LayerId layer, const StoredPart& from);
   void open_blocks();
+  void open_ring();
   bool take_integers(const std::string& name, std::vector<int64_t>& values);
   bool shares_head(bool tied) const { return tied && !has("lm_head.weight"); }
 
@@ -182,6 +193,9 @@ class WeightStore {
   std::unique_ptr<WeightOrigin> origin_;
   WeightReads reads_;
   DensePlaces places_;
+  std::vector<std::unique_ptr<Buffer>> slots_;  // of places_.ring
+  std::vector<uint64_t> slot_used_;             // bytes of its slot, by layer
+  std::vector<StreamedModule> streamed_;
   std::vector<ClaimedModule> modules_;
   std::vector<ClaimedFloats> floats_;
   std::vector<std::string> expert_prefixes_;

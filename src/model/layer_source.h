@@ -1,0 +1,20 @@
+// LayerSource: matrices of layers that stay on a drive, for the layer at hand.
+#pragma once
+
+#include "backend/encoder.h"
+#include "base/ids.h"
+#include "base/result.h"
+
+namespace moeflux {
+
+/// Thread-compatible: the engine's thread only.
+class LayerSource {
+ public:
+  virtual ~LayerSource() = default;
+  /// Returns when the layer's matrices lie where its weights say. Layers before it may be gone
+  /// then: waits for the work that `encoder` has recorded. Fails with kIo when they cannot be
+  /// read.
+  virtual Status begin_layer(LayerId layer, Encoder& encoder) = 0;
+};
+
+}  // namespace moeflux
