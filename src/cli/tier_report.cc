@@ -105,7 +105,13 @@ std::string render_memory(const TierReport& r) {
   std::string text =
       formatted("memory: {} of the device's and {} of the host's may be used\n",
                 format_bytes(r.machine.device_bytes), format_bytes(plan.available_bytes));
-  text += memory_line("dense weights", plan.dense_bytes, "on the device, as all but experts");
+  if (r.split) {
+    text += memory_line("dense weights", r.split->share.dense_bytes, "on the device");
+    text += memory_line("others", r.split->dense.host_bytes,
+                        "in the host's memory: the device reads them over the bus");
+  } else {
+    text += memory_line("dense weights", plan.dense_bytes, "on the device, as all but experts");
+  }
   text += memory_line("state", plan.state_bytes,
                       formatted("of a text of {} tokens, keys {} and values {}", r.context,
                                 cache_type_name(r.model->cache_types.keys),
@@ -116,6 +122,7 @@ std::string render_memory(const TierReport& r) {
                                              : formatted("with {} for the keys that tokens list",
                                                          format_bytes(plan.listed_bytes)));
   text += memory_line("reserve", r.reserve_bytes(), "tables, workspace, the driver");
+  if (!r.refusal.empty()) return text + formatted("  it does not fit: {}\n", r.refusal);
   if (!r.fits()) {
     return text +
            "  it does not fit: what all tokens need has to be in the device's memory, and room for "
@@ -139,6 +146,7 @@ std::string render_memory(const TierReport& r) {
 }  // namespace
 
 bool TierReport::fits() const {
+  if (split) return true;
   return taken_bytes() <= machine.device_bytes &&
          (experts.home != ExpertHome::kDrive || memory.fits());
 }
@@ -160,6 +168,7 @@ Json tier_json(const TierReport& r) {
   json["memory"] = {{"device_bytes", r.machine.device_bytes},
                     {"available_bytes", r.memory.available_bytes},
                     {"dense_bytes", r.memory.dense_bytes},
+                    {"dense_host_bytes", r.split ? r.split->dense.host_bytes : 0},
                     {"state_bytes", r.memory.state_bytes},
                     {"state_tokens", r.context},
                     {"context_bytes", r.memory.context_bytes},

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -38,6 +39,8 @@ struct TierReport {
   MemoryPlan memory;
   ExpertPlan experts;
   TierForecast forecast;
+  std::optional<DevicePlan> split;  // of dense weights, where the host's memory has a part of them
+  std::string refusal;              // where it cannot have it; empty for a model with experts
 
   /// Left free of the device's memory, as the engine leaves it.
   uint64_t reserve_bytes() const { return device_reserve(machine.device_bytes); }

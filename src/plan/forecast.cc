@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "experts/stores/tiered_expert_store.h"
 #include "plan/dry_run.h"
@@ -15,6 +16,9 @@ namespace {
 /// whatever they have (benchmarks/results, 2026-11-27-files and -types): they are unpacked
 /// meanwhile.
 constexpr double kLeastBitsOfBlocks = 7.0;
+
+/// Products read weights in place once for each tile of so many tokens.
+constexpr double kTileTokens = 64.0;
 
 bool has_blocks(const ExpertTable& experts) {
   return std::ranges::any_of(experts.layers, [](const ExpertLayer& layer) {
@@ -38,6 +42,19 @@ Result<StepWork> work_of_step(const LoadedModel& model, int64_t tokens, int64_t 
   }
   work.multiply_adds += work.expert_multiply_adds;
   return work;
+}
+
+/// Dense weights that are not where they compute are to the cost model as experts that every token
+/// uses and no cache holds.
+void leave_on_drive(StepWork& work, uint64_t bytes) {
+  work.dense_bytes -= static_cast<double>(bytes);
+  work.expert_bytes += static_cast<double>(bytes);
+}
+/// The same of weights that a device reads in the host's memory.
+TierShares leave_on_host(StepWork& work, uint64_t bytes) {
+  work.expert_bytes = std::exchange(work.dense_bytes, 0.0);
+  const double far = std::min(1.0, static_cast<double>(bytes) / work.expert_bytes);
+  return {.near = 1.0 - far, .far = far, .drive = 0.0};
 }
 
 /// StepWork::device_share of a token.
@@ -78,7 +95,6 @@ TierShares found_in(const TierSlots& slots, double (*hits)(double fraction)) {
 // would: 512 tokens of a model with 16 for an expert run at 0.63 of the rate of 4096.
 TierStep prompt_step(const LoadedModel& model, const ExpertPlan& plan, const StepWork& work,
                      int64_t tokens) {
-  constexpr double kTileTokens = 64.0;
   constexpr double kFilledTokens = 32.0;
   TierStep step{.work = work};
   double choices = 0.0;  // of an expert
@@ -108,13 +124,15 @@ PromptForecast prompt_of(const StepWork& work, int64_t tokens, double hit_rate,
 
 Result<Forecast> forecast(const LoadedModel& model, const MemoryPlan& plan, int64_t context,
                           int64_t prompt_tokens, const MachineSpeeds& speeds) {
-  MF_ASSIGN_OR_RETURN(const StepWork token,
-                      work_of_step(model, 1, std::max<int64_t>(1, context / 2)));
-  MF_ASSIGN_OR_RETURN(const StepWork prompt, work_of_step(model, prompt_tokens, prompt_tokens));
+  MF_ASSIGN_OR_RETURN(StepWork token, work_of_step(model, 1, std::max<int64_t>(1, context / 2)));
+  MF_ASSIGN_OR_RETURN(StepWork prompt, work_of_step(model, prompt_tokens, prompt_tokens));
+  const bool streams = plan.streamed_bytes > 0;
+  leave_on_drive(token, plan.streamed_bytes);
+  leave_on_drive(prompt, plan.streamed_bytes);
   const uint64_t slots_bytes = plan.expert_slot_bytes * model.experts.num_experts_total();
   Forecast result;
   result.cached_share = slots_bytes == 0
-                            ? 1.0
+                            ? (streams ? 0.0 : 1.0)
                             : std::min(1.0, static_cast<double>(plan.expert_cache_bytes) /
                                                 static_cast<double>(slots_bytes));
   const HitRange natural = natural_hit_rates(result.cached_share);
@@ -123,26 +141,32 @@ Result<Forecast> forecast(const LoadedModel& model, const MemoryPlan& plan, int6
   result.natural_high = decode_of(token, natural.high, speeds);
   result.cold_prompt = prompt_of(prompt, prompt_tokens, 0.0, speeds);
   result.warm_prompt = prompt_of(prompt, prompt_tokens, result.cached_share, speeds);
+  // Layers are read ahead whatever computes.
+  for (DecodeForecast* decode : {&result.uniform, &result.natural_low, &result.natural_high}) {
+    if (streams) decode->cost.in_layer_seconds = decode->cost.bound_seconds;
+  }
   return result;
 }
 
 Result<TierForecast> forecast_tiers(const LoadedModel& model, const ExpertPlan& experts,
                                     int64_t context, std::span<const int64_t> prompts,
-                                    const TierSpeeds& speeds) {
+                                    const TierSpeeds& speeds, uint64_t far_dense_bytes) {
   MF_ASSIGN_OR_RETURN(StepWork token, work_of_step(model, 1, std::max<int64_t>(1, context / 2)));
   token.device_share = device_share_of(model, token);
+  TierShares dense;
+  if (far_dense_bytes > 0) dense = leave_on_host(token, far_dense_bytes);
   const TierSlots slots = slots_of(model, experts);
   const auto same = [](double fraction) { return fraction; };
   const auto decode = [&](double (*hits)(double fraction)) {
-    const TierShares found = found_in(slots, hits);
-    const bool on_drive = experts.home == ExpertHome::kDrive;
+    const TierShares found = far_dense_bytes > 0 ? dense : found_in(slots, hits);
+    const bool on_drive = experts.home == ExpertHome::kDrive || far_dense_bytes > 0;
     return TierStepForecast{
         .tokens = 1,
         .found = found,
         .cost = cost_on_tiers({.work = token,
                                .found = found,
                                .far_reads = on_drive ? FarReads::kInPlace : FarReads::kFetched,
-                               .experts_move = slots.near > 0.0},
+                               .experts_move = slots.near > 0.0 && far_dense_bytes == 0},
                               speeds)};
   };
   TierForecast result{.near_share = slots.near, .far_share = slots.far};
@@ -153,6 +177,11 @@ Result<TierForecast> forecast_tiers(const LoadedModel& model, const ExpertPlan& 
     MF_ASSIGN_OR_RETURN(const StepWork work, work_of_step(model, tokens, tokens));
     TierStep step = prompt_step(model, experts, work, tokens);
     step.found = found_in(slots, same);
+    if (far_dense_bytes > 0) {
+      step.found = leave_on_host(step.work, far_dense_bytes);
+      step.far_reads = FarReads::kInPlace;
+      step.passes = std::ceil(static_cast<double>(tokens) / kTileTokens);
+    }
     result.prompts.push_back(
         {.tokens = tokens, .found = step.found, .cost = cost_on_tiers(step, speeds)});
   }
@@ -162,7 +191,7 @@ Result<TierForecast> forecast_tiers(const LoadedModel& model, const ExpertPlan& 
 std::string explain_limit(CostLimit limit) {
   switch (limit) {
     case CostLimit::kDrive:
-      return "the drive: experts that are not in memory have to be read; a faster drive or more "
+      return "the drive: weights that are not in memory have to be read; a faster drive or more "
              "memory for them helps, a faster processor does not";
     case CostLimit::kMemory:
       return "memory bandwidth: every token reads the weights it uses once; faster memory or fewer "
@@ -182,11 +211,11 @@ std::string explain_limit(TierLimit limit) {
     case TierLimit::kCompute:
       return "the device's arithmetic";
     case TierLimit::kBus:
-      return "the bus: experts that are not in the device's memory come over it; more memory on "
+      return "the bus: weights that are not in the device's memory come over it; more memory on "
              "the "
              "device or a wider bus help";
     case TierLimit::kMemory:
-      return "the host's memory, which experts are read from";
+      return "the host's memory, which weights are read from";
     case TierLimit::kDrive:
       return explain_limit(CostLimit::kDrive);
   }

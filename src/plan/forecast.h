@@ -64,10 +64,11 @@ struct TierForecast {
 };
 
 /// The same as forecast() for experts that lie as `experts` says. Each of `prompts` is evaluated in
-/// one step.
+/// one step. `far_dense_bytes` of the weights that every token reads lie in the host's memory: only
+/// of a model without experts.
 Result<TierForecast> forecast_tiers(const LoadedModel& model, const ExpertPlan& experts,
                                     int64_t context, std::span<const int64_t> prompts,
-                                    const TierSpeeds& speeds);
+                                    const TierSpeeds& speeds, uint64_t far_dense_bytes = 0);
 
 /// Names the largest part of a step and its remedy, for the owner of the machine.
 std::string explain_limit(CostLimit limit);

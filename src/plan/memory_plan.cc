@@ -165,6 +165,7 @@ MemoryPlan plan_memory(const LoadedModel& model, const MemoryPlanRequest& reques
   MemoryPlan plan;
   plan.available_bytes = request.available_bytes;
   plan.dense_bytes = model.dense.bytes;
+  plan.streamed_bytes = model.dense.streamed_bytes;
   plan.scratch_bytes = request.scratch_bytes;
   plan.listed_bytes = request.listed_bytes;
   plan.reader_bytes = reader_bytes(model.experts);

@@ -24,7 +24,8 @@ struct DeviceShare {
 constexpr DeviceShare kAllOnDevice = {UINT64_MAX, UINT64_MAX, UINT64_MAX};
 
 struct MemoryPlan {
-  uint64_t dense_bytes = 0;
+  uint64_t dense_bytes = 0;       // with the ring of layers that are streamed
+  uint64_t streamed_bytes = 0;    // of layers, beside these, that each step reads from the drive
   uint64_t state_bytes = 0;       // of a sequence, set aside; see MemoryPlanRequest
   uint64_t scratch_bytes = 0;     // activations of one prefill chunk, and logits
   uint64_t listed_bytes = 0;      // of these: where a device gathers the keys that tokens list

@@ -170,6 +170,48 @@ TEST(Plan, DescribesAGpu) {
   EXPECT_FALSE(contains(small.out, "tokens/s")) << small.out;
 }
 
+TEST(Plan, DenseModelsLargerThanMemoryHaveASpeedFromTheDrive) {
+  Words words = {"--like", "qwen3.8-27b", "--ram", "12G", "-c", "4096"};
+  words.insert(words.end(), std::begin(kMachine), std::end(kMachine));
+  const Json refused = plan(words);
+  EXPECT_EQ(refused["memory"]["fits"], false);
+  EXPECT_EQ(refused["memory"]["streamed_bytes"], 0);
+  words.emplace_back("--stream-dense");
+  const Json streamed = plan(words);
+  EXPECT_EQ(streamed["memory"]["fits"], true);
+  const double read = streamed["memory"]["streamed_bytes"];
+  EXPECT_GT(read, 2e9);
+  EXPECT_EQ(streamed["decode"]["natural_low"]["read_bytes_per_token"], read);
+  EXPECT_EQ(streamed["decode"]["natural_low"]["limit"], "drive");
+  EXPECT_NEAR(streamed["decode"]["natural_low"]["tokens_per_second"].get<double>(), 2e9 / read,
+              1e-9);
+  words = {"plan"};
+  words.insert(words.end(), {"--like", "qwen3.8-27b", "--ram", "12G"});
+  words.insert(words.end(), std::begin(kMachine), std::end(kMachine));
+  const ProgramOutput text = moeflux(words);
+  expect_success(text);
+  for (const char* piece : {"does not fit", "largest type that would fit", "with --stream-dense"}) {
+    EXPECT_TRUE(contains(text.out, piece)) << "'" << piece << "' is not in: " << text.out;
+  }
+}
+
+TEST(Plan, DenseModelsLargerThanAGpuAreReadOverTheBus) {
+  const auto on_gpu = [](const char* vram, const char* ram) {
+    Words words = {"--like", "qwen3.8-27b", "--vram", vram, "--ram", ram, "-c", "4096"};
+    words.insert(words.end(), std::begin(kMachine), std::end(kMachine));
+    return plan(words);
+  };
+  const Json all = on_gpu("24G", "64G");
+  EXPECT_EQ(all["memory"]["dense_host_bytes"], 0);
+  const Json part = on_gpu("12G", "64G");
+  EXPECT_EQ(part["memory"]["fits"], true);
+  EXPECT_GT(part["memory"]["dense_host_bytes"], 1e9);
+  EXPECT_GT(part["decode"]["natural_low"]["bus_bytes"], 1e9);
+  EXPECT_LT(part["decode"]["natural_low"]["tokens_per_second"],
+            all["decode"]["natural_low"]["tokens_per_second"]);
+  EXPECT_EQ(on_gpu("12G", "1G")["memory"]["fits"], false);
+}
+
 TEST(Plan, CountsWhatAStepReadsOfTablesAndTheKeysThatAGpuGathers) {
   const Json tables = plan_like("qwen3.8-flash-next", "64GiB");
   EXPECT_GT(tables["memory"]["table_rows_bytes"], 1 << 20);

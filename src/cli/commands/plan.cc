@@ -22,6 +22,7 @@
 #include "io/host_memory.h"
 #include "model/family/public_models.h"
 #include "plan/dense_fit.h"
+#include "plan/dense_stream.h"
 #include "plan/device_plan.h"
 #include "plan/dry_run.h"
 #include "plan/forecast.h"
@@ -75,6 +76,7 @@ struct Report {
   MemoryPlan plan;
   Speeds speeds;
   Forecast forecast;
+  std::optional<DenseStream> stream;  // of a model without experts that memory does not hold
 };
 
 Result<std::unique_ptr<LoadedModel>> open_description(const Options& options, Device& device,
@@ -98,10 +100,16 @@ Result<std::unique_ptr<LoadedModel>> open_description(const Options& options, De
   return describe_model(name, device, assumed);
 }
 
-Result<Speed> find_drive(const Options& options, const LoadedModel& model) {
+Result<Speed> find_drive(const Options& options, const LoadedModel& model, bool reads_layers) {
   if (options.drive_gb) return Speed{*options.drive_gb * 1e9, "given"};
-  if (model.index.num_files() == 0 || model.experts.num_experts_total() == 0) {
+  const bool is_dense = model.experts.num_experts_total() == 0;
+  if (model.index.num_files() == 0 || (is_dense && !reads_layers)) {
     return Speed{kAssumedDrive, "assumed; see --drive"};
+  }
+  if (is_dense) {
+    MF_ASSIGN_OR_RETURN(const double measured,
+                        probe_layer_reads(model, options.model.engine.expert_io, kProbeSeconds));
+    return Speed{measured, "measured"};
   }
   MF_ASSIGN_OR_RETURN(const DriveProbe probe,
                       probe_expert_reads(model, options.model.engine.expert_io, kProbeSeconds));
@@ -135,9 +143,9 @@ Result<Speed> find_arithmetic(const Options& options, Device* device) {
 }
 
 Result<Speeds> find_speeds(const Options& options, const LoadedModel& model,
-                           const Result<std::unique_ptr<Device>>& device) {
+                           const Result<std::unique_ptr<Device>>& device, bool reads_layers) {
   Speeds speeds;
-  MF_ASSIGN_OR_RETURN(speeds.drive, find_drive(options, model));
+  MF_ASSIGN_OR_RETURN(speeds.drive, find_drive(options, model, reads_layers));
   if (!device.ok() && !(options.memory_gb && options.arithmetic_g)) return device.error();
   Device* const here = device.ok() ? device->get() : nullptr;
   MF_ASSIGN_OR_RETURN(speeds.memory, find_memory(options.memory_gb, here));
@@ -150,7 +158,7 @@ Result<Speeds> find_speeds(const Options& options, const LoadedModel& model,
 Result<TierMachine> find_tier_machine(const Options& options, const LoadedModel& model,
                                       uint64_t device_bytes, Device* here) {
   TierMachine machine{.device_bytes = device_bytes};
-  MF_ASSIGN_OR_RETURN(machine.drive, find_drive(options, model));
+  MF_ASSIGN_OR_RETURN(machine.drive, find_drive(options, model, /*reads_layers=*/false));
   MF_ASSIGN_OR_RETURN(const std::unique_ptr<Device> host,
                       make_cpu_device({.threads = options.model.device.threads}));
   MF_ASSIGN_OR_RETURN(machine.memory, find_memory(options.memory_gb, host.get()));
@@ -198,6 +206,23 @@ Result<MemoryPlan> plan_of(LoadedModel& model, const Device& device, const Engin
   return plan_memory(model, request);
 }
 
+// Where the user asks for it, the plan is that of layers read from the drive for every step.
+Status plan_stream(const LoadedModel& model, const Device& device, const EngineOptions& engine,
+                   Report& report) {
+  MF_ASSIGN_OR_RETURN(
+      report.stream,
+      plan_dense_stream(model, {.available_bytes = report.plan.available_bytes,
+                                .context_length = report.context,
+                                .step_tokens = prefill_chunk_for(device, engine, report.context),
+                                .step_tokens_max = engine.prefill_chunk > 0 ? 0 : report.context,
+                                .layers_bytes = engine.expert_cache_bytes}));
+  if (!engine.stream_dense) return {};
+  report.plan.streamed_bytes = report.stream->streamed_bytes;
+  report.plan.dense_bytes += report.stream->places.ring.bytes();
+  report.plan.dense_bytes -= report.stream->streamed_bytes;
+  return {};
+}
+
 std::string_view limit_name(CostLimit limit) {
   switch (limit) {
     case CostLimit::kDrive:
@@ -240,6 +265,7 @@ std::string render_json(const Report& r) {
       {"context", r.plan.context_length}};
   json["memory"] = {{"available_bytes", r.plan.available_bytes},
                     {"dense_bytes", r.plan.dense_bytes},
+                    {"streamed_bytes", r.plan.streamed_bytes},
                     {"state_bytes", r.plan.state_bytes},
                     {"state_tokens", r.context},
                     {"context_bytes", r.plan.context_bytes},
@@ -287,6 +313,9 @@ std::string render_memory(const Report& r) {
   const MemoryPlan& plan = r.plan;
   std::string text = formatted("memory: {} may be used\n", format_bytes(plan.available_bytes));
   text += memory_line("dense weights", plan.dense_bytes);
+  if (plan.streamed_bytes > 0) {
+    text += memory_line("layers on the drive", plan.streamed_bytes, "that every step reads");
+  }
   text += memory_line("state", plan.state_bytes,
                       formatted("of a text of {} tokens, keys {} and values {}", r.context,
                                 cache_type_name(r.loaded->cache_types.keys),
@@ -311,12 +340,13 @@ std::string render_memory(const Report& r) {
   if (plan.fits()) return text;
   if (is_dense) {
     const uint64_t beside = plan.taken_bytes() - plan.dense_bytes;
-    return text +
-           formatted(
-               "  it does not fit: there are no experts that could stay on the drive; "
-               "{}\n",
-               largest_type_within(r.loaded->dense.parameters,
-                                   plan.available_bytes - std::min(beside, plan.available_bytes)));
+    text += formatted(
+        "  it does not fit: there are no experts that could stay on the drive; {}\n",
+        largest_type_within(r.loaded->dense.parameters,
+                            plan.available_bytes - std::min(beside, plan.available_bytes)));
+    if (!r.stream) return text;
+    return text + formatted("  with --stream-dense, {}\n",
+                            describe_stream(*r.stream, r.speeds.drive.per_second));
   }
   return text +
          "  it does not fit: everything but experts has to be in memory; a shorter context "
@@ -353,6 +383,36 @@ std::string render_text(const Report& r) {
                           explain_limit(f.cold_prompt.cost.limit));
 }
 
+// Divides dense weights between the memories of device and host, as the engine would. Gives the
+// bytes that every token reads over the bus: of a table that is looked up it reads a row.
+uint64_t split_dense(const LoadedModel& model, const EngineOptions& engine, int64_t chunk,
+                     uint64_t memory_bytes, TierReport& report) {
+  Result<DevicePlan> split = plan_device(model, {.free_bytes = memory_bytes,
+                                                 .context_length = report.context,
+                                                 .step_tokens = chunk,
+                                                 .step_may_shrink = engine.prefill_chunk == 0,
+                                                 .near_cache_bytes = engine.near_cache_bytes});
+  if (!split.ok()) {
+    report.refusal = split.error().message();
+    return 0;
+  }
+  const Status fits = check_dense_fit(model, {.available_bytes = report.memory.available_bytes,
+                                              .device_bytes = split->dense.device_bytes});
+  if (!fits.ok()) {
+    report.refusal = fits.error().message();
+    return 0;
+  }
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < model.modules.size(); ++i) {
+    const bool is_looked_up =
+        model.modules[i].canonical == "embed_tokens" && model.dense.lookup_bytes > 0;
+    if (split->dense.on_host[i] && !is_looked_up) bytes += model.modules[i].placed_bytes;
+  }
+  report.memory.on_device = split->share;
+  report.split = *std::move(split);
+  return bytes;
+}
+
 // On a machine whose device has memory of its own, `memory_bytes` of it.
 Status run_tiers(const Options& options, const EngineOptions& engine, uint64_t available,
                  uint64_t memory_bytes, Device* here, PlanSummary* summary) {
@@ -385,11 +445,16 @@ Status run_tiers(const Options& options, const EngineOptions& engine, uint64_t a
                    .copies_beside = here == nullptr || here->copies_beside()},
       {.expert_cache_bytes = engine.expert_cache_bytes,
        .near_cache_bytes = engine.near_cache_bytes});
+  uint64_t far_dense_bytes = 0;
+  if (report.memory.experts_bytes == 0 && report.taken_bytes() > memory_bytes) {
+    far_dense_bytes = split_dense(*model, engine, chunk, memory_bytes, report);
+  }
   MF_ASSIGN_OR_RETURN(report.machine, find_tier_machine(options, *model, memory_bytes, here));
   std::vector<int64_t> prompts = {std::min(kPromptTokens, report.context)};
   if (chunk > prompts.front()) prompts.push_back(chunk);
-  MF_ASSIGN_OR_RETURN(report.forecast, forecast_tiers(*model, report.experts, report.context,
-                                                      prompts, report.machine.speeds()));
+  MF_ASSIGN_OR_RETURN(report.forecast,
+                      forecast_tiers(*model, report.experts, report.context, prompts,
+                                     report.machine.speeds(), far_dense_bytes));
   if (summary != nullptr) {
     *summary = {.fits = report.fits(),
                 .needed_bytes = report.taken_bytes(),
@@ -453,10 +518,17 @@ Status run(const Options& options, PlanSummary* summary = nullptr) {
   report.loaded = model.get();
   MF_ASSIGN_OR_RETURN(report.context, planned_tokens_for(model->spec(), engine));
   MF_ASSIGN_OR_RETURN(report.plan, plan_of(*model, *trace, engine, report.context, available));
-  MF_ASSIGN_OR_RETURN(report.speeds, find_speeds(options, *model, device));
+  if (model->experts.num_experts_total() == 0 && (engine.stream_dense || !report.plan.fits())) {
+    const Status streamed = plan_stream(*model, *trace, engine, report);
+    if (engine.stream_dense) MF_RETURN_IF_ERROR(streamed);
+  }
+  MF_ASSIGN_OR_RETURN(report.speeds,
+                      find_speeds(options, *model, device, report.stream.has_value()));
+  const int64_t prompt =
+      std::max(kPromptTokens, report.plan.streamed_bytes > 0 ? report.stream->step_tokens : 0);
   MF_ASSIGN_OR_RETURN(report.forecast,
                       forecast(*model, report.plan, report.context,
-                               std::min(kPromptTokens, report.context), report.speeds.machine()));
+                               std::min(prompt, report.context), report.speeds.machine()));
   if (summary != nullptr) {
     const MemoryPlan& plan = report.plan;
     *summary = {.fits = plan.fits(),
