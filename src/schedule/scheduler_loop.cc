@@ -39,11 +39,6 @@ StepLimits step_limits(const Engine& engine, const SchedulerOptions& options) {
   return limits;
 }
 
-StepBookOptions book_options(const OpenModel& model, const SchedulerOptions& options) {
-  const uint64_t all = model.engine->memory_plan().experts_bytes;
-  return {.sharing = options.sharing, .experts_fit = model.counters().expert_capacity_bytes >= all};
-}
-
 ActiveText::State state_of(const RunningText& text) {
   if (text.preemption().is_waiting) return ActiveText::State::kPreempted;
   if (text.is_parked()) return ActiveText::State::kParked;

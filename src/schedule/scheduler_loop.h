@@ -63,6 +63,7 @@ class Scheduler::Loop {
 
   // All but check() are for the loop's thread, without the mutex.
 
+  static StepBookOptions book_options(const OpenModel& model, const SchedulerOptions& options);
   Status check(const TextRequest& request) const;
   void run();
   bool wait();

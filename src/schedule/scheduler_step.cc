@@ -23,6 +23,16 @@ constexpr int64_t kCommonTokensMin = 64;
 
 }  // namespace
 
+StepBookOptions Scheduler::Loop::book_options(const OpenModel& model,
+                                              const SchedulerOptions& options) {
+  const MemoryPlan& plan = model.engine->memory_plan();
+  StepBookOptions book{.sharing = options.sharing,
+                       .experts_fit = model.counters().expert_capacity_bytes >= plan.experts_bytes};
+  // A step reads all that is streamed, however many tokens it has.
+  if (plan.streamed_bytes > 0) book.piece_min = model.engine->prefill_chunk();
+  return book;
+}
+
 Scheduler::Loop::TextPtr Scheduler::Loop::find(TextRequestId id) const {
   const auto text =
       std::ranges::find_if(active_, [id](const TextPtr& one) { return one->id() == id; });

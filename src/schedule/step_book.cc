@@ -16,13 +16,13 @@ constexpr double kDriveBoundShare = 0.2;
 constexpr double kResidentShare = 0.1;
 // The latest step's part of what the next is expected to take.
 constexpr double kNewShare = 0.25;
-// Smaller pieces do not pay for the experts that they read.
-constexpr int64_t kResidentPieceMin = 16;
+// The same as StepBookOptions::piece_min, of experts.
 constexpr int64_t kDrivePieceMin = 64;
 
 }  // namespace
 
-StepBook::StepBook(const StepBookOptions& options) : options_(options) {
+StepBook::StepBook(const StepBookOptions& options)
+    : options_(options), prompt_tokens_(std::max(kPromptTokensBegin, options.piece_min)) {
   is_drive_bound_ = options_.sharing == Sharing::kSlices ||
                     (options_.sharing == Sharing::kAuto && !options_.experts_fit);
   // The behaviour of an empty cache is not known: as if it was waited for half the time.
@@ -118,7 +118,7 @@ void StepBook::note_prompt(int64_t tokens, int64_t elapsed_us) {
   const double factor = std::min(
       2.0, static_cast<double>(wanted_us) / static_cast<double>(std::max<int64_t>(1, elapsed_us)));
   const auto next = static_cast<int64_t>(static_cast<double>(tokens) * factor);
-  const int64_t least = is_drive_bound_ ? kDrivePieceMin : kResidentPieceMin;
+  const int64_t least = is_drive_bound_ ? kDrivePieceMin : options_.piece_min;
   prompt_tokens_ = std::clamp<int64_t>(next, least, int64_t{1} << 20);
 }
 

@@ -19,6 +19,7 @@ struct StepBookOptions {
   bool experts_fit = false;            // all of them into memory: then no drive is waited for
   int64_t resident_step_us = 200'000;  // what a step with a prompt may take beside answers, and
   int64_t drive_step_us = 1'500'000;   // where experts come from a drive
+  int64_t piece_min = 16;  // tokens; a smaller one does not pay for the weights that it reads
 };
 
 /// The time of a step.
@@ -68,7 +69,7 @@ class StepBook {
   double recent_us_ = 0.0;        // of steps; what was long ago counts less
   double recent_stall_us_ = 0.0;  // the same
   double token_us_ = 0.0;         // of a step without a prompt
-  int64_t prompt_tokens_ = kPromptTokensBegin;
+  int64_t prompt_tokens_;
 };
 
 }  // namespace moeflux

@@ -293,6 +293,17 @@ TEST(StepBook, APieceGrowsToTheTimeThatAnswersCanWait) {
   EXPECT_EQ(piece_after(16, 100'000), 16);
 }
 
+// As where each step reads layers from the drive, whatever its tokens.
+TEST(StepBook, APieceIsNeverShorterThanItsLeast) {
+  StepBook book({.experts_fit = true, .resident_step_us = 1000, .piece_min = 2048});
+  book.add(1);
+  EXPECT_EQ(seen(book, {1}).prompt_tokens, 2048);
+  StepPlan plan;
+  plan.parts.push_back({.id = 1, .tokens = 2048, .is_prompt = true});
+  book.note(plan, {.elapsed_us = 5'000'000});
+  EXPECT_EQ(seen(book, {1}).prompt_tokens, 2048);
+}
+
 TEST(StepBook, DrivesAreWaitedForOrNotWithRoomBetween) {
   StepBook book({});
   book.add(1);
