@@ -180,10 +180,12 @@ FILE_ACCESS_ALLOWED = {
 THREADS = re.compile(r"\bstd::j?thread\b(?!::)|\bstd::async\b|\bpthread_create\b")
 # The scheduler computes for clients that come and go: none of their threads may have to stay. The
 # server's sockets wait on a thread of their own: no step of a model may make a client wait. Stored
-# parts of an answer wait for a drive on another: no drive may make a step wait.
+# parts of an answer wait for a drive on another: no drive may make a step wait. One more loads
+# models and lets idle ones go by the clock.
 THREADS_ALLOWED = (
     "src/base/thread_pool", "src/io/", "src/schedule/scheduler",
-    "src/serve/http/http_server", "src/serve/kept/job_thread", "src/load/layer_stream")
+    "src/serve/http/http_server", "src/serve/kept/job_thread", "src/serve/models",
+    "src/load/layer_stream")
 
 # Code that makes a sampler draws tokens in a loop: there is one such loop, which clients share.
 SAMPLER = re.compile(r"\bSampler::create\s*\(")

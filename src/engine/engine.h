@@ -197,6 +197,12 @@ class Engine {
   void observe_routes(RouteObserver* observer) { experts_->routes().observe(observer); }
   /// Bytes that experts may occupy: less than at open once memory has run out.
   uint64_t expert_capacity_bytes() const { return experts_->capacity_bytes(); }
+  /// Gives back so much of the cache's memory, but for the least that can work; stores that hold
+  /// all experts give nothing. Between steps. Does not change the results.
+  void release_experts(uint64_t bytes) { experts_->release_memory(bytes); }
+  /// The host's memory that all parts of the plan take at most, with a full context, half of the
+  /// reserve, and the experts that lie there.
+  uint64_t host_bytes() const;
   /// Sets which device computes experts from the next step on, of the ways that open() with
   /// PlanMode::kAuto found possible. Does not change the results. Fails as open() does with this
   /// plan, and keeps the one before.

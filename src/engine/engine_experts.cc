@@ -222,6 +222,20 @@ void Engine::bound_states() {
                         .kept_bytes = device_plan_.state_kept_bytes});
 }
 
+uint64_t Engine::host_bytes() const {
+  uint64_t experts = 0;
+  if (far_) {
+    experts = far_->size_bytes();
+  } else if (home_ == ExpertHome::kDrive || !device_->free_bytes()) {
+    experts = experts_->capacity_bytes();
+  }
+  const uint64_t grows = plan_.on_device.state_bytes > 0 || plan_.context_bytes < plan_.state_bytes
+                             ? 0
+                             : plan_.context_bytes - plan_.state_bytes;
+  // States of further sequences may take half of the reserve; the rest is the system's.
+  return plan_.taken_bytes() - plan_.reserve_bytes / 2 + grows + experts;
+}
+
 uint64_t Engine::state_room_bytes() const {
   return std::max(plan_.context_bytes + plan_.reserve_bytes / 2, state_memory_->near_bytes_max());
 }

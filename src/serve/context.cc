@@ -47,11 +47,6 @@ ApiError no_prompt(const Json& body, const Error& error) {
   return told;
 }
 
-Result<std::unique_ptr<Keeper>> open_keeper(const std::string& folder, std::string_view name,
-                                            const ShelfLimits& limits, Elsewhere elsewhere) {
-  return Keeper::open(folder.empty() ? "" : formatted("{}/{}", folder, name), limits, elsewhere);
-}
-
 // Names the field as the client does, in a request or in Ollama's options.
 std::optional<ApiError> unknown_token(const Json& body, const GenerationFields& generation,
                                       int32_t vocab_size) {
@@ -80,14 +75,6 @@ TextRequest text_request(const GenerationFields& generation, int64_t choice,
 
 /// The common part of all names of a model: without a folder, Ollama's tag, a file's ending and
 /// case.
-std::string plain_name(std::string name) {
-  name = lower_case(name);
-  for (const std::string_view end : {":latest", ".gguf"}) {
-    if (name.ends_with(end)) name.resize(name.size() - end.size());
-  }
-  return folder_name(std::move(name));
-}
-
 std::optional<GivenTemplate> given_template(const ServiceOptions& options) {
   if (!options.template_text) return std::nullopt;
   GivenTemplate given{.text = *options.template_text};
@@ -97,20 +84,18 @@ std::optional<GivenTemplate> given_template(const ServiceOptions& options) {
 
 }  // namespace
 
-Context::Context(std::shared_ptr<OpenModel> model, ServiceOptions options)
-    : model_(std::move(model)),
+Context::Context(std::shared_ptr<OpenModel> model, ServiceOptions options, ServiceState& state)
+    : state_(state),
+      model_(std::move(model)),
       options_(std::move(options)),
-      started_(unix_seconds()),
       format_(make_error(ErrorCode::kNotFound, "no chat template was looked for")),
-      reranker_(make_error(ErrorCode::kNotFound, "no head of scores was looked for")),
-      asked_(count_routes() + 1),
-      streams_(options_.streams) {}
+      reranker_(make_error(ErrorCode::kNotFound, "no head of scores was looked for")) {}
 
 Result<std::unique_ptr<Context>> Context::create(std::shared_ptr<OpenModel> model,
-                                                 ServiceOptions options) {
+                                                 ServiceOptions options, ServiceState& state) {
   if (!model->text.tokenizer.ok()) return model->text.tokenizer.error();
   if (options.model_name.empty()) options.model_name = folder_name(model->directory);
-  std::unique_ptr<Context> context(new Context(std::move(model), std::move(options)));
+  std::unique_ptr<Context> context(new Context(std::move(model), std::move(options), state));
   OpenModel& opened = *context->model_;
   context->fingerprint_ =
       formatted("moeflux-{}-{:016x}", MOEFLUX_VERSION, opened.engine->fingerprint());
@@ -125,54 +110,18 @@ Result<std::unique_ptr<Context>> Context::create(std::shared_ptr<OpenModel> mode
   context->reranker_ = Reranker::create(opened, context->format_.ok() ? *context->format_ : nullptr,
                                         context->options_.reranks);
   if (context->options_.reranks && !context->reranker_.ok()) return context->reranker_.error();
-  MF_ASSIGN_OR_RETURN(context->responses_,
-                      open_keeper(context->options_.folder, "responses",
-                                  context->options_.responses, Elsewhere::kEnds));
-  MF_ASSIGN_OR_RETURN(context->conversations_,
-                      open_keeper(context->options_.folder, "conversations",
-                                  context->options_.conversations, Elsewhere::kIsBusy));
   MF_ASSIGN_OR_RETURN(context->scheduler_,
                       Scheduler::start(context->model_, context->options_.scheduler));
   return context;
 }
 
-void Context::note(const std::string& line, bool once) {
-  constexpr size_t kLinesMax = 256;
-  if (once) {
-    const std::lock_guard lock(mutex_);
-    if (told_.size() >= kLinesMax || !told_.insert(line).second) return;
-  }
-  if (options_.on_note) options_.on_note(line);
-}
-
-void Context::note_ignored(const GenerationFields& generation) {
-  for (const std::string& name : generation.ignored) {
-    note(formatted("requests have a field {}, which is ignored", json_excerpt(Json(name))),
-         /*once=*/true);
-  }
-}
-
 void Context::note_dropped(const ChatRequest& request) {
-  note_ignored(request.generation);
+  state_.note_ignored(request.generation);
   for (const std::string& type : request.dropped_tools) {
-    note(formatted("tools of type {} are left out: nobody here can run them",
-                   json_excerpt(Json(type))),
-         /*once=*/true);
+    state_.note(formatted("tools of type {} are left out: nobody here can run them",
+                          json_excerpt(Json(type))),
+                /*once=*/true);
   }
-}
-
-std::optional<ApiError> Context::unknown_model(const std::string& asked) const {
-  const std::string name = plain_name(asked);
-  if (name.empty() || name == plain_name(options_.model_name)) return std::nullopt;
-  const auto is_it = [&](const auto& alias) { return alias == "*" || plain_name(alias) == name; };
-  if (std::any_of(options_.aliases.begin(), options_.aliases.end(), is_it)) return std::nullopt;
-  return ApiError{
-      .status = 404,
-      .type = "not_found_error",
-      .code = "model_not_found",
-      .message = formatted("no model \"{}\", this server has \"{}\" (see --model-alias)", asked,
-                           options_.model_name),
-      .param = "model"};
 }
 
 bool Context::may_fit(const Call& call, const Json& texts) const {
@@ -239,9 +188,10 @@ std::optional<TextRequest> Context::prompted_text(const Call& call,
 void Context::answer(const Call& call, const Chat& chat, std::unique_ptr<AnswerEncoder> encoder,
                      const std::shared_ptr<KeptAnswer>& kept) {
   const ChatRequest& request = chat.request;
-  const auto choices = std::make_shared<Choices>(
-      *scheduler_, call.target, std::move(encoder),
-      ChoicesOptions{.stream = request.generation.stream, .ends_on = kept ? &jobs_ : nullptr});
+  const auto choices =
+      std::make_shared<Choices>(*scheduler_, call.target, std::move(encoder),
+                                ChoicesOptions{.stream = request.generation.stream,
+                                               .ends_on = kept ? &state_.jobs() : nullptr});
   if (kept) stop_when_deleted(*kept, choices);
   std::vector<ChoiceJob> jobs;
   for (int64_t i = 0; i < request.generation.choices; ++i) {
@@ -272,7 +222,7 @@ void Context::complete(Call& call, const RawRequest& request,
   const AnswerConstraint constraint = compile_text(*model_, request.constraint);
   if (const auto* error = std::get_if<ApiError>(&constraint)) return call.fail(*error);
   const GenerationFields& generation = request.generation;
-  note_ignored(generation);
+  state_.note_ignored(generation);
   const auto choices =
       std::make_shared<Choices>(*scheduler_, call.target, std::move(encoder),
                                 ChoicesOptions{.stream = generation.stream, .ends_on = nullptr});
@@ -300,6 +250,13 @@ Status Context::in_turn(const Call& call, const std::function<Status()>& step) c
   return step();
 }
 
+uint64_t Context::shrink(uint64_t bytes) {
+  const Turn turn(model_, {}, -1);
+  model_->engine->release_experts(bytes);
+  model_->publish(0, 0);
+  return model_->engine->host_bytes();
+}
+
 AnswerIdentity Context::identity(std::string_view prefix,
                                  const GenerationFields& generation) const {
   return {.id = make_id(prefix),
@@ -308,48 +265,6 @@ AnswerIdentity Context::identity(std::string_view prefix,
           .fingerprint = fingerprint_,
           .seed = generation.sampler.seed,
           .ignored = generation.ignored};
-}
-
-void Context::watch(const std::shared_ptr<Response>& watcher) {
-  const std::lock_guard lock(mutex_);
-  std::erase_if(watchers_, [](const auto& one) {
-    const auto response = one.lock();
-    return !response || response->is_closed();
-  });
-  watchers_.push_back(watcher);
-}
-
-void Context::end_watching() {
-  std::vector<std::weak_ptr<Response>> watchers;
-  {
-    const std::lock_guard lock(mutex_);
-    watchers.swap(watchers_);
-  }
-  for (const auto& watcher : watchers) {
-    if (const auto response = watcher.lock()) response->end();
-  }
-}
-
-void Context::refuse() {
-  is_draining_ = true;
-  scheduler_->refuse();
-}
-
-std::vector<AskedCount> Context::asked() const {
-  std::vector<AskedCount> asked;
-  for (const Interface* interface : interfaces()) {
-    for (const Route& route : interface->routes) {
-      asked.push_back({.method = std::string(route.method),
-                       .path = std::string(route.path),
-                       .count = asked_[asked.size()]});
-    }
-  }
-  asked.push_back({.method = "", .path = "other", .count = asked_.back()});
-  return asked;
-}
-
-std::string Context::metrics() const {
-  return metrics_text(scheduler_->counters(), model_->counters(), asked());
 }
 
 }  // namespace moeflux::serve

@@ -1,14 +1,11 @@
-// Shared by the interfaces of a service: the model, stored objects, and the verbs by which a
-// request becomes an answer. Knows no path and no interface's words.
+// A loaded model as the interfaces of a service share it, and the verbs by which a request becomes
+// an answer. Knows no path and no interface's words.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,39 +19,13 @@
 #include "serve/answer/answer_json.h"
 #include "serve/answer/choices.h"
 #include "serve/answer/raw_text.h"
-#include "serve/kept/job_thread.h"
 #include "serve/kept/keeper.h"
-#include "serve/kept/resumable_streams.h"
-#include "serve/metrics.h"
 #include "serve/request/chat_request.h"
+#include "serve/service_state.h"
 
 namespace moeflux::serve {
 
 struct Call;
-
-struct ServiceOptions {
-  std::string model_name;  // what clients call it; empty: the folder's name
-  /// Further names; "*" is any. Names that differ by case, folder, ".gguf" or ":latest" are one.
-  std::vector<std::string> aliases = {};
-  std::optional<std::string> template_text;  // in place of the model's own
-  std::string template_file = {};            // where it is from, for messages
-  bool reranks = false;                      // see Reranker::create()
-  RequestDefaults defaults;                  // what requests say nothing of
-  SchedulerOptions scheduler;
-  /// Leaves out of Anthropic's prompts what is new in every request; see prompt_nonces.h.
-  bool steady_prompts = true;
-  /// Where OpenAI's responses and conversations are kept, each in a folder in it; empty: in memory,
-  /// until the service ends.
-  std::string folder = {};
-  ShelfLimits responses = {.bytes_max = uint64_t{64} << 20, .count_max = 4096};
-  /// Nobody's conversation makes room for another's.
-  ShelfLimits conversations = {
-      .bytes_max = uint64_t{64} << 20, .count_max = 4096, .makes_room = false};
-  ResumableLimits streams = {};
-  /// Told, once for each, of tools that requests have and nobody here can run and of names that
-  /// nobody reads, and of what is kept and damaged or could not be kept. Any thread.
-  std::function<void(const std::string& line)> on_note = {};
-};
 
 /// A chat request with its prompt.
 struct Chat {
@@ -66,13 +37,14 @@ struct Chat {
 /// Thread-safe.
 class Context {
  public:
-  /// Fails without a tokenizer, where it cannot keep, and for a given template that does not
-  /// compile.
+  /// Fails without a tokenizer, and for a given template that does not compile. The state must
+  /// outlive this.
   static Result<std::unique_ptr<Context>> create(std::shared_ptr<OpenModel> model,
-                                                 ServiceOptions options);
+                                                 ServiceOptions options, ServiceState& state);
 
-  // --- The service's parts ---
+  // --- The model's parts ---
 
+  ServiceState& state() { return state_; }
   OpenModel& model() { return *model_; }
   const ServiceOptions& options() const { return options_; }
   const Tokenizer& tokenizer() const { return *model_->text.tokenizer; }
@@ -81,22 +53,15 @@ class Context {
   int64_t context_length() const { return model_->engine->memory_plan().context_length; }
   /// Longer prompts are refused unread.
   size_t prompt_bytes_max() const { return prompt_bytes_max_; }
-  int64_t started() const { return started_; }  // seconds since 1970
   Scheduler& scheduler() { return *scheduler_; }
-  Keeper& responses() { return *responses_; }
-  Keeper& conversations() { return *conversations_; }
-  ResumableStreams& streams() { return streams_; }
-  /// Where answers end that are to be kept.
-  JobThread& jobs() { return jobs_; }
-  /// `once`: unless the same was said before.
-  void note(const std::string& line, bool once = false);
-  /// Names of a request that nobody reads, once for each.
-  void note_ignored(const GenerationFields& generation);
+  /// Gives back so much of the experts' cache, or what can be given back of it, in a turn. Returns
+  /// Engine::host_bytes() then.
+  uint64_t shrink(uint64_t bytes);
+  /// Ends what runs; only the destructor may follow.
+  void stop() { scheduler_.reset(); }
 
   // --- From a request to its answer. Impossible requests are answered, with the reason ---
 
-  /// The answer where the service does not go by that name.
-  std::optional<ApiError> unknown_model(const std::string& name) const;
   /// Refuses texts that cannot fit the context however they are tokenized.
   bool may_fit(const Call& call, const Json& texts) const;
   /// The request with its prompt and what its answers are held to.
@@ -113,23 +78,8 @@ class Context {
   const Result<Reranker>& reranker() const { return reranker_; }
   AnswerIdentity identity(std::string_view prefix, const GenerationFields& generation) const;
 
-  // --- Threads and ends ---
-
-  /// A stream without an end; see end_watching().
-  void watch(const std::shared_ptr<Response>& watcher);
-  /// Ends the streams of those who watch and would never leave.
-  void end_watching();
-  bool is_draining() const { return is_draining_; }
-  /// Takes nothing new.
-  void refuse();
-  void count_asked(size_t route) { ++asked_[route]; }
-  /// How often each path was asked for, those too that nobody asked for.
-  std::vector<AskedCount> asked() const;
-  /// For Prometheus.
-  std::string metrics() const;
-
  private:
-  Context(std::shared_ptr<OpenModel> model, ServiceOptions options);
+  Context(std::shared_ptr<OpenModel> model, ServiceOptions options, ServiceState& state);
 
   void note_dropped(const ChatRequest& request);
   /// The text to ask for, which is no longer than the context.
@@ -137,22 +87,13 @@ class Context {
                                            const std::vector<TokenId>& prompt,
                                            int64_t choice) const;
 
+  ServiceState& state_;
   const std::shared_ptr<OpenModel> model_;
   ServiceOptions options_;
-  const int64_t started_;
   Result<std::shared_ptr<const ChatFormat>> format_;
   Result<Reranker> reranker_;
   std::string fingerprint_;
-  size_t prompt_bytes_max_ = 0;               // more cannot be what the context takes
-  std::vector<std::atomic<uint64_t>> asked_;  // by route; the last is for paths that there are not
-  std::unique_ptr<Keeper> responses_;
-  std::unique_ptr<Keeper> conversations_;
-  ResumableStreams streams_;
-  std::mutex mutex_;            // guards what follows
-  std::set<std::string> told_;  // lines that were noted once
-  std::vector<std::weak_ptr<Response>> watchers_;
-  std::atomic<bool> is_draining_ = false;
-  JobThread jobs_;                        // ends of answers that are to be kept
+  size_t prompt_bytes_max_ = 0;           // more cannot be what the context takes
   std::unique_ptr<Scheduler> scheduler_;  // last: its thread may use all of it
 };
 

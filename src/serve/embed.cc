@@ -147,17 +147,18 @@ EmbedRequest read_embed_request(Context& service, Fields& fields, const TextsFor
                             form.field, request.texts.size(), numbers, kNumbersMax)));
   }
   for (const std::string& name : fields.ignored()) {
-    service.note(formatted("requests have a field {}, which is ignored", json_excerpt(Json(name))),
-                 /*once=*/true);
+    service.state().note(
+        formatted("requests have a field {}, which is ignored", json_excerpt(Json(name))),
+        /*once=*/true);
   }
   return request;
 }
 
 std::optional<std::vector<std::vector<float>>> embed(Call& call, const EmbedRequest& request) {
   auto embeddings = moeflux::embed(
-      call.service.model(), *call.service.model().text.embedding, request.texts,
+      call.service().model(), *call.service().model().text.embedding, request.texts,
       {.dimensions = request.dimensions, .in_turn = [&call](const std::function<Status()>& step) {
-         return call.service.in_turn(call, step);
+         return call.service().in_turn(call, step);
        }});
   if (!embeddings.ok()) {
     fail_evaluation(call, embeddings.error());

@@ -407,7 +407,7 @@ TEST_F(ApisTest, ErrorsAreInTheWordsOfTheInterface) {
   EXPECT_EQ(unknown->json()["error"]["type"], "not_found_error");
   EXPECT_EQ(unknown->json()["type"], "error");
   EXPECT_TRUE(post(*service, "/api/chat", body)->json()["error"].is_string());
-  EXPECT_EQ(post(*service, "/api/pull", {{"model", "x"}})->status(), 501);
+  EXPECT_EQ(post(*service, "/api/pull", {{"model", "x"}})->status(), 403);
   EXPECT_EQ(post(*service, "/v1/responses", body)->json()["error"]["param"], "model");
   body.erase("model");
   EXPECT_EQ(post(*service, "/v1/responses", body)->json()["error"]["param"], "input");

@@ -17,7 +17,7 @@ Json error_of(MemoryResponse& response) { return response.json()["error"]; }
 
 TEST_F(ServiceTest, APromptIsRefusedByItsLengthBeforeItIsRead) {
   const auto service = start();
-  const size_t longest = service->prompt_bytes_max();
+  const size_t longest = service->models().all_loaded().front()->prompt_bytes_max();
   Json body = question(std::string(longest + 1, 'a'), 1);
   auto answer = post(*service, "/v1/chat/completions", body);
   EXPECT_EQ(answer->status(), 400);

@@ -73,7 +73,7 @@ def expect(status, call):
 expect(404, lambda: client.chat(**{**ASK, "model": "none"}))
 expect(400, lambda: client.chat(**{**ASK, "options": {"num_ctx": "large"}}))
 expect(400, lambda: client.generate(model="fable-20m", prompt="a", suffix="b"))
-expect(501, lambda: client.pull("llama"))
+expect(403, lambda: client.pull("llama"))
 parrot = ollama.Client(host=os.environ["MOEFLUX_TEST_PARROT"])
 both = parrot.chat("parrot", [{"role": "user", "content": "both"}], tools=[look]).message
 assert [call.function.arguments["city"] for call in both.tool_calls] == ["Paris", "Oslo"]

@@ -12,26 +12,26 @@ enum class Wants : uint8_t { kAnswer, kCount };
 
 std::optional<Chat> read_messages(Call& call, Wants wants) {
   const bool has_tools = call.body.is_object() && call.body.contains("tools");
-  const auto& format = call.service.format();
+  const auto& format = call.service().format();
   const bool late_system =
       format.ok() && (*format)->chat_template().capabilities(has_tools).late_system;
-  const ServiceOptions& options = call.service.options();
-  return call.service.read_chat(call,
-                                decode_messages_request(call.body, options.defaults,
-                                                        {.steady_prompts = options.steady_prompts,
-                                                         .late_system = late_system,
-                                                         .counts_only = wants == Wants::kCount}));
+  const ServiceOptions& options = call.service().options();
+  return call.service().read_chat(call,
+                                  decode_messages_request(call.body, options.defaults,
+                                                          {.steady_prompts = options.steady_prompts,
+                                                           .late_system = late_system,
+                                                           .counts_only = wants == Wants::kCount}));
 }
 
 void messages(Call& call) {
   const auto chat = read_messages(call, Wants::kAnswer);
   if (!chat) return;
   const GenerationFields& generation = chat->request.generation;
-  call.service.answer(call, *chat,
-                      std::make_unique<MessageEncoder>(MessageAnswerOptions{
-                          .identity = call.service.identity("msg_", generation),
-                          .prompt_tokens = static_cast<int64_t>(chat->prompt.tokens.size()),
-                          .tokens_max = generation.tokens_max}));
+  call.service().answer(call, *chat,
+                        std::make_unique<MessageEncoder>(MessageAnswerOptions{
+                            .identity = call.service().identity("msg_", generation),
+                            .prompt_tokens = static_cast<int64_t>(chat->prompt.tokens.size()),
+                            .tokens_max = generation.tokens_max}));
 }
 
 void count_tokens(Call& call) {

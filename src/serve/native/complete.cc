@@ -14,7 +14,7 @@ namespace {
 void complete(Call& call, std::initializer_list<const char*> texts,
               DecodedNativeCompletion (*decode)(const Json&, const SamplerOptions&,
                                                 const Tokenizer&)) {
-  Context& service = call.service;
+  Context& service = call.service();
   for (const char* name : texts) {
     const Json* text = Fields(call.body).find(name);
     if (text != nullptr && !service.may_fit(call, *text)) return;

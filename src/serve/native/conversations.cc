@@ -51,15 +51,15 @@ Json listed(const ShelfItem& text) {
   return {{"id", text.name}, {"size_bytes", text.size_bytes}, {"used_at", utc_text(used)}};
 }
 
-std::optional<Conversation> find_conversation(Context& service, const OwnedName& name) {
-  const Result<std::string> text = service.conversations().find(name);
+std::optional<Conversation> find_conversation(ServiceState& state, const OwnedName& name) {
+  const Result<std::string> text = state.conversations().find(name);
   if (!text.ok()) {
-    if (text.error().code() != ErrorCode::kNotFound) service.note(text.error().message());
+    if (text.error().code() != ErrorCode::kNotFound) state.note(text.error().message());
     return std::nullopt;
   }
-  Result<Conversation> talk = Conversation::parse(*text, service.conversations().place_of(name));
+  Result<Conversation> talk = Conversation::parse(*text, state.conversations().place_of(name));
   if (talk.ok()) return std::move(talk).value();
-  service.note(talk.error().message());
+  state.note(talk.error().message());
   return std::nullopt;
 }
 
@@ -92,8 +92,7 @@ std::optional<ApiError> SavedConversation::add(const AnswerPart& answer) {
   const Status kept = answer_->keep(talk_.to_json());
   if (kept.ok()) return std::nullopt;
   if (kept.error().code() == ErrorCode::kCancelled) return deleted_meanwhile();
-  service_.note(
-      formatted("an answer is not saved in its conversation: {}", kept.error().message()));
+  state_.note(formatted("an answer is not saved in its conversation: {}", kept.error().message()));
   ApiError error = not_kept(name_.name, kept.error());
   error.message = formatted("the answer is not saved in conversation {}: {}",
                             json_excerpt(Json(name_.name)), error.message);
@@ -112,15 +111,15 @@ std::optional<std::shared_ptr<SavedConversation>> go_on(Call& call) {
   if (fields.problem()) return fail(*fields.problem());
   if (!name) return std::shared_ptr<SavedConversation>();
   const OwnedName own{call.request.owner, *name};
-  auto answer = call.service.conversations().go_on(own);
+  auto answer = call.state.conversations().go_on(own);
   if (!answer.ok()) return fail(not_kept(*name, answer.error()));
-  auto saved = std::make_shared<SavedConversation>(call.service, own, std::move(answer).value());
+  auto saved = std::make_shared<SavedConversation>(call.state, own, std::move(answer).value());
   // The client may ask again as soon as it hears of it.
   const auto refuse = [&](const ApiError& error) {
     saved.reset();
     return fail(error);
   };
-  const auto before = find_conversation(call.service, own);
+  const auto before = find_conversation(call.state, own);
   if (!before) return refuse(unknown_conversation(*name));
   Json messages = before->messages();
   for (const Json& message : given) messages.push_back(message);
@@ -131,10 +130,10 @@ std::optional<std::shared_ptr<SavedConversation>> go_on(Call& call) {
 }
 
 void list_conversations(Call& call) {
-  const SchedulerCounters counters = call.service.scheduler().counters();
-  const auto responses = call.service.responses().list(call.request.owner);
+  const SchedulerCounters counters = call.models.texts();
+  const auto responses = call.state.responses().list(call.request.owner);
   if (!responses.ok()) return call.fail(api_error(responses.error()));
-  const auto saved = call.service.conversations().list(call.request.owner);
+  const auto saved = call.state.conversations().list(call.request.owner);
   if (!saved.ok()) return call.fail(api_error(saved.error()));
   Json conversations = Json::array();
   for (const ShelfItem& one : *saved) conversations.push_back(listed(one));
@@ -154,7 +153,7 @@ void list_conversations(Call& call) {
 }
 
 void saved_conversation(Call& call) {
-  const auto talk = find_conversation(call.service, {call.request.owner, call.id});
+  const auto talk = find_conversation(call.state, {call.request.owner, call.id});
   if (!talk) return call.fail(unknown_conversation(call.id));
   call.answer({{"id", call.id}, {"messages", talk->messages()}});
 }
@@ -170,7 +169,7 @@ void save_conversation(Call& call) {
   const Result<Conversation> talk = Conversation::from_json(std::move(messages), "the body");
   if (!talk.ok()) return call.fail(bad_field("messages", talk.error().message()));
   const Status kept =
-      call.service.conversations().keep({call.request.owner, call.id}, talk->to_json());
+      call.state.conversations().keep({call.request.owner, call.id}, talk->to_json());
   if (!kept.ok()) return call.fail(not_kept(call.id, kept.error()));
   call.answer({{"id", call.id}, {"messages", talk->messages()}});
 }
@@ -180,7 +179,7 @@ void delete_conversation(Call& call) {
     if (!erased.ok()) return target.fail(not_kept(id, erased.error()));
     target.answer({{"id", id}, {"deleted", true}});
   };
-  call.service.conversations().erase({call.request.owner, call.id}, call.service.jobs(), told);
+  call.state.conversations().erase({call.request.owner, call.id}, call.state.jobs(), told);
 }
 
 }  // namespace moeflux::serve

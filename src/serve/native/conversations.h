@@ -14,8 +14,8 @@ namespace moeflux::serve {
 /// A conversation that a request goes on from.
 class SavedConversation {
  public:
-  SavedConversation(Context& service, OwnedName name, std::shared_ptr<KeptAnswer> answer)
-      : service_(service), name_(std::move(name)), answer_(std::move(answer)) {}
+  SavedConversation(ServiceState& state, OwnedName name, std::shared_ptr<KeptAnswer> answer)
+      : state_(state), name_(std::move(name)), answer_(std::move(answer)) {}
 
   const std::shared_ptr<KeptAnswer>& answer() const { return answer_; }
   /// Replaces it by one with the request's messages.
@@ -27,7 +27,7 @@ class SavedConversation {
   std::optional<ApiError> add(const AnswerPart& answer);
 
  private:
-  Context& service_;
+  ServiceState& state_;
   const OwnedName name_;
   const std::shared_ptr<KeptAnswer> answer_;
   Conversation talk_;

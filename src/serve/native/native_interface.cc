@@ -78,11 +78,11 @@ void tokenize(Call& call) {
   const bool parse_special = fields.boolean("parse_special").value_or(true);
   const bool with_pieces = fields.boolean("with_pieces").value_or(false);
   const auto ids =
-      read_content(fields, call.service.tokenizer(),
+      read_content(fields, call.service().tokenizer(),
                    {.add_special_tokens = add_special, .match_added_tokens = parse_special});
   if (!ids) return call.fail(*fields.problem());
   Json tokens = Json::array();
-  const TokenSpelling spelling(call.service.tokenizer());
+  const TokenSpelling spelling(call.service().tokenizer());
   for (const TokenId id : *ids) {
     if (with_pieces) {
       tokens.push_back({{"id", id}, {"piece", spelling.text(id)}, {"bytes", spelling.bytes(id)}});
@@ -99,43 +99,45 @@ void detokenize(Call& call) {
   std::vector<TokenId> ids;
   for (size_t i = 0; tokens != nullptr && i < tokens->size(); ++i) {
     const Result<int64_t> id = json_int((*tokens)[i], "tokens");
-    const bool is_token = id.ok() && *id >= 0 && *id < call.service.tokenizer().vocab_size();
+    const bool is_token = id.ok() && *id >= 0 && *id < call.service().tokenizer().vocab_size();
     if (!is_token) {
-      fields.fail(
-          bad_field(formatted("tokens[{}]", i),
-                    formatted("tokens[{}] is {}, expected an id below {}", i,
-                              json_excerpt((*tokens)[i]), call.service.tokenizer().vocab_size())));
+      fields.fail(bad_field(
+          formatted("tokens[{}]", i),
+          formatted("tokens[{}] is {}, expected an id below {}", i, json_excerpt((*tokens)[i]),
+                    call.service().tokenizer().vocab_size())));
       break;
     }
     ids.push_back(static_cast<TokenId>(*id));
   }
   if (tokens == nullptr) fields.fail(bad_field("tokens", "tokens is absent, expected ids"));
   if (fields.problem()) return call.fail(*fields.problem());
-  call.answer({{"content", call.service.tokenizer().decode(ids)}});
+  call.answer({{"content", call.service().tokenizer().decode(ids)}});
 }
 
 void apply_template(Call& call) {
-  if (!call.service.format().ok()) return call.fail(api_error(call.service.format().error()));
-  const auto decoded = decode_chat_request(call.body, call.service.options().defaults);
+  if (!call.service().format().ok()) return call.fail(api_error(call.service().format().error()));
+  const auto decoded = decode_chat_request(call.body, call.service().options().defaults);
   if (const auto* error = std::get_if<ApiError>(&decoded)) return call.fail(*error);
   const TemplateRequest& request = std::get<ChatRequest>(decoded).conversation;
-  if (!call.service.may_fit(call, request.messages)) return;
-  const auto prompt = (*call.service.format())->prompt(request, local_time_now());
+  if (!call.service().may_fit(call, request.messages)) return;
+  const auto prompt = (*call.service().format())->prompt(request, local_time_now());
   if (!prompt.ok()) return call.fail(api_error(prompt.error()));
   call.answer({{"prompt", prompt->text}});
 }
 
 void health(Call& call) {
-  if (!call.service.is_draining()) return call.answer({{"status", "ok"}});
+  if (!call.state.is_draining()) return call.answer({{"status", "ok"}});
   Json body = error_body(draining());
   body["status"] = "draining";
   call.target.response->send(503, {{"Content-Type", "application/json"}}, dump_json(body));
 }
 
 void props(Call& call) {
-  const SamplerOptions& sampler = call.service.options().defaults.sampler;
+  const ModelLease model = call.find_loaded({{"role", "router"}});
+  if (!model) return;
+  const SamplerOptions& sampler = model->options().defaults.sampler;
   Json json = {{"default_generation_settings",
-                {{"n_ctx", call.service.context_length()},
+                {{"n_ctx", model->context_length()},
                  {"params",
                   {// As llama.cpp says that it is drawn.
                    {"seed", sampler.seed == 0 ? uint64_t{0xffffffff} : sampler.seed},
@@ -147,30 +149,33 @@ void props(Call& call) {
                    {"repeat_last_n", sampler.repeat_last_n},
                    {"presence_penalty", sampler.presence_penalty},
                    {"frequency_penalty", sampler.frequency_penalty}}}}},
-               {"total_slots", call.service.options().scheduler.active_max},
-               {"model_path", folder_name(call.service.model().directory)},
+               {"total_slots", model->options().scheduler.active_max},
+               {"model_path", folder_name(model->model().directory)},
                {"build_info", formatted("moeflux {}", MOEFLUX_VERSION)}};
-  if (call.service.format().ok()) {
-    json["chat_template"] = (*call.service.format())->template_text();
-    json["chat_template_caps"] =
-        capabilities_json((*call.service.format())->chat_template().capabilities(true));
-    json["output_format"] = (*call.service.format())->output().name;
+  if (model->format().ok()) {
+    const ChatFormat& format = **model->format();
+    json["chat_template"] = format.template_text();
+    json["chat_template_caps"] = capabilities_json(format.chat_template().capabilities(true));
+    json["output_format"] = format.output().name;
   }
   call.answer(json);
 }
 
 void slots(Call& call) {
-  call.answer(slots_json(call.service.scheduler().slots(),
-                         {.count = call.service.options().scheduler.active_max,
-                          .context_length = call.service.context_length(),
-                          .client = call.request.shares_with}));
+  const ModelLease model = call.find_loaded(Json::array());
+  if (!model) return;
+  call.answer(
+      slots_json(model->scheduler().slots(), {.count = model->options().scheduler.active_max,
+                                              .context_length = model->context_length(),
+                                              .client = call.request.shares_with}));
 }
 
 void show_metrics(Call& call) {
-  call.target.response->send(200,
-                             {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"},
-                              {"Process-Start-Time-Unix", formatted("{}", call.service.started())}},
-                             call.service.metrics());
+  call.target.response->send(
+      200,
+      {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"},
+       {"Process-Start-Time-Unix", formatted("{}", call.state.started())}},
+      metrics_text(call.models.texts(), call.models.counters(), call.state.asked()));
 }
 
 void openapi(Call& call) {
@@ -201,8 +206,8 @@ void resume_stream(Call& call) {
                                                json_excerpt(Json(said)))));
   }
   const uint64_t first = from ? *number : number ? *number + 1 : 0;
-  auto problem = call.service.streams().resume(owned_text(call.request.owner, *id), first,
-                                               call.target.response);
+  auto problem =
+      call.state.streams().resume(owned_text(call.request.owner, *id), first, call.target.response);
   if (!problem) return;
   if (!problem->param.empty()) problem->param = name;
   call.fail(*problem);
@@ -211,7 +216,7 @@ void resume_stream(Call& call) {
 void delete_stream(Call& call) {
   const auto id = stream_id(call);
   if (!id) return;
-  if (!call.service.streams().erase(owned_text(call.request.owner, *id))) {
+  if (!call.state.streams().erase(owned_text(call.request.owner, *id))) {
     return call.fail(no_stream_is_kept());
   }
   call.target.response->send(204, {}, {});
@@ -220,17 +225,20 @@ void delete_stream(Call& call) {
 void telemetry(Call& call) {
   call.target.begin_stream();
   const auto telemetry = std::make_shared<Telemetry>();
-  const auto sample = [&service = call.service, telemetry] {
-    return data_frame(telemetry->sample(std::chrono::system_clock::now(),
-                                        service.scheduler().counters(),
-                                        service.model().counters()));
+  const auto sample = [&models = call.models, telemetry] {
+    return data_frame(
+        telemetry->sample(std::chrono::system_clock::now(), models.texts(), models.counters()));
   };
   call.target.response->write(sample());
   call.target.response->break_silence(sample, kTelemetryInterval);
-  call.service.watch(call.target.response);
+  call.state.watch(call.target.response);
 }
 
-void plan(Call& call) { call.answer(plan_json(call.service.model())); }
+void plan(Call& call) {
+  const ModelLease model = call.find_loaded(Json::object());
+  if (!model) return;
+  call.answer(plan_json(model->model()));
+}
 
 constexpr Route kRoutes[] = {
     {"POST", "/completion", &complete_natively},
@@ -238,16 +246,16 @@ constexpr Route kRoutes[] = {
     {"POST", "/tokenize", &tokenize},
     {"POST", "/detokenize", &detokenize},
     {"POST", "/apply-template", &apply_template},
-    {"GET", "/stream", &resume_stream},
-    {"DELETE", "/stream", &delete_stream},
-    {"GET", "/moeflux/telemetry", &telemetry},
-    {"GET", "/moeflux/plan", &plan},
-    {"GET", "/moeflux/conversations", &list_conversations},
-    {"GET", "/moeflux/conversations/{id}", &saved_conversation},
-    {"POST", "/moeflux/conversations/{id}", &save_conversation},
-    {"DELETE", "/moeflux/conversations/{id}", &delete_conversation},
+    {"GET", "/stream", &resume_stream, RouteKind::kNoModel},
+    {"DELETE", "/stream", &delete_stream, RouteKind::kNoModel},
+    {"GET", "/moeflux/telemetry", &telemetry, RouteKind::kNoModel},
+    {"GET", "/moeflux/plan", &plan, RouteKind::kNoModel},
+    {"GET", "/moeflux/conversations", &list_conversations, RouteKind::kNoModel},
+    {"GET", "/moeflux/conversations/{id}", &saved_conversation, RouteKind::kNoModel},
+    {"POST", "/moeflux/conversations/{id}", &save_conversation, RouteKind::kNoModel},
+    {"DELETE", "/moeflux/conversations/{id}", &delete_conversation, RouteKind::kNoModel},
     {"GET", "/health", &health, RouteKind::kAtOnce},
-    {"GET", "/props", &props},
+    {"GET", "/props", &props, RouteKind::kNoModel},
     {"GET", "/slots", &slots, RouteKind::kAtOnce},
     {"GET", "/metrics", &show_metrics, RouteKind::kAtOnce},
     {"GET", "/openapi.json", &openapi, RouteKind::kAtOnce},

@@ -28,12 +28,12 @@ void ollama_embed(Call& call) {
   const bool is_empty =
       input == nullptr || (input->is_string() && input->get_ref<const std::string&>().empty());
   const EmbedRequest request =
-      is_empty ? EmbedRequest() : read_embed_request(call.service, fields, {.cuts = cuts});
+      is_empty ? EmbedRequest() : read_embed_request(call.service(), fields, {.cuts = cuts});
   if (fields.problem()) return call.fail(*fields.problem());
   const auto vectors = embed(call, request);
   if (!vectors) return;
   std::string text =
-      formatted(R"({{"model":{},"embeddings":[)", dump_json(call.service.options().model_name));
+      formatted(R"({{"model":{},"embeddings":[)", dump_json(call.service().options().model_name));
   for (size_t i = 0; i < vectors->size(); ++i) {
     if (i > 0) text += ',';
     text += number_list((*vectors)[i]);
@@ -55,7 +55,7 @@ void ollama_embeddings(Call& call) {
         bad_field("prompt", formatted("prompt is {}, expected a string", json_excerpt(*prompt))));
   }
   const EmbedRequest request =
-      read_embed_request(call.service, fields, {.field = "prompt", .cuts = true});
+      read_embed_request(call.service(), fields, {.field = "prompt", .cuts = true});
   if (fields.problem()) return call.fail(*fields.problem());
   const auto vectors = embed(call, request);
   if (vectors) send_json(call, formatted(R"({{"embedding":{}}})", number_list(vectors->front())));

@@ -13,7 +13,7 @@ constexpr std::array kBoth = {
     served("stream"),
     served("logprobs"),
     served("top_logprobs"),
-    served("keep_alive", "checked alone"),
+    served("keep_alive", "of several models"),
     served("truncate", "checked alone"),
     served("shift", "checked alone"),
     served("_debug_render_only"),

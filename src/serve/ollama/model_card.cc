@@ -4,6 +4,7 @@
 #include <cctype>
 #include <map>
 
+#include "base/ascii.h"
 #include "base/format.h"
 #include "io/file.h"
 #include "plan/model_sizes.h"
@@ -63,6 +64,14 @@ Json model_details(const Engine& engine) {
           {"quantization_level", format_name(model.experts)},
           {"context_length", engine.memory_plan().context_length},
           {"embedding_length", model.spec().hidden_size}};
+}
+
+Json unloaded_details(const std::string& format) {
+  const size_t space = std::min(format.find(' '), format.size());
+  const std::string quantization = space < format.size() ? format.substr(space + 1) : "";
+  return {{"parent_model", ""},   {"format", lower_case(format.substr(0, space))},
+          {"family", ""},         {"families", Json::array()},
+          {"parameter_size", ""}, {"quantization_level", quantization}};
 }
 
 Json model_info(const Engine& engine, const std::string& name) {

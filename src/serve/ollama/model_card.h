@@ -17,6 +17,9 @@ std::string short_number(uint64_t number);
 /// The details that are the same in every list and at /api/show.
 Json model_details(const Engine& engine);
 
+/// The same of a model that is not loaded: "GGUF Q4_K_M", "safetensors".
+Json unloaded_details(const std::string& format);
+
 /// The keys of GGUF that clients read: how large it is, how long a text may be, what it is called.
 Json model_info(const Engine& engine, const std::string& name);
 

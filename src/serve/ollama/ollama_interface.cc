@@ -1,4 +1,4 @@
-// Ollama's interface, as of the one model that there is.
+// Ollama's interface.
 #include <algorithm>
 #include <chrono>
 #include <optional>
@@ -11,6 +11,7 @@
 #include "serve/call.h"
 #include "serve/ollama/answer.h"
 #include "serve/ollama/embed.h"
+#include "serve/ollama/manage.h"
 #include "serve/ollama/model_card.h"
 #include "serve/ollama/request.h"
 #include "serve/request/fill_in.h"
@@ -45,45 +46,76 @@ Json capabilities(Context& service) {
   return capabilities;
 }
 
-Json model_json(Context& service) {
-  const Engine& engine = *service.model().engine;
-  const std::string& name = service.options().model_name;
-  const auto started =
-      std::chrono::system_clock::time_point(std::chrono::seconds(service.started()));
+Json model_json(ServiceState& state, const ModelStatus& model) {
+  const std::string& name = model.listed.name;
+  const auto started = std::chrono::system_clock::time_point(std::chrono::seconds(state.started()));
   // With a tag, as Ollama has them: Open WebUI asks for no other.
   const bool is_tagged = name.find(':') != std::string::npos;
-  return {{"name", name},
-          {"model", is_tagged ? name : name + ":latest"},
-          {"modified_at", utc_text(started)},
-          {"size", measure_model(engine.loaded()).total_bytes()},
-          {"digest", formatted("{:016x}", engine.fingerprint())},
-          {"details", model_details(engine)},
-          {"capabilities", capabilities(service)}};
+  Json json = {{"name", name},
+               {"model", is_tagged ? name : name + ":latest"},
+               {"modified_at", utc_text(started)}};
+  if (!model.loaded) {
+    json["size"] = model.listed.bytes;
+    json["digest"] = "";
+    json["details"] = unloaded_details(model.listed.format);
+    return json;
+  }
+  const Engine& engine = *model.loaded->model().engine;
+  json["size"] = measure_model(engine.loaded()).total_bytes();
+  json["digest"] = formatted("{:016x}", engine.fingerprint());
+  json["details"] = model_details(engine);
+  json["capabilities"] = capabilities(*model.loaded);
+  return json;
 }
 
-void tags(Call& call) { call.answer({{"models", Json::array({model_json(call.service)})}}); }
+void tags(Call& call) {
+  Json models = Json::array();
+  for (const ModelStatus& model : call.models.list()) {
+    models.push_back(model_json(call.state, model));
+  }
+  call.answer({{"models", std::move(models)}});
+}
 
 void running(Call& call) {
-  Json model = model_json(call.service);
-  // It stays for as long as the server does.
-  model["expires_at"] = utc_text(std::chrono::system_clock::now() + std::chrono::hours(24 * 365));
-  model["size_vram"] = call.service.model().engine->memory_plan().on_device.total_bytes();
-  model["context_length"] = call.service.context_length();
-  call.answer({{"models", Json::array({std::move(model)})}});
+  Json models = Json::array();
+  for (const ModelStatus& one : call.models.list()) {
+    if (!one.loaded) continue;
+    Json model = model_json(call.state, one);
+    // One that stays, or is in use, has no end yet.
+    const auto far = std::chrono::system_clock::now() + std::chrono::hours(24 * 365);
+    model["expires_at"] = utc_text(one.expires.value_or(far));
+    model["size_vram"] = one.loaded->model().engine->memory_plan().on_device.total_bytes();
+    model["context_length"] = one.loaded->context_length();
+    models.push_back(std::move(model));
+  }
+  call.answer({{"models", std::move(models)}});
 }
 
 void show(Call& call) {
-  Context& service = call.service;
   Fields fields(call.body);
   const std::string name = fields.text(fields.has("model") ? "model" : "name").value_or("");
   if (fields.problem()) return call.fail(*fields.problem());
-  if (const auto error = service.unknown_model(name)) return call.fail(*error);
+  const auto status = call.models.find(name);
+  if (!status) return call.fail(call.models.unknown(name));
+  const Json model = model_json(call.state, *status);
+  const std::string& own_name = status->listed.name;
+  if (!status->loaded) {
+    // The rest is known once it is loaded.
+    return call.answer({{"license", ""},
+                        {"modelfile", modelfile(own_name, "", "")},
+                        {"parameters", ""},
+                        {"template", ""},
+                        {"system", ""},
+                        {"details", model["details"]},
+                        {"model_info", {{"general.basename", own_name}}},
+                        {"capabilities", Json::array({"completion"})},
+                        {"modified_at", model["modified_at"]}});
+  }
+  Context& service = *status->loaded;
   const Engine& engine = *service.model().engine;
-  const Json model = model_json(service);
   const std::string text =
       service.format().ok() ? (*service.format())->template_text() : std::string();
   const std::string parameters = parameter_lines(engine, service.options().defaults.sampler);
-  const std::string& own_name = service.options().model_name;
   call.answer({{"license", license_text(service.model().directory)},
                {"modelfile", modelfile(own_name, parameters, text)},
                {"parameters", parameters},
@@ -161,7 +193,7 @@ std::optional<ApiError> limit_context(const std::optional<int64_t>& context_max,
 
 void generate_raw(Call& call, const OllamaRequest& request,
                   std::unique_ptr<OllamaEncoder> encoder) {
-  Context& service = call.service;
+  Context& service = call.service();
   if (!service.may_fit(call, Json::array({request.prompt, request.suffix}))) return;
   RawPrompt read = raw_prompt(service.tokenizer(), request);
   if (const auto* error = std::get_if<ApiError>(&read)) return call.fail(*error);
@@ -187,17 +219,17 @@ bool has_other_template(Context& service, const OllamaRequest& request) {
 
 void answer(Call& call, DecodedOllama decoded, bool is_chat) {
   if (const auto* error = std::get_if<ApiError>(&decoded)) return call.fail(*error);
-  Context& service = call.service;
+  Context& service = call.service();
   auto& request = std::get<OllamaRequest>(decoded);
   if (request.context_asked) {
-    service.note(formatted("a request has options.num_ctx {}: the server's context of {} "
-                           "tokens counts (see --ctx-size)",
-                           *request.context_asked, service.context_length()),
-                 /*once=*/true);
+    service.state().note(formatted("a request has options.num_ctx {}: the server's context of {} "
+                                   "tokens counts (see --ctx-size)",
+                                   *request.context_asked, service.context_length()),
+                         /*once=*/true);
   }
   OllamaAnswerOptions options{
       .model = service.options().model_name, .is_chat = is_chat, .clock = now_text};
-  service.note_ignored(request.chat.generation);
+  service.state().note_ignored(request.chat.generation);
   options.ignored = request.chat.generation.ignored;
   if (request.chat.top_logprobs >= 0) options.spelling.emplace(service.tokenizer());
   if (request.is_empty) return call.answer(OllamaEncoder(std::move(options)).loaded());
@@ -225,23 +257,22 @@ void answer(Call& call, DecodedOllama decoded, bool is_chat) {
 }
 
 void chat(Call& call) {
-  answer(
-      call,
-      decode_ollama_chat(call.body, call.service.options().defaults, call.service.context_length()),
-      true);
+  answer(call,
+         decode_ollama_chat(call.body, call.service().options().defaults,
+                            call.service().context_length()),
+         true);
 }
 
 void generate(Call& call) {
   answer(call,
-         decode_ollama_generate(call.body, call.service.options().defaults,
-                                call.service.context_length()),
+         decode_ollama_generate(call.body, call.service().options().defaults,
+                                call.service().context_length()),
          false);
 }
 
-void manages_nothing(Call& call) {
+void makes_nothing(Call& call) {
   call.fail({.status = 501,
-             .message = formatted("{} is not offered: this server has one model, which it is "
-                                  "started with",
+             .message = formatted("{} is not offered: models are made by moeflux quantize and pack",
                                   call.request.path)});
 }
 
@@ -249,15 +280,15 @@ constexpr Route kRoutes[] = {
     {"GET", "/", &banner, RouteKind::kAtOnce},
     {"GET", "/api/version", &version, RouteKind::kAtOnce},
     {"GET", "/api/tags", &tags, RouteKind::kAtOnce},
-    {"GET", "/api/ps", &running},
-    {"POST", "/api/show", &show},
+    {"GET", "/api/ps", &running, RouteKind::kNoModel},
+    {"POST", "/api/show", &show, RouteKind::kNoModel},
     {"POST", "/api/chat", &chat},
     {"POST", "/api/generate", &generate},
-    {"POST", "/api/pull", &manages_nothing, RouteKind::kAnyModel},
-    {"POST", "/api/push", &manages_nothing, RouteKind::kAnyModel},
-    {"POST", "/api/create", &manages_nothing, RouteKind::kAnyModel},
-    {"POST", "/api/copy", &manages_nothing, RouteKind::kAnyModel},
-    {"DELETE", "/api/delete", &manages_nothing},
+    {"POST", "/api/pull", &pull_model, RouteKind::kNoModel},
+    {"POST", "/api/push", &makes_nothing, RouteKind::kNoModel},
+    {"POST", "/api/create", &makes_nothing, RouteKind::kNoModel},
+    {"POST", "/api/copy", &copy_model, RouteKind::kNoModel},
+    {"DELETE", "/api/delete", &delete_model, RouteKind::kNoModel},
     {"POST", "/api/embed", &ollama_embed, RouteKind::kTexts},
     {"POST", "/api/embeddings", &ollama_embeddings, RouteKind::kTexts},
 };
@@ -274,6 +305,7 @@ const Interface ollama_interface = {
     // Ollama reads whatever comes, and its clients count on that: LiteLLM sends no type, curl that
     // of forms, fetch() that of text. A page's requests have an Origin, which is looked at.
     .takes_any_type = true,
+    .keeps_alive = true,
 };
 
 }  // namespace moeflux::serve

@@ -8,6 +8,7 @@
 
 #include "base/format.h"
 #include "schedule/text_request.h"
+#include "serve/keep_alive.h"
 #include "serve/ollama/field_list.h"
 #include "serve/ollama/messages.h"
 #include "serve/openai/constraint_fields.h"
@@ -98,38 +99,10 @@ void read_logprobs(Fields& fields, ChatRequest& chat) {
   if (wanted) chat.top_logprobs = static_cast<int32_t>(top);
 }
 
-// As Go reads one: "1h30m", "-1.5s", "0"; a number without a unit is none.
-bool is_duration(std::string_view text) {
-  static constexpr std::array<std::string_view, 8> kUnits = {"ns", "us", "\u00b5s", "\u03bcs",
-                                                             "ms", "s",  "m",       "h"};
-  if (text.starts_with('-') || text.starts_with('+')) text.remove_prefix(1);
-  if (text == "0") return true;
-  constexpr std::string_view kDigits = "0123456789";
-  bool is_any = false;
-  while (!text.empty()) {
-    const size_t whole = std::min(text.find_first_not_of(kDigits), text.size());
-    text.remove_prefix(whole);
-    size_t digits = whole;
-    if (text.starts_with('.')) {
-      text.remove_prefix(1);
-      const size_t part = std::min(text.find_first_not_of(kDigits), text.size());
-      text.remove_prefix(part);
-      digits += part;
-    }
-    const size_t unit = std::min(text.find_first_of(".0123456789"), text.size());
-    if (digits == 0) return false;
-    if (std::find(kUnits.begin(), kUnits.end(), text.substr(0, unit)) == kUnits.end()) return false;
-    text.remove_prefix(unit);
-    is_any = true;
-  }
-  return is_any;
-}
-
-// The model stays for as long as the server does, whatever is said here.
-void read_keep_alive(Fields& fields) {
+// The service has read it; see ModelUse.
+void check_keep_alive(Fields& fields) {
   const Json* time = fields.find("keep_alive");
-  if (time == nullptr || time->is_number()) return;
-  if (time->is_string() && is_duration(time->get_ref<const std::string&>())) return;
+  if (time == nullptr || read_keep_alive(*time)) return;
   fields.fail(bad_field("keep_alive", formatted("keep_alive is {}, expected seconds or a time as "
                                                 "\"5m\"",
                                                 json_excerpt(*time))));
@@ -147,7 +120,7 @@ void read_shared(Fields& fields, const RequestDefaults& defaults, int64_t contex
   read_template_variables(fields, chat);
   chat.constraint = read_constraint(fields, read_format(fields));
   read_logprobs(fields, chat);
-  read_keep_alive(fields);
+  check_keep_alive(fields);
   for (const char* name : {"truncate", "shift"}) fields.boolean(name);
   chat.generation.stream = fields.boolean("stream").value_or(true);
   request.shows_prompt = fields.boolean("_debug_render_only").value_or(false);

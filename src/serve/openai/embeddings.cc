@@ -33,7 +33,7 @@ void embeddings(Call& call) {
                                     json_excerpt(Json(format)))));
   }
   for (const char* name : {"model", "user"}) (void)fields.has(name);
-  const EmbedRequest request = read_embed_request(call.service, fields, {.takes_ids = true});
+  const EmbedRequest request = read_embed_request(call.service(), fields, {.takes_ids = true});
   if (fields.problem()) return call.fail(*fields.problem());
   const auto vectors = embed(call, request);
   if (!vectors) return;
@@ -45,7 +45,7 @@ void embeddings(Call& call) {
     text += '}';
   }
   const Json usage = {{"prompt_tokens", request.tokens()}, {"total_tokens", request.tokens()}};
-  text += formatted(R"(],"model":{},"usage":{}}})", dump_json(call.service.options().model_name),
+  text += formatted(R"(],"model":{},"usage":{}}})", dump_json(call.service().options().model_name),
                     dump_json(usage));
   send_json(call, std::move(text));
 }

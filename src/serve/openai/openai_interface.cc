@@ -18,7 +18,7 @@ namespace {
 
 // The request's body stays as it is: one that is put off is read again.
 DecodedChat decode_chat(const Call& call, const SavedConversation* saved) {
-  const RequestDefaults& defaults = call.service.options().defaults;
+  const RequestDefaults& defaults = call.service().options().defaults;
   if (saved == nullptr) return decode_chat_request(call.body, defaults);
   Json body = call.body;
   body["messages"] = saved->messages();
@@ -26,7 +26,7 @@ DecodedChat decode_chat(const Call& call, const SavedConversation* saved) {
 }
 
 void chat_completions(Call& call) {
-  Context& service = call.service;
+  Context& service = call.service();
   const auto saved = go_on(call);
   if (!saved) return;
   const auto chat = service.read_chat(call, decode_chat(call, saved->get()));
@@ -48,7 +48,7 @@ void chat_completions(Call& call) {
 // Without the version these are llama.cpp's words, as there.
 void completions(Call& call) {
   if (!has_version(call.request.path)) return complete_natively(call);
-  Context& service = call.service;
+  Context& service = call.service();
   const Json* prompt = Fields(call.body).find("prompt");
   if (prompt != nullptr && !service.may_fit(call, *prompt)) return;
   const auto decoded =
@@ -70,40 +70,75 @@ void completions(Call& call) {
 void count_input_tokens(Call& call) {
   const auto saved = go_on(call);
   if (!saved) return;
-  const auto chat = call.service.read_chat(call, decode_chat(call, saved->get()));
+  const auto chat = call.service().read_chat(call, decode_chat(call, saved->get()));
   if (!chat) return;
   call.answer({{"object", "response.input_tokens"}, {"input_tokens", chat->prompt.tokens.size()}});
 }
 
-// In one object what OpenAI's and Anthropic's clients look for.
-Json model_json(Context& service) {
-  const ModelSpec& spec = service.model().engine->spec();
-  const auto started =
-      std::chrono::system_clock::time_point(std::chrono::seconds(service.started()));
-  return {{"id", service.options().model_name},
-          {"object", "model"},
-          {"created", service.started()},
-          {"owned_by", "moeflux"},
-          {"type", "model"},
-          {"display_name", service.options().model_name},
-          {"created_at", utc_text(started)},
-          {"meta", {{"n_vocab", spec.vocab_size}, {"n_ctx", service.context_length()}}}};
+// As llama.cpp's router tells it: one that failed is unloaded again.
+Json state_json(const ModelStatus& model) {
+  switch (model.state) {
+    case ModelState::kLoaded:
+      return {{"value", "loaded"}};
+    case ModelState::kLoading:
+      return {{"value", "loading"}, {"progress", model.progress}};
+    case ModelState::kUnloaded:
+      if (model.error.empty()) return {{"value", "unloaded"}};
+      return {{"value", "unloaded"}, {"failed", true}, {"error", model.error}};
+  }
+  __builtin_unreachable();
+}
+
+// In one object what OpenAI's and Anthropic's clients look for, and those of llama.cpp's router.
+Json model_json(ServiceState& state, const ModelStatus& model) {
+  const auto started = std::chrono::system_clock::time_point(std::chrono::seconds(state.started()));
+  Json json = {{"id", model.listed.name},
+               {"object", "model"},
+               {"created", state.started()},
+               {"owned_by", "moeflux"},
+               {"type", "model"},
+               {"display_name", model.listed.name},
+               {"created_at", utc_text(started)},
+               {"status", state_json(model)}};
+  if (!model.loaded) return json;
+  json["meta"] = {{"n_vocab", model.loaded->model().engine->spec().vocab_size},
+                  {"n_ctx", model.loaded->context_length()}};
+  return json;
 }
 
 void models(Call& call) {
+  Json data = Json::array();
+  for (const ModelStatus& model : call.models.list()) {
+    data.push_back(model_json(call.state, model));
+  }
+  const Json first = data.empty() ? Json() : data.front()["id"];
+  const Json last = data.empty() ? Json() : data.back()["id"];
   // Codex asks for `models`.
   call.answer({{"object", "list"},
-               {"data", Json::array({model_json(call.service)})},
+               {"data", std::move(data)},
                {"has_more", false},
-               {"first_id", call.service.options().model_name},
-               {"last_id", call.service.options().model_name},
+               {"first_id", first},
+               {"last_id", last},
                {"models", Json::array()}});
 }
 
 void model(Call& call) {
-  if (const auto error = call.service.unknown_model(call.id)) return call.fail(*error);
-  call.answer(model_json(call.service));
+  const auto model = call.models.find(call.id);
+  if (!model) return call.fail(call.models.unknown(call.id));
+  call.answer(model_json(call.state, *model));
 }
+
+void load_or_unload(Call& call, std::optional<ApiError> (Models::*what)(const std::string&)) {
+  Fields fields(call.body);
+  const auto name = fields.text("model");
+  if (!name) fields.fail(bad_field("model", "model is absent, expected the name of a model"));
+  if (fields.problem()) return call.fail(*fields.problem());
+  if (const auto error = (call.models.*what)(*name)) return call.fail(*error);
+  call.answer({{"success", true}});
+}
+
+void load_model(Call& call) { load_or_unload(call, &Models::load); }
+void unload_model(Call& call) { load_or_unload(call, &Models::unload); }
 
 constexpr Route kRoutes[] = {
     {"POST", "/chat/completions", &chat_completions},
@@ -111,13 +146,15 @@ constexpr Route kRoutes[] = {
     {"POST", "/completions", &completions},
     {"GET", "/models", &models, RouteKind::kAtOnce},
     {"GET", "/models/{name}", &model, RouteKind::kAtOnce},
+    {"POST", "/models/load", &load_model, RouteKind::kNoModel},
+    {"POST", "/models/unload", &unload_model, RouteKind::kNoModel},
     {"POST", "/embeddings", &embeddings, RouteKind::kTexts},
     {"POST", "/rerank", &rerank, RouteKind::kTexts},
     {"POST", "/reranking", &rerank, RouteKind::kTexts},
     {"POST", "/v2/rerank", &rerank, RouteKind::kTexts},
-    {"POST", "/audio/transcriptions", &not_offered, RouteKind::kAnyModel},
-    {"POST", "/audio/speech", &not_offered, RouteKind::kAnyModel},
-    {"POST", "/images/generations", &not_offered, RouteKind::kAnyModel},
+    {"POST", "/audio/transcriptions", &not_offered, RouteKind::kNoModel},
+    {"POST", "/audio/speech", &not_offered, RouteKind::kNoModel},
+    {"POST", "/images/generations", &not_offered, RouteKind::kNoModel},
 };
 
 }  // namespace

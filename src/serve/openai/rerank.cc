@@ -87,7 +87,7 @@ std::vector<std::vector<TokenId>> read_prompts(Context& service, Fields& fields,
 }  // namespace
 
 void rerank(Call& call) {
-  Context& service = call.service;
+  Context& service = call.service();
   const Result<Reranker>& reranker = service.reranker();
   if (!reranker.ok()) {
     ApiError error = api_error(reranker.error());

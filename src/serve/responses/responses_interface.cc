@@ -32,22 +32,22 @@ Json with_ids(const Json& items, const std::string& id) {
   return named;
 }
 
-std::optional<StoredResponse> find_response(Context& service, const OwnedName& id) {
-  const Result<std::string> text = service.responses().find(id);
+std::optional<StoredResponse> find_response(ServiceState& state, const OwnedName& id) {
+  const Result<std::string> text = state.responses().find(id);
   if (!text.ok()) {
-    if (text.error().code() != ErrorCode::kNotFound) service.note(text.error().message());
+    if (text.error().code() != ErrorCode::kNotFound) state.note(text.error().message());
     return std::nullopt;
   }
-  const std::string place = service.responses().place_of(id);
+  const std::string place = state.responses().place_of(id);
   Result<StoredResponse> response = StoredResponse::parse(*text, place);
   if (!response.ok()) {
-    service.note(response.error().message());
+    state.note(response.error().message());
     return std::nullopt;
   }
   const auto& held = response->response["id"].get_ref<const std::string&>();
   if (held == id.name) return std::move(response).value();
   // A file without a seal does not say so itself.
-  service.note(formatted("{}: holds response {}, expected {}", place, held, id.name));
+  state.note(formatted("{}: holds response {}, expected {}", place, held, id.name));
   return std::nullopt;
 }
 
@@ -59,26 +59,26 @@ std::optional<Json> earlier_items(const Call& call) {
     return std::nullopt;
   }
   if (!id) return Json::array();
-  const auto previous = find_response(call.service, {call.request.owner, *id});
+  const auto previous = find_response(call.state, {call.request.owner, *id});
   if (previous) return previous->conversation();
   call.fail(unknown_response(*id, "previous_response_id"));
   return std::nullopt;
 }
 
 /// The message for the client where the response could not be stored; nothing where it was.
-std::optional<std::string> keep_response(Context& service, KeptAnswer& answer,
+std::optional<std::string> keep_response(ServiceState& state, KeptAnswer& answer,
                                          const StoredResponse& response) {
   const Status kept = answer.keep(response.text());
   if (kept.ok()) return std::nullopt;
   const auto id = response.response["id"].get<std::string>();
-  service.note(formatted("response {} is not kept: {}", id, kept.error().message()));
+  state.note(formatted("response {} is not kept: {}", id, kept.error().message()));
   return api_error(kept.error()).message;
 }
 
 /// The request behind `earlier` items. Nothing where it cannot be, which has been answered.
 std::optional<ResponsesRequest> read_request(const Call& call, const std::optional<Json>& earlier) {
   if (!earlier) return std::nullopt;
-  auto decoded = decode_responses_request(call.body, call.service.options().defaults, *earlier);
+  auto decoded = decode_responses_request(call.body, call.service().options().defaults, *earlier);
   if (auto* request = std::get_if<ResponsesRequest>(&decoded)) return std::move(*request);
   call.fail(std::get<ApiError>(decoded));
   return std::nullopt;
@@ -89,45 +89,45 @@ void responses(Call& call) {
   auto decoded = read_request(call, earlier);
   if (!decoded) return;
   ResponsesRequest& request = *decoded;
-  const auto chat = call.service.read_chat(call, std::move(request.chat));
+  const auto chat = call.service().read_chat(call, std::move(request.chat));
   if (!chat) return;
   const GenerationFields& generation = chat->request.generation;
-  ResponseAnswerOptions options{.identity = call.service.identity("resp_", generation),
+  ResponseAnswerOptions options{.identity = call.service().identity("resp_", generation),
                                 .echo = std::move(request.echo),
                                 .return_progress = generation.return_progress,
                                 .timings_per_token = generation.timings_per_token};
-  if (chat->request.top_logprobs >= 0) options.spelling.emplace(call.service.tokenizer());
+  if (chat->request.top_logprobs >= 0) options.spelling.emplace(call.service().tokenizer());
   std::shared_ptr<KeptAnswer> kept;
   if (request.store) {
-    kept = call.service.responses().begin({call.request.owner, options.identity.id});
+    kept = call.state.responses().begin({call.request.owner, options.identity.id});
     const auto stored = std::make_shared<StoredResponse>(
         StoredResponse{.earlier = std::move(*earlier),
                        .input = std::move(request.input),
                        .continues = chat->request.conversation.continue_final_message});
-    options.on_end = [&service = call.service, kept, stored](const Json& response) {
+    options.on_end = [&state = call.state, kept, stored](const Json& response) {
       stored->response = response;
-      return keep_response(service, *kept, *stored);
+      return keep_response(state, *kept, *stored);
     };
   }
-  call.service.answer(call, *chat, std::make_unique<ResponseEncoder>(std::move(options)), kept);
+  call.service().answer(call, *chat, std::make_unique<ResponseEncoder>(std::move(options)), kept);
 }
 
 void count_tokens(Call& call) {
   auto request = read_request(call, earlier_items(call));
   if (!request) return;
-  const auto chat = call.service.read_chat(call, std::move(request->chat));
+  const auto chat = call.service().read_chat(call, std::move(request->chat));
   if (!chat) return;
   call.answer({{"object", "response.input_tokens"}, {"input_tokens", chat->prompt.tokens.size()}});
 }
 
 void stored_response(Call& call) {
-  const auto found = find_response(call.service, {call.request.owner, call.id});
+  const auto found = find_response(call.state, {call.request.owner, call.id});
   if (!found) return call.fail(unknown_response(call.id));
   call.answer(found->response);
 }
 
 void stored_input(Call& call) {
-  const auto found = find_response(call.service, {call.request.owner, call.id});
+  const auto found = find_response(call.state, {call.request.owner, call.id});
   if (!found) return call.fail(unknown_response(call.id));
   const Json items = with_ids(found->input, call.id);
   call.answer({{"object", "list"},
@@ -143,16 +143,16 @@ void delete_response(Call& call) {
     const bool is_unknown = erased.error().code() == ErrorCode::kNotFound;
     target.fail(is_unknown ? unknown_response(id) : api_error(erased.error()));
   };
-  call.service.responses().erase({call.request.owner, call.id}, call.service.jobs(), told);
+  call.state.responses().erase({call.request.owner, call.id}, call.state.jobs(), told);
 }
 
 constexpr Route kRoutes[] = {
     {"POST", "/responses", &responses},
     {"POST", "/responses/input_tokens", &count_tokens},
-    {"POST", "/responses/compact", &not_offered, RouteKind::kAnyModel},
-    {"GET", "/responses/{id}", &stored_response},
-    {"DELETE", "/responses/{id}", &delete_response},
-    {"GET", "/responses/{id}/input_items", &stored_input},
+    {"POST", "/responses/compact", &not_offered, RouteKind::kNoModel},
+    {"GET", "/responses/{id}", &stored_response, RouteKind::kNoModel},
+    {"DELETE", "/responses/{id}", &delete_response, RouteKind::kNoModel},
+    {"GET", "/responses/{id}/input_items", &stored_input, RouteKind::kNoModel},
 };
 
 }  // namespace

@@ -18,10 +18,10 @@ namespace moeflux::serve {
 struct Call;
 
 enum class RouteKind : uint8_t {
-  kUsual,
-  kAtOnce,    // answered from memory, whatever else goes on
-  kAnyModel,  // its body may name a model that is not here
-  kTexts,     // its lists are of texts, each of which has the context to itself
+  kUsual,    // of a model, which its body names
+  kTexts,    // the same; its lists are of texts, each of which has the context to itself
+  kNoModel,  // of the service, or of models that need not be loaded
+  kAtOnce,   // the same, answered from memory, whatever else goes on
 };
 
 struct Route {
@@ -50,6 +50,8 @@ struct Interface {
   StreamForm stream = {};
   /// Its clients send JSON under any Content-Type.
   bool takes_any_type = false;
+  /// Its requests say for how long their model stays loaded, by `keep_alive`.
+  bool keeps_alive = false;
 };
 
 /// All there are. Generated; see CMakeLists.txt.
@@ -78,6 +80,8 @@ struct AnswerTarget {
   std::shared_ptr<Response> response;
   const Interface* interface = nullptr;
   std::string request_id = {};  // some interfaces repeat it
+  /// The model that answers stays as long as the answer is being made.
+  std::shared_ptr<void> model = {};
 
   static AnswerTarget of(const Request& request, std::shared_ptr<Response> response);
   void answer(const Json& json) const;

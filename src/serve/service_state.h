@@ -1,0 +1,69 @@
+// The parts of a service that outlive its models: stored objects, streams, notes and counts of
+// requests. Knows no model.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "serve/kept/job_thread.h"
+#include "serve/kept/keeper.h"
+#include "serve/kept/resumable_streams.h"
+#include "serve/metrics.h"
+#include "serve/request/generation_fields.h"
+#include "serve/service_options.h"
+
+namespace moeflux::serve {
+
+/// Thread-safe.
+class ServiceState {
+ public:
+  /// Fails where it cannot keep.
+  static Result<std::unique_ptr<ServiceState>> open(ServiceOptions options);
+
+  int64_t started() const { return started_; }  // seconds since 1970
+  Keeper& responses() { return *responses_; }
+  Keeper& conversations() { return *conversations_; }
+  ResumableStreams& streams() { return streams_; }
+  /// Where answers end that are to be kept.
+  JobThread& jobs() { return jobs_; }
+
+  /// `once`: unless the same was said before.
+  void note(const std::string& line, bool once = false);
+  /// Names of a request that nobody reads, once for each.
+  void note_ignored(const GenerationFields& generation);
+
+  /// A stream without an end; see end_watching().
+  void watch(const std::shared_ptr<Response>& watcher);
+  /// Ends the streams of those who watch and would never leave.
+  void end_watching();
+  bool is_draining() const { return is_draining_; }
+  /// Takes nothing new.
+  void refuse() { is_draining_ = true; }
+  void count_asked(size_t route) { ++asked_[route]; }
+  /// How often each path was asked for, those too that nobody asked for.
+  std::vector<AskedCount> asked() const;
+
+ private:
+  explicit ServiceState(ServiceOptions options);
+
+  const ServiceOptions options_;
+  const int64_t started_;
+  std::vector<std::atomic<uint64_t>> asked_;  // by route; the last is for paths that there are not
+  std::unique_ptr<Keeper> responses_;
+  std::unique_ptr<Keeper> conversations_;
+  ResumableStreams streams_;
+  std::mutex mutex_;            // guards what follows
+  std::set<std::string> told_;  // lines that were noted once
+  std::vector<std::weak_ptr<Response>> watchers_;
+  std::atomic<bool> is_draining_ = false;
+  JobThread jobs_;  // last: ends of answers that are to be kept use all of it
+};
+
+}  // namespace moeflux::serve
