@@ -46,7 +46,8 @@ SHELVES = {
 
     "cli": {"cli/commands"},  # the list of commands
     "cli/chat": {"cli"},
-    "cli/commands": {"cli", "cli/chat"},
+    "cli/serve": {"cli", "cli/commands"},
+    "cli/commands": {"cli", "cli/chat", "cli/serve"},
 
     "convert": set(),
     "convert/pack": {"convert"},

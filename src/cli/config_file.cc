@@ -71,6 +71,14 @@ class ConfigParser {
     ++at_;
     MF_ASSIGN_OR_RETURN(section_, read_key());
     skip_spaces();
+    if (peek() == '.') {
+      ++at_;
+      skip_spaces();
+      const bool is_quoted = peek() == '"' || peek() == '\'';
+      MF_ASSIGN_OR_RETURN(const std::string name, is_quoted ? read_string(peek()) : read_key());
+      section_ += '.' + name;
+      skip_spaces();
+    }
     if (peek() != ']') return wrong("] behind the name of a section");
     ++at_;
     return {};

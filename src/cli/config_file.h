@@ -9,9 +9,9 @@
 
 namespace moeflux {
 
-/// "key = value" or "key = [value, value]" below "[section]".
+/// "key = value" or "key = [value, value]" below "[section]" or "[section.name]".
 struct ConfigEntry {
-  std::string section;  // empty above the first
+  std::string section;  // empty above the first; "one.two" of [one.two] and [one."two"]
   std::string key;
   std::vector<std::string> values;  // without quotes
   int line = 0;

@@ -203,7 +203,9 @@ Result<std::string> pull_model(const PullOptions& options, const Log& log, std::
   if (!options.piece.empty()) {
     MF_ASSIGN_OR_RETURN(download.piece_bytes, parse_bytes(options.piece));
   }
-  if (missing > 0) {
+  if (options.progress) {
+    download.progress = [&](uint64_t done) { options.progress(done, set.bytes); };
+  } else if (missing > 0) {
     bar.emplace(set.bytes);
     download.progress = [&](uint64_t done) { bar->update(done); };
   }

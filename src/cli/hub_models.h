@@ -1,6 +1,8 @@
 // Models by the name that a hub has for them: what -hf and moeflux pull share.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <stop_token>
 #include <string>
@@ -20,6 +22,8 @@ struct PullOptions {
   std::string revision = "main";
   int connections = 8;
   std::string piece;  // bytes of a request; empty: what download() has
+  /// Told of bytes of all files, in place of a bar.
+  std::function<void(uint64_t done, uint64_t total)> progress = {};
 };
 
 /// A variable of this process's environment, or null.

@@ -53,11 +53,12 @@ Result<std::optional<uint64_t>> bytes_of(std::string_view option, const std::str
 
 }  // namespace
 
-void add_model_folder_option(CommandOptions& command, ModelOptions& options) {
+void add_model_folder_option(CommandOptions& command, ModelOptions& options,
+                             std::string_view without) {
   command.group("Model");
   const Option& model = command
                             .add("-m,--model", options.model,
-                                 "Model folder, or GGUF file (default: the embedded fable-20m)")
+                                 formatted("Model folder, or GGUF file (default: {})", without))
                             .value("PATH")
                             .not_empty();
   add_hub_option(command, options, model);
@@ -178,8 +179,8 @@ void add_engine_options(CommandOptions& command, ModelOptions& options) {
   add_tuning_options(command, options);
 }
 
-void add_model_options(CommandOptions& command, ModelOptions& options) {
-  add_model_folder_option(command, options);
+void add_model_options(CommandOptions& command, ModelOptions& options, std::string_view without) {
+  add_model_folder_option(command, options, without);
   add_engine_options(command, options);
   command.group("Memory");
   command
@@ -251,7 +252,7 @@ Result<std::shared_ptr<OpenModel>> open_model(const ModelOptions& options,
   engine.on_forecast = [&options](const std::string& line) { options.log->note(line); };
   std::optional<ProgressBar> bar;
   // Without a terminal nobody looks, and the loader need not count the weights beforehand.
-  if (stderr_is_terminal()) {
+  if (stderr_is_terminal() && !engine.load_progress) {
     // Told before each tensor is read; experts may be read behind the last, which nobody counts.
     engine.load_progress = [&bar, before = uint64_t{0}](uint64_t done, uint64_t total) mutable {
       if (!bar) bar.emplace("loading", total, ProgressUnit::kBytes);

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "backend/device.h"
 #include "base/result.h"
@@ -34,10 +35,15 @@ std::string near_cache_problem(const std::string& text);
 
 /// -hf, beside a -m of the command's own.
 void add_hub_option(CommandOptions& command, ModelOptions& options, const Option& model);
+/// A command without -m takes this, as its help says.
+inline constexpr std::string_view kEmbedded = "the embedded fable-20m";
+
 /// -m and -hf only.
-void add_model_folder_option(CommandOptions& command, ModelOptions& options);
+void add_model_folder_option(CommandOptions& command, ModelOptions& options,
+                             std::string_view without = kEmbedded);
 /// -m, --device, -t, -c, --expert-cache and their like.
-void add_model_options(CommandOptions& command, ModelOptions& options);
+void add_model_options(CommandOptions& command, ModelOptions& options,
+                       std::string_view without = kEmbedded);
 /// The same without -m, --near-cache and --plan, of which some commands take several.
 void add_engine_options(CommandOptions& command, ModelOptions& options);
 

@@ -231,8 +231,8 @@ Status Program::read_options(Command& command, std::span<const std::string> argu
   }
   common_.list = wanted_list(command.options);
   if (common_.list != nullptr) return {};
-  MF_ASSIGN_OR_RETURN(const ConfigFile file, read_config(command.options));
-  give_settings(file, read_variable, command.options);
+  MF_ASSIGN_OR_RETURN(context_.config, read_config(command.options));
+  give_settings(context_.config, read_variable, command.options);
   MF_RETURN_IF_ERROR(apply_options(command.options));
   const LogLevel level = log_level_of(common_.log_level);
   context_.log.set_level(common_.quiet ? std::min(level, LogLevel::kWarning) : level);

@@ -13,12 +13,6 @@
 namespace moeflux {
 namespace {
 
-std::string option_name(const std::string& key) {
-  std::string name = "--" + key;
-  std::ranges::replace(name, '_', '-');
-  return name;
-}
-
 bool has_option(const CommandOptions& command, const std::string& key) {
   const Option* option = command.find(option_name(key));
   return option != nullptr && option->spec().is_configurable;
@@ -38,8 +32,9 @@ Status check_entry(const ConfigFile& file, const ConfigEntry& entry,
   const std::string place = formatted("{}:{}", file.path, entry.line);
   std::vector<std::string_view> names;
   bool has_section = entry.section.empty();
+  const std::string section = preset_name(entry.section) ? "serve" : entry.section;
   for (const CommandOptions* command : commands) {
-    if (!entry.section.empty() && command->name() != entry.section) continue;
+    if (!section.empty() && command->name() != section) continue;
     has_section = true;
     if (has_option(*command, entry.key)) return {};
     for (const std::string_view name : configurable_names(*command)) {
@@ -56,6 +51,18 @@ Status check_entry(const ConfigFile& file, const ConfigEntry& entry,
 }
 
 }  // namespace
+
+std::string option_name(const std::string& key) {
+  std::string name = "--" + key;
+  std::ranges::replace(name, '_', '-');
+  return name;
+}
+
+std::optional<std::string> preset_name(const std::string& section) {
+  constexpr std::string_view kPrefix = "model.";
+  if (!section.starts_with(kPrefix)) return std::nullopt;
+  return section.substr(kPrefix.size());
+}
 
 std::string variable_name(const Option& option) {
   std::string name = "MOEFLUX_" + option.name().substr(2);

@@ -33,8 +33,13 @@ struct ConfigFile {
 Result<ConfigFile> read_config_file(const std::optional<std::string>& named,
                                     const ReadVariable& read);
 
+/// "--ctx-size" of "ctx_size".
+std::string option_name(const std::string& key);
+/// The name of a section "model.NAME", a preset of moeflux serve.
+std::optional<std::string> preset_name(const std::string& section);
+
 /// Fails for sections that are not commands, and for keys that the command, or above all sections
-/// every command, lacks.
+/// every command, lacks. Presets have options of serve.
 Status check_config(const ConfigFile& file, std::span<const CommandOptions* const> commands);
 
 /// A line for each of the environment's variables MOEFLUX_... that sets no option of any command,

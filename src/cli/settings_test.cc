@@ -52,6 +52,15 @@ class SettingsTest : public ::testing::Test {
   CommandOptions other_{"serve", ""};
 };
 
+TEST_F(SettingsTest, APresetHasOptionsOfServe) {
+  EXPECT_TRUE(give("[model.small]\nport = 1\n[model.'org/name: x']\nport = 2\n").ok());
+  expect_error(give("[model.small]\nthreads = 1\n"), ErrorCode::kInvalidArgument,
+               {"config.toml:2", "no option 'threads'"});
+  EXPECT_FALSE(give("[other.small]\nport = 1\n").ok());
+  EXPECT_EQ(preset_name("model.org/name: x"), "org/name: x");
+  EXPECT_EQ(preset_name("serve"), std::nullopt);
+}
+
 TEST(ConfigReport, ANegativeNumberIsOne) {
   int limit = -1;
   std::string mode = "auto";
@@ -152,6 +161,8 @@ TEST(ConfigFile, NamesTheLineAndWhatWasExpected) {
   fails("a = \"x\n", {"f:1", "a quote"});
   fails("a = 1 2\n", {"f:1", "the end of the line"});
   fails("[x\n", {"f:1", "]"});
+  fails("[x.\n", {"f:1", "a name"});
+  fails("[x.\"y]\n", {"f:1", "a quote"});
   fails("a = [1 2]\n", {"f:1", ","});
   fails("a = [1\n", {", or ]"});
   fails("= 1\n", {"a name"});

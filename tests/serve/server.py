@@ -17,16 +17,18 @@ class Server:
     """`moeflux serve` on a free port, from the first answer of /health on."""
 
     def __init__(self, program, *arguments, context=1024, model=MODEL, template=TEMPLATE,
-                 preexec_fn=None):
-        """`template` None: the model's own."""
+                 preexec_fn=None, home=None):
+        """`template` None: the model's own. `model` None: all below `home`."""
         self.template = tempfile.NamedTemporaryFile("w", suffix=".jinja")
         if template is not None:
             self.template.write(template)
             self.template.flush()
             arguments = ("--chat-template-file", self.template.name, *arguments)
         self.process = subprocess.Popen(
-            [program, "serve", "-m", model, "--port", "0", "-c", str(context), *arguments],
-            stderr=subprocess.PIPE, text=True, preexec_fn=preexec_fn)
+            [program, "serve", *(["-m", model] if model else []), "--port", "0", "-c", str(context),
+             *arguments],
+            stderr=subprocess.PIPE, text=True, preexec_fn=preexec_fn,
+            env=os.environ if home is None else {**os.environ, "HOME": home, "HF_HOME": home})
         self.lines = []
         self.port = None
         for line in self.process.stderr:

@@ -6,6 +6,7 @@
 
 #include "base/result.h"
 #include "cli/options.h"
+#include "cli/settings.h"
 #include "cli/terminal.h"
 
 namespace moeflux {
@@ -33,7 +34,9 @@ struct Command {
 
 /// The parts that commands share with the program. Outlives them.
 struct CommandContext {
-  Log log;  // of --log-level, once the options are set
+  // Once the options are set:
+  Log log;            // of --log-level
+  ConfigFile config;  // of --config
 };
 
 Command make_run_command(const CommandContext& context);
