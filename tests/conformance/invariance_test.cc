@@ -311,6 +311,13 @@ TEST(TokenInvariance, CausalConv) {
   }
 }
 
+TEST(TokenInvariance, TokenConv) {
+  Random random(46);
+  for (const int64_t taps : {2, 4, 7}) {
+    check_everywhere("token_conv", TokenConvProblem::make(random, 603, taps, 70), cuts_of_70());
+  }
+}
+
 void check_gated_delta(uint32_t seed, std::initializer_list<GatedDeltaOptions> shapes) {
   Random random(seed);
   for (const GatedDeltaOptions& o : shapes) {

@@ -162,6 +162,34 @@ std::vector<float> ConvProblem::run(Session& s, const Chunks& chunks) const {
   return result;
 }
 
+TokenConvProblem TokenConvProblem::make(Random& random, int64_t channels, int64_t taps, int64_t n) {
+  return {channels,
+          taps,
+          n,
+          random.floats(n * channels, -2.0f, 2.0f),
+          random.floats(taps * channels),
+          random.floats(n * kGroups * taps),
+          random.floats((taps - 1) * channels, -2.0f, 2.0f)};
+}
+
+std::vector<float> TokenConvProblem::run(Session& s, const Chunks& chunks) const {
+  const Tensor all_x = s.floats({n, channels}, x);
+  const Tensor all_shares = s.floats({n, kGroups, taps}, shares);
+  const Tensor out = s.zeros({n, channels});
+  const Tensor weights = s.floats({taps, channels}, weight);
+  const Tensor past = s.floats({taps - 1, channels}, state);
+  int64_t at = 0;
+  for (const int64_t count : chunks) {
+    s.encoder().run(ops::TokenConv{out.slice(0, at, count), all_x.slice(0, at, count), weights,
+                                   all_shares.slice(0, at, count),
+                                   testing::one_sequence(count, past)});
+    at += count;
+  }
+  std::vector<float> result = s.read(out);
+  append(result, s.read(past));
+  return result;
+}
+
 DeltaProblem DeltaProblem::make(Random& random, const GatedDeltaOptions& o, int64_t n) {
   const int64_t width = 2 * o.key_heads * o.key_dim + o.value_heads * o.value_dim;
   return {o,

@@ -79,6 +79,18 @@ struct ConvProblem {
   std::vector<float> run(Session& session, const Chunks& chunks) const;
 };
 
+struct TokenConvProblem {
+  static constexpr int64_t kGroups = 3;
+  int64_t channels = 3;
+  int64_t taps = 4;
+  int64_t n = 1;
+  std::vector<float> x, weight, shares, state;
+
+  static TokenConvProblem make(Random& random, int64_t channels, int64_t taps, int64_t n);
+  /// out [n, channels], then the final state.
+  std::vector<float> run(Session& session, const Chunks& chunks) const;
+};
+
 struct DeltaProblem {
   GatedDeltaOptions options;
   int64_t n = 1;

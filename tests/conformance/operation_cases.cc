@@ -126,6 +126,10 @@ ops::MixBlocks make_case(Session& s, Lists&) {
           {.scale = 0.5f, .eps = 1e-6f}};
 }
 template <>
+ops::ClipRows make_case(Session& s, Lists&) {
+  return {made(s, "x", {kTokens, 8}), 1.5f};
+}
+template <>
 ops::Embed make_case(Session& s, Lists&) {
   return {s.zeros({kTokens, 32}), matrix(s, "table", 5, 32), positions(s, {4, 0, 2})};
 }
@@ -210,6 +214,12 @@ ops::CausalConv make_case(Session& s, Lists& lists) {
           made(s, "x", {kTokens, 8}),
           made(s, "weight", {8, 4}),
           {Activation::kSilu, made(s, "bias", {8})},
+          lists.one(StateRows{kTokens, made(s, "state", {3, 8})})};
+}
+template <>
+ops::TokenConv make_case(Session& s, Lists& lists) {
+  return {s.zeros({kTokens, 8}), made(s, "x", {kTokens, 8}), made(s, "weight", {4, 8}),
+          made(s, "shares", {kTokens, 2, 4}),
           lists.one(StateRows{kTokens, made(s, "state", {3, 8})})};
 }
 template <>

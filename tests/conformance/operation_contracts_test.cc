@@ -168,6 +168,8 @@ TEST(OperationContracts, SharesAndMixes) {
        {"last is", [](auto& op) { loosen(op.last); }},
        {"8 elements", [](auto& op) { op.query = op.query.slice(0, 0, 4); }},
        {"apart from states", [](auto& op) { op.out = op.last; }}});
+  expect_breaks<ops::ClipRows>(
+      {{"x is", [](auto& op) { loosen(op.x); }}, {"above 0", [](auto& op) { op.longest = 0.0f; }}});
 }
 
 TEST(OperationContracts, Products) {
@@ -332,6 +334,29 @@ TEST(OperationContracts, SelectKeys) {
        {"f32 or f16", [](auto& op) {
           const_cast<Tensor&>(op.sequences.front().kv.k_pages.front()).dtype = DType::kI8;
         }}});
+}
+
+TEST(OperationContracts, ConvolutionsByToken) {
+  expect_breaks<ops::TokenConv>(
+      {{"extents of x",
+        [](auto& op) {
+          op.x = op.x.reshape({3, 2, 4});
+        }},
+       {"extents of weight", [](auto& op) { op.weight = op.weight.reshape({32}); }},
+       {"extents of shares",
+        [](auto& op) {
+          op.shares = op.shares.reshape({3, 8});
+        }},
+       {"two taps", [](auto& op) { op.weight = op.weight.slice(0, 0, 1); }},
+       {"groups that divide",
+        [](auto& op) {
+          op.shares.shape.set(1, 3);
+          op.shares.strides[0] = 12;
+        }},
+       {"apart from x", [](auto& op) { op.out = op.x; }},
+       {"state is", [](auto& op) { loosen(const_cast<Tensor&>(op.sequences.front().state)); }},
+       {"rows of sequences",
+        [](auto& op) { const_cast<StateRows&>(op.sequences.front()).rows = 2; }}});
 }
 
 TEST(OperationContracts, States) {

@@ -80,6 +80,23 @@ TEST(CausalConv, MatchesTheReference) {
   }
 }
 
+TEST(TokenConv, MatchesTheReference) {
+  Random random(27);
+  for (const int64_t taps : {2, 4, 9}) {
+    for (const int64_t channels : {6, 33, 390}) {
+      for (const int64_t n : kTokens) {
+        TokenConvProblem p = TokenConvProblem::make(random, channels, taps, n);
+        std::vector<float> tolerance(static_cast<size_t>(n * channels),
+                                     kRounding * 8.0f * static_cast<float>(taps));
+        tolerance.resize(tolerance.size() + static_cast<size_t>((taps - 1) * channels), 0.0f);
+        compare_with_reference(
+            {"token_conv", formatted("{} taps, {}x{}", taps, n, channels), channels, tolerance},
+            [&](Session& s) { return p.run(s, {n}); });
+      }
+    }
+  }
+}
+
 void check_delta(Random& random, const GatedDeltaOptions& o, int64_t n) {
   const DeltaProblem p = DeltaProblem::make(random, o, n);
   // State and output stay of the order of sqrt(key_dim) times the state's range; each token adds

@@ -231,6 +231,27 @@ TEST(MixBlocks, MatchesTheReference) {
   }
 }
 
+TEST(ClipRows, MatchTheReference) {
+  Random random(98);
+  for (const int64_t cols : {1, 7, 64, 130, 515}) {
+    const std::vector<float> x = random.floats(3 * 2 * cols, -2.0f, 2.0f);
+    // Some rows are longer, some are not, all are, none is.
+    for (const float longest : {1.15f * std::sqrt(static_cast<float>(cols)), 0.01f, 1e4f}) {
+      const std::vector<float> tolerance(x.size(), 64.0f * kRounding);
+      for (const int64_t step : {1, 3}) {
+        compare_with_reference({"clip_rows", formatted("{} by {}", cols, longest), cols, tolerance},
+                               [&](Session& s) {
+                                 const Tensor all = s.floats({3, 2, cols}, x);
+                                 for (int64_t t = 0; t < 3; t += step) {
+                                   s.encoder().run(ops::ClipRows{all.slice(0, t, step), longest});
+                                 }
+                                 return s.read(all);
+                               });
+      }
+    }
+  }
+}
+
 struct ExpandProblem {
   int64_t n = 1;
   int64_t streams = 4;

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "backend/operation.h"
+#include "base/format.h"
 
 namespace moeflux {
 
@@ -25,9 +26,17 @@ struct RootDots {
   Tensor b;
   RootDotOptions options;
 
-  Status check() const;
+  Status check() const {
+    return Conditions(kName)
+        .is_packed("a", a, a.shape)
+        .is_packed("b", b, a.shape)
+        .has("out", out, row_count(a))
+        .status();
+  }
   Cost cost() const { return {}; }
-  std::string text() const;
+  std::string text() const {
+    return formatted("root_dots {} = {}", out.shape.to_string(), a.shape.to_string());
+  }
   template <typename Visit>
   void operands(Visit&& visit) const {
     visit(Use::kWrite, "out", out);

@@ -7,6 +7,7 @@
   X(causal_conv_rows, 5, ConvParams, kWaits)              \
   X(causal_conv_shift, 2, ConvParams, kWaits)             \
   X(causal_conv_t1, 6, ConvParams, kWaits)                \
+  X(token_conv, 5, TokenConvParams, kWaits)               \
   X(gated_delta_heads, 8, DeltaParams, kWaits)            \
   X(gated_delta_heads_wide, 8, DeltaParams, kWaits)       \
   X(gated_delta_row_heads, 8, DeltaParams, kWaits)        \

@@ -22,6 +22,15 @@ struct ConvParams {
                    // address
 };
 
+/// The same with taps of each token, of one sequence.
+struct TokenConvParams {
+  u64 x_stride;
+  u64 out_stride;
+  u32 channels;
+  u32 groups;  // of channels with the same of these
+  u32 taps;
+};
+
 /// The delta rule of many tokens: a group has 32 columns of a head's state. Some SIMD groups have a
 /// few columns each; the others bring kDeltaTokenUnits / (units of 32 rows of keys) tokens at a
 /// time. Sums over rows of the state are made over parts of them first.

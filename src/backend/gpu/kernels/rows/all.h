@@ -1,6 +1,7 @@
 // Every kernel of rows.
 #pragma once
 
+#include "backend/gpu/kernels/rows/clip_rows.h"
 #include "backend/gpu/kernels/rows/embed.h"
 #include "backend/gpu/kernels/rows/mix_blocks.h"
 #include "backend/gpu/kernels/rows/read_out.h"

@@ -17,6 +17,7 @@
   X(sum_gated, 3, SumGatedParams, kWaits)      \
   X(root_dots, 3, RootDotParams, kWaits)       \
   X(mix_blocks, 4, MixBlocksParams, kWaits)    \
+  X(clip_rows, 1, ClipRowsParams, kWaits)      \
   X(sum_rows, 2, SumRowsParams, kWaits)        \
   X(top_values, 4, TopParams, kWaits)          \
   X(read_out, 2, ReadOutParams, kWaits)

@@ -68,6 +68,12 @@ struct MixBlocksParams {
   f32 scale;
   f32 epsilon;
 };
+struct ClipRowsParams {
+  u32 rows;
+  u32 cols;
+  f32 longest;
+  f32 added;  // to a row's length
+};
 struct SumRowsParams {
   u32 rows;
   u32 cols;
