@@ -60,11 +60,13 @@ Status Engine::check_tokens(const Sequence& sequence, std::span<const TokenId> t
         sequence.length());
   }
   if (tokens.empty()) return make_error(ErrorCode::kInvalidArgument, "no tokens to evaluate");
+  // A padded table has rows that no head writes.
+  const int64_t readable = std::max(spec().vocab_size, spec().padded_vocab_size);
   for (size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] < 0 || tokens[i] >= spec().vocab_size) {
+    if (tokens[i] < 0 || tokens[i] >= readable) {
       return make_error(ErrorCode::kInvalidArgument,
                         "token {} at position {} is outside the vocabulary of {}", tokens[i],
-                        sequence.length() + static_cast<int64_t>(i), spec().vocab_size);
+                        sequence.length() + static_cast<int64_t>(i), readable);
     }
   }
   const int64_t after = sequence.length() + static_cast<int64_t>(tokens.size());

@@ -149,11 +149,11 @@ Result<Past> Engine::past_of(const SnapshotView& snapshot, int64_t length) {
                       "the snapshot's {} tokens do not fit the context of {} (see --ctx-size)",
                       length, plan_.context_length);
   }
+  const int64_t readable = std::max(spec().vocab_size, spec().padded_vocab_size);
   for (const TokenId token : snapshot.tokens) {
-    if (token < 0 || token >= spec().vocab_size) {
+    if (token < 0 || token >= readable) {
       return make_error(ErrorCode::kCorruption,
-                        "snapshot: token {} is outside the vocabulary of {}", token,
-                        spec().vocab_size);
+                        "snapshot: token {} is outside the vocabulary of {}", token, readable);
     }
   }
   MF_ASSIGN_OR_RETURN(std::unique_ptr<SequenceState> state,

@@ -78,6 +78,12 @@ struct LayerSpec {
   /// Not 0: what the mixer and the network add goes through x + conv(x) first, a convolution of so
   /// many taps each.
   int64_t out_conv_taps = 0;
+  bool out_conv_scaled = false;  // and is divided by the root of the number of its terms
+  /// 3: queries, keys and values read the residual by themselves and have norms of their own.
+  int64_t mixer_inputs = 1;
+  /// A later pass over that layer: a mixer's state alone, weights and network are that layer's.
+  /// Below 0: none.
+  int64_t pass_over = -1;
 
   bool has_network() const { return moe.num_experts > 0 || dense_intermediate_size > 0; }
 };
@@ -100,6 +106,21 @@ struct StreamSpec {
 /// attention of a token to its state and to those at earlier blocks' ends gives.
 struct BlockResidualSpec {
   int64_t layers = 0;  // of a block; 0: none of it
+  /// Inkling-2's: a query for each reader, scores divided by the root of the width, sums of normed
+  /// states.
+  bool sums_normed = false;
+};
+
+/// Layers [begin, end) that run `passes` times, whole blocks of a BlockResidualSpec. A later pass
+/// begins with the state before the first one, and its branches get messages from the states of the
+/// pass before, by gates of `gate_rank`. Its layers lie behind the model's others, pass by pass.
+struct LoopSpec {
+  int64_t begin = 0;
+  int64_t end = 0;  // begin: none of it
+  int64_t passes = 1;
+  int64_t gate_rank = 0;
+
+  int64_t size() const { return end - begin; }
 };
 
 struct ModelSpec {
@@ -128,10 +149,14 @@ struct ModelSpec {
   float residual_gate_temperature = 0.0f;
   StreamSpec streams;
   BlockResidualSpec block_residual;
+  LoopSpec loop;
   std::vector<LayerSpec> layers;
   std::vector<std::string> unread_keys;  // of config.json: nobody knows what they mean
 
+  /// Layers of later passes count too.
   int64_t num_layers() const { return static_cast<int64_t>(layers.size()); }
+  /// Layers with weights of their own.
+  int64_t num_own_layers() const { return num_layers() - (loop.passes - 1) * loop.size(); }
 };
 
 /// The mixer as that kind, or null where it is another.

@@ -81,6 +81,8 @@ TEST_P(QuantizedGolden, EveryLinearModuleIsQuantised) {
       {"bailing_hybrid", "model.word_embeddings"},
       {"deepseek_v4", "embed"},
       {"glm5_next_text", "model.language_model.embed_tokens"},
+      {"inkling2_loop_text", "model.llm.embed"},
+      {"inkling2_text", "model.llm.embed"},
       {"inkling_text", "model.llm.embed"},
       {"mistral_large4_text", "tok_embeddings"},
       {"muse_glimmer_text", "model.language_model.embed_tokens"},

@@ -11,17 +11,19 @@ namespace moeflux::testing {
 
 const std::map<std::string, std::string>& other_spellings() {
   static const std::map<std::string, std::string> kSpellings = {
-      {"dots3_note", "dots3_note_text"},      // text_config of a model that also sees
-      {"gemma3", "gemma3_text"},              // text_config of a model that also sees
-      {"gemma4", "gemma4_text"},              // text_config of a model that also sees
-      {"glm5_next", "glm5_next_text"},        // text_config of a model that also sees
-      {"inkling_mm_model", "inkling_text"},   // text_config of a model that also sees and hears
-      {"kimi_k2", "deepseek_v3"},             // the same keys and names
-      {"kimi_k25", "deepseek_v3"},            // the same as text_config of a model that also sees
-      {"llama4", "llama4_text"},              // text_config of a model that also sees
-      {"muse_glimmer", "muse_glimmer_text"},  // text_config of a model that also sees
-      {"muse_spark", "muse_spark_text"},      // text_config of a model that also sees
-      {"minimax_m3", "minimax_m3_vl_text"},   // the same keys and names
+      {"dots3_note", "dots3_note_text"},        // text_config of a model that also sees
+      {"gemma3", "gemma3_text"},                // text_config of a model that also sees
+      {"gemma4", "gemma4_text"},                // text_config of a model that also sees
+      {"glm5_next", "glm5_next_text"},          // text_config of a model that also sees
+      {"inkling_mm_model", "inkling_text"},     // text_config of a model that also sees and hears
+      {"inkling2", "inkling2_text"},            // text_config of a model that also sees
+      {"inkling2_loop", "inkling2_loop_text"},  // text_config of a model that also sees
+      {"kimi_k2", "deepseek_v3"},               // the same keys and names
+      {"kimi_k25", "deepseek_v3"},              // the same as text_config of a model that also sees
+      {"llama4", "llama4_text"},                // text_config of a model that also sees
+      {"muse_glimmer", "muse_glimmer_text"},    // text_config of a model that also sees
+      {"muse_spark", "muse_spark_text"},        // text_config of a model that also sees
+      {"minimax_m3", "minimax_m3_vl_text"},     // the same keys and names
       {"mistral_large4", "mistral_large4_text"},  // text_config of a model that also sees
       {"minimax_m3_text", "minimax_m3_vl_text"},  // the same
       {"minimax_m3_vl", "minimax_m3_vl_text"},    // text_config of a model that also sees

@@ -229,6 +229,11 @@ Status score_window(Sources& sources, const Windows& windows, size_t i, Scores& 
     MF_RETURN_IF_ERROR(source->skip(unscored));
   }
   const auto vocab = static_cast<size_t>(sources.subject->vocab_size());
+  for (const TokenId token : window) {
+    if (token >= 0 && static_cast<size_t>(token) < vocab) continue;
+    return make_error(ErrorCode::kInvalidArgument,
+                      "token {} of the text is outside the vocabulary of {}", token, vocab);
+  }
   std::vector<float> rows;
   std::vector<float> base_rows;
   for (; window.size() > 1; window = window.subspan(std::min(sources.step, window.size() - 1))) {

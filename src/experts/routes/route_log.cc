@@ -10,8 +10,8 @@ namespace moeflux {
 
 Result<RouteLog> RouteLog::create(Device& device, const ExpertTable& table, int64_t tokens_max,
                                   int64_t top_k_max) {
-  const auto layers = std::ranges::count_if(
-      table.layers, [](const ExpertLayer& layer) { return layer.num_experts > 0; });
+  // A later pass over a layer is a layer without experts of its own.
+  const auto layers = static_cast<int64_t>(table.layers.size());
   RouteLog log(table);
   log.top_k_max_ = top_k_max;
   const auto bytes = static_cast<size_t>(layers * tokens_max * top_k_max) * sizeof(int32_t);

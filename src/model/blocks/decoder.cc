@@ -1,21 +1,24 @@
 #include "model/blocks/decoder.h"
 
+#include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/format.h"
 #include "model/blocks/early_router.h"
 #include "model/blocks/ngram_embedding.h"
-#include "model/blocks/repeated.h"
 #include "model/blocks/residual_stream.h"
 #include "model/blocks/wanted_rows.h"
 #include "model/mixers/latent_attention.h"
 #include "model/mixers/no_mixer.h"
+#include "model/repeated.h"
 
 namespace moeflux::blocks {
 namespace {
 
 struct LayerWeights {
   ResidualNorm input_norm;
+  std::vector<Tensor> input_norms;  // of LayerSpec::mixer_inputs, where there is more than one
   ResidualNorm post_norm;
   Tensor attention_out_norm;
   Tensor ffn_out_norm;
@@ -30,6 +33,19 @@ struct LayerWeights {
   size_t conv_state = 0;  // the first of the two convolutions' states
 };
 
+/// The passes of a loop follow one another.
+std::vector<LayerId> order_of(const ModelSpec& spec) {
+  std::vector<LayerId> order;
+  for (int32_t i = 0; i < spec.num_own_layers(); ++i) {
+    order.push_back(LayerId{i});
+    if (i + 1 != spec.loop.end) continue;
+    for (int64_t later = spec.num_own_layers(); later < spec.num_layers(); ++later) {
+      order.push_back(LayerId{static_cast<int32_t>(later)});
+    }
+  }
+  return order;
+}
+
 class Decoder : public Model {
  public:
   Decoder(ModelSpec spec, WeightStore& weights, const DecoderOptions& options)
@@ -43,8 +59,11 @@ class Decoder : public Model {
       embedding_norm_ = weights.vector(options.names.embedding_norm + ".weight", {h});
     }
     residual_ = make_residual(spec_, weights, options.norm_add);
+    order_ = order_of(spec_);
     for (int32_t i = 0; i < spec_.num_layers(); ++i) {
-      layers_.push_back(take_layer(weights, LayerId{i}, options));
+      const bool is_own = layer_spec(LayerId{i}).pass_over < 0;
+      layers_.push_back(is_own ? take_layer(weights, LayerId{i}, options) : LayerWeights{});
+      mixer_inputs_ = std::max(mixer_inputs_, layer_spec(LayerId{i}).mixer_inputs);
       const auto* latent = mixer_as<LatentAttentionSpec>(layer_spec(LayerId{i}));
       lends_latents_ |= latent != nullptr && latent->lends_keys;
     }
@@ -65,6 +84,11 @@ class Decoder : public Model {
   const LayerSpec& layer_spec(LayerId id) const {
     return spec_.layers[static_cast<size_t>(index(id))];
   }
+  /// The layer whose weights it has.
+  LayerId weights_of(LayerId id) const {
+    const int64_t other = layer_spec(id).pass_over;
+    return other < 0 ? id : LayerId{static_cast<int32_t>(other)};
+  }
   LayerWeights take_layer(WeightStore& weights, LayerId id, const DecoderOptions& options) const;
   Status feed_forward(const ForwardStep& step, LayerId id, Tensor out, Tensor x) const;
   void embed(Encoder& e, Tensor out, Tensor token_ids) const;
@@ -72,6 +96,9 @@ class Decoder : public Model {
   void convolve(const ForwardStep& step, LayerId layer, Tensor x, Tensor taps, size_t state) const;
   void add(Encoder& e, ResidualStream& stream, const Branch& branch, Tensor result) const;
   void norm_result(Encoder& e, const Branch& branch, Tensor result) const;
+  /// The last norm, and the head where logits are wanted.
+  void finish(const ForwardStep& step, const ResidualStream& stream, Tensor normed,
+              Tensor logits) const;
   Status look_ahead(const ForwardStep& step, LayerId next, const ResidualStream& stream) const;
 
   ModelSpec spec_;
@@ -81,9 +108,11 @@ class Decoder : public Model {
   Tensor embedding_norm_;
   std::unique_ptr<Residual> residual_;
   std::vector<LayerWeights> layers_;
+  std::vector<LayerId> order_;  // in which they run
   Tensor final_norm_;
   Weight lm_head_;
   bool lends_latents_ = false;
+  int64_t mixer_inputs_ = 1;  // the most of a layer
 };
 
 LayerWeights Decoder::take_layer(WeightStore& weights, LayerId id,
@@ -102,10 +131,12 @@ LayerWeights Decoder::take_layer(WeightStore& weights, LayerId id,
             weights.matrix(p + name + ".W_up", h, rank)};
   };
   w.ngrams = take_ngram_embedding(weights, id, spec_, options.norm_add);
-  if (is_mixer(*s.mixer)) {
+  if (s.mixer_inputs > 1) {
+    for (const std::string& name : names.input_norms) w.input_norms.push_back(norm(name));
+  } else if (is_mixer(*s.mixer)) {
     w.input_norm = gated_norm(names.input_norm, spec_.norm_gate_rank);
-    w.attention_out_norm = norm(names.attention_out_norm);
   }
+  if (is_mixer(*s.mixer)) w.attention_out_norm = norm(names.attention_out_norm);
   if (s.has_network()) {
     w.post_norm = gated_norm(names.ffn_norm, s.moe.num_experts > 0 ? spec_.norm_gate_rank : 0);
     w.ffn_out_norm =
@@ -160,10 +191,13 @@ void Decoder::convolve(const ForwardStep& step, LayerId layer, Tensor x, Tensor 
   const Tensor mixed = e.scratch(x.shape, DType::kF32);
   e.run(ops::CausalConv{mixed, x, taps, {Activation::kIdentity}, step.batch.states(layer, state)});
   e.run(ops::Add{x, x, mixed});
+  if (!layer_spec(layer).out_conv_scaled) return;
+  const double terms = static_cast<double>(layer_spec(layer).out_conv_taps + 1);
+  e.run(ops::Scale{x, x, static_cast<float>(1.0 / std::sqrt(terms))});
 }
 
 void Decoder::norm_result(Encoder& e, const Branch& branch, Tensor result) const {
-  const LayerWeights& w = layers_[static_cast<size_t>(index(branch.layer))];
+  const LayerWeights& w = layers_[static_cast<size_t>(index(weights_of(branch.layer)))];
   Tensor weight = branch.is_network ? w.ffn_out_norm : w.attention_out_norm;
   if (weight.is_null() && (branch.is_network || !plain_attention_out_norm_)) return;
   if (branch.is_network && ffn_out_norm_scales_first_) {
@@ -186,7 +220,7 @@ void Decoder::add(Encoder& e, ResidualStream& stream, const Branch& branch, Tens
 // against 53, 41 and 29 % before this layer's experts were added.
 Status Decoder::look_ahead(const ForwardStep& step, LayerId next,
                            const ResidualStream& stream) const {
-  if (index(next) >= spec_.num_layers() || layer_spec(next).moe.num_experts == 0) return {};
+  if (layer_spec(next).moe.num_experts == 0) return {};
   const LayerWeights& w = layers_[static_cast<size_t>(index(next))];
   return apply_early(step, {.layer = next,
                             .residual = residual_.get(),
@@ -196,51 +230,10 @@ Status Decoder::look_ahead(const ForwardStep& step, LayerId next,
                             .model = &spec_});
 }
 
-Status Decoder::forward(const ForwardStep& given, Tensor logits) const {
-  KeySelection selection;
-  ForwardStep step = given;
-  step.selection = &selection;
-  std::vector<LentKeys> lent(lends_latents_ ? spec_.layers.size() : 0);
-  step.lent = lent;
+// `normed` [n, hidden] is room.
+void Decoder::finish(const ForwardStep& step, const ResidualStream& stream, Tensor normed,
+                     Tensor logits) const {
   Encoder& e = step.encoder;
-  ScratchScope scope(e);
-  const int64_t n = step.token_ids.dim(0);
-  ResidualStream stream = residual_->begin(e, n);
-  const Tensor normed = e.scratch({n, spec_.hidden_size}, DType::kF32);
-  const Tensor branch = e.scratch({n, spec_.hidden_size}, DType::kF32);
-  embed(e, residual_->room(stream), step.token_ids);
-  residual_->start(e, stream);
-  // The tensor that the branch sees.
-  const auto read = [&](const Branch& from, const ResidualNorm& norm) {
-    const Tensor x = residual_->read(e, stream, from);
-    if (norm.is_null()) return x;
-    residual_norm(e, spec_, normed, x, norm);
-    return normed;
-  };
-  for (int32_t i = 0; i < spec_.num_layers(); ++i) {
-    const LayerWeights& w = layers_[static_cast<size_t>(i)];
-    const LayerId layer{i};
-    if (step.observer != nullptr) step.observer->hidden_state(e, i, residual_->whole(stream));
-    MF_RETURN_IF_ERROR(step.begin_layer(layer));
-    if (!w.ngrams.is_null()) {
-      MF_RETURN_IF_ERROR(add_ngram_embedding(step, layer, spec_, w.ngrams, stream.now));
-    }
-    if (w.mixer != nullptr) {
-      w.mixer->forward(step, layer, branch, read({layer, false}, w.input_norm));
-      convolve(step, layer, branch, w.attention_out_conv, w.conv_state);
-      add(e, stream, {layer, false}, branch);
-    }
-    if (layer_spec(layer).has_network()) {
-      // Without a norm of its own it sees what the mixer has seen, if that has one.
-      const bool reads = !w.post_norm.is_null() || w.input_norm.is_null();
-      const Tensor x = reads ? read({layer, true}, w.post_norm) : normed;
-      MF_RETURN_IF_ERROR(feed_forward(step, layer, branch, x));
-      convolve(step, layer, branch, w.ffn_out_conv, w.conv_state + 1);
-      add(e, stream, {layer, true}, branch);
-    }
-    MF_RETURN_IF_ERROR(look_ahead(step, LayerId{i + 1}, stream));
-  }
-  if (logits.is_null() && step.observer == nullptr) return {};
   int64_t seen = spec_.num_layers();
   if (step.observer != nullptr && spec_.streams.count > 1) {
     step.observer->hidden_state(e, seen++, residual_->whole(stream));
@@ -258,6 +251,71 @@ Status Decoder::forward(const ForwardStep& given, Tensor logits) const {
     if (spec_.logit_multiplier != 1.0f) e.run(ops::Scale{logits, logits, spec_.logit_multiplier});
     if (spec_.logit_soft_cap > 0.0f) e.run(ops::SoftCap{logits, spec_.logit_soft_cap});
   }
+}
+
+Status Decoder::forward(const ForwardStep& given, Tensor logits) const {
+  KeySelection selection;
+  ForwardStep step = given;
+  step.selection = &selection;
+  std::vector<LentKeys> lent(lends_latents_ ? spec_.layers.size() : 0);
+  step.lent = lent;
+  Encoder& e = step.encoder;
+  ScratchScope scope(e);
+  const int64_t n = step.token_ids.dim(0);
+  ResidualStream stream = residual_->begin(e, n);
+  const Tensor normed = e.scratch({n, spec_.hidden_size}, DType::kF32);
+  const Tensor branch = e.scratch({n, spec_.hidden_size}, DType::kF32);
+  Tensor inputs;
+  if (mixer_inputs_ > 1) inputs = e.scratch({mixer_inputs_, n, spec_.hidden_size}, DType::kF32);
+  embed(e, residual_->room(stream), step.token_ids);
+  residual_->start(e, stream);
+  // The tensor that the branch sees.
+  const auto read = [&](const Branch& from, const ResidualNorm& norm) {
+    const Tensor x = residual_->read(e, stream, from);
+    if (norm.is_null()) return x;
+    residual_norm(e, spec_, normed, x, norm);
+    return normed;
+  };
+  // All that the mixer sees.
+  const auto read_mixer = [&](LayerId layer, const LayerWeights& w) {
+    const int64_t count = layer_spec(layer).mixer_inputs;
+    if (count == 1) return read({layer, false}, w.input_norm);
+    for (int64_t i = 0; i < count; ++i) {
+      const Tensor x = residual_->read(e, stream, {layer, false, i});
+      residual_norm(e, spec_, inputs.slice(0, i, 1).reshape(x.shape), x,
+                    w.input_norms.empty() ? w.input_norm
+                                          : ResidualNorm{w.input_norms[static_cast<size_t>(i)]});
+    }
+    return inputs;
+  };
+  for (size_t i = 0; i < order_.size(); ++i) {
+    const LayerId layer = order_[i];
+    const LayerId own = weights_of(layer);
+    const LayerWeights& w = layers_[static_cast<size_t>(index(own))];
+    if (step.observer != nullptr) {
+      step.observer->hidden_state(e, static_cast<int64_t>(i), residual_->whole(stream));
+    }
+    MF_RETURN_IF_ERROR(step.begin_layer(own));
+    residual_->enter(e, stream, layer);
+    if (!w.ngrams.is_null()) {
+      MF_RETURN_IF_ERROR(add_ngram_embedding(step, layer, spec_, w.ngrams, stream.now));
+    }
+    if (w.mixer != nullptr) {
+      w.mixer->forward(step, layer, branch, read_mixer(layer, w));
+      convolve(step, layer, branch, w.attention_out_conv, w.conv_state);
+      add(e, stream, {layer, false}, branch);
+    }
+    if (layer_spec(own).has_network()) {
+      // Without a norm of its own it sees what the mixer has seen, if that has one.
+      const bool reads = !w.post_norm.is_null() || w.input_norm.is_null();
+      const Tensor x = reads ? read({layer, true}, w.post_norm) : normed;
+      MF_RETURN_IF_ERROR(feed_forward(step, own, branch, x));
+      convolve(step, layer, branch, w.ffn_out_conv, w.conv_state + 1);
+      add(e, stream, {layer, true}, branch);
+    }
+    if (i + 1 < order_.size()) MF_RETURN_IF_ERROR(look_ahead(step, order_[i + 1], stream));
+  }
+  if (!logits.is_null() || step.observer != nullptr) finish(step, stream, normed, logits);
   return {};
 }
 

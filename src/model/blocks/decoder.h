@@ -3,6 +3,7 @@
 // norm. Families differ in their spec and in the names of their weights.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,6 +20,8 @@ namespace moeflux::blocks {
 struct DecoderNames {
   // All three are empty where reading the residual norms it.
   std::string input_norm = "input_layernorm";
+  // In its place where queries, keys and values have inputs of their own.
+  std::array<std::string, 3> input_norms = {"q_input_norm", "k_input_norm", "v_input_norm"};
   std::string ffn_norm = "post_attention_layernorm";  // else empty: it sees what the mixer sees
   std::string final_norm = "norm";                    // below no layer
   std::string embedding_norm = "";  // below no layer; empty: without weights, where there is one

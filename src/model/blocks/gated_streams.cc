@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/format.h"
-#include "model/blocks/repeated.h"
 #include "model/mixers/no_mixer.h"
+#include "model/repeated.h"
 
 namespace moeflux::blocks {
 namespace {

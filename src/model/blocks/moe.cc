@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "base/format.h"
-#include "model/blocks/repeated.h"
+#include "model/repeated.h"
 
 namespace moeflux::blocks {
 

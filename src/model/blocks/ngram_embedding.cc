@@ -4,7 +4,7 @@
 
 #include "base/format.h"
 #include "model/blocks/gated_streams.h"
-#include "model/blocks/repeated.h"
+#include "model/repeated.h"
 
 namespace moeflux::blocks {
 namespace {

@@ -11,8 +11,8 @@
 #include "base/portable_math.h"
 #include "model/blocks/block_residual.h"
 #include "model/blocks/gated_streams.h"
-#include "model/blocks/repeated.h"
 #include "model/mixers/no_mixer.h"
+#include "model/repeated.h"
 
 namespace moeflux::blocks {
 namespace {

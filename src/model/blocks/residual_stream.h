@@ -16,6 +16,7 @@ namespace moeflux::blocks {
 struct Branch {
   LayerId layer{};
   bool is_network = false;
+  int64_t input = 0;  // of the mixer, below LayerSpec::mixer_inputs
 };
 
 /// The residual of a step: memory that ends with the caller's scope. Has two places, so that a sum
@@ -30,6 +31,11 @@ struct ResidualStream {
   Tensor blocks;
   int64_t num_blocks = 0;
   int64_t added = 0;
+  // The blocks and the last state of the pass before, where layers run several times, and room for
+  // a message of them.
+  Tensor past_blocks;
+  Tensor past;
+  Tensor message;
 };
 
 /// Weights are in place; immutable.
@@ -42,6 +48,8 @@ class Residual {
   virtual Tensor room(const ResidualStream& stream) const = 0;
   /// The embeddings have been written.
   virtual void start(Encoder& e, ResidualStream& stream) const = 0;
+  /// Before the first branch of each layer.
+  virtual void enter(Encoder& /*e*/, ResidualStream& /*stream*/, LayerId /*layer*/) const {}
   /// The input of the branch's norm, or of the branch where it has none, f32 [tokens, hidden_size],
   /// until the next call of any kind.
   virtual Tensor read(Encoder& e, const ResidualStream& stream, const Branch& branch) const = 0;

@@ -104,6 +104,8 @@ inline constexpr const char* kEveryFamily[] = {"qwen3.5-35b-a3b",
                                                "muse_spark_text",
                                                "lara_mini",
                                                "inkling_text",
+                                               "inkling2_text",
+                                               "inkling2_loop_text",
                                                "kimi_k3"};
 inline std::vector<std::string> every_family() {
   return {std::begin(kEveryFamily), std::end(kEveryFamily)};

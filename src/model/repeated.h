@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "tensor/tensor.h"
 
-namespace moeflux::blocks {
+namespace moeflux {
 
 /// Each row of [rows, cols] `count` times: [rows, count, cols].
 inline Tensor repeated_rows(Tensor matrix, int64_t count) {
@@ -24,4 +24,4 @@ inline Tensor rows_of_vector(Tensor vector, int64_t count) {
   return vector;
 }
 
-}  // namespace moeflux::blocks
+}  // namespace moeflux
