@@ -83,6 +83,10 @@ ops::SoftCap make_case(Session& s, Lists&) {
   return {made(s, "x", {kTokens, 8}, -9.0f, 9.0f), 4.0f};
 }
 template <>
+ops::RoundBlocks make_case(Session& s, Lists&) {
+  return {made(s, "x", {kTokens, 64}, -9.0f, 9.0f), BlockRounding::kE2m1};
+}
+template <>
 ops::TopRows make_case(Session& s, Lists&) {
   return {s.zeros({kTokens, 4}), s.zeros({kTokens, 4}, DType::kI32), made(s, "x", {kTokens, 40})};
 }

@@ -172,6 +172,11 @@ TEST(OperationContracts, SharesAndMixes) {
       {{"x is", [](auto& op) { loosen(op.x); }}, {"above 0", [](auto& op) { op.longest = 0.0f; }}});
 }
 
+TEST(OperationContracts, RoundsWholeBlocks) {
+  expect_breaks<ops::RoundBlocks>(
+      {{"columns in whole blocks", [](auto& op) { op.x = op.x.slice(1, 0, 48); }}});
+}
+
 TEST(OperationContracts, Products) {
   expect_breaks<ops::Embed>(
       {{"columns of out is 32, expected 31", [](auto& op) { op.table.cols = 31; }},
@@ -327,6 +332,13 @@ TEST(OperationContracts, SelectKeys) {
           op.ids.strides = {6, 2, 1, 0};
         }},
        {"where a candidate has several tokens", [](auto& op) { op.options.unit = 2; }},
+       {"within is", [](auto& op) { op.within = {.ids = op.ids.slice(0, 0, 2), .unit = 4}; }},
+       {"of a multiple of the tokens",
+        [](auto& op) { op.within = {.ids = op.ids, .unit = 4, .whole = true}; }},
+       {"as many candidates as are chosen",
+        [](auto& op) {
+          op.within = {.ids = op.ids.reshape({6}).slice(0, 0, 3).reshape({3, 1, 1}), .unit = 1};
+        }},
        {"at most the candidates chosen", [](auto& op) { op.options.recent = 3; }},
        {"where candidates are whole",
         [](auto& op) { op.options = {.unit = 2, .recent = 2, .whole = true}; }},

@@ -288,5 +288,70 @@ TEST(SoftCap, MatchesTheReferenceOverTheWholeRange) {
   }
 }
 
+// No tolerance: what a row holds is the same on all devices.
+TEST(RoundBlocks, IsTheReferencesToTheLastBit) {
+  Random random(97);
+  for (const BlockRounding to :
+       {BlockRounding::kE4m3, BlockRounding::kE2m1, BlockRounding::kE2m1E4m3}) {
+    for (const int64_t cols : {32, 96, 512}) {
+      std::vector<float> x = random.floats(2 * 3 * cols, -4.0f, 4.0f);
+      // Blocks of every size, of zeros, at borders of a format and beyond what it holds.
+      for (size_t i = 0; i < x.size(); ++i) {
+        x[i] = std::ldexp(x[i], static_cast<int>(i / 16 % 41) * 3 - 60);
+      }
+      std::fill_n(x.begin(), 16, 0.0f);
+      for (size_t i = 16; i < 32; ++i) x[i] = static_cast<float>(i - 16) * 0.25f + 2.0f;
+      x[40] = 1e38f;
+      const std::vector<float> exact(x.size(), 0.0f);
+      compare_with_reference({"round_blocks", formatted("{} columns", cols), cols, exact},
+                             [&](Session& s) {
+                               const Tensor all = s.floats({2, 3, cols}, x);
+                               s.encoder().run(ops::RoundBlocks{all.slice(0, 0, 1), to});
+                               s.encoder().run(ops::RoundBlocks{all.slice(0, 1, 1), to});
+                               return s.read(all);
+                             });
+    }
+  }
+}
+
+TEST(RoundBlocks, KeepsWhatTheFormatHolds) {
+  // 6 and 448 are the largest numbers, so scales are 1 where a block has them.
+  std::vector<float> x(32, 0.0f);
+  x[0] = 6.0f;
+  for (const auto& [number, rounded] : {std::pair{0.2f, 0.0f},
+                                        {0.25f, 0.0f},
+                                        {0.3f, 0.5f},
+                                        {0.75f, 1.0f},
+                                        {1.25f, 1.0f},
+                                        {1.75f, 2.0f},
+                                        {2.5f, 2.0f},
+                                        {3.5f, 4.0f},
+                                        {5.0f, 4.0f},
+                                        {5.1f, 6.0f}}) {
+    x[1] = number;
+    x[2] = -number;
+    for (const BlockRounding to : {BlockRounding::kE2m1, BlockRounding::kE2m1E4m3}) {
+      Session s(reference());
+      const Tensor row = s.floats({1, 32}, x);
+      s.encoder().run(ops::RoundBlocks{row, to});
+      EXPECT_EQ(s.read(row)[1], rounded) << number;
+      EXPECT_EQ(s.read(row)[2], -rounded) << number;
+    }
+  }
+  x[0] = 448.0f;
+  for (const auto& [number, rounded] : {std::pair{1.0625f, 1.0f},
+                                        {1.1875f, 1.25f},
+                                        {416.0f, 416.0f},
+                                        {433.0f, 448.0f},
+                                        {0.0009f, 0.0f},
+                                        {0.001f, 0.001953125f}}) {
+    x[1] = number;
+    Session s(reference());
+    const Tensor row = s.floats({1, 32}, x);
+    s.encoder().run(ops::RoundBlocks{row, BlockRounding::kE4m3});
+    EXPECT_EQ(s.read(row)[1], rounded) << number;
+  }
+}
+
 }  // namespace
 }  // namespace moeflux::conformance

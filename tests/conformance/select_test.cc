@@ -1,4 +1,5 @@
-// The choice of keys, attention over them, and layer_norm, against the reference.
+// The choice of keys, attention over them, and layer_norm, against the reference: long, as one
+// problem describes all choices.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,6 +30,9 @@ struct SelectProblem {
   bool are_exact = true;
   uint64_t seed = 1;
   std::vector<float> keys = {};  // instead of random ones
+  /// Not 0: so many larger candidates are chosen first, and then among what lies in them.
+  int64_t outer = 0;
+  int64_t outer_unit = 8;
 };
 
 std::vector<float> numbers(Random& random, int64_t count, bool are_exact) {
@@ -62,12 +66,24 @@ std::vector<int32_t> choices(Device& device, const SelectProblem& p) {
   const auto select = [&](const Tensor& to, int64_t begin, int64_t n) {
     const KvRows rows{
         n, {.k_pages = pages, .v_pages = pages, .page_tokens = p.page_tokens, .length = begin}};
+    KeySelection within;
+    if (p.outer > 0 && to.dim(2) == p.most) {
+      const SelectOptions outer{.unit = p.outer_unit, .recent = 1};
+      within = outer.selection(s.zeros({n, 1, p.outer}, DType::kI32));
+      s.encoder().run(ops::SelectKeys{within.ids,
+                                      queries.slice(0, begin, n),
+                                      keys.slice(0, begin, n),
+                                      weights.slice(0, begin, n),
+                                      {&rows, 1},
+                                      outer});
+    }
     s.encoder().run(ops::SelectKeys{to,
                                     queries.slice(0, begin, n),
                                     keys.slice(0, begin, n),
                                     p.has_weights ? weights.slice(0, begin, n) : Tensor{},
                                     {&rows, 1},
-                                    p.options});
+                                    p.options,
+                                    within});
   };
   // A token that may choose as many as there are has no choice, but leaves keys.
   if (p.before > 0) select(s.zeros({p.before, p.groups, p.length}, DType::kI32), 0, p.before);
@@ -172,6 +188,36 @@ TEST(SelectKeys, ChoosesWholeCandidatesAlone) {
       expect_choices(formatted("{} whole candidates", most), p);
     }
   }
+}
+
+TEST(SelectKeys, ChoosesWithinAnEarlierChoice) {
+  SelectProblem p{.length = 90, .chunks = {50, 1, 2, 37}, .heads = 3, .dim = 24, .most = 5};
+  p.options.whole = true;
+  p.outer = 3;
+  for (const int64_t unit : {2, 4, 8}) {
+    p.outer_unit = unit;
+    p.seed = static_cast<uint64_t>(unit);
+    expect_choices(formatted("among candidates of {}", unit), p);
+  }
+  p.page_type = DType::kF16;
+  p.before = 20;
+  p.chunks = {30, 20, 20};
+  p.outer = 9;
+  expect_choices("tokens that chose and tokens that did not", p);
+  // Scores outside are of no account.
+  p.are_exact = false;
+  p.outer = 1;
+  p.outer_unit = 5;
+  p.most = 1;
+  const std::vector<int32_t> ids = choices(reference(), p);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const auto position = static_cast<int32_t>(p.before + static_cast<int64_t>(i));
+    EXPECT_EQ(ids[i] / 5, position / 5) << position;
+  }
+  // No candidates but those of few tokens.
+  p = {.before = 1000, .length = 1052, .chunks = {1, 51}, .dim = 32, .most = 7};
+  p.outer = 8;
+  expect_choices("among many keys", p);
 }
 
 TEST(SelectKeys, ChoosesAmongManyKeys) {

@@ -20,6 +20,16 @@ Status SelectKeys::check() const {
       .holds("options.recent", !options.whole || options.recent <= 1,
              "at most 1 where candidates are whole");
   if (!head_weights.is_null()) c.is("head_weights", head_weights, {n, q.dim(1)});
+  if (!within.is_null()) {
+    c.equal("extents of within", within.ids.shape.rank(), 3);
+    if (within.ids.shape.rank() != 3) return c.status();
+    c.is_packed("within", within.ids, {n, 1, within.most()}, DType::kI32)
+        .holds("within", within.ids, !within.whole && within.unit % options.unit == 0,
+               "candidates of a multiple of the tokens, the last one among them")
+        .holds("within", within.ids,
+               (within.most() - 1) * (within.unit / options.unit) + 1 >= ids.dim(2),
+               "at least as many candidates as are chosen");
+  }
   int64_t rows = 0;
   for (const KvRows& s : sequences) {
     rows += s.rows;

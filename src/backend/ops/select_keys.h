@@ -44,6 +44,10 @@ namespace ops {
 /// evenly into as many runs as ids has groups. Pages of keys are f32 or f16. Nobody looks at pages
 /// of values. Whole candidates have their key in the rows of their tokens: pages are [page_tokens,
 /// 1, dim / unit], and of k only the rows of the last tokens so far of candidates are looked at.
+///
+/// `within` is what an earlier choice found, among candidates of a multiple of the tokens and in
+/// one group: a token that chose there has no candidates but those in the ones it chose, which must
+/// be at least ids.dim(2).
 struct SelectKeys {
   static constexpr std::string_view kName = "select_keys";
   Tensor ids;
@@ -52,15 +56,23 @@ struct SelectKeys {
   Tensor head_weights;
   std::span<const KvRows> sequences;
   SelectOptions options;
+  KeySelection within = {};
 
   Status check() const;
   Cost cost() const;
   std::string text() const;
   int64_t rows() const { return q.dim(0); }
+  /// Whether the token at `position` has the candidates of an earlier choice alone.
+  bool is_within(int64_t position) const {
+    return !within.is_null() && position >= within.dense_end();
+  }
   /// Sequence number i alone: part(x) gives its rows of x.
   template <typename Part>
   SelectKeys part(size_t i, const Part& part) const {
-    return {part(ids), part(q), part(k), part(head_weights), sequences.subspan(i, 1), options};
+    SelectKeys own{part(ids), part(q), part(k), part(head_weights), sequences.subspan(i, 1),
+                   options,   within};
+    own.within.ids = part(within.ids);
+    return own;
   }
   template <typename Visit>
   void operands(Visit&& visit) const {
@@ -68,6 +80,7 @@ struct SelectKeys {
     visit(Use::kRead, "q", q);
     visit(Use::kRead, "k", k);
     visit_if(visit, Use::kRead, "head_weights", head_weights);
+    visit_if(visit, Use::kRead, "within", within.ids);
     for (const KvRows& s : sequences) {
       for (const Tensor& page : s.kv.k_pages) visit(Use::kUpdate, "keys", page);
     }

@@ -2,6 +2,7 @@
 #include "backend/ops/select_keys.h"
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "backend/cpu/cached_pages.h"
@@ -99,8 +100,9 @@ class Select {
   }
 
   /// The choice of a group of a row.
-  void choose(int64_t row, int64_t group, const float* scores, int32_t* order) const {
+  void choose(int64_t row, int64_t group, float* scores, int32_t* order) const {
     const int64_t most = op_.ids.dim(2);
+    if (op_.is_within(position_ + row)) mask(row, scores);
     kernels_.choose_best({.scores = scores,
                           .candidates = op_.options.candidates_at(position_ + row),
                           .most = most,
@@ -110,6 +112,20 @@ class Select {
   }
 
  private:
+  /// Leaves the scores of candidates that lie in those of an earlier choice.
+  void mask(int64_t row, float* scores) const {
+    const KeySelection& within = op_.within;
+    const int64_t unit = within.unit / op_.options.unit;
+    const int32_t* chosen = host_ptr<int32_t>(within.ids) + row * within.most();
+    const int64_t all = op_.options.candidates_at(position_ + row);
+    int64_t done = 0;
+    for (int64_t i = 0; i <= within.most(); ++i) {
+      const int64_t next = i < within.most() ? std::min(chosen[i] * unit, all) : all;
+      std::fill(scores + done, scores + std::max(done, next),
+                -std::numeric_limits<float>::infinity());
+      done = std::max(done, next + unit);
+    }
+  }
   int64_t key_stride() const { return whole_lines(segment_keys()) + kIndexPanelKeys; }
 
   const SelectKernels& kernels_;
@@ -162,6 +178,7 @@ void select_of_one(CpuContext& context, const ops::SelectKeys& op) {
   own.ids = op.ids.slice(0, dense, rows);
   own.q = op.q.slice(0, dense, rows);
   if (!own.head_weights.is_null()) own.head_weights = own.head_weights.slice(0, dense, rows);
+  own.within = own.within.slice(dense, rows);
   choose_keys(context,
               {context.select, own, s.kv.length + dense, keys,
                page_pointers(keys.k_pages, spaces.page_pointers)},

@@ -43,6 +43,26 @@ IndexScoresParams index_params(const ops::SelectKeys& op, const KvView& keys) {
   return p;
 }
 
+// Takes away the scores of candidates that lie in none of an earlier choice, of `count` rows from
+// `row` on, the first of which is at `position`.
+void record_mask(Recorder& recorder, const ops::SelectKeys& op, const ChooseParams& choice,
+                 uint32_t position, uint32_t row, uint32_t count, const Binding& scores) {
+  if (!op.is_within(position + count - 1)) return;
+  MaskParams p{};
+  p.choice = choice;
+  p.position = position;
+  p.dense_end = static_cast<u32>(op.within.dense_end());
+  p.outer_unit = static_cast<u32>(op.within.unit / op.options.unit);
+  p.outer_most = static_cast<u32>(op.within.most());
+  Plan plan = make_plan(KernelId::mask_candidates, {count * choice.groups, 1, 1}, kIndexThreads);
+  plan.set_params(p);
+  Binding updated = scores;
+  updated.access = Access::kReadWrite;
+  plan.bind(updated);
+  plan.bind(range_of(op.within.ids.slice(0, row, count), Access::kRead));
+  recorder.record(plan);
+}
+
 // Rows that see more candidates than they choose, and whose keys are in their pages, which have a
 // row a key. `position`: of the first row.
 void record_select(Recorder& recorder, const ops::SelectKeys& op, const KvView& keys,
@@ -74,16 +94,18 @@ void record_select(Recorder& recorder, const ops::SelectKeys& op, const KvView& 
     scores.access = Access::kWrite;
     score.bind(scores);
     recorder.record(score);
+    const ChooseParams choice{.score_stride = p.score_stride,
+                              .groups = p.groups,
+                              .begin = op.options.whole ? p.begin + 1 : p.begin,
+                              .unit = static_cast<u32>(op.options.unit),
+                              .last = op.options.has_tail() ? 1U : 0U,
+                              .most = static_cast<u32>(op.ids.dim(2)),
+                              .recent = static_cast<u32>(op.options.recent)};
+    record_mask(recorder, op, choice, p.begin, row, count, scores);
     const uint32_t threads = choose_threads((p.begin + count) / op.options.unit);
     Plan choose = make_plan(KernelId::choose_best, {count * p.groups, 1, 1}, threads,
                             bytes_of_words(2 * threads / kSimdLanes));
-    choose.set_params(ChooseParams{.score_stride = p.score_stride,
-                                   .groups = p.groups,
-                                   .begin = op.options.whole ? p.begin + 1 : p.begin,
-                                   .unit = static_cast<u32>(op.options.unit),
-                                   .last = op.options.has_tail() ? 1U : 0U,
-                                   .most = static_cast<u32>(op.ids.dim(2)),
-                                   .recent = static_cast<u32>(op.options.recent)});
+    choose.set_params(choice);
     scores.access = Access::kRead;
     choose.bind(scores);
     bind_output(choose, op.ids.slice(0, row, count));

@@ -73,9 +73,19 @@ struct Candidates {
   }
 };
 
-void choose_keys(const Tensor& ids, const Tensor& q, const Tensor& head_weights,
-                 const Candidates& candidates) {
-  const SelectOptions& options = candidates.options;
+/// Leaves the scores of candidates that lie in those of an earlier choice, of row `t`.
+void mask(std::span<float> scores, const KeySelection& within, int64_t t, int64_t unit) {
+  const int32_t* chosen = host_ptr<int32_t>(within.ids) + t * within.most();
+  for (size_t c = 0; c < scores.size(); ++c) {
+    const auto outer = static_cast<int32_t>(static_cast<int64_t>(c) * unit / within.unit);
+    if (!std::binary_search(chosen, chosen + within.most(), outer)) {
+      scores[c] = -std::numeric_limits<float>::infinity();
+    }
+  }
+}
+
+void choose_keys(const ops::SelectKeys& op, const Candidates& candidates) {
+  const auto& [ids, q, k, head_weights, sequences, options, within] = op;
   const int64_t heads = q.dim(1);
   const int64_t groups = ids.dim(1);
   const int64_t most = ids.dim(2);
@@ -90,6 +100,7 @@ void choose_keys(const Tensor& ids, const Tensor& q, const Tensor& head_weights,
           queries, head_weights.is_null() ? nullptr : RowsView(head_weights).row(t) + first,
           options.relu, t * heads + first, heads / groups};
       std::vector<float> scores = candidates.scores(own, t, space);
+      if (op.is_within(candidates.position + t)) mask(scores, within, t, options.unit);
       for (int64_t c = count - options.recent; c < count; ++c) {
         scores[static_cast<size_t>(c)] = std::numeric_limits<float>::infinity();
       }
@@ -115,7 +126,9 @@ void run(Reference& /*reference*/, const ops::SelectKeys& op) {
     } else {
       append_to_cache(keys, keys.k_pages, part(op.k));
     }
-    choose_keys(part(op.ids), part(op.q), part(op.head_weights), {keys, s.kv.length, op.options});
+    ops::SelectKeys own = op;
+    for (Tensor* rows : {&own.ids, &own.q, &own.head_weights, &own.within.ids}) *rows = part(*rows);
+    choose_keys(own, {keys, s.kv.length, op.options});
   });
 }
 

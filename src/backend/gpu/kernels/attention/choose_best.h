@@ -38,6 +38,31 @@ MF_FN GroupCount count_group(MF_T t, u32 own, MF_SHARED(u32) counts) {
   return count;
 }
 
+/// Group x: a group of a token. A candidate outside those that the token chose before, ascending
+/// and larger, gets the least score there is.
+MF_KERNEL(mask_candidates, MaskParams, MF_WRITE(0, f32, scores), MF_READ(1, i32, chosen)) {
+  MF_THREAD;
+  const u32 token = t.group.x / p.choice.groups;
+  if (p.position + token < p.dense_end) return;
+  const u32 candidates = (p.choice.begin + token) / p.choice.unit + p.choice.last;
+  MF_GLOBAL(f32) row = scores + t.group.x * p.choice.score_stride;
+  MF_GLOBAL(const i32) outer = chosen + static_cast<u64>(token) * p.outer_most;
+  for (u32 c = t.index; c < candidates; c += t.threads) {
+    const i32 own = static_cast<i32>(c / p.outer_unit);
+    u32 low = 0u;
+    u32 high = p.outer_most;
+    while (low < high) {
+      const u32 middle = low + (high - low) / 2u;
+      if (outer[middle] < own) {
+        low = middle + 1u;
+      } else {
+        high = middle;
+      }
+    }
+    if (low == p.outer_most || outer[low] != own) row[c] = as_float(0xff800000u);
+  }
+}
+
 /// Group x: a group of a token. Shared: two words a SIMD group, twice.
 MF_KERNEL(choose_best, ChooseParams, MF_READ(0, f32, scores), MF_WRITE(1, i32, ids)) {
   MF_THREAD;

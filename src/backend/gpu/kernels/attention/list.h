@@ -49,6 +49,7 @@
   X(latent_values_w8, 6, LatentValuesParams, kWaits)                   \
   X(index_scores, 4, IndexScoresParams, kWaits)                        \
   X(index_scores_f16, 4, IndexScoresParams, kWaits)                    \
+  X(mask_candidates, 2, MaskParams, kWaits)                            \
   X(choose_best, 2, ChooseParams, kWaits)                              \
   X(pool_rows, 6, PoolParams, kWaits)                                  \
   X(gather_rows, 5, GatherParams, kWaits)                              \

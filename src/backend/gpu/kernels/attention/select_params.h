@@ -39,6 +39,14 @@ struct ChooseParams {
   u32 most;
   u32 recent;
 };
+/// Candidates of the tokens that an earlier choice over larger ones has left.
+struct MaskParams {
+  ChooseParams choice;
+  u32 position;    // of the first token
+  u32 dense_end;   // tokens before it made no earlier choice
+  u32 outer_unit;  // candidates of a larger one
+  u32 outer_most;
+};
 
 /// Rows of pools: a thread a column of out, and `group_tokens` tokens.
 struct PoolParams {

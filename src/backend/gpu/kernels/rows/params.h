@@ -74,6 +74,11 @@ struct ClipRowsParams {
   f32 longest;
   f32 added;  // to a row's length
 };
+struct RoundBlocksParams {
+  RowsParams x;
+  u32 format;
+  u32 block;
+};
 struct SumRowsParams {
   u32 rows;
   u32 cols;
