@@ -43,9 +43,10 @@ MODULES = {
     "constraint": {"base"},
     # The tokenizer says which spellings are special.
     "templates": {"base", "text"},
-    # The trace backend computes nothing: models are described, and steps measured, on it.
+    # The trace backend computes nothing: models are described, and steps measured, on it. Rows of
+    # n-grams may follow from the text of tokens.
     "load": {"base", "io", "tensor", "quant", "backend", "backend/trace", "checkpoint", "experts",
-             "state", "model"},
+             "state", "model", "text"},
     "plan": {"base", "io", "quant", "backend", "backend/trace", "experts", "model", "load"},
     "engine": {"base", "io", "store", "backend", "checkpoint", "experts", "state", "model",
                "sampling", "load", "plan"},

@@ -9,6 +9,7 @@
 #include "io/file.h"
 #include "load/model_place.h"
 #include "load/model_source.h"
+#include "load/ngram_codes.h"
 #include "load/score_head.h"
 #include "model/config/config.h"
 #include "model/config/quant_config.h"
@@ -191,8 +192,13 @@ Result<std::unique_ptr<LoadedModel>> load_model(const std::string& directory, De
   if (plan) {
     MF_ASSIGN_OR_RETURN(places, plan_places(description, index, device, plan));
   }
-  return build(description, std::move(index), device,
-               {.loading = loading, .places = std::move(places)}, progress);
+  MF_ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> loaded,
+                      build(description, std::move(index), device,
+                            {.loading = loading, .places = std::move(places)}, progress));
+  if (loading == WeightLoading::kRead) {
+    MF_RETURN_IF_ERROR(set_token_codes(loaded->ngram_tables, *source));
+  }
+  return loaded;
 }
 
 Result<std::unique_ptr<LoadedModel>> assume_model(std::string_view config_json, Device& device,

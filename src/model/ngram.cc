@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/check.h"
+#include "model/pcg_numbers.h"
 
 namespace moeflux {
 namespace {
@@ -31,14 +32,25 @@ bool is_prime(int64_t n) {
 }  // namespace
 
 NgramHashes make_hashes(const NgramSpec& spec, int64_t vocab_size) {
-  NgramHashes hashes{spec.ngram_size, spec.heads_per_ngram, spec.boundary, {}, {}, {}};
-  const int64_t half = std::numeric_limits<int64_t>::max() / vocab_size / 2;
+  NgramHashes hashes{.ngram_size = spec.ngram_size,
+                     .heads_per_ngram = spec.heads_per_ngram,
+                     .boundary = spec.boundary,
+                     .before = spec.num_codes > 0 ? spec.pad : -1,
+                     .codes = {},
+                     .num_codes = spec.num_codes < vocab_size ? spec.num_codes : 0,
+                     .multipliers = {},
+                     .sizes = {},
+                     .offsets = {}};
+  const int64_t hashed = spec.num_codes > 0 ? spec.num_codes : vocab_size;
+  const auto half = static_cast<uint64_t>(std::numeric_limits<int64_t>::max() / hashed / 2);
   const uint64_t first =
       static_cast<uint64_t>(spec.seed) + kLayerStep * static_cast<uint64_t>(spec.number);
+  PcgNumbers drawn(static_cast<uint64_t>(spec.seed));
   for (int64_t s = 0; s < spec.ngram_size; ++s) {
-    const uint64_t mixed = split_mix(first + kGolden * static_cast<uint64_t>(s + 1));
-    hashes.multipliers.push_back(
-        static_cast<int64_t>(2 * (mixed % static_cast<uint64_t>(half)) + 1));
+    const uint64_t number = spec.num_codes > 0
+                                ? drawn.below(half)
+                                : split_mix(first + kGolden * static_cast<uint64_t>(s + 1)) % half;
+    hashes.multipliers.push_back(static_cast<int64_t>(2 * number + 1));
   }
   // Each layer goes on where the one before has ended.
   int64_t skipped = spec.number * spec.heads();
@@ -62,18 +74,20 @@ int64_t rows_of_part(const NgramSpec& spec, const NgramHashes& hashes) {
 void NgramHashes::find_rows(std::span<const TokenId> past, std::span<const TokenId> tokens,
                             size_t at, std::span<int64_t> rows) const {
   MF_CHECK(static_cast<int64_t>(rows.size()) == heads());
+  // A token before all of them is a boundary.
   const auto token_before = [&](size_t back) {
     if (back <= at) return tokens[at - back];
     const size_t behind = back - at;  // from the end of the past
     return behind <= past.size() ? past[past.size() - behind] : boundary;
   };
-  int64_t hash = static_cast<int64_t>(tokens[at]) * multipliers[0];
+  const TokenId unseen = before >= 0 ? before : boundary;
+  int64_t hash = code_of(tokens[at]) * multipliers[0];
   bool is_cut = false;
   size_t head = 0;
   for (int64_t back = 1; back < ngram_size; ++back) {
     const TokenId own = token_before(static_cast<size_t>(back));
     is_cut = is_cut || own == boundary;
-    hash ^= static_cast<int64_t>(is_cut ? boundary : own) * multipliers[static_cast<size_t>(back)];
+    hash ^= code_of(is_cut ? unseen : own) * multipliers[static_cast<size_t>(back)];
     for (int64_t i = 0; i < heads_per_ngram; ++i, ++head) {
       rows[head] = hash % sizes[head] + offsets[head];
     }

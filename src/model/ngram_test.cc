@@ -86,5 +86,34 @@ TEST(Ngrams, TokensDoNotSeePastABoundary) {
   EXPECT_NE(rows_of(hashes, {7, 9}, {2}, 0), rows_of(hashes, {}, {2}, 0));
 }
 
+// numpy 2.4: default_rng(10007 * layer), integers below (2^63 - 1) // codes // 2, twice and one
+// more.
+TEST(Ngrams, MultipliersOfCodesAreNumpys) {
+  NgramSpec spec{.ngram_size = 4, .heads_per_ngram = 2, .embed_dim = 96, .vocab_base = 64};
+  spec.num_codes = 99092;
+  spec.pad = 2;
+  spec.seed = 10007;
+  EXPECT_EQ(make_hashes(spec, 129280).multipliers,
+            (std::vector<int64_t>{76632096046245, 4839876093313, 35959672319349, 73987337458391}));
+  spec.seed = int64_t{10007} << 20;
+  EXPECT_EQ(make_hashes(spec, 129280).multipliers,
+            (std::vector<int64_t>{51037043132141, 92260983990089, 71963101850427, 15898000912125}));
+}
+
+TEST(Ngrams, TokensAreHashedByTheirCodes) {
+  NgramSpec spec{.ngram_size = 3, .heads_per_ngram = 2, .embed_dim = 64, .vocab_base = 1000};
+  spec.num_codes = 3;
+  spec.pad = 4;
+  NgramHashes hashes = make_hashes(spec, 6);
+  hashes.codes = {0, 1, 2, 0, 1, 2};
+  EXPECT_EQ(rows_of(hashes, {}, {0, 1, 2}, 2), rows_of(hashes, {}, {3, 4, 5}, 2));
+  EXPECT_NE(rows_of(hashes, {}, {0, 1, 2}, 2), rows_of(hashes, {}, {0, 2, 2}, 2));
+  // All before the first token has the pad's code, and nothing ends an n-gram.
+  EXPECT_EQ(rows_of(hashes, {}, {2}, 0), rows_of(hashes, {4, 1}, {2}, 0));
+  EXPECT_NE(rows_of(hashes, {0, 4}, {2}, 0), rows_of(hashes, {2, 4}, {2}, 0));
+  const int64_t hash = 2 * hashes.multipliers[0] ^ 1 * hashes.multipliers[1];
+  EXPECT_EQ(rows_of(hashes, {1}, {2}, 0)[0], hash % hashes.sizes[0]);
+}
+
 }  // namespace
 }  // namespace moeflux

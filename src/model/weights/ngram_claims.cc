@@ -6,6 +6,7 @@
 #include "base/format.h"
 #include "model/weights/weight_store.h"
 #include "quant/format_traits.h"
+#include "quant/formats/tensor_formats.h"
 
 namespace moeflux {
 namespace {
@@ -46,37 +47,43 @@ void WeightStore::ngram_table(LayerId layer, std::string_view name, std::string_
   (void)take_integers(below + "ngram_heads_vocab_sizes", own.sizes);
   (void)take_integers(below + "ngram_heads_offsets", own.offsets);
   const auto is_row = [](int64_t row) { return row >= 0 && row <= kRowsMax; };
+  const int64_t hashed = spec.num_codes > 0 ? spec.num_codes : vocab_size;
   const bool is_sound =
       std::ranges::all_of(own.sizes, [&](int64_t size) { return size > 0 && is_row(size); }) &&
       std::ranges::all_of(own.offsets, is_row) &&
       std::ranges::all_of(own.multipliers, [&](int64_t m) {
-        return m > 0 && m <= std::numeric_limits<int64_t>::max() / vocab_size;
+        return m > 0 && m <= std::numeric_limits<int64_t>::max() / hashed;
       });
-  if (is_sound) table.part_rows = rows_of_part(spec, own);
+  const bool is_whole = spec.table_rows > 0;
+  const int64_t parts = is_whole ? 1 : spec.parts;
+  if (is_sound) table.part_rows = is_whole ? spec.table_rows : rows_of_part(spec, own);
   bool fits = is_sound;
   for (size_t i = 0; fits && i < own.sizes.size(); ++i) {
-    fits = own.offsets[i] <= table.part_rows * spec.parts - own.sizes[i];
+    fits = own.offsets[i] <= table.part_rows * parts - own.sizes[i];
   }
   if (!fits) {
     claims_.fail(make_error(ErrorCode::kCorruption,
                             "{}: rows of its heads do not lie in a table of {} times {}, or its "
                             "multipliers are too large",
-                            claims_.full_name(below + "ngram_heads_offsets"), spec.parts,
+                            claims_.full_name(below + "ngram_heads_offsets"), parts,
                             table.part_rows));
     return;
   }
-  for (int64_t i = 0; i < spec.parts; ++i) {
-    const std::string part = formatted("{}.shard_{}", name, i);
+  for (int64_t i = 0; i < parts; ++i) {
+    const std::string part = is_whole ? std::string(name) : formatted("{}.shard_{}", name, i);
     const Shape shape{table.part_rows, table.row_dim};
     std::optional<StoredModule> module = origin_->module(part, shape, false);
     if (!module) return;
     // Rows are the same bytes in any order of a matrix only where they share nothing.
-    const bool is_blocks = module->format.kind->block.elements > 0 && !module->format.outer_scale;
-    if (!module->format.is_plain() && !module->format.is_affine() && !is_blocks) {
+    const QuantFormat& format = module->format;
+    const bool is_blocks = format.kind->block.elements > 0 && !format.outer_scale;
+    const bool is_by_row = format.kind == &fp8_format && format.group_rows == 1;
+    if (!format.is_plain() && !format.is_affine() && !is_blocks && !is_by_row) {
       claims_.fail(make_error(ErrorCode::kUnsupported,
                               "module {} is {}; tables of n-grams are read as plain floats, in "
-                              "affine groups or in blocks without a factor beside them",
-                              module->name, module->format.to_string()));
+                              "affine groups, in FP8 with scales of single rows or in blocks "
+                              "without a factor beside them",
+                              module->name, format.to_string()));
       return;
     }
     if (i > 0 && !(module->format == table.format())) {

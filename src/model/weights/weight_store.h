@@ -130,8 +130,8 @@ class WeightStore {
   /// `prefix` ("layers.0.mlp"), in any of the spellings of expert_claims.cc. Nothing is read.
   void experts(LayerId layer, std::string_view prefix, const MoeSpec& moe, int64_t hidden_size);
   /// The table of a layer's n-gram embedding, of which nothing is read, in spec.parts matrices
-  /// `name`.shard_0 and so on. Its numbers are those stored below `hashes`, or those of
-  /// make_hashes() where there are none.
+  /// `name`.shard_0 and so on, or in one of spec.table_rows called `name`. Its numbers are those
+  /// stored below `hashes`, or those of make_hashes() where there are none.
   void ngram_table(LayerId layer, std::string_view name, std::string_view hashes,
                    const NgramSpec& spec, int64_t vocab_size);
   /// A convolution's weights [channels, taps], as f32 [channels, (taps - 1) * step + 1] with zeros

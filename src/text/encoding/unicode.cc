@@ -105,4 +105,27 @@ Result<std::string> normalize_nfc(std::string_view text) {
   return out;
 }
 
+std::string fold_letters(std::string_view text) {
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    const Utf8Step step = next_utf8(text.substr(at));
+    MF_CHECK(step.kind == Utf8Kind::kCharacter);
+    at += step.bytes_count;
+    utf8proc_int32_t parts[32];  // the longest of all has 18 characters
+    int boundary = 0;
+    const auto count = utf8proc_decompose_char(
+        static_cast<utf8proc_int32_t>(step.code_point), parts, 32,
+        static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT),
+        &boundary);
+    MF_CHECK(count >= 0 && count <= 32);
+    for (utf8proc_ssize_t i = 0; i < count; ++i) {
+      const utf8proc_category_t category = utf8proc_category(parts[i]);
+      const bool is_mark = category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC ||
+                           category == UTF8PROC_CATEGORY_ME;
+      if (!is_mark) append_utf8(static_cast<char32_t>(utf8proc_tolower(parts[i])), &out);
+    }
+  }
+  return out;
+}
+
 }  // namespace moeflux

@@ -19,4 +19,8 @@ bool is_word_character(char32_t code_point);
 /// runs of combining marks. Fails with kResourceExhausted for texts above 2^29 bytes.
 Result<std::string> normalize_nfc(std::string_view text);
 
+/// Well-formed UTF-8 without what tells like letters apart: the compatibility decomposition (NFKD)
+/// in small letters, without marks. Marks are not put in order, as none is left.
+std::string fold_letters(std::string_view text);
+
 }  // namespace moeflux

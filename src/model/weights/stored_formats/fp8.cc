@@ -42,6 +42,7 @@ std::optional<QuantFormat> format_of(const TensorEntry& scales, bool may_be_per_
   if (may_be_per_row && is_one_per_matrix(scales.shape, shape)) return fp8_of(dtype, 0, 0);
   std::vector<std::array<int64_t, 2>> blocks = {{128, 128}, {1, 32}};
   if (!rule.block.empty()) blocks = {{rule.block[0], rule.block[1]}};
+  if (!rule.block.empty() && is_power) blocks.push_back({1, 32});  // tables, of single rows
   for (const auto& [rows, cols] : blocks) {
     if (rows < 1 || cols < 1 || rows > 4096 || cols > 4096) continue;
     const Shape expected =
