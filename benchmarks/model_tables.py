@@ -39,6 +39,7 @@ REPOSITORIES = {
     "deepseek-v3.2": "deepseek-ai/DeepSeek-V3.2",
     "deepseek-v4-flash": "deepseek-ai/DeepSeek-V4-Flash",
     "deepseek-v4-pro": "deepseek-ai/DeepSeek-V4-Pro",
+    "deepseek-v4.1-flash": "deepseek-ai/DeepSeek-V4.1-Flash",
     "dots.llm1": "rednote-hilab/dots.llm1.inst",
     "dots3-note-prev": "dots-studio/dots3-note-prev",
     "ernie-4.5-21b-a3b": "baidu/ERNIE-4.5-21B-A3B-PT",

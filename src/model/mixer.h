@@ -65,6 +65,8 @@ class MixerSpec {
     (void)types;
     return 0;
   }
+  /// Whether later layers see what this one keeps: LentKeys.
+  virtual bool lends() const { return false; }
   /// Claims the weights below `place`.
   virtual std::unique_ptr<Mixer> take(WeightStore& weights, const MixerPlace& place) const = 0;
   /// The value of a key of config.json that would describe this mixer; null where the key says

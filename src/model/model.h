@@ -23,10 +23,12 @@ class HiddenObserver {
   virtual void hidden_state(Encoder& encoder, int64_t layer, Tensor hidden) = 0;
 };
 
-/// Keys and values of a step that a layer lends to later ones.
+/// Keys and values of a step that a layer lends to later ones, and what it has chosen.
 struct LentKeys {
   Tensor k;  // f32 [n, kv_heads, head_dim], as they are cached; or latents [n, latent_dim]
-  Tensor v;  // f32 [n, kv_heads, v_head_dim]; null beside latents
+  Tensor v;  // f32 [n, kv_heads, v_head_dim]; null beside latents; beside entries, their index keys
+  Tensor ids;           // of entries, as PooledKeys has them
+  KeySelection within;  // larger candidates to which later choices keep
 };
 
 /// n tokens, appended to what the states of their sequences remember.

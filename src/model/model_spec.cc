@@ -13,7 +13,7 @@ std::vector<LayerStateSpec> state_specs(const ModelSpec& spec, const CacheTypes&
       states.back().tensors.push_back(
           {.extent = StateExtent::kFixed, .shape = {layer.out_conv_taps - 1, spec.hidden_size}});
     }
-    if (layer.ngrams.is_none()) continue;
+    if (layer.ngrams.conv_past() == 0) continue;
     states.back().tensors.push_back(
         {.extent = StateExtent::kFixed,
          .shape = {layer.ngrams.conv_past(), spec.streams.count * spec.hidden_size}});

@@ -58,12 +58,12 @@ struct MoeSpec {
 /// before its mixer.
 struct NgramEmbeddingSpec {
   NgramSpec rows;
-  int64_t conv_taps = 0;
+  int64_t conv_taps = 0;  // 0: no convolution, and one matrix makes keys and the value
   int64_t conv_step = 1;  // tokens from one tap to the next
 
   bool is_none() const { return rows.is_none(); }
   /// Tokens before its own that a tap reaches.
-  int64_t conv_past() const { return (conv_taps - 1) * conv_step; }
+  int64_t conv_past() const { return conv_taps == 0 ? 0 : (conv_taps - 1) * conv_step; }
 };
 
 struct LayerSpec {
@@ -100,6 +100,9 @@ struct StreamSpec {
   float magnitude = 2.0f;  // of gates of writing
   /// The last norm sees a sum that gates weigh, not the mean.
   bool gated_end = false;
+  /// A branch reads by the gates that the one before it has made, and the last norm by the last
+  /// ones; the first branch reads the first stream.
+  bool reads_late = false;
 };
 
 /// A residual that begins anew with each block of layers. Branches, and the last norm, read what

@@ -45,8 +45,9 @@ class DeviceGolden : public ::testing::TestWithParam<std::tuple<std::string, std
   std::map<std::string, GoldenTensor> golden_;
 };
 
-void expect_agreement(std::span<const float> actual, std::span<const float> expected, int64_t i) {
-  EXPECT_GE(cosine(actual, expected), kCosineMin) << "position " << i;
+void expect_agreement(std::span<const float> actual, std::span<const float> expected, int64_t i,
+                      double least = kCosineMin) {
+  EXPECT_GE(cosine(actual, expected), least) << "position " << i;
   const Top top = top_of(expected);
   if (top.margin < kClearMargin) return;
   EXPECT_EQ(top_of(actual).index, top.index) << "position " << i;
@@ -73,6 +74,8 @@ TEST_P(DeviceGolden, FourBitTwinAgreesInDirectionAndChoice) {
   write_quantized_copy(folder(), quantized.path(), twin.path(), {});
   // In this twin two scores of a router are nearly the same.
   const bool is_near_tie = std::get<0>(GetParam()) == "sarvam_moe";
+  // This family rounds entries to steps of e2m1: matrix units come to another step here and there.
+  const double least = std::get<0>(GetParam()) == "deepseek_v41" ? 0.997 : kCosineMin;
   const auto prompt = static_cast<int64_t>(some_tokens().size()) - 4;
   const RunOutput expected =
       run_model(quantized.path(), some_tokens(),
@@ -84,7 +87,7 @@ TEST_P(DeviceGolden, FourBitTwinAgreesInDirectionAndChoice) {
                                    .forced_routes = is_near_tie ? &*expected.routes : nullptr});
   ASSERT_FALSE(expected.logits.empty());
   ASSERT_EQ(run.logits.size(), expected.logits.size());
-  for (int64_t i = 0; i < prompt + 4; ++i) expect_agreement(run.row(i), expected.row(i), i);
+  for (int64_t i = 0; i < prompt + 4; ++i) expect_agreement(run.row(i), expected.row(i), i, least);
 }
 
 std::string name_of(const ::testing::TestParamInfo<std::tuple<std::string, std::string>>& test) {

@@ -36,7 +36,8 @@ using Bounds = std::map<std::string, Bound>;
 // models), by 9e-12 for glm4_moe and by 1e-12 to 4e-12 for the others. The gated delta rule divides
 // each head's output by its norm, and some are nearly zero. Int8 moves all of them in proportion.
 // lfm2_moe multiplies three rounded rows in every short convolution. The sum of kimi_k3 begins anew
-// with each block of layers, so that little stands beside what a branch rounds.
+// with each block of layers, so that little stands beside what a branch rounds. deepseek_v41 rounds
+// entries to steps of e2m1, so that a small difference may become a quarter of a number.
 const Bounds kLayerBounds = {{"gemma4_text", {.all = 0.998}}, {"gemma4_text_e", {.all = 0.998}},
                              {"kimi_k3", {.all = 0.998}},     {"qwen3_5_moe_text", {.all = 0.97}},
                              {"qwen3_5_text", {.all = 0.99}}, {"qwen3_next", {.all = 0.98}}};
@@ -44,6 +45,7 @@ const Bounds kLogitBounds = {{"axk1", {.all = 0.997, .most = 0.998}},
                              {"bailing_hybrid", {.all = 0.997, .most = 0.998}},
                              {"beam", {.all = 0.997, .most = 0.998}},
                              {"deepseek_v3", {.all = 0.998}},
+                             {"deepseek_v41", {.all = 0.98, .most = 0.99}},
                              {"dots3_note_text", {.all = 0.998}},
                              {"gemma4_text", {.all = 0.95, .most = 0.98}},
                              {"gemma4_text_dense", {.all = 0.95, .most = 0.98}},
@@ -76,6 +78,7 @@ const std::set<std::string> kFamiliesThatChooseKeys = {"axk2",
                                                        "mistral_large4_text",
                                                        "deepseek_v32",
                                                        "deepseek_v4",
+                                                       "deepseek_v41",
                                                        "deepseek_v4_saved",
                                                        "glm5_next_text",
                                                        "glm_moe_dsa",

@@ -80,6 +80,7 @@ TEST_P(QuantizedGolden, EveryLinearModuleIsQuantised) {
   const std::map<std::string, std::string> tables = {
       {"bailing_hybrid", "model.word_embeddings"},
       {"deepseek_v4", "embed"},
+      {"deepseek_v41", "embed"},
       {"glm5_next_text", "model.language_model.embed_tokens"},
       {"inkling2_loop_text", "model.llm.embed"},
       {"inkling2_text", "model.llm.embed"},

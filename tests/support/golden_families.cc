@@ -11,6 +11,7 @@ namespace moeflux::testing {
 
 const std::map<std::string, std::string>& other_spellings() {
   static const std::map<std::string, std::string> kSpellings = {
+      {"deepseek_v41_text", "deepseek_v41"},    // the same keys and names
       {"dots3_note", "dots3_note_text"},        // text_config of a model that also sees
       {"gemma3", "gemma3_text"},                // text_config of a model that also sees
       {"gemma4", "gemma4_text"},                // text_config of a model that also sees
@@ -63,7 +64,8 @@ std::vector<std::string> golden_families() {
 }
 
 std::vector<std::string> families_of_several_streams() {
-  return {"deepseek_v4", "deepseek_v4_saved", "glm5_next_text", "hy_v4", "qwen4_exp_text"};
+  return {"deepseek_v4", "deepseek_v4_saved", "deepseek_v41", "glm5_next_text",
+          "hy_v4",       "qwen4_exp_text"};
 }
 
 std::vector<std::string> families_of_one_stream() {

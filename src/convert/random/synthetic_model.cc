@@ -63,9 +63,18 @@ void cut_layer_numbers(Json& trunk, int64_t kept) {
 
 /// The table of n-grams is as much smaller as there are fewer layers: whole it is most of a model.
 void cut_ngrams(Json& trunk, int64_t all, int64_t kept) {
-  constexpr const char* kNgramRows = "ngram_vocab_size_base";
-  if (!trunk.contains(kNgramRows)) return;
-  trunk[kNgramRows] = std::max<int64_t>(1000, trunk[kNgramRows].get<int64_t>() * kept / all);
+  const auto cut = [&](Json& rows) {
+    rows = std::max<int64_t>(1000, rows.get<int64_t>() * kept / all);
+  };
+  if (trunk.contains("ngram_vocab_size_base")) cut(trunk["ngram_vocab_size_base"]);
+  if (!trunk.contains("engram_vocab_size")) return;
+  cut(trunk["engram_vocab_size"]);
+  // Each head's rows are a prime above that; and tokens are hashed as they are, as no text is
+  // known.
+  constexpr int64_t kPrimesAbove = int64_t{1} << 16;
+  for (Json& rows : trunk["engram_num_embeddings"])
+    rows = rows.get<int64_t>() * kept / all + kPrimesAbove;
+  trunk["engram_compressed_vocab_size"] = trunk["vocab_size"];
 }
 
 /// As a converter would leave the first layers: the publisher's own quantisation is gone, and lists
@@ -73,12 +82,12 @@ void cut_ngrams(Json& trunk, int64_t all, int64_t kept) {
 Result<Json> sliced_config(std::string_view name, int64_t num_layers) {
   MF_ASSIGN_OR_RETURN(const PublicModel model, find_public_model(name));
   Json config = config_of(model);
+  config.erase("quantization_config");  // first: it may move what stands behind it
   Json& trunk = trunk_of(config);
   const int64_t all = trunk[kNumLayers];
   if (num_layers < 0 || num_layers > all) {
     return make_error(ErrorCode::kInvalidArgument, "{} layers; {} has {}", num_layers, name, all);
   }
-  config.erase("quantization_config");
   trunk.erase("quantization_config");
   if (num_layers == 0) return config;
   trunk[kNumLayers] = num_layers;

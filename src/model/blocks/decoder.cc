@@ -9,7 +9,6 @@
 #include "model/blocks/ngram_embedding.h"
 #include "model/blocks/residual_stream.h"
 #include "model/blocks/wanted_rows.h"
-#include "model/mixers/latent_attention.h"
 #include "model/mixers/no_mixer.h"
 #include "model/repeated.h"
 
@@ -64,8 +63,7 @@ class Decoder : public Model {
       const bool is_own = layer_spec(LayerId{i}).pass_over < 0;
       layers_.push_back(is_own ? take_layer(weights, LayerId{i}, options) : LayerWeights{});
       mixer_inputs_ = std::max(mixer_inputs_, layer_spec(LayerId{i}).mixer_inputs);
-      const auto* latent = mixer_as<LatentAttentionSpec>(layer_spec(LayerId{i}));
-      lends_latents_ |= latent != nullptr && latent->lends_keys;
+      lends_keys_ |= layer_spec(LayerId{i}).mixer->lends();
     }
     const std::string& final_norm = options.names.final_norm;
     if (!final_norm.empty()) {
@@ -111,7 +109,7 @@ class Decoder : public Model {
   std::vector<LayerId> order_;  // in which they run
   Tensor final_norm_;
   Weight lm_head_;
-  bool lends_latents_ = false;
+  bool lends_keys_ = false;
   int64_t mixer_inputs_ = 1;  // the most of a layer
 };
 
@@ -257,7 +255,7 @@ Status Decoder::forward(const ForwardStep& given, Tensor logits) const {
   KeySelection selection;
   ForwardStep step = given;
   step.selection = &selection;
-  std::vector<LentKeys> lent(lends_latents_ ? spec_.layers.size() : 0);
+  std::vector<LentKeys> lent(lends_keys_ ? spec_.layers.size() : 0);
   step.lent = lent;
   Encoder& e = step.encoder;
   ScratchScope scope(e);

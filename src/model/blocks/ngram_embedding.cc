@@ -16,12 +16,45 @@ const LayerSpec& layer_of(const ModelSpec& spec, LayerId layer) {
   return spec.layers[static_cast<size_t>(index(layer))];
 }
 
+NgramWeights take_engram(WeightStore& weights, LayerId layer, const ModelSpec& spec) {
+  const NgramSpec& rows = layer_of(spec, layer).ngrams.rows;
+  const std::string p = formatted("layers.{}.engram.", index(layer));
+  const int64_t h = spec.hidden_size;
+  const int64_t streams = spec.streams.count;
+  weights.ngram_table(layer, p + "embed", p + "embed.", rows, spec.vocab_size);
+  NgramWeights w;
+  w.key = weights.matrix(p + "wkv", (streams + 1) * h, rows.embed_dim);
+  w.key_norm = weights.vector(p + "k_weight", {streams, h});
+  w.query_norm = weights.vector(p + "q_weight", {streams, h});
+  return w;
+}
+
+/// The products of a step's rows: keys f32 [n, streams, hidden], a value f32 [n, hidden].
+struct KeysAndValue {
+  Tensor keys;
+  Tensor values;
+};
+
+KeysAndValue multiply(Encoder& e, const NgramWeights& w, Tensor rows, int64_t streams, int64_t h) {
+  const int64_t n = rows.dim(0);
+  if (w.value.rows == 0) {
+    const Tensor both = e.scratch({n, (streams + 1) * h}, DType::kF32);
+    e.run(ops::Linear{both, rows, w.key});
+    return {both.slice(1, 0, streams * h).split_last(h), both.slice(1, streams * h, h)};
+  }
+  const KeysAndValue made{e.scratch({n, streams, h}, DType::kF32), e.scratch({n, h}, DType::kF32)};
+  e.run(ops::Linear{made.keys.reshape({n, streams * h}), rows, w.key});
+  e.run(ops::Linear{made.values, rows, w.value});
+  return made;
+}
+
 }  // namespace
 
 NgramWeights take_ngram_embedding(WeightStore& weights, LayerId layer, const ModelSpec& spec,
                                   float norm_add) {
   const NgramEmbeddingSpec& own = layer_of(spec, layer).ngrams;
   if (own.is_none()) return {};
+  if (own.conv_taps == 0) return take_engram(weights, layer, spec);
   const std::string p = formatted("layers.{}.ple.", index(layer));
   const int64_t h = spec.hidden_size;
   const int64_t streams = spec.streams.count;
@@ -52,14 +85,12 @@ Status add_ngram_embedding(const ForwardStep& step, LayerId layer, const ModelSp
   const auto scratch = [&](const Shape& shape) { return e.scratch(shape, DType::kF32); };
   const auto flat = [&](const Tensor& x) { return x.reshape({n, count * h}); };
   const Tensor rows = scratch({n, own.ngrams.rows.embed_dim});
-  const Tensor keys = scratch({n, count, h});
-  const Tensor values = scratch({n, h});
   const Tensor queries = scratch({n, count, h});
   const Tensor gates = scratch({n, count});
   if (step.rows != nullptr) MF_RETURN_IF_ERROR(step.rows->write_rows(layer, e, rows));
-  e.run(ops::Linear{flat(keys), rows, w.key});
-  e.run(ops::Linear{values, rows, w.value});
-  norm_streams(e, keys, keys, w.key_norm, spec.rms_norm_eps);
+  const auto [made, values] = multiply(e, w, rows, count, h);
+  const Tensor keys = made.is_contiguous() ? made : scratch({n, count, h});
+  norm_streams(e, keys, made, w.key_norm, spec.rms_norm_eps);
   norm_streams(e, queries, streams, w.query_norm, spec.rms_norm_eps);
   const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(h)));
   e.run(ops::RootDots{gates, keys, queries, {.scale = scale, .least = kLeastProduct}});
@@ -68,6 +99,10 @@ Status add_ngram_embedding(const ForwardStep& step, LayerId layer, const ModelSp
   const Tensor convolved = queries;
   e.run(ops::MulActivated{gated, repeated_rows(values, count), gates.split_last(1),
                           Activation::kSigmoid});
+  if (own.ngrams.conv_taps == 0) {
+    e.run(ops::Add{streams, streams, gated});
+    return {};
+  }
   const Tensor normed = scratch({n, count, h});
   norm_streams(e, normed, gated, w.conv_norm, spec.rms_norm_eps);
   e.run(ops::CausalConv{flat(convolved),

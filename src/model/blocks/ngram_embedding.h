@@ -15,7 +15,7 @@ namespace moeflux::blocks {
 
 /// Weights of one layer's; null where it has none.
 struct NgramWeights {
-  Weight key;    // of the rows, for each stream
+  Weight key;    // of the rows, for each stream; where there is no convolution the value too
   Weight value;  // of the rows
   Tensor key_norm;
   Tensor query_norm;
@@ -26,7 +26,8 @@ struct NgramWeights {
   bool is_null() const { return key.rows == 0; }
 };
 
-/// Claims "layers.N.ple". `norm_add` is added to weights of norms.
+/// Claims "layers.N.ple", or "layers.N.engram" where there is no convolution. `norm_add` is added
+/// to weights of norms.
 NgramWeights take_ngram_embedding(WeightStore& weights, LayerId layer, const ModelSpec& spec,
                                   float norm_add);
 

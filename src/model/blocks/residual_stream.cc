@@ -106,7 +106,8 @@ class GatedResidual : public PlainResidual {
 };
 
 /// Several streams, of which a branch reads a weighted sum. The last norm sees their mean, or such
-/// a sum.
+/// a sum. Gates may be those that the branch before has made: then its logits, with the scale and
+/// the base that belong to them, stand where a branch's own of reading would.
 class MixedStreams : public Residual {
  public:
   MixedStreams(const ModelSpec& spec, WeightStore& weights)
@@ -115,6 +116,11 @@ class MixedStreams : public Residual {
       const LayerSpec& layer = spec.layers[static_cast<size_t>(i)];
       branches_.push_back(is_mixer(*layer.mixer) ? take(weights, i, "attn") : BranchWeights{});
       branches_.push_back(layer.has_network() ? take(weights, i, "ffn") : BranchWeights{});
+    }
+    if (spec_.reads_late) {
+      const std::string last = formatted("layers.{}.hc_ffn_", spec.num_layers() - 1);
+      end_.base = weights.constant(late_numbers(weights, last + "base", spec_.count));
+      end_.scale = weights.constant(late_numbers(weights, last + "scale", 1));
     }
     if (!spec_.gated_end) return;
     end_.gates = weights.float_matrix("hc_head_fn", spec_.count, spec_.count * hidden_size_);
@@ -128,7 +134,9 @@ class MixedStreams : public Residual {
     return {.now = scratch({tokens, n, hidden_size_}),
             .next = scratch({tokens, n, hidden_size_}),
             .narrow = scratch({tokens, hidden_size_}),
-            .gates = {scratch({tokens, n}), mixes() ? scratch({tokens, n, n}) : Tensor{}}};
+            .gates = {scratch({tokens, n}), mixes() ? scratch({tokens, n, n}) : Tensor{}},
+            .late = spec_.reads_late ? scratch({tokens, n}) : Tensor{},
+            .made = spec_.reads_late ? scratch({tokens, n}) : Tensor{}};
   }
   Tensor room(const ResidualStream& stream) const override { return stream.narrow; }
   void start(Encoder& e, ResidualStream& stream) const override {
@@ -136,17 +144,27 @@ class MixedStreams : public Residual {
   }
   Tensor read(Encoder& e, const ResidualStream& stream, const Branch& branch) const override {
     const auto number = static_cast<size_t>(2 * index(branch.layer) + (branch.is_network ? 1 : 0));
-    return read_by(e, stream, branches_[number], stream.gates);
+    if (!spec_.reads_late) return read_by(e, stream, branches_[number], stream.gates);
+    const bool is_first = number == 0;
+    const Tensor seen =
+        read_by(e, stream, branches_[number], stream.gates, is_first ? Tensor{} : stream.late);
+    if (is_first) e.run(ops::Copy{seen, one(stream, 0)});
+    return seen;
   }
   void add(Encoder& e, ResidualStream& stream, const Branch&, Tensor result) const override {
     e.run(ops::ExpandStreams{stream.next, stream.now, result, stream.gates});
     std::swap(stream.now, stream.next);
+    std::swap(stream.late, stream.made);
   }
   Tensor whole(const ResidualStream& stream) const override {
     return stream.now.reshape({stream.now.dim(0), spec_.count * hidden_size_});
   }
   Tensor end(Encoder& e, const ResidualStream& stream) const override {
     if (spec_.gated_end) return read_by(e, stream, end_, {});
+    if (spec_.reads_late) {
+      weigh(e, stream, end_, {}, stream.late);
+      return stream.narrow;
+    }
     e.run(ops::Add{stream.narrow, one(stream, 0), one(stream, 1)});
     for (int64_t i = 2; i < spec_.count; ++i)
       e.run(ops::Add{stream.narrow, stream.narrow, one(stream, i)});
@@ -161,18 +179,45 @@ class MixedStreams : public Residual {
     Tensor base;
   };
   bool mixes() const { return spec_.iterations > 0; }
+  /// The first `count` numbers of a tensor of gates.
+  std::vector<float> late_numbers(WeightStore& weights, const std::string& name,
+                                  int64_t count) const {
+    const int64_t all = count == 1 ? kinds() : kinds_width();
+    std::vector<float> numbers = weights.host_vector(name, all, 0.0f);
+    numbers.resize(static_cast<size_t>(count));
+    return numbers;
+  }
+  int64_t kinds() const { return mixes() ? 3 : 2; }
+  int64_t kinds_width() const { return (mixes() ? 2 + spec_.count : 2) * spec_.count; }
   BranchWeights take(WeightStore& weights, int64_t layer, std::string_view branch) const {
     const std::string name = formatted("layers.{}.hc_{}_", layer, branch);
-    const int64_t count = (mixes() ? 2 + spec_.count : 2) * spec_.count;
-    return {weights.float_matrix(name + "fn", count, spec_.count * hidden_size_),
-            weights.vector(name + "scale", {mixes() ? 3 : 2}),
-            weights.vector(name + "base", {count})};
+    BranchWeights w;
+    w.gates = weights.float_matrix(name + "fn", kinds_width(), spec_.count * hidden_size_);
+    if (!spec_.reads_late) {
+      w.scale = weights.vector(name + "scale", {kinds()});
+      w.base = weights.vector(name + "base", {kinds_width()});
+      return w;
+    }
+    std::vector<float> scale = weights.host_vector(name + "scale", kinds(), 0.0f);
+    std::vector<float> base = weights.host_vector(name + "base", kinds_width(), 0.0f);
+    const std::string before = branch == "ffn" ? formatted("layers.{}.hc_attn_", layer)
+                                               : formatted("layers.{}.hc_ffn_", layer - 1);
+    if (layer > 0 || branch == "ffn") {
+      std::ranges::copy(late_numbers(weights, before + "scale", 1), scale.begin());
+      std::ranges::copy(late_numbers(weights, before + "base", spec_.count), base.begin());
+    }
+    w.scale = weights.constant(scale);
+    w.base = weights.constant(base);
+    return w;
   }
   Tensor one(const ResidualStream& stream, int64_t i) const {
     return whole(stream).slice(1, i * hidden_size_, hidden_size_);
   }
+  /// Reads by the logits `late` where they are given.
   Tensor read_by(Encoder& e, const ResidualStream& stream, const BranchWeights& w,
-                 const StreamGates& gates) const;
+                 const StreamGates& gates, Tensor late = {}) const;
+  void weigh(Encoder& e, const ResidualStream& stream, const BranchWeights& w,
+             const StreamGates& gates, Tensor logits) const;
 
   const StreamSpec spec_;
   const int64_t hidden_size_;
@@ -182,13 +227,24 @@ class MixedStreams : public Residual {
 };
 
 Tensor MixedStreams::read_by(Encoder& e, const ResidualStream& stream, const BranchWeights& w,
-                             const StreamGates& gates) const {
+                             const StreamGates& gates, Tensor late) const {
   ScratchScope scope(e);
   const Tensor all = whole(stream);
   const Tensor normed = e.scratch(all.shape, DType::kF32);
   const Tensor logits = e.scratch({all.dim(0), w.gates.rows}, DType::kF32);
   e.run(ops::RmsNorm{normed, all, {}, norm_eps_});
   e.run(ops::Linear{logits, normed, w.gates});
+  if (spec_.reads_late) {
+    const Tensor own = logits.slice(1, 0, spec_.count);
+    e.run(ops::Copy{stream.made, own});
+    if (!late.is_null()) e.run(ops::Copy{own, late});
+  }
+  weigh(e, stream, w, gates, logits);
+  return stream.narrow;
+}
+
+void MixedStreams::weigh(Encoder& e, const ResidualStream& stream, const BranchWeights& w,
+                         const StreamGates& gates, Tensor logits) const {
   e.run(ops::ReadStreams{stream.narrow,
                          gates,
                          stream.now,
@@ -199,7 +255,6 @@ Tensor MixedStreams::read_by(Encoder& e, const ResidualStream& stream, const Bra
                           .eps = spec_.eps,
                           .magnitude = spec_.magnitude,
                           .write_eps = mixes() ? 0.0f : spec_.eps}});
-  return stream.narrow;
 }
 
 }  // namespace

@@ -26,6 +26,10 @@ struct ResidualStream {
   Tensor next;
   Tensor narrow;      // [tokens, hidden_size], where the others are wider
   StreamGates gates;  // of the last branch that has read
+  // Where branches read by earlier gates: logits of reading, f32 [tokens, streams], by which the
+  // next branch reads and which the last one has made.
+  Tensor late;
+  Tensor made;
   // A residual by blocks has states at their ends, f32 [blocks, tokens, hidden_size], of which
   // num_blocks are there, and branches that have been added.
   Tensor blocks;

@@ -106,7 +106,8 @@ inline constexpr const char* kEveryFamily[] = {"qwen3.5-35b-a3b",
                                                "inkling_text",
                                                "inkling2_text",
                                                "inkling2_loop_text",
-                                               "kimi_k3"};
+                                               "kimi_k3",
+                                               "deepseek_v41"};
 inline std::vector<std::string> every_family() {
   return {std::begin(kEveryFamily), std::end(kEveryFamily)};
 }

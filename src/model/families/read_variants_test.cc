@@ -29,6 +29,7 @@ TEST(Variants, StorageOfThePublicCheckpointsIsKnown) {
       {"deepseek-v3", "fp8"},
       {"deepseek-v4-flash", "fp8"},
       {"deepseek-v4-pro", "fp8"},
+      {"deepseek-v4.1-flash", "fp8"},
       {"kimi-k2.5", "compressed-tensors"}};
   for (const auto& [model, method] : stored) {
     const auto config = Config::parse(config_of(model).dump());
@@ -290,6 +291,35 @@ TEST(Variants, MimoReadsItsOriginalSpelling) {
     EXPECT_EQ(a.rope.inverse_frequencies, b.rope.inverse_frequencies);
     EXPECT_EQ(expected->layers[i].moe.num_experts, spec->layers[i].moe.num_experts);
   }
+}
+
+// A layer has the entries and the choice of the last source before it, or its own.
+TEST(Variants, LayersOfOneModelShareEntriesAndChoices) {
+  const auto spec = read(config_of("deepseek-v4.1-flash"));
+  ASSERT_TRUE(spec.ok()) << spec.error().to_string();
+  const auto at = [&](size_t i) -> const CompressedAttentionSpec& {
+    return *mixer_as<CompressedAttentionSpec>(spec->layers[i]);
+  };
+  EXPECT_EQ(at(0).unit, 0);
+  EXPECT_TRUE(at(2).has_entries() && at(2).lends_entries && at(2).lends_choice);
+  EXPECT_EQ(at(5).entries_of, 2);
+  EXPECT_EQ(at(5).chosen_by, 2);
+  EXPECT_EQ(at(19).entries_of, 14);
+  EXPECT_EQ(at(20).unit, 1);
+  ASSERT_TRUE(at(20).index && at(24).index);
+  EXPECT_EQ(at(20).index->outer_selected, 2048);
+  EXPECT_EQ(at(20).index->outer_tokens, 8);
+  EXPECT_EQ(at(20).index->within, -1);
+  EXPECT_EQ(at(24).index->within, 20);
+  EXPECT_EQ(at(24).entries_of, 20);
+  EXPECT_EQ(at(27).entries_of, 20);
+  EXPECT_EQ(at(27).chosen_by, 24);
+  EXPECT_FALSE(at(39).lends());
+  EXPECT_NE(at(0).rope.inverse_frequencies, at(2).rope.inverse_frequencies);
+  EXPECT_EQ(spec->layers[14].ngrams.rows.number, 1);
+  EXPECT_EQ(spec->layers[14].ngrams.rows.seed, 140098);
+  EXPECT_TRUE(spec->layers[2].ngrams.is_none());
+  EXPECT_TRUE(spec->streams.reads_late);
 }
 
 }  // namespace

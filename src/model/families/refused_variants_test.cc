@@ -226,6 +226,29 @@ const std::vector<Variant> kVariants = {
     {"deepseek-v4-flash", "index_head_dim", 32, {"index_head_dim", "32"}, kInvalid},
     {"deepseek_v4", "compress_rates", {{"heavily_compressed_attention", 5}}, {"5 tokens"}},
     {"deepseek_v4", "layer_types", {"a", "b", "c", "d"}, {"layer_types", "\"a\""}},
+    {"deepseek_v4", "hc_pre_from_prev_sublayer", true},
+    {"deepseek_v41", "hc_pre_from_prev_sublayer", false},
+    {"deepseek_v41", "q_head_norm", true},
+    {"deepseek_v41", "gate_temp", 2.0},
+    {"deepseek_v41", "scoring_func", "sigmoid", {"sqrtsoftplus"}},
+    {"deepseek_v41", "num_hash_layers", 1},
+    {"deepseek_v41", "num_key_value_heads", 2},
+    {"deepseek_v41", "head_dim", 48, {"48", "multiple of 32"}},
+    {"deepseek_v41", "index_head_dim", 16, {"multiple of 32"}},
+    {"deepseek_v41", "compress_ratios", {0, 3, 3, 1, 1, 1}, {"3 tokens"}},
+    {"deepseek_v41", "compress_ratios", {0, 2, 1, 1, 1, 1}, {"layer 2"}, kInvalid},
+    {"deepseek_v41", "compress_ratios", {2, 2, 2, 1, 1, 1}, {"layer 0"}, kInvalid},
+    {"deepseek_v41", "kv_source_layer_ids", {1, 3, 4}, {"layer 4", "index_source_layer_ids"}},
+    {"deepseek_v41", "kv_source_layer_ids", {0, 1, 3}, {"layer 0"}, kInvalid},
+    {"deepseek_v41", "index_source_layer_ids", {-1, 1, 3, 5}, {"-1"}, kInvalid},
+    {"deepseek_v41", "candidate_source_layer_id", 1, {"compress_ratios is 1"}},
+    {"deepseek_v41", "candidate_source_layer_id", 4, {"index_source_layer_ids"}},
+    {"deepseek_v41", "candidate_topk_blocks", 2, {"index_topk 4"}},
+    {"deepseek_v41", "candidate_block_size", 1, {"index_topk 4"}},
+    {"deepseek_v41", "engram_layer_ids", {1, 1}, {"each once"}, kInvalid},
+    {"deepseek_v41", "engram_num_embeddings", {440}, {"as many"}},
+    {"deepseek_v41", "engram_max_ngram_size", 1, {"2"}, kInvalid},
+    {"deepseek_v41", "engram_compressed_vocab_size", 257, {"256"}, kInvalid},
     {"glm5_next_text", "attention_bias", true},
     {"glm5_next_text", "qk_rope_head_dim", 16},
     {"glm5_next_text", "index_kpool", 3},
@@ -314,7 +337,7 @@ TEST(Refusals, KeysWhoseDefaultFamiliesDisagreeAboutAreRequired) {
 }
 
 TEST(Refusals, SimilarModelTypes) {
-  for (const std::string type : {"minimax", "deepseek_v41"}) {
+  for (const std::string type : {"minimax", "deepseek_v42"}) {
     Json json = config_of("minimax-m2");
     json["model_type"] = type;
     expect_error(read(json), kUnsupported, {"model_type", type});

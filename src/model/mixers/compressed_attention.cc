@@ -1,6 +1,7 @@
 #include "model/mixers/compressed_attention.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,9 +14,11 @@
 namespace moeflux {
 namespace {
 
-/// Tensors of a layer's state: keys of the window, then of entries, then what is not an entry yet;
-/// the same two of an index.
-enum StateTensors : size_t { kWindow, kEntries, kPool, kIndexKeys, kIndexPool };
+/// Tensors of a layer's state: keys of the window, then of entries, then what is not an entry yet,
+/// where an entry has several tokens. The same two of an index follow; where it makes keys of
+/// entries it keeps keys alone.
+enum StateTensors : size_t { kWindow, kEntries, kPool };
+size_t index_keys(int64_t unit) { return unit > 1 ? kPool + 1 : kPool; }
 
 /// Weights that make entries, or keys of an index, of tokens.
 struct CompressorWeights {
@@ -28,7 +31,9 @@ struct CompressorWeights {
 struct IndexWeights {
   Weight q;
   Weight head_weights;
-  CompressorWeights keys;
+  CompressorWeights keys;  // of tokens
+  Weight entry_keys;       // or of entries
+  Tensor entry_key_norm;
 };
 
 struct CompressedAttentionWeights {
@@ -66,10 +71,32 @@ CompressorWeights take_compressor(WeightStore& weights, const std::string& p,
                                   int64_t hidden_size) {
   const int64_t cols = s.pooled_width(width);
   CompressorWeights w;
-  w.kv = weights.matrix(p + "wkv", cols, hidden_size);
-  w.gate = weights.router(p + "wgate", cols, hidden_size);
-  w.bias = weights.vector(p + "ape", {s.unit, cols});
+  // A small difference may become another number by rounding.
+  w.kv = s.rounds ? weights.router(p + "wkv", cols, hidden_size)
+                  : weights.matrix(p + "wkv", cols, hidden_size);
+  if (s.unit > 1) {
+    w.gate = weights.router(p + "wgate", cols, hidden_size);
+    w.bias = s.biased_gates
+                 ? weights.vector(p + "ape", {s.unit, cols})
+                 : weights.constant(std::vector<float>(static_cast<size_t>(s.unit * cols), 0.0f));
+  }
   w.norm = weights.vector(p + "norm.weight", {width});
+  return w;
+}
+
+IndexWeights take_index(WeightStore& weights, const std::string& p,
+                        const CompressedAttentionSpec& s, int64_t hidden_size) {
+  const EntryIndexSpec& index = *s.index;
+  IndexWeights w;
+  w.q = weights.matrix(p + "wq_b", index.num_heads * index.head_dim, s.q_lora_rank);
+  w.head_weights = weights.router(p + "weights_proj", index.num_heads, hidden_size);
+  if (!s.has_entries()) return w;
+  if (index.keys_of_entries) {
+    w.entry_keys = weights.router(p + "wk", index.head_dim, s.head_dim);
+    w.entry_key_norm = weights.vector(p + "k_norm.weight", {index.head_dim});
+  } else {
+    w.keys = take_compressor(weights, p + "compressor.", s, index.head_dim, hidden_size);
+  }
   return w;
 }
 
@@ -92,14 +119,13 @@ CompressedAttentionWeights take_weights(WeightStore& weights, const CompressedAt
   std::vector<float> backward;
   for (const float frequency : s.rope.inverse_frequencies) backward.push_back(-frequency);
   w.backward = weights.constant(backward);
-  if (s.unit == 0) return w;
-  w.entries = take_compressor(weights, p + "compressor.", s, s.head_dim, h);
-  if (!s.index) return w;
-  const std::string index = p + "indexer.";
-  w.index.q = weights.matrix(index + "wq_b", s.index->num_heads * s.index->head_dim, s.q_lora_rank);
-  w.index.head_weights = weights.router(index + "weights_proj", s.index->num_heads, h);
-  w.index.keys = take_compressor(weights, index + "compressor.", s, s.index->head_dim, h);
+  if (s.has_entries()) w.entries = take_compressor(weights, p + "compressor.", s, s.head_dim, h);
+  if (s.index) w.index = take_index(weights, p + "indexer.", s, h);
   return w;
+}
+
+SelectOptions outer_options(const EntryIndexSpec& index) {
+  return {.unit = index.outer_tokens, .recent = 1};
 }
 
 class CompressedAttentionMixer : public Mixer {
@@ -122,12 +148,25 @@ class CompressedAttentionMixer : public Mixer {
   }
   /// All products of x, one kind of weights after the other: neighbours may share a launch.
   Products multiply(Encoder& e, Tensor x) const;
-  /// The entry of each token so far, [n, 1, width]: one that is whole at the last token of it.
-  Tensor compress(const ForwardStep& step, LayerId layer, const CompressorWeights& w,
-                  const CompressorInput& in, size_t pool) const;
+  void round(const ForwardStep& step, const Tensor& x, BlockRounding to) const {
+    if (spec_.rounds) step.encoder.run(ops::RoundBlocks{x, to});
+  }
+  LayerId keeper(LayerId layer) const {
+    return spec_.entries_of < 0 ? layer : LayerId{spec_.entries_of};
+  }
+  /// The normed entry of each token so far, [n, 1, width], before it turns: one that is whole at
+  /// the last token of it.
+  void compress(const ForwardStep& step, LayerId layer, const Tensor& entries,
+                const CompressorWeights& w, const CompressorInput& in, size_t pool) const;
+  void make_entries(const ForwardStep& step, LayerId layer, const LentKeys& keys,
+                    const CompressorInput& in) const;
+  void make_index_keys(const ForwardStep& step, LayerId layer, const LentKeys& keys,
+                       const CompressorInput& in) const;
   /// The entries that each token attends to, where it sees more than it may choose.
-  Tensor choose(const ForwardStep& step, LayerId layer, Tensor queries_from,
-                const Products& from) const;
+  void choose(const ForwardStep& step, LayerId layer, Tensor queries_from, const LentKeys& keys,
+              const Products& from) const;
+  /// Room for what this layer makes, and what it borrows: k are entries, v the keys of their index.
+  LentKeys take_keys(const ForwardStep& step, LayerId layer, int64_t n) const;
 
   const CompressedAttentionSpec spec_;
   const CompressedAttentionWeights weights_;
@@ -157,45 +196,105 @@ Products CompressedAttentionMixer::multiply(Encoder& e, Tensor x) const {
   return out;
 }
 
-Tensor CompressedAttentionMixer::compress(const ForwardStep& step, LayerId layer,
-                                          const CompressorWeights& w, const CompressorInput& in,
-                                          size_t pool) const {
+void CompressedAttentionMixer::compress(const ForwardStep& step, LayerId layer,
+                                        const Tensor& entries, const CompressorWeights& w,
+                                        const CompressorInput& in, size_t pool) const {
   Encoder& e = step.encoder;
   const int64_t width = w.norm.num_elements();
-  const Tensor entries = e.scratch({in.values.dim(0), width}, DType::kF32);
-  e.run(ops::PoolRows{entries,
+  if (spec_.unit == 1) {
+    return e.run(ops::RmsNorm{entries, in.values.split_last(width), w.norm, eps_});
+  }
+  e.run(ops::PoolRows{entries.reshape({entries.dim(0), width}),
                       in.values,
                       {.gate = in.gates, .bias = w.bias, .overlaps = spec_.overlaps},
                       step.positions,
                       step.batch.states(layer, pool),
                       spec_.unit});
-  const Tensor heads = entries.split_last(width);
-  e.run(ops::RmsNorm{heads, heads, w.norm, eps_});
-  turn(step, heads, weights_.frequencies, spec_.unit);
-  return heads;
+  e.run(ops::RmsNorm{entries, entries, w.norm, eps_});
+}
+
+void CompressedAttentionMixer::make_index_keys(const ForwardStep& step, LayerId layer,
+                                               const LentKeys& keys,
+                                               const CompressorInput& in) const {
+  const IndexWeights& w = weights_.index;
+  if (spec_.index->keys_of_entries) {
+    const Tensor flat = keys.v.reshape({keys.v.dim(0), keys.v.dim(2)});
+    step.encoder.run(
+        ops::Linear{flat, keys.k.reshape({keys.k.dim(0), spec_.head_dim}), w.entry_keys});
+    step.encoder.run(ops::RmsNorm{keys.v, keys.v, w.entry_key_norm, eps_});
+  } else {
+    compress(step, layer, keys.v, w.keys, in, index_keys(spec_.unit) + 1);
+  }
+  turn(step, keys.v, weights_.frequencies, spec_.unit);
+  round(step, keys.v, BlockRounding::kE2m1);
+}
+
+void CompressedAttentionMixer::make_entries(const ForwardStep& step, LayerId layer,
+                                            const LentKeys& keys, const CompressorInput& in) const {
+  compress(step, layer, keys.k, weights_.entries, in, kPool);
+  // Index keys are made before entries turn.
+  if (spec_.index && spec_.index->keys_of_entries) make_index_keys(step, layer, keys, {});
+  turn(step, keys.k, weights_.frequencies, spec_.unit);
+  round(step, keys.k, BlockRounding::kE2m1E4m3);
 }
 
 // Factors that all scores of a token share are left out: they change no order.
-Tensor CompressedAttentionMixer::choose(const ForwardStep& step, LayerId layer, Tensor queries_from,
-                                        const Products& from) const {
+void CompressedAttentionMixer::choose(const ForwardStep& step, LayerId layer, Tensor queries_from,
+                                      const LentKeys& keys, const Products& from) const {
   Encoder& e = step.encoder;
   const EntryIndexSpec& index = *spec_.index;
   const IndexWeights& w = weights_.index;
   const int64_t n = queries_from.dim(0);
-  const Tensor ids = e.scratch({n, 1, index.selected}, DType::kI32);
   ScratchScope scope(e);
   const Tensor q = e.scratch({n, w.q.rows}, DType::kF32);
   e.run(ops::Linear{q, queries_from, w.q});
   const Tensor queries = q.split_last(index.head_dim);
   turn(step, queries, weights_.frequencies);
-  const Tensor keys = compress(step, layer, w.keys, from.index, kIndexPool);
-  e.run(ops::SelectKeys{ids,
+  round(step, queries, BlockRounding::kE2m1);
+  if (spec_.has_entries() && !index.keys_of_entries) {
+    make_index_keys(step, layer, keys, from.index);
+  }
+  const size_t at = index_keys(spec_.unit);
+  const std::span<const KvRows> rows = step.batch.key_values(keeper(layer), at, at);
+  if (index.outer_selected > 0) {
+    e.run(ops::SelectKeys{keys.within.ids, queries, keys.v, from.head_weights, rows,
+                          outer_options(index)});
+  }
+  const KeySelection within =
+      index.within < 0 ? KeySelection{} : step.lent[static_cast<size_t>(index.within)].within;
+  e.run(ops::SelectKeys{keys.ids,
                         queries,
-                        keys,
+                        keys.v,
                         from.head_weights,
-                        step.batch.key_values(layer, kIndexKeys, kIndexKeys),
-                        {.unit = spec_.unit, .recent = 0, .whole = true}});
-  return ids;
+                        rows,
+                        {.unit = spec_.unit, .recent = 0, .whole = true},
+                        within});
+}
+
+LentKeys CompressedAttentionMixer::take_keys(const ForwardStep& step, LayerId layer,
+                                             int64_t n) const {
+  const CompressedAttentionSpec& s = spec_;
+  Encoder& e = step.encoder;
+  LentKeys keys;
+  if (s.unit == 0) return keys;
+  if (s.entries_of >= 0) {
+    const LentKeys& lent = step.lent[static_cast<size_t>(s.entries_of)];
+    keys.k = lent.k;
+    keys.v = lent.v;
+  } else {
+    keys.k = e.scratch({n, 1, s.head_dim}, DType::kF32);
+    if (s.index) keys.v = e.scratch({n, 1, s.index->head_dim}, DType::kF32);
+  }
+  if (s.chosen_by >= 0) keys.ids = step.lent[static_cast<size_t>(s.chosen_by)].ids;
+  if (s.index) {
+    keys.ids = e.scratch({n, 1, s.index->selected}, DType::kI32);
+    if (s.index->outer_selected > 0) {
+      keys.within = outer_options(*s.index).selection(
+          e.scratch({n, 1, s.index->outer_selected}, DType::kI32));
+    }
+  }
+  if (s.lends()) step.lent[static_cast<size_t>(moeflux::index(layer))] = keys;
+  return keys;
 }
 
 void CompressedAttentionMixer::forward(const ForwardStep& step, LayerId layer, Tensor out,
@@ -203,8 +302,11 @@ void CompressedAttentionMixer::forward(const ForwardStep& step, LayerId layer, T
   const CompressedAttentionSpec& s = spec_;
   const CompressedAttentionWeights& w = weights_;
   Encoder& e = step.encoder;
-  ScratchScope scope(e);
   const int64_t n = x.dim(0);
+  std::optional<ScratchScope> scope;
+  if (!s.lends()) scope.emplace(e);
+  const LentKeys made = take_keys(step, layer, n);  // of a lender: outlives the layer
+  if (s.lends()) scope.emplace(e);
   const auto scratch = [&](const Shape& shape) { return e.scratch(shape, DType::kF32); };
   const Products from = multiply(e, x);
   const Tensor normed = scratch({n, s.q_lora_rank});  // apart, so that products may make it
@@ -214,18 +316,23 @@ void CompressedAttentionMixer::forward(const ForwardStep& step, LayerId layer, T
   PooledKeys pooled;
   std::vector<KvRows> entries;
   if (s.unit > 0) {
-    if (s.index) pooled.ids = choose(step, layer, normed, from);
-    pooled.keys = compress(step, layer, w.entries, from.entries, kPool);
+    const bool index_first = s.index && !s.index->keys_of_entries;
+    if (index_first) choose(step, layer, normed, made, from);
+    if (s.has_entries()) make_entries(step, layer, made, from.entries);
+    if (s.index && !index_first) choose(step, layer, normed, made, from);
+    pooled.ids = made.ids;
+    pooled.keys = made.k;
     pooled.unit = s.unit;
-    const std::span<const KvRows> rows = step.batch.key_values(layer, kEntries, kEntries);
+    const std::span<const KvRows> rows = step.batch.key_values(keeper(layer), kEntries, kEntries);
     entries.assign(rows.begin(), rows.end());
     pooled.sequences = entries;
   }
   const Tensor keys = from.latent.split_last(s.head_dim);
   e.run(ops::RmsNorm{keys, keys, w.kv_norm, eps_});
-  e.run(ops::RmsNorm{q, q, Tensor{}, eps_});
+  if (s.norms_queries) e.run(ops::RmsNorm{q, q, Tensor{}, eps_});
   turn(step, q, w.frequencies);
   turn(step, keys, w.frequencies);
+  round(step, keys, BlockRounding::kE4m3);
   const Tensor mixed = scratch({n, s.num_heads, s.head_dim});
   e.run(ops::Attention{mixed,
                        q,
@@ -249,17 +356,18 @@ LayerStateSpec CompressedAttentionSpec::state(const CacheTypes& types) const {
   LayerStateSpec layer{{cached_heads(1, head_dim, types.keys)}};
   layer.tensors.front().window = window;
   // An entry lies in the rows of its tokens.
-  const auto add = [&](int64_t width) {
+  const auto add = [&](int64_t width, bool is_pooled) {
     layer.tensors.push_back(cached_heads(1, width / unit, types.keys));
     const int64_t rows = overlaps ? 2 * unit : unit - 1;
+    if (!is_pooled) return;
     layer.tensors.push_back(
         {.extent = StateExtent::kFixed, .shape = {rows, 2 * pooled_width(width)}});
   };
-  if (unit == 0) return layer;
-  add(head_dim);
+  if (!has_entries()) return layer;
+  add(head_dim, unit > 1);
   if (!index) return layer;
   layer.tensors[kEntries].tokens_read = index->selected * unit;
-  add(index->head_dim);
+  add(index->head_dim, unit > 1 && !index->keys_of_entries);
   return layer;
 }
 
@@ -275,7 +383,7 @@ uint64_t CompressedAttentionSpec::listed_bytes(int64_t tokens, const CacheTypes&
   if (unit == 0) return 0;           // a window is read where it lies
   constexpr uint64_t kTokens = 256;  // whole tiles of every kernel
   const int64_t all = tokens / unit;
-  const int64_t entries = index ? std::min(all, index->selected) : all;
+  const int64_t entries = selected() > 0 ? std::min(all, selected()) : all;
   const uint64_t keys =
       round_up(static_cast<uint64_t>(entries + std::min(tokens, window)), kTokens);
   return keys * static_cast<uint64_t>(head_dim) * static_cast<uint64_t>(dtype_bits(types.keys)) / 8;
@@ -289,7 +397,7 @@ std::unique_ptr<Mixer> CompressedAttentionSpec::take(WeightStore& weights,
 Json CompressedAttentionSpec::config_value(std::string_view key) const {
   if (key == "layer_type") {
     if (unit == 0) return "sliding_attention";
-    return index ? "compressed_sparse_attention" : "heavily_compressed_attention";
+    return selected() > 0 ? "compressed_sparse_attention" : "heavily_compressed_attention";
   }
   if (key == "attention_multiplier") return scale;
   if (key == "rotary_dim") return rope.rotary_dim;
