@@ -463,7 +463,7 @@ NameScheme usual_names(const ModelSpec& spec) {
                            "mtp.", "model.mtp.", "language_model.mtp.", "multi_modal_projector.",
                            "model.multi_modal_projector."}};
   for (const std::string& prefix : usual_prefixes()) {
-    scheme.ignored_prefixes.push_back(formatted("{}layers.{}.", prefix, spec.num_layers()));
+    scheme.ignored_prefixes.push_back(formatted("{}layers.{}.", prefix, spec.num_own_layers()));
   }
   return scheme;
 }
