@@ -211,6 +211,7 @@ class TieredExpertStore : public ExpertStore {
   std::optional<ExpertRing> ring_;
   std::unique_ptr<Buffer> landing_;  // where there is no ring
   bool ring_has_begun_ = false;      // in this step
+  LayerId ring_layer_{};             // that was leased from it last
   std::vector<ExpertRing::Source> sources_;
   // A layer's, while a prompt goes through the ring or a helper takes part.
   std::vector<ExpertWeights> near_experts_;
@@ -376,7 +377,12 @@ Result<std::unique_ptr<ExpertLease>> TieredExpertStore::lease(LayerId layer, Enc
                                .expert_bytes = table_.layer(layer).slot_bytes});
     return std::unique_ptr<ExpertLease>(std::make_unique<WholeLease>(*own));
   }
+  if (ring_has_begun_ && index(layer) <= index(ring_layer_)) {  // a loop's layers come again
+    ring_->settle(encoder);
+    ring_has_begun_ = false;
+  }
   if (!ring_has_begun_) begin_ring(encoder, layer);
+  ring_layer_ = layer;
   near_experts_.clear();
   for (const ExpertWeights& expert : *own) {
     if (near_.placement().slot_of({layer, expert.expert})) near_experts_.push_back(expert);
