@@ -1,4 +1,4 @@
-// The contract of every operation: each condition broken is told.
+// The contract of every operation, in one file: each condition broken is told.
 #include <gtest/gtest.h>
 
 #include <functional>

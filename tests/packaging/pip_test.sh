@@ -42,8 +42,8 @@ for definition; do
   set -- "$@" "--config-settings=cmake.define.$definition"
   shift
 done
-# With CI set scikit-build-core waits 20 seconds and not 5 for cmake and ninja to say their versions;
-# where they do not in time, it asks for wheels of them.
+# With CI set scikit-build-core waits 20 seconds and not 5 for cmake and ninja. Where it waits in
+# vain, it asks for wheels of them.
 logged pip env CI=1 PIP_NO_INDEX=1 PIP_FIND_LINKS="$wheels" PIP_DISABLE_PIP_VERSION_CHECK=1 \
   "$folder/venv/bin/pip" install \
   --config-settings=build-dir="$build-pip${MOEFLUX_TEST_PIP_COMPILES:+-compiled}" "$@" "$source"

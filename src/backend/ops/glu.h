@@ -6,6 +6,7 @@
 
 #include "backend/activation.h"
 #include "backend/operation.h"
+#include "base/format.h"
 
 namespace moeflux::ops {
 
@@ -17,9 +18,19 @@ struct Glu {
   Tensor up;
   GluOptions options;
 
-  Status check() const;
+  Status check() const {
+    return Conditions(kName)
+        .is_float("out", out)
+        .is("gate", gate, out.shape)
+        .is("up", up, out.shape)
+        .holds("options.activation", is_gated_unit(options.activation),
+               "silu, gelu_tanh, relu, capped_silu or soft_capped")
+        .status();
+  }
   Cost cost() const { return {}; }
-  std::string text() const;
+  std::string text() const {
+    return formatted("glu_{} {}", activation_name(options.activation), out.shape.to_string());
+  }
   template <typename Visit>
   void operands(Visit&& visit) const {
     visit(Use::kWrite, "out", out);
