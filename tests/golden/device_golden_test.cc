@@ -72,8 +72,9 @@ TEST_P(DeviceGolden, FourBitTwinAgreesInDirectionAndChoice) {
   const TempFolder quantized;
   const TempFolder twin;
   write_quantized_copy(folder(), quantized.path(), twin.path(), {});
-  // In this twin two scores of a router are nearly the same.
-  const bool is_near_tie = std::get<0>(GetParam()) == "sarvam_moe";
+  // In these twins two scores of a router are nearly the same.
+  const std::set<std::string> kNearTies = {"inkling2_loop_text", "sarvam_moe"};
+  const bool is_near_tie = kNearTies.contains(std::get<0>(GetParam()));
   // This family rounds entries to steps of e2m1: matrix units come to another step here and there.
   const double least = std::get<0>(GetParam()) == "deepseek_v41" ? 0.997 : kCosineMin;
   const auto prompt = static_cast<int64_t>(some_tokens().size()) - 4;
