@@ -20,10 +20,10 @@ test="libgtest-dev clang ccache python3 python3-dev python3-venv python3-numpy p
 bench="libbenchmark-dev"
 fuzz="clang libclang-rt-14-dev"
 check="python3 clang clang-format-14 git"
-# A distribution may not carry these versions any more; what needs them then skips with a reason.
 # For packages, and tests of them in clean roots.
 release="binutils debootstrap dpkg-dev lintian python3 python3-dev python3-numpy python3-venv
   pybind11-dev ruby systemd"
+# A distribution may not carry these versions any more; what needs them then skips with a reason.
 optional="clang clang-format-14 libclang-rt-14-dev liburing-dev libboost-dev libedit-dev
   libcurl4-openssl-dev ccache
   python3-dev python3-venv python3-numpy pybind11-dev rustc-web cargo-web"
