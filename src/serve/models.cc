@@ -471,6 +471,7 @@ void Models::refuse() {
 
 // The counters of one that has left stay in the sums.
 void Models::unload(Lock& lock, Entry& entry) {
+  const std::string name = entry.listed.name;  // without the lock a refresh may erase the entry
   std::unique_ptr<Context> context = std::move(entry.context);
   entry.state = ModelState::kUnloaded;
   entry.leaves = false;
@@ -481,7 +482,7 @@ void Models::unload(Lock& lock, Entry& entry) {
   lock.unlock();
   context->scheduler().drain();  // writes states that are to survive
   context.reset();
-  state_.note(formatted("{} is unloaded", entry.listed.name));
+  state_.note(formatted("{} is unloaded", name));
   lock.lock();
 }
 
