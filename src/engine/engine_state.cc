@@ -99,11 +99,7 @@ Status Engine::truncate(Sequence& sequence, int64_t position, std::stop_token st
 }
 
 uint64_t Engine::state_bytes(int64_t tokens) const {
-  uint64_t bytes = 0;
-  for (const LayerStateSpec& layer : loaded_->states()) {
-    bytes += SequenceState::bytes_held(layer, tokens, prefill_chunk_);
-  }
-  return bytes;
+  return moeflux::state_bytes(*loaded_, tokens, prefill_chunk_);
 }
 
 Result<std::unique_ptr<Sequence>> Engine::fork(const Sequence& sequence) {

@@ -32,12 +32,8 @@ std::string largest_type_within(uint64_t parameters, uint64_t bytes) {
 
 Status check_dense_fit(const LoadedModel& counted, const DenseFit& fit) {
   if (counted.experts.num_experts_total() > 0) return {};
-  uint64_t state = 0;
-  if (fit.device_bytes == 0) {
-    for (const LayerStateSpec& layer : counted.states()) {
-      state += SequenceState::bytes_held(layer, fit.context_length, fit.step_tokens);
-    }
-  }
+  const uint64_t state =
+      fit.device_bytes == 0 ? state_bytes(counted, fit.context_length, fit.step_tokens) : 0;
   const uint64_t reserve = memory_reserve(fit.available_bytes);
   const uint64_t beside = state + reserve;
   const uint64_t room =

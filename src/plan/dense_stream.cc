@@ -89,9 +89,7 @@ Result<Beside> beside_layers(const LoadedModel& model, const DenseStreamRequest&
     step_tokens *= 2;
     beside.scratch = more;
   }
-  for (const LayerStateSpec& layer : model.states()) {
-    beside.state += SequenceState::bytes_held(layer, request.context_length, step_tokens);
-  }
+  beside.state = state_bytes(model, request.context_length, step_tokens);
   return beside;
 }
 

@@ -25,14 +25,6 @@ uint64_t reader_bytes(const ExpertTable& experts) {
   return chunks + landing_memory_bytes(experts);
 }
 
-uint64_t state_bytes(const LoadedModel& model, int64_t tokens, int64_t step_tokens_max) {
-  uint64_t bytes = 0;
-  for (const LayerStateSpec& layer : model.states()) {
-    bytes += SequenceState::bytes_held(layer, tokens, step_tokens_max);
-  }
-  return bytes;
-}
-
 // See kContextShare. `plan` has all parts but the experts.
 int64_t context_within(const LoadedModel& model, const MemoryPlanRequest& request,
                        const MemoryPlan& plan) {
@@ -78,6 +70,14 @@ uint64_t ring_parts_wanted(const ExpertTable& experts, uint64_t near_bytes) {
 }
 
 }  // namespace
+
+uint64_t state_bytes(const LoadedModel& model, int64_t tokens, int64_t step_tokens_max) {
+  uint64_t bytes = 0;
+  for (const LayerStateSpec& layer : model.states()) {
+    bytes += SequenceState::bytes_held(layer, tokens, step_tokens_max);
+  }
+  return bytes;
+}
 
 uint64_t memory_reserve(uint64_t available_bytes) {
   return std::min(kReserveBytesMax, available_bytes / 8);

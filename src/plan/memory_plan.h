@@ -58,6 +58,9 @@ struct MemoryPlan {
 /// eighth of a small machine.
 uint64_t memory_reserve(uint64_t available_bytes);
 
+/// Bytes of a sequence's state with so many tokens, in steps of at most `step_tokens_max`.
+uint64_t state_bytes(const LoadedModel& model, int64_t tokens, int64_t step_tokens_max);
+
 /// Commands of half a megabyte in flight, where the reader has a queue: what the drive works on
 /// while the engine's thread computes and nobody feeds it. A prompt's read-ahead fills it: 64
 /// staging slots of 1.8 MB are 60 ms of a drive of 2 GB/s, the attention of 512 tokens.
