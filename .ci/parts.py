@@ -17,10 +17,10 @@ TARGETS = ("refs/remotes/origin/HEAD", "refs/remotes/origin/main")
 # have to pass, about half of those it has. Two cores build the whole tree for a sanitizer in half
 # an hour, a group in a third to two thirds of that, and an emulated GPU takes up to minutes a case:
 # so a run has one part.
-ASAN_PARTS = {"golden": (12, 100), "kernels": (6, 22), "engine": (3, 220), "service": (2, 160),
+ASAN_PARTS = {"golden": (17, 100), "kernels": (9, 14), "engine": (4, 160), "service": (3, 100),
               "program": (2, 60), "fuzz": (3, 5)}
 # The same of the programs that start threads, under TSan.
-TSAN_PARTS = (3, 50)
+TSAN_PARTS = (4, 36)
 
 
 @dataclass(frozen=True)

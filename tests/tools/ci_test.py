@@ -118,8 +118,10 @@ class CiTest(unittest.TestCase):
         self.machine.cases[suite] = [c for c in self.machine.cases[suite] if c[0] != name]
 
     def test_everything_ran_and_the_last_lines_are_the_suites(self):
-        for number, target, words in ((ASAN, "test-asan", ("-I 2,,12", ASAN_GROUP)),
-                                      (TSAN, "test-tsan", ("-I 2,,3", ""))):
+        for number, target, words in ((ASAN, "test-asan",
+                                       (f"-I 2,,{parts.ASAN_PARTS['golden'][0]}", ASAN_GROUP)),
+                                      (TSAN, "test-tsan",
+                                       (f"-I 2,,{parts.TSAN_PARTS[0]}", ""))):
             with self.subTest(target):
                 self.setUp()
                 status, text = self.report(number)
@@ -296,7 +298,7 @@ class CiTest(unittest.TestCase):
                 del self.machine.cases[suite]
                 self.assert_fails("FAILED", "0 cases passed",
                                   number=TSAN if suite == "tsan" else ASAN)
-        for suite, number, few in (("asan", ASAN, 99), ("tsan", TSAN, 49)):
+        for suite, number, few in (("asan", ASAN, 99), ("tsan", TSAN, parts.TSAN_PARTS[1] - 1)):
             self.setUp()
             self.machine.cases[suite] = self.machine.cases[suite][:few]
             self.assert_fails(f"FAILED {suite}", f"{few} cases passed, expected at least",
