@@ -16,6 +16,7 @@ enum class Activation : uint8_t {
   kCappedSilu,  // of gated units alone
   kSoftplus,    // log(1 + e^x)
   kSoftCapped,  // of gated units alone
+  kGelu,        // x times the normal distribution's share below x
 };
 
 /// "silu", "capped_silu".
@@ -37,6 +38,8 @@ constexpr std::string_view activation_name(Activation activation) {
       return "softplus";
     case Activation::kSoftCapped:
       return "soft_capped";
+    case Activation::kGelu:
+      return "gelu";
   }
   __builtin_unreachable();
 }

@@ -189,6 +189,27 @@ TEST(MulActivated, KnowsGelu) {
   });
 }
 
+TEST(MulActivated, KnowsGeluByTheNormalDistribution) {
+  Random random(18);
+  const std::vector<float> x = random.floats(3 * 50);
+  std::vector<float> gate = random.floats(3 * 50, -8.0f, 8.0f);
+  gate.back() = 1e30f;
+  gate.front() = -1e30f;
+  std::vector<float> tolerance;
+  for (size_t i = 0; i < x.size(); ++i) {
+    // The polynomial's own error, and roundings of the result.
+    const double share = 1e-7 * std::min(std::abs(gate[i]), 30.0f);
+    const double size = 8.0 * kRounding * std::max(gate[i], 0.0f);
+    tolerance.push_back(static_cast<float>((share + size) * std::abs(x[i])));
+  }
+  compare_with_reference({"mul_activated", "exact gelu 3x50", 50, tolerance}, [&](Session& s) {
+    const Tensor out = s.zeros({3, 50});
+    s.encoder().run(
+        ops::MulActivated{out, s.floats({3, 50}, x), s.floats({3, 50}, gate), Activation::kGelu});
+    return s.read(out);
+  });
+}
+
 TEST(Glu, MatchesTheReferenceForEveryUnit) {
   Random random(15);
   const std::vector<GluOptions> units = {

@@ -113,6 +113,8 @@ inline ActivationKind kernel_activation(Activation activation) {
       return ActivationKind::kSoftplus;
     case Activation::kSoftCapped:
       return ActivationKind::kSoftCapped;
+    case Activation::kGelu:
+      return ActivationKind::kGelu;
   }
   __builtin_unreachable();
 }

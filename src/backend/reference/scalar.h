@@ -25,6 +25,8 @@ inline double activate(double x, Activation activation) {
     case Activation::kCappedSilu:  // gated units, which know their limits
     case Activation::kSoftCapped:
       break;
+    case Activation::kGelu:
+      return 0.5 * x * std::erfc(-x * 0.70710678118654752440);
     case Activation::kSoftplus:
       return x > 0.0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x));
     case Activation::kGeluTanh: {

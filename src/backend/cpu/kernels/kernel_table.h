@@ -80,7 +80,8 @@ enum class ActivationKind : int32_t {
   kRelu,
   kCappedSilu,
   kSoftplus,
-  kSoftCapped
+  kSoftCapped,
+  kGelu
 };
 
 /// A gated unit, as GluOptions defines it.

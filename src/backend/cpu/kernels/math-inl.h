@@ -38,6 +38,8 @@ MF_INLINE Vec vactivate(Vec x, ActivationKind activation) {
       return vmax(vset(0.0f), x);
     case ActivationKind::kSoftplus:
       return vsoftplus(x);
+    case ActivationKind::kGelu:
+      return plain::gelu(x);
     case ActivationKind::kCappedSilu:  // gated units, which know their limits
     case ActivationKind::kSoftCapped:
       break;

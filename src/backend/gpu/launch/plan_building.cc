@@ -91,7 +91,8 @@ static_assert(
     static_cast<int>(Activation::kSilu) == 0 && static_cast<int>(Activation::kSigmoid) == 1 &&
     static_cast<int>(Activation::kGeluTanh) == 2 && static_cast<int>(Activation::kIdentity) == 3 &&
     static_cast<int>(Activation::kRelu) == 4 && static_cast<int>(Activation::kCappedSilu) == 5 &&
-    static_cast<int>(Activation::kSoftplus) == 6 && static_cast<int>(Activation::kSoftCapped) == 7);
+    static_cast<int>(Activation::kSoftplus) == 6 &&
+    static_cast<int>(Activation::kSoftCapped) == 7 && static_cast<int>(Activation::kGelu) == 8);
 uint32_t activation_code(Activation activation) { return static_cast<uint32_t>(activation); }
 
 RowsLayout rows_layout(const Tensor& tensor) {

@@ -38,6 +38,7 @@ MF_FN f32 activate(f32 x, u32 activation) {
          : activation == 2u ? gelu_tanh(x)
          : activation == 3u ? x
          : activation == 6u ? soft_plus(x)
+         : activation == 8u ? gelu(x)
          : x < 0.0f         ? 0.0f
                             : x;
 }
