@@ -49,7 +49,10 @@ Plan plan_down_sum(const Chain& chain, const DownOp& down) {
   const bool chooses = p.experts.route.thread_experts != 0;
   const uint32_t ranks = count_ranks(e, has_shared);
   const MmaOneLaunch launch = down_sum_launch(p.experts, ranks);
-  const uint32_t threads = std::max(ranks * kSimdLanes, chooses ? uint32_t{kRouteThreads} : 0);
+  // A thread writes a word of zeros.
+  const uint32_t least =
+      chooses ? uint32_t{kRouteThreads} : groups_for(kMmaZeroWords, kSimdLanes) * kSimdLanes;
+  const uint32_t threads = std::max(ranks * kSimdLanes, least);
   p.experts.expert.walk = launch.walk;
   const KernelId kernel = is_ggml(e.matrix)    ? KernelId::mma_down_sum_ggml_t1
                           : e.matrix.bits == 4 ? KernelId::mma_down_sum_w4_t1
