@@ -43,6 +43,9 @@ struct ForwardStep {
   LayerSource* layers = nullptr;  // null where all of them are in memory
   /// The choice of the last layer with an index, for layers that share it; the model's own.
   KeySelection* selection = nullptr;
+  /// f32 [n, router_hidden_size], what a router leaves to the next one's; the model's own. Null
+  /// where none does.
+  Tensor carried = {};
   /// By layer, null tensors for those that lend none; the model's own.
   std::span<LentKeys> lent = {};
 

@@ -52,6 +52,15 @@ struct MoeSpec {
   /// behind the routed ones, and a token's weights are those of the chosen and these together.
   int64_t weighed_shared = 0;
   bool out_scale = false;  // what experts add up to is multiplied by a number of the layer
+  /// Not 0: a network of that width scores experts, whose input is passed from router to router
+  /// (blocks/carried_router.h).
+  int64_t router_hidden_size = 0;
+  float router_norm_eps = 0.0f;  // of that network
+  /// Behind the experts the router scores one that gives nothing: a token may choose to skip them.
+  bool skips = false;
+
+  /// The number of logits that the router gives.
+  int64_t num_scored() const { return num_experts + weighed_shared + (skips ? 1 : 0); }
 };
 
 /// An embedding of a token and those before it, which a layer with several streams adds to them
@@ -148,6 +157,8 @@ struct ModelSpec {
   float residual_multiplier = 1.0f;  // of what layers add
   float logit_multiplier = 1.0f;
   bool depth_scaled_residual = false;  // see residual_stream.cc
+  bool scaled_residual = false;        // the same
+  bool head_bias = false;              // of the head: "lm_head.bias"
   /// Not 0: a residual weighs what layers add by sigmoid(gate / temperature) of each number.
   float residual_gate_temperature = 0.0f;
   StreamSpec streams;

@@ -56,7 +56,7 @@ std::vector<std::string> exact_families() {
   std::vector<std::string> families = dense_families();
   for (const char* family : {"axk1", "axk2", "beam", "dots3_note_text", "flint", "granitemoe_swa",
                              "hy_v4", "kolibri1", "lara_mini", "mellum", "mistral_large4_text",
-                             "muse_spark_text", "sarvam_mla", "sarvam_moe"}) {
+                             "muse_spark_text", "sarvam_mla", "sarvam_moe", "zaya"}) {
     families.emplace_back(family);
   }
   return families;

@@ -239,9 +239,10 @@ TEST_P(FarGolden, WhatTheHostKeepsChangesNoBit) {
     ASSERT_FALSE(HasFailure()) << draw.beyond_least << " bytes beyond the least, chunks of "
                                << draw.chunk;
   }
-  // All modules. Norms stay, and what makes gates of streams, half of this tiny model.
+  // All modules. Norms stay, and what makes gates of streams, half of this tiny model; of zaya also
+  // the matrices of a convolution.
   const bool has_streams = GetParam() == "glm5_next_text" || GetParam().starts_with("deepseek_v4");
-  EXPECT_GT(most_dense, has_streams ? dense / 3 : dense / 2);
+  EXPECT_GT(most_dense, dense / (GetParam() == "zaya" ? 5 : has_streams ? 3 : 2));
   // Windows stay near.
   const bool has_pages = subject.pages_bytes() > 0;
   EXPECT_EQ(most_far > 0, has_pages);

@@ -93,10 +93,10 @@ TEST_P(QuantizedGolden, EveryLinearModuleIsQuantised) {
       {"qwen3_embedding", "embed_tokens"},
       {"qwen3_vl_moe_text", "model.language_model.embed_tokens"},
       {"sarvam_moe", "model.word_embeddings"}};
-  const std::set<std::string> tied = {"cohere2_moe",   "gemma3_text",    "gemma4_text_dense",
-                                      "gemma4_text_e", "granite_swa",    "granitemoehybrid",
-                                      "lfm2_moe",      "smollm3",        "granitemoe_swa",
-                                      "lara_mini",     "qwen3_embedding"};
+  const std::set<std::string> tied = {"cohere2_moe",   "gemma3_text",     "gemma4_text_dense",
+                                      "gemma4_text_e", "granite_swa",     "granitemoehybrid",
+                                      "lfm2_moe",      "smollm3",         "granitemoe_swa",
+                                      "lara_mini",     "qwen3_embedding", "zaya"};
   const auto table = tables.find(GetParam());
   EXPECT_TRUE(copies.report.modules.contains(table == tables.end() ? prefix + "model.embed_tokens"
                                                                    : table->second));

@@ -53,6 +53,11 @@ constexpr Range kRanges[] = {{".A_log", DType::kF32, 0.0f, 2.7725887f},
                              {".sinks", DType::kBf16, -1.0f, 1.0f},
                              {"_residual_gate.gate", DType::kF32, -0.5f, 0.5f},
                              {".gate_bias", DType::kBf16, -0.1f, 0.1f},
+                             {".balancing_biases", DType::kF32, -0.01f, 0.01f},
+                             {"conv_qk_depthwise.weight", DType::kBf16, -0.5f, 0.5f},
+                             {"conv_qk_grouped.weight", DType::kBf16, -0.1f, 0.1f},
+                             {"_states_bias", DType::kBf16, -0.01f, 0.01f},
+                             {".residual_bias", DType::kBf16, -0.01f, 0.01f},
                              {".bias", DType::kBf16, -0.1f, 0.1f},
                              {"", DType::kBf16, 0.9f, 1.1f}};
 

@@ -73,6 +73,7 @@ class Decoder : public Model {
     lm_head_ = spec_.padded_vocab_size > 0
                    ? weights.padded_head(spec_.vocab_size, rows, h)
                    : weights.head(embed_, spec_.vocab_size, h, spec_.tie_word_embeddings);
+    if (spec_.head_bias) head_bias_ = weights.vector("lm_head.bias", {spec_.vocab_size});
   }
 
   const ModelSpec& spec() const override { return spec_; }
@@ -109,6 +110,7 @@ class Decoder : public Model {
   std::vector<LayerId> order_;  // in which they run
   Tensor final_norm_;
   Weight lm_head_;
+  Tensor head_bias_;  // null without one
   bool lends_keys_ = false;
   int64_t mixer_inputs_ = 1;  // the most of a layer
 };
@@ -246,6 +248,7 @@ void Decoder::finish(const ForwardStep& step, const ResidualStream& stream, Tens
   if (!logits.is_null()) {
     e.run(
         ops::Linear{logits, wanted_rows(e, step.batch, normed, residual_->room(stream)), lm_head_});
+    if (!head_bias_.is_null()) e.run(ops::AddBias{logits, head_bias_});
     if (spec_.logit_multiplier != 1.0f) e.run(ops::Scale{logits, logits, spec_.logit_multiplier});
     if (spec_.logit_soft_cap > 0.0f) e.run(ops::SoftCap{logits, spec_.logit_soft_cap});
   }
@@ -264,6 +267,8 @@ Status Decoder::forward(const ForwardStep& given, Tensor logits) const {
   const Tensor normed = e.scratch({n, spec_.hidden_size}, DType::kF32);
   const Tensor branch = e.scratch({n, spec_.hidden_size}, DType::kF32);
   Tensor inputs;
+  const int64_t router_width = last_moe(spec_).router_hidden_size;
+  if (router_width > 0) step.carried = e.scratch({n, router_width}, DType::kF32);
   if (mixer_inputs_ > 1) inputs = e.scratch({mixer_inputs_, n, spec_.hidden_size}, DType::kF32);
   embed(e, residual_->room(stream), step.token_ids);
   residual_->start(e, stream);

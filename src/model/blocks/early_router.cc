@@ -30,14 +30,17 @@ Status apply_early(const ForwardStep& step, const EarlyRouter& router) {
       is_wanted ? router.residual->read(e, *router.stream, {router.layer, true}) : Tensor{};
   // Taken whether it is used or not: a dry run measures the scratch of a step without a store.
   const Tensor normed = e.scratch({n, router.model->hidden_size}, DType::kF32);
-  const Tensor logits = e.scratch({n, spec.num_experts + spec.weighed_shared}, DType::kF32);
+  const Tensor logits = e.scratch({n, spec.num_scored()}, DType::kF32);
+  Tensor carried;
+  if (!step.carried.is_null()) carried = e.scratch({n, spec.router_hidden_size}, DType::kF32);
   const Routes routes{e.scratch({n, spec.experts_per_token}, DType::kI32),
                       e.scratch({n, spec.experts_per_token}, DType::kF32)};
   if (!is_wanted) return {};
   const Tensor own = seen.slice(0, 0, n);
   if (!router.norm.is_null()) residual_norm(e, *router.model, normed, own, router.norm);
-  router_logits(e, logits, router.norm.is_null() ? own : normed, *router.weights);
-  choose_experts(e, routes, logits.slice(1, 0, spec.num_experts), spec,
+  if (!carried.is_null()) e.run(ops::Copy{carried, step.carried.slice(0, 0, n)});
+  router_logits(e, logits, router.norm.is_null() ? own : normed, *router.weights, carried);
+  choose_experts(e, routes, logits.slice(1, 0, spec.num_scored() - spec.weighed_shared), spec,
                  options_for(*router.weights, step.token_ids.slice(0, 0, n)));
   return step.experts.hint(router.layer, e, routes);
 }

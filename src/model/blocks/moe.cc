@@ -211,14 +211,24 @@ void weighed_shared(Encoder& e, Tensor out, Tensor x, const WeighedShared& w, Te
 MoeWeights take_moe(WeightStore& weights, LayerId layer, const MoeNames& names, const MoeSpec& s,
                     int64_t hidden_size) {
   MoeWeights w;
-  w.router = weights.router(names.router, s.num_experts + s.weighed_shared, hidden_size);
+  if (s.router_hidden_size > 0) {
+    w.carried_router =
+        take_carried_router(weights, names.router, s, hidden_size, layer == LayerId{0});
+  } else {
+    w.router = weights.router(names.router, s.num_scored(), hidden_size);
+  }
   if (s.router_bias) w.router_bias = weights.vector(names.router + ".bias", {s.num_experts});
   w.router_soft_cap = s.router_soft_cap;
   w.router_multiplier = s.router_multiplier;
   w.options = s.router;
   if (s.correction_bias) {
-    w.options.correction_bias =
-        weights.vector(names.correction_bias, {s.num_experts}, s.correction_add);
+    w.options.correction_bias = weights.vector(
+        names.correction_bias, {s.num_experts + (s.skips ? 1 : 0)}, s.correction_add);
+  }
+  if (s.skips) {
+    std::vector<float> factors(static_cast<size_t>(s.num_experts + 1), 1.0f);
+    factors.back() = 0.0f;
+    w.options.expert_scale = weights.constant(factors);
   }
   if (s.listed_tokens > 0) {
     w.options.table =
@@ -250,10 +260,34 @@ MoeWeights take_moe(WeightStore& weights, LayerId layer, const MoeNames& names, 
   return w;
 }
 
+namespace {
+
+// The skip, whose weight is 0, is the first expert's to compute: its row of the table says so.
+void choose_or_skip(Encoder& e, const Routes& out, Tensor logits, const MoeSpec& moe,
+                    const RouterOptions& options) {
+  MF_CHECK(moe.experts_per_token == 1);
+  ScratchScope scope(e);
+  const int64_t n = logits.dim(0);
+  const Routes best{e.scratch(out.ids.shape, DType::kI32), out.weights};
+  const Tensor unused = e.scratch(out.weights.shape, DType::kF32);
+  const Tensor table = e.scratch({moe.num_experts + 1, 1}, DType::kI32);
+  std::vector<int32_t> numbers(static_cast<size_t>(moe.num_experts + 1));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  numbers.back() = 0;
+  e.write(table, std::as_bytes(std::span(numbers)));
+  e.run(ops::Route{best, logits, options});
+  e.run(ops::Route{{out.ids, unused},
+                   logits.slice(1, 0, moe.num_experts),
+                   {.table = table, .token_ids = best.ids.reshape({n})}});
+}
+
+}  // namespace
+
 // Softmax keeps the order of corrected logits. The experts that it chooses are a table with a row
 // for each token, and the scores of the logits themselves weigh them.
 void choose_experts(Encoder& e, const Routes& out, Tensor logits, const MoeSpec& moe,
                     const RouterOptions& options) {
+  if (moe.skips) return choose_or_skip(e, out, logits, moe, options);
   if (!moe.corrects_logits) return e.run(ops::Route{out, logits, options});
   ScratchScope scope(e);
   const Tensor corrected = e.scratch(logits.shape, DType::kF32);
@@ -278,7 +312,10 @@ RouterOptions options_for(const MoeWeights& weights, Tensor token_ids) {
   return options;
 }
 
-void router_logits(Encoder& e, Tensor logits, Tensor x, const MoeWeights& w) {
+void router_logits(Encoder& e, Tensor logits, Tensor x, const MoeWeights& w, Tensor carried) {
+  if (!w.carried_router.down.is_null()) {
+    return carried_logits(e, logits, x, w.carried_router, carried);
+  }
   e.run(ops::Linear{logits, x, w.router});
   if (!w.router_bias.is_null()) e.run(ops::AddBias{logits, w.router_bias});
   if (w.router_multiplier != 1.0f) e.run(ops::Scale{logits, logits, w.router_multiplier});
@@ -290,7 +327,7 @@ Status moe(const ForwardStep& step, LayerId layer, Tensor out, Tensor x, const M
   Encoder& e = step.encoder;
   ScratchScope scope(e);
   const int64_t n = x.dim(0);
-  const Tensor logits = e.scratch({n, s.num_experts + s.weighed_shared}, DType::kF32);
+  const Tensor logits = e.scratch({n, s.num_scored()}, DType::kF32);
   const bool is_weighed = s.weighed_shared > 0;
   const Tensor shares = is_weighed ? e.scratch({n, s.weighed_shared}, DType::kF32) : Tensor{};
   Tensor shared_gate;
@@ -308,7 +345,7 @@ Status moe(const ForwardStep& step, LayerId layer, Tensor out, Tensor x, const M
       e.run(ops::RmsNorm{input, input, w.latent_norm, s.latent_norm_eps});
     }
   }
-  router_logits(e, logits, x, w);
+  router_logits(e, logits, x, w, step.carried);
   MoeSpec with_tensors = s;
   with_tensors.router = options_for(w, step.token_ids);
   const bool has_shared = s.shared_intermediate_size > 0 || is_weighed;

@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 
+#include "model/blocks/carried_router.h"
 #include "model/model.h"
 #include "model/weights/weight_store.h"
 
@@ -32,9 +33,10 @@ void ffn(Encoder& e, Tensor out, Tensor x, const FfnWeights& weights, Tensor out
          const GluOptions& glu);
 
 /// out [n, hidden] = sum over the chosen experts of x [n, hidden], given router logits [n,
-/// experts], and of MoeSpec::weighed_shared behind them, whose weights go to `shared_weights` [n,
-/// weighed_shared]. `while_reading` records work that needs no routed expert (the shared one): it
-/// runs while misses are in flight. `expert_norm` [hidden]: the factors of moe.expert_norm_eps.
+/// experts], and of MoeSpec::weighed_shared or a skip behind them. Weights of shared experts go to
+/// `shared_weights` [n, weighed_shared]. `while_reading` records work that needs no routed expert
+/// (the shared one): it runs while misses are in flight. `expert_norm` [hidden]: the factors of
+/// moe.expert_norm_eps.
 Status routed_experts(const ForwardStep& step, LayerId layer, Tensor out, Tensor x,
                       Tensor router_logits, const MoeSpec& moe,
                       const std::function<void()>& while_reading = {}, Tensor expert_norm = {},
@@ -49,6 +51,7 @@ struct WeighedShared {
 /// A router, its routed experts, and a shared expert with or without a gate.
 struct MoeWeights {
   Weight router;
+  CarriedRouter carried_router;  // in its place
   Tensor router_bias;
   float router_soft_cap = 0.0f;
   float router_multiplier = 1.0f;
@@ -88,8 +91,8 @@ void choose_experts(Encoder& e, const Routes& out, Tensor logits, const MoeSpec&
                     const RouterOptions& options);
 /// The options of a router for these tokens, i32 [n].
 RouterOptions options_for(const MoeWeights& weights, Tensor token_ids);
-/// logits [n, experts and weighed_shared] from x [n, hidden].
-void router_logits(Encoder& e, Tensor logits, Tensor x, const MoeWeights& weights);
+/// logits [n, MoeSpec::num_scored()] from x [n, hidden]. `carried` is ForwardStep's, and updated.
+void router_logits(Encoder& e, Tensor logits, Tensor x, const MoeWeights& weights, Tensor carried);
 /// out [n, hidden] from x [n, hidden].
 Status moe(const ForwardStep& step, LayerId layer, Tensor out, Tensor x, const MoeWeights& weights,
            const MoeSpec& spec, float rms_norm_eps);

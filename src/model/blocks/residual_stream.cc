@@ -105,6 +105,50 @@ class GatedResidual : public PlainResidual {
   std::vector<Gates> gates_;  // two a layer
 };
 
+/// A sum whose parts both get a bias and a factor for each number, as the embedding does.
+class ScaledResidual : public PlainResidual {
+ public:
+  ScaledResidual(const ModelSpec& spec, WeightStore& weights)
+      : PlainResidual(spec.hidden_size), embedding_(take(weights, "input_hidden_states", spec)) {
+    for (int64_t i = 0; i < spec.num_layers(); ++i) {
+      for (const char* branch : {"attention", "mlp"}) {
+        const std::string name = formatted("layers.{}.post_{}_residual_scale.", i, branch);
+        results_.push_back(take(weights, name + "hidden_states", spec));
+        residuals_.push_back(take(weights, name + "residual", spec));
+      }
+    }
+  }
+
+  void start(Encoder& e, ResidualStream& stream) const override {
+    PlainResidual::start(e, stream);
+    scale(e, stream.now, embedding_);
+  }
+  void add(Encoder& e, ResidualStream& stream, const Branch& branch, Tensor result) const override {
+    const auto number = static_cast<size_t>(2 * index(branch.layer) + (branch.is_network ? 1 : 0));
+    scale(e, result, results_[number]);
+    scale(e, stream.now, residuals_[number]);
+    PlainResidual::add(e, stream, branch, result);
+  }
+
+ private:
+  struct Scaling {
+    Tensor bias;  // [hidden_size]
+    Tensor factor;
+  };
+  static Scaling take(WeightStore& weights, const std::string& name, const ModelSpec& spec) {
+    return {weights.vector(name + "_bias", {spec.hidden_size}),
+            weights.vector(name + "_scale", {spec.hidden_size})};
+  }
+  static void scale(Encoder& e, Tensor x, const Scaling& by) {
+    e.run(ops::AddBias{x, by.bias});
+    e.run(ops::MulActivated{x, x, rows_of_vector(by.factor, x.dim(0)), Activation::kIdentity});
+  }
+
+  Scaling embedding_;
+  std::vector<Scaling> results_;  // two a layer
+  std::vector<Scaling> residuals_;
+};
+
 /// Several streams, of which a branch reads a weighted sum. The last norm sees their mean, or such
 /// a sum. Gates may be those that the branch before has made: then its logits, with the scale and
 /// the base that belong to them, stand where a branch's own of reading would.
@@ -262,6 +306,7 @@ void MixedStreams::weigh(Encoder& e, const ResidualStream& stream, const BranchW
 std::unique_ptr<Residual> make_residual(const ModelSpec& spec, WeightStore& weights,
                                         float norm_add) {
   if (spec.residual_gate_temperature > 0.0f) return std::make_unique<GatedResidual>(spec, weights);
+  if (spec.scaled_residual) return std::make_unique<ScaledResidual>(spec, weights);
   if (spec.depth_scaled_residual) return std::make_unique<DepthScaledResidual>(spec.hidden_size);
   if (spec.block_residual.layers > 0) return make_block_residual(spec, weights);
   if (spec.streams.count == 1) return std::make_unique<PlainResidual>(spec.hidden_size);

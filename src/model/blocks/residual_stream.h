@@ -67,7 +67,8 @@ class Residual {
 };
 
 /// Claims "layers.N.hc_attn_fn" and the like where there are several streams,
-/// "layers.N.post_attention_residual_gate.gate" and the like where a sum is gated, and queries
+/// "layers.N.post_attention_residual_gate.gate" and the like where a sum is gated,
+/// "layers.N.post_mlp_residual_scale.residual_bias" and the like where it is scaled, and queries
 /// where there are blocks. Where reading norms streams, `norm_add` is added to the norms' weights.
 std::unique_ptr<Residual> make_residual(const ModelSpec& spec, WeightStore& weights,
                                         float norm_add);

@@ -201,6 +201,19 @@ std::vector<float> llama3_frequencies(double theta, int64_t dim, const Llama3Spe
   return frequencies;
 }
 
+namespace {
+
+/// Keys beside the kinds of layers would hold for all of them.
+void absorb_common_keys(Config& c, Config& outer) {
+  for (const UnreadKey& unread : outer.unread()) {
+    if (unread.value.is_object()) outer.ignore(unread.key);
+  }
+  outer.expect_string("rope_type", "default");
+  c.absorb(outer);
+}
+
+}  // namespace
+
 RopeSpec read_rope(Config& c, const RopeDefaults& defaults) {
   const bool new_dialect = c.has("rope_parameters");
   Config outer = c.object(new_dialect ? "rope_parameters" : "rope_scaling");
@@ -263,12 +276,7 @@ RopeSpec read_rope(Config& c, const RopeDefaults& defaults) {
                      fraction, defaults.head_dim));
   }
   c.absorb(r);
-  if (nested) {  // beside the kinds of layers: what would hold for all of them
-    for (const UnreadKey& unread : outer.unread()) {
-      if (unread.value.is_object()) outer.ignore(unread.key);
-    }
-    c.absorb(outer);
-  }
+  if (nested) absorb_common_keys(c, outer);
   return spec;
 }
 

@@ -107,7 +107,8 @@ inline constexpr const char* kEveryFamily[] = {"qwen3.5-35b-a3b",
                                                "inkling2_text",
                                                "inkling2_loop_text",
                                                "kimi_k3",
-                                               "deepseek_v41"};
+                                               "deepseek_v41",
+                                               "zaya"};
 inline std::vector<std::string> every_family() {
   return {std::begin(kEveryFamily), std::end(kEveryFamily)};
 }

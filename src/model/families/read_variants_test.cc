@@ -1,6 +1,7 @@
 // Variants of a family that are read: spellings of its publisher, and keys that change its layers.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "model/config/quant_config.h"
 #include "model/families/config_test_util.h"
 #include "model/mixers/compressed_attention.h"
+#include "model/mixers/convolved_attention.h"
 #include "model/mixers/gated_delta.h"
 #include "tests/support/expect_error.h"
 
@@ -38,6 +40,35 @@ TEST(Variants, StorageOfThePublicCheckpointsIsKnown) {
     ASSERT_TRUE(quant.ok()) << quant.error().to_string();
     EXPECT_EQ(quant->rule().method, method);
   }
+}
+
+// A silent config means what its class has; windows have positions of their own.
+TEST(Variants, LayersOfZayaMayHaveAWindow) {
+  Json json = config_of("zaya");
+  for (const char* key : {"rope_parameters", "layer_types", "cca_time0", "tie_word_embeddings"}) {
+    ASSERT_EQ(json.erase(key), 1u) << key;
+  }
+  json["layer_types"] = {"hybrid", "hybrid_sliding", "hybrid", "hybrid"};
+  expect_error(read(json), kInvalid, {"hybrid_sliding", "sliding_window"});
+  json["sliding_window"] = 16;
+  json["cca_time1"] = 3;
+  json["lm_head_bias"] = true;
+  json["attention_bias"] = true;
+  const auto spec = read(json);
+  ASSERT_TRUE(spec.ok()) << spec.error().to_string();
+  EXPECT_TRUE(spec->tie_word_embeddings && spec->head_bias);
+  const auto mixer = [&](size_t layer) {
+    return *mixer_as<ConvolvedAttentionSpec>(spec->layers[layer]);
+  };
+  EXPECT_EQ(mixer(0).window, 0);
+  EXPECT_EQ(mixer(1).window, 16);
+  EXPECT_EQ(mixer(0).channel_taps, 2);
+  EXPECT_EQ(mixer(0).head_taps, 3);
+  EXPECT_TRUE(mixer(0).bias);
+  EXPECT_EQ(mixer(0).rope.rotary_dim, 16);
+  // The second of sixteen dimensions: the base to the power of -1/8.
+  EXPECT_NEAR(mixer(0).rope.inverse_frequencies[1], std::pow(5e6, -0.125), 1e-6);
+  EXPECT_NEAR(mixer(1).rope.inverse_frequencies[1], std::pow(1e4, -0.125), 1e-6);
 }
 
 TEST(Variants, LayersOfLfm2AttendWhereTheirListSaysSo) {

@@ -264,9 +264,11 @@ Tensor WeightStore::ids(std::string_view name, const Shape& shape, int64_t below
   return tensor;
 }
 
-Weight WeightStore::float_matrix(std::string_view name, int64_t rows, int64_t cols) {
+Weight WeightStore::float_matrix(std::string_view name, int64_t rows, int64_t cols,
+                                 const Shape& stored) {
   Weight weight = lay_out(QuantFormat::plain(DType::kF32), rows, cols);
-  weight.parts.codes = vector(name, {rows, cols});
+  const Shape shape{rows, cols};
+  weight.parts.codes = vector(name, stored.rank() == 0 ? shape : stored).reshape(shape);
   weight.exact_activations = true;
   return weight;
 }

@@ -137,8 +137,9 @@ class WeightStore {
   /// A convolution's weights [channels, taps], as f32 [channels, (taps - 1) * step + 1] with zeros
   /// between: taps that are `step` tokens apart.
   Tensor spread_taps(std::string_view name, int64_t channels, int64_t taps, int64_t step);
-  /// A small tensor as a matrix of f32, whose activations stay exact.
-  Weight float_matrix(std::string_view name, int64_t rows, int64_t cols);
+  /// A small tensor as a matrix of f32, whose activations stay exact. `stored` is its shape in the
+  /// file, where that is another.
+  Weight float_matrix(std::string_view name, int64_t rows, int64_t cols, const Shape& stored = {});
   /// A small tensor of `count` elements, read to the host at once; `absent` each unless loading is
   /// kRead. Layers may claim the same one.
   std::vector<float> host_vector(std::string_view name, int64_t count, float absent);
