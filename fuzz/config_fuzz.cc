@@ -39,7 +39,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!config.ok()) return 0;
   const auto quant = moeflux::QuantConfig::read(*config);
   if (quant.ok()) (void)quant->lookup("model.layers.0.mlp.gate");
-  const auto family = moeflux::find_family(config->model_type());
+  const auto family = moeflux::find_family(*config);
   if (!family.ok()) return 0;
   const auto spec = (*family)->read_spec(*config);
   if (spec.ok()) check(*spec);

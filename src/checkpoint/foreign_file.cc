@@ -123,11 +123,12 @@ std::string foreign_kind(const File& file) {
   return std::string(kind_by_name(name));
 }
 
+bool is_projector(std::string_view name) { return lower(name).find("mmproj") != std::string::npos; }
+
 bool is_beside_model(std::string_view name) {
   const std::string small = lower(name);
-  return small.starts_with('.') || small.starts_with("adapter_model") ||
-         small.find("mmproj") != std::string::npos || small.find("imatrix") != std::string::npos ||
-         ends_as_unfinished(small);
+  return small.starts_with('.') || small.starts_with("adapter_model") || is_projector(name) ||
+         small.find("imatrix") != std::string::npos || ends_as_unfinished(small);
 }
 
 }  // namespace moeflux

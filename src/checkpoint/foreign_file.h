@@ -18,6 +18,8 @@ bool is_lfs_pointer(std::string_view text);
 /// True of names that belong to the system or stand beside a model and are no part of it: "._a",
 /// adapters, projectors of pictures, importance matrices, what downloads have not finished.
 bool is_beside_model(std::string_view name);
+/// True of a projector of pictures by its name ("mmproj").
+bool is_projector(std::string_view name);
 
 /// How such a text is called in messages, with what to do.
 inline constexpr std::string_view kLfsPointerText =

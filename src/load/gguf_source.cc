@@ -34,7 +34,19 @@ class GgufSource : public ModelSource {
   std::string in_its_names(const std::string& message) const override {
     return gguf_message(message, file_, GgufKeys(*model_));
   }
-  Result<std::string> left_alone() const override { return gguf_left_alone(*model_); }
+  // A folder may have a projector of pictures beside the model.
+  Result<std::string> left_alone() const override {
+    MF_ASSIGN_OR_RETURN(std::string text, gguf_left_alone(*model_));
+    const size_t slash = file_.rfind('/');
+    const std::string folder = slash == std::string::npos ? "." : file_.substr(0, slash + 1);
+    MF_ASSIGN_OR_RETURN(const std::vector<std::string> names, list_files(folder));
+    for (const std::string& name : names) {
+      if (!name.ends_with(".gguf") || !is_projector(name) || file_.ends_with(name)) continue;
+      text += formatted("{}{} beside it is not used: pictures and sound are not read",
+                        text.empty() ? "" : "; ", name);
+    }
+    return text;
+  }
 
   Result<TensorIndex> tensors() const override {
     MF_ASSIGN_OR_RETURN(gguf::Container model, gguf::Container::open(file_));

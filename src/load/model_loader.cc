@@ -20,6 +20,7 @@ namespace {
 
 struct Description {
   std::string config_text;
+  std::string stated_type;  // model_type as the file has it
   const Family* family = nullptr;
   ModelSpec spec;
   QuantConfig quant;  // empty when quant_status is an error
@@ -31,7 +32,8 @@ Result<Description> describe_config(std::string text, int64_t context_length = 0
   config.set_context_length(context_length);
   Description description;
   description.config_text = std::move(text);
-  MF_ASSIGN_OR_RETURN(description.family, find_family(config.model_type()));
+  description.stated_type = config.model_type();
+  MF_ASSIGN_OR_RETURN(description.family, find_family(config));
   MF_ASSIGN_OR_RETURN(description.spec, description.family->read_spec(config));
   Result<QuantConfig> quant = QuantConfig::read(config);
   if (quant.ok()) {
@@ -163,6 +165,24 @@ Result<ModelSpec> read_model_spec(const std::string& directory) {
   return std::move(description.spec);
 }
 
+namespace {
+
+/// Parts of a folder's checkpoint, divided by commas; GGUF files say it themselves.
+Result<std::string> parts_left_out(const ModelSource& source, const Description& description) {
+  std::string list;
+  MF_ASSIGN_OR_RETURN(const bool has_weights, source.holds_tensors());
+  if (!has_weights) return list;
+  MF_ASSIGN_OR_RETURN(const TensorIndex index, source.tensors());
+  if (index.has_canonical_names()) return list;
+  const NameScheme scheme = description.family->name_scheme(description.spec);
+  for (const std::string& part : left_out_parts(index, scheme)) {
+    list += (list.empty() ? "" : ", ") + part;
+  }
+  return list;
+}
+
+}  // namespace
+
 Result<std::vector<std::string>> opening_remarks(const std::string& path) {
   MF_ASSIGN_OR_RETURN(const auto source, open_model_source(path));
   MF_ASSIGN_OR_RETURN(const Description description, describe(*source));
@@ -176,8 +196,18 @@ Result<std::vector<std::string>> opening_remarks(const std::string& path) {
     lines.push_back(
         formatted("{}: {} has keys that are not known and have no effect: {}", path, file, names));
   }
+  const std::string& type = description.spec.model_type;
+  if (type != description.stated_type) {
+    lines.push_back(formatted("{}: {}: model_type {} is read as {}", path, file,
+                              description.stated_type, type));
+  }
   MF_ASSIGN_OR_RETURN(const std::string left_alone, source->left_alone());
   if (!left_alone.empty()) lines.push_back(formatted("{}: {}", file, left_alone));
+  MF_ASSIGN_OR_RETURN(const std::string other_parts, parts_left_out(*source, description));
+  if (!other_parts.empty()) {
+    lines.push_back(
+        formatted("{}: parts that are not of the text model are left out: {}", path, other_parts));
+  }
   return lines;
 }
 

@@ -78,12 +78,15 @@ TEST(EditedGguf, EncodersAndDraftBlocksInTheFileAreLeftAloneAndTold) {
   edited.add_tensor("mtp.fc.weight").add_tensor("mtp.layers.0.mlp.gate.weight");
   const TempFolder folder;
   edited.write(folder / "m.gguf");
+  write_bytes(folder / "mmproj-F16.gguf", "");
   const auto lines = opening_remarks(folder.path());
   ASSERT_TRUE(lines.ok()) << lines.error().to_string();
   ASSERT_EQ(lines->size(), 1u);
   EXPECT_EQ(lines->front(), folder / "m.gguf" +
                                 ": tensors that are not of the text model are left alone: 2 of a "
-                                "picture encoder, 2 of a sound encoder, 2 of draft blocks");
+                                "picture encoder, 2 of a sound encoder, 2 of draft blocks; "
+                                "mmproj-F16.gguf beside it is not used: pictures and sound are not "
+                                "read");
   expect_same_bits("gguf-qwen3_next", edited);
 }
 

@@ -21,6 +21,15 @@ Json thinker_of(Json json) {
   return own;
 }
 
+// The text model of one that also sees or hears, under any of the names in use; the end where the
+// config is flat.
+Json::const_iterator text_of(const Json& config) {
+  for (const char* key : {"text_config", "llm_config", "language_config"}) {
+    if (const auto found = config.find(key); found != config.end()) return found;
+  }
+  return config.end();
+}
+
 }  // namespace
 
 Config::Config(Json object, std::string path) : top_(std::move(object)), path_(std::move(path)) {}
@@ -32,10 +41,10 @@ Result<Config> Config::parse(std::string_view text) {
                       json.type_name());
   }
   Config config(thinker_of(std::move(json)), "config.json");
-  if (const auto nested = config.top_.find("text_config"); nested != config.top_.end()) {
+  if (const auto nested = text_of(config.top_); nested != config.top_.end()) {
     if (!nested->is_object()) {
-      return make_error(ErrorCode::kCorruption,
-                        "config.json: text_config is {}, expected an object", nested->type_name());
+      return make_error(ErrorCode::kCorruption, "config.json: {} is {}, expected an object",
+                        nested.key(), nested->type_name());
     }
     config.text_ = *nested;
   }
@@ -53,6 +62,28 @@ Result<Config> Config::parse(std::string_view text) {
     }
   }
   return config;
+}
+
+std::vector<std::string> Config::model_types() const {
+  std::vector<std::string> types;
+  for (const Json* object : {&text_, &top_}) {
+    const auto found = object->find("model_type");
+    if (object->is_object() && found != object->end() && found->is_string()) {
+      types.push_back(found->get<std::string>());
+    }
+  }
+  return types;
+}
+
+std::vector<std::string> Config::architectures() const {
+  std::vector<std::string> names;
+  for (const Json* object : {&text_, &top_}) {
+    if (!object->is_object() || !object->contains("architectures")) continue;
+    for (const Json& name : (*object)["architectures"]) {
+      if (name.is_string()) names.push_back(name.get<std::string>());
+    }
+  }
+  return names;
 }
 
 bool Config::mentions(std::string_view key) const {

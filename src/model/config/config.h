@@ -30,14 +30,20 @@ struct UnreadKey {
 
 class Config {
  public:
-  /// Parses config.json. Architecture keys are looked up in `text_config` when there is one, then
-  /// at the top level.
+  /// Parses config.json. Architecture keys are looked up in `text_config` when there is one
+  /// (`llm_config` and `language_config` are its other names), then at the top level.
   static Result<Config> parse(std::string_view text);
   /// Wraps a nested object (rope_parameters) with the same getters; reports under `path`.
   Config(Json object, std::string path);
 
   /// The text model's: text_config.model_type, or the top level's.
   const std::string& model_type() const { return model_type_; }
+  /// Where the file's own name is another of a family's: find_family().
+  void set_model_type(std::string_view type) { model_type_ = type; }
+  /// All that may name the family: model_type of the text model and of what is around it, then
+  /// `architectures` of both.
+  std::vector<std::string> model_types() const;
+  std::vector<std::string> architectures() const;
 
   bool has(std::string_view key) const;       // present and not null
   bool mentions(std::string_view key) const;  // present, be it null

@@ -28,7 +28,8 @@ bool lists(std::string_view names, std::string_view name) {
 constexpr std::string_view kHarmlessKeys = R"(
 architectures attn_implementation auto_map aux_loss_alpha dropout dtype
 enable_moe_fp32_combine ep_size
-finetuning_task id2label ignore_index label2id language_model_only mamba_ssm_dtype
+finetuning_task id2label ignore_index label2id language_config language_model_only llm_config
+mamba_ssm_dtype
 max_window_layers model_max_length model_type moe_router_dtype moe_shared_expert_overlap
 name_or_path num_logits_to_keep num_nextn_predict_layers output_attentions output_hidden_states
 output_router_logits prefix pretraining_tp problem_type pruned_heads quantization

@@ -419,9 +419,6 @@ NameScheme names(const ModelSpec& spec) {
                       {"hc_head_fn", "hc_head.hc_fn"},
                       {"hc_head_base", "hc_head.hc_base"},
                       {"hc_head_scale", "hc_head.hc_scale"}};
-  for (const char* tower : {"vision.", "aligner.", "image_"}) {
-    scheme.ignored_prefixes.emplace_back(tower);
-  }
   // Biases of tokens that are parts of pictures.
   for (int64_t i = 0; i < spec.num_layers(); ++i) {
     scheme.ignored_prefixes.push_back(formatted("layers.{}.ffn.gate.bias_vl", i));

@@ -124,15 +124,6 @@ Result<ModelSpec> read_spec(Config& c) {
   return finish_spec(c, std::move(spec));
 }
 
-NameScheme names(const ModelSpec& spec) {
-  NameScheme scheme = usual_names(spec);
-  for (const char* part : {"vision_encoder.", "audio_encoder.", "audio_adapter."}) {
-    scheme.ignored_prefixes.emplace_back(part);
-    scheme.ignored_prefixes.push_back(formatted("model.{}", part));
-  }
-  return scheme;
-}
-
 std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
   return blocks::make_decoder(spec, weights, {});
 }
@@ -145,7 +136,7 @@ MlxNames mlx_names(std::string_view) { return {.plain_modules = {"kv_b_proj"}}; 
 extern const Family dots3_note_family;
 const Family dots3_note_family = {{"dots3_note", "dots3_note_text"},
                                   dots3_note::read_spec,
-                                  dots3_note::names,
+                                  usual_names,
                                   dots3_note::create,
                                   dots3_note::mlx_names};
 

@@ -47,9 +47,6 @@ NameScheme names(const ModelSpec& spec) {
   NameScheme scheme = usual_names(spec);
   scheme.renamed = {
       {"mlp.gate.e_score_correction_bias", "mlp.moe_statics.e_score_correction_bias"}};
-  for (const char* part : {"mtp_block.", "mtp_linear_proj.", "mtp_hidden_norm.", "mtp_emb_norm."}) {
-    scheme.ignored_prefixes.push_back(formatted("model.{}", part));
-  }
   return scheme;
 }
 

@@ -84,7 +84,6 @@ NameScheme names(const ModelSpec& spec) {
                                   formatted("{}.hc_{}", published, part));
     }
   }
-  scheme.ignored_prefixes.push_back("model.mtp_layers.");
   return scheme;
 }
 

@@ -286,8 +286,6 @@ NameScheme names(const ModelSpec& spec) {
                     {"input_layernorm", "attn_norm"},
                     {"post_attention_layernorm", "mlp_norm"},
                     {"mlp.gate.e_score_correction_bias", "mlp.gate.bias"}};
-  scheme.ignored_prefixes.emplace_back("model.audio.");
-  scheme.ignored_prefixes.emplace_back("model.llm.mtp.");
   return scheme;
 }
 

@@ -89,7 +89,6 @@ NameScheme names(const ModelSpec& spec) {
   scheme.renamed = {{"mlp.gate", "feed_forward.router"},
                     {"mlp.shared_experts", "feed_forward.shared_expert"},
                     {"mlp", "feed_forward"}};
-  scheme.ignored_prefixes.emplace_back("vision_model.");
   return scheme;
 }
 

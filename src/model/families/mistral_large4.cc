@@ -125,10 +125,6 @@ NameScheme names(const ModelSpec& spec) {
                     {"embed_tokens", "tok_embeddings"},
                     {"lm_head", "output"}};
   scheme.otherwise = {{"feed_forward.switch_mlp", "switch_mlp"}};  // beside others of the layer
-  for (const char* part : {"vision_encoder.", "pre_mm_projector_norm.", "patch_merger.",
-                           "vision_language_adapter.", "mtp_dspark."}) {
-    scheme.ignored_prefixes.emplace_back(part);
-  }
   return scheme;
 }
 

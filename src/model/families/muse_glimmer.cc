@@ -96,10 +96,6 @@ Result<ModelSpec> read_spec(Config& c) {
 NameScheme names(const ModelSpec& spec) {
   NameScheme scheme = usual_names(spec);
   scheme.renamed = {{"self_attn.g_proj", "self_attn.gate_proj"}};
-  for (const char* part : {"model.vision_tower.", "model.vision_adapter.",
-                           "model.vision_projection.", "vision_adapter.", "vision_projection."}) {
-    scheme.ignored_prefixes.emplace_back(part);
-  }
   return scheme;
 }
 

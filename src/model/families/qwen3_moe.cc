@@ -92,9 +92,6 @@ NameScheme names(const ModelSpec& spec) {
     for (const char* prefix : {"thinker.", "thinker.model."}) {
       scheme.prefixes.insert(scheme.prefixes.begin(), prefix);
     }
-    for (const char* part : {"talker.", "code2wav.", "thinker.visual.", "thinker.audio_tower."}) {
-      scheme.ignored_prefixes.emplace_back(part);
-    }
   }
   return scheme;
 }

@@ -169,16 +169,6 @@ Result<ModelSpec> read_spec(Config& c) {
 
 NameScheme names(const ModelSpec& spec) {
   NameScheme scheme = usual_names(spec);
-  for (const int64_t mtp : {1, 2}) {  // behind the one that every family ignores
-    for (const std::string& prefix : usual_prefixes()) {
-      scheme.ignored_prefixes.push_back(formatted("{}layers.{}.", prefix, spec.num_layers() + mtp));
-    }
-  }
-  for (const char* part : {"vision_model.", "vit_large_projector.", "vit_downsampler"}) {
-    for (const char* prefix : {"", "model."}) {
-      scheme.ignored_prefixes.push_back(std::string(prefix) + part);
-    }
-  }
   return scheme;
 }
 

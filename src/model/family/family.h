@@ -53,5 +53,9 @@ std::span<const Family* const> families();
 
 /// Fails with kUnsupported, listing the known types.
 Result<const Family*> find_family(std::string_view model_type);
+/// The same of a config whose model_type may be a publisher's own name: a known one with "_vl",
+/// "_text" and the like behind it, that of what is around the text model, or a class in
+/// `architectures`. Sets the config's model_type to the known one.
+Result<const Family*> find_family(Config& config);
 
 }  // namespace moeflux

@@ -452,20 +452,22 @@ float zero_centred_norm_add(const WeightStore& weights, int64_t num_layers) {
 }
 
 std::vector<std::string> usual_prefixes() {
-  return {"language_model.model.", "model.language_model.", "model.", "language_model.", ""};
+  return {"language_model.model.",
+          "model.language_model.",
+          "model.",
+          "language_model.",
+          "model.text_model.",
+          "text_model.",
+          "llm.model.",
+          "llm.",
+          ""};
 }
 
 NameScheme usual_names(const ModelSpec& spec) {
-  NameScheme scheme{
-      .prefixes = usual_prefixes(),
-      .ignored_prefixes = {"model.visual.", "visual.", "vision_tower.", "model.vision_tower.",
-                           "model.audio_tower.", "model.embed_vision.", "model.embed_audio.",
-                           "mtp.", "model.mtp.", "language_model.mtp.", "multi_modal_projector.",
-                           "model.multi_modal_projector."}};
-  for (const std::string& prefix : usual_prefixes()) {
-    scheme.ignored_prefixes.push_back(formatted("{}layers.{}.", prefix, spec.num_own_layers()));
-  }
-  return scheme;
+  return {.prefixes = usual_prefixes(),
+          .renamed = {},
+          .ignored_prefixes = {},
+          .first_draft_layer = spec.num_own_layers()};
 }
 
 }  // namespace moeflux

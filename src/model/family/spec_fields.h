@@ -127,8 +127,7 @@ float zero_centred_norm_add(const WeightStore& weights, int64_t num_layers);
 /// The usual prefixes of names: "language_model.model.", "model.language_model.", "model." and
 /// none, for the trunk and for the head.
 std::vector<std::string> usual_prefixes();
-/// The usual prefixes; ignores the layers behind the last one (multi-token prediction), and towers
-/// of pictures and sound with what joins them to the text.
+/// The usual prefixes; layers behind the last one predict further tokens.
 NameScheme usual_names(const ModelSpec& spec);
 
 }  // namespace moeflux

@@ -197,10 +197,12 @@ std::vector<double> GgufKeys::numbers_of_blocks(std::string_view key) {
     return std::vector<double>(blocks, require_number(key));
   }
   Result<std::vector<double>> numbers = model_.keys().numbers(full(key));
-  if (numbers.ok() && numbers->size() == blocks) {
-    for (size_t i = 0; i < blocks; ++i) {
+  const auto least = static_cast<size_t>(num_layers());  // as of_blocks()
+  if (numbers.ok() && numbers->size() >= least && numbers->size() <= blocks) {
+    for (size_t i = 0; i < numbers->size(); ++i) {
       (*numbers)[i] = finite(formatted("key {}: element {}", full(key), i), (*numbers)[i]);
     }
+    numbers->resize(blocks, numbers->back());
     return std::move(numbers).value();
   }
   fail(ErrorCode::kCorruption, numbers.ok()

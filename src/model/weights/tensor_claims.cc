@@ -1,6 +1,8 @@
 #include "model/weights/tensor_claims.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <span>
 
 #include "base/format.h"
@@ -10,6 +12,27 @@ namespace {
 
 // Ignored in any family: recomputed from the config, written by old exporters.
 bool is_derived(std::string_view name) { return name.ends_with("rotary_emb.inv_freq"); }
+
+// Words in the names of modules beside the text model, and what begins others. Only components in
+// front of a number are looked at: what is in a layer is the text's.
+constexpr std::array<std::string_view, 13> kOtherWords = {
+    "vision", "visual",   "audio",     "image",        "video",        "speech", "projector",
+    "talker", "code2wav", "vit_large", "patch_merger", "mm_projector", "aligner"};
+constexpr std::array<std::string_view, 5> kOtherBeginnings = {"mtp_", "vit_", "nextn", "draft_",
+                                                              "sam_model"};
+constexpr std::array<std::string_view, 3> kOtherNames = {"mtp", "vit", "eagle"};
+
+bool is_beside_text(std::string_view component) {
+  const auto has = [&](std::string_view word) {
+    return component.find(word) != std::string_view::npos;
+  };
+  const auto begins = [&](std::string_view word) { return component.starts_with(word); };
+  return std::ranges::any_of(kOtherWords, has) || std::ranges::any_of(kOtherBeginnings, begins) ||
+         std::ranges::find(kOtherNames, component) != kOtherNames.end();
+}
+
+/// Step-3.5 has three, MiMo-V2 as many.
+constexpr int64_t kDraftLayersMax = 4;
 
 /// The first twenty and how many more there are.
 std::string first_of(std::span<const std::string> texts, std::string_view separator) {
@@ -26,6 +49,37 @@ std::string first_of(std::span<const std::string> texts, std::string_view separa
 }
 
 }  // namespace
+
+std::string left_out_part(std::string_view name, const NameScheme& scheme) {
+  std::string_view before;
+  for (size_t begin = 0; begin < name.size();) {
+    const size_t end = std::min(name.find('.', begin), name.size());
+    const std::string_view component = name.substr(begin, end - begin);
+    const std::string part(name.substr(0, end));
+    int64_t number = 0;
+    const char* const last = component.data() + component.size();
+    const auto parsed = std::from_chars(component.data(), last, number);
+    if (parsed.ec == std::errc() && parsed.ptr == last) {
+      const int64_t first = scheme.first_draft_layer;
+      const bool drafts = first >= 0 && number >= first && number < first + kDraftLayersMax;
+      return before == "layers" && drafts ? part : std::string();
+    }
+    if (is_beside_text(component)) return part;
+    before = component;
+    begin = end + 1;
+  }
+  return {};
+}
+
+std::vector<std::string> left_out_parts(const TensorIndex& index, const NameScheme& scheme) {
+  std::set<std::string> parts;
+  for (const auto& item : index.entries()) {
+    if (std::string part = left_out_part(item.first, scheme); !part.empty()) {
+      parts.insert(std::move(part));
+    }
+  }
+  return {parts.begin(), parts.end()};
+}
 
 std::string rename_parts(std::string_view name,
                          const std::vector<std::pair<std::string, std::string>>& renamed) {
@@ -93,7 +147,7 @@ Status TensorClaims::unclaimed() const {
   for (const auto& item : index_.entries()) {
     const std::string& name = item.first;
     const bool ignored =
-        is_derived(name) ||
+        is_derived(name) || !left_out_part(name, scheme_).empty() ||
         std::any_of(scheme_.ignored_prefixes.begin(), scheme_.ignored_prefixes.end(),
                     [&](const std::string& p) { return name.starts_with(p); });
     if (!ignored && !claimed_.contains(name)) names.push_back(name);

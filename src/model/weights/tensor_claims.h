@@ -22,13 +22,23 @@ struct NameScheme {
   /// Parts of canonical names and what this family calls them. A part is some components in a row:
   /// "mlp" is one of "layers.0.mlp.gate", "lp.gate" is none. They apply in order.
   std::vector<std::pair<std::string, std::string>> renamed;
-  /// Tensors whose name starts with one of these belong to parts we do not run (vision towers, MTP
-  /// heads).
+  /// Tensors whose name starts with one of these belong to parts we do not run, beside those that
+  /// left_out_part() knows.
   std::vector<std::string> ignored_prefixes;
   /// Names of such parts in some files, after `renamed`: all apply to a name of which there is no
   /// tensor otherwise.
   std::vector<std::pair<std::string, std::string>> otherwise = {};
+  /// Layers from this number on, a few at most, predict further tokens; below 0: none do.
+  int64_t first_draft_layer = -1;
 };
+
+/// The part of a model that the tensor belongs to, if it is one that we do not run: towers of
+/// pictures and sound, what joins them to the text, what speaks, and what predicts further tokens
+/// ("model.visual", "mtp", "model.layers.61"). Empty of a tensor of the text model, or an unknown
+/// one.
+std::string left_out_part(std::string_view name, const NameScheme& scheme);
+/// All such parts of a checkpoint, in order.
+std::vector<std::string> left_out_parts(const TensorIndex& index, const NameScheme& scheme);
 
 /// The canonical name with parts replaced, as NameScheme::renamed says.
 std::string rename_parts(std::string_view name,

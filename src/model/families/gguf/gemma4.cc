@@ -79,7 +79,8 @@ void config(GgufKeys& keys, Json& c) {
   }
   const std::vector<int64_t> widths = keys.of_blocks("feed_forward_length");
   c["intermediate_size"] = widths.front();
-  c["use_double_wide_mlp"] = widths.back() == 2 * widths.front();
+  const int64_t last = widths[static_cast<size_t>(keys.num_layers() - 1)];
+  c["use_double_wide_mlp"] = last == 2 * widths.front();
   c["num_kv_shared_layers"] = keys.int_or("attention.shared_kv_layers", 0);
   c["hidden_size_per_layer_input"] = keys.int_or("embedding_length_per_layer_input", 0);
   c["final_logit_softcapping"] = keys.number_or("final_logit_softcapping", 0.0);

@@ -11,7 +11,8 @@ namespace {
 int64_t heads_of(GgufKeys& keys, const std::vector<int64_t>& heads,
                  const std::vector<int64_t>& sliding, bool is_sliding, int64_t absent) {
   int64_t found = absent;
-  for (size_t i = 0, seen = 0; i < heads.size() && i < sliding.size(); ++i) {
+  const auto layers = static_cast<size_t>(keys.num_layers());
+  for (size_t i = 0, seen = 0; i < layers && i < heads.size() && i < sliding.size(); ++i) {
     if ((sliding[i] != 0) != is_sliding) continue;
     if (seen++ == 0) {
       found = heads[i];
