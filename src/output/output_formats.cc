@@ -81,14 +81,14 @@ OutputFormat separated_json() {
 }
 
 // <｜DSML｜invoke name="N"><｜DSML｜parameter name="K" string="true">V</｜DSML｜parameter>:
-// DeepSeek V3.2 and V4; later ones have a space before a tag's name.
+// DeepSeek V3.2 and V4; V4.1 has a space before a tag's name, and "calls" for the section's.
 OutputFormat attribute_tags() {
   OutputFormat format = thinking("attribute_tags");
   format.signs = {{"｜DSML｜"}};
   for (const std::string space : {"", " "}) {
     const std::string open = "<｜DSML｜" + space;
     const std::string close = "</｜DSML｜" + space;
-    for (const char* section : {"function_calls>", "tool_calls>"}) {
+    for (const char* section : {"function_calls>", "tool_calls>", "calls>"}) {
       format.section_open.push_back(open + section);
       format.section_close.push_back(close + section);
     }
@@ -172,6 +172,16 @@ OutputFormat invoke_tags() {
   format.arguments = ArgumentSyntax::kTagged;
   format.key_open = {"<parameter name="};
   format.value_close = {"</parameter>"};
+  return format;
+}
+
+// <dots_function_call><invoke name="N"><parameter name="K">V</parameter></invoke>: dots3-note.
+OutputFormat wrapped_invoke_tags() {
+  OutputFormat format = invoke_tags();
+  format.name = "wrapped_invoke_tags";
+  format.signs = {{"<dots_function_call>"}};
+  format.section_open = {"<dots_function_call>"};
+  format.section_close = {"</dots_function_call>"};
   return format;
 }
 
@@ -339,6 +349,7 @@ std::vector<OutputFormat> make_formats() {
           tagged_json_response(),
           tagged_json(),
           python_tag(),
+          wrapped_invoke_tags(),
           thinking("text")};
 }
 

@@ -120,6 +120,9 @@ FORMATS = {
     "invoke_tags": (THINK, section("<minimax:tool_call>\n", "</minimax:tool_call>")(
         lambda n, a: '<invoke name="%s">\n%s</invoke>\n' % (n, invoke(a))),
         "<minimax:tool_call>"),
+    "wrapped_invoke_tags": (THINK, section("<dots_function_call>\n", "</dots_function_call>")(
+        lambda n, a: '<invoke name="%s">\n%s</invoke>\n' % (n, invoke(a))),
+        "<dots_function_call>"),
     "prefixed_invoke_tags": (THINK, section("<｜tool_calls_begin｜>\n", "<｜tool_calls_end｜>")(
         lambda n, a: '<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="%s">%s'
         "</steptml:invoke><｜tool_call_end｜>\n" % (n, step(a))), "<｜tool_calls_begin｜>"),
@@ -276,6 +279,9 @@ SPECIAL = {
          want_calls([("f", {"a": 1})])],
     ],
     "attribute_tags": [
+        ["a space before names", "", '<｜DSML｜ calls>\n<｜DSML｜ invoke name="f">\n'
+         '<｜DSML｜ parameter name="a" string="false">[1]</｜DSML｜ parameter>\n'
+         "</｜DSML｜ invoke>\n</｜DSML｜ calls>", want_calls([("f", {"a": [1]})])],
         ["newer tags", "", '<｜DSML｜ tool_calls>\n<｜DSML｜ invoke name="f">\n<｜DSML｜ parameter '
          'name="s" string="true">1</｜DSML｜ parameter>\n</｜DSML｜ invoke>\n</｜DSML｜ tool_calls>',
          want_calls([("f", {"s": "1"})])],
