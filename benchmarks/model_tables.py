@@ -59,6 +59,10 @@ REPOSITORIES = {
     "granite-swash-2b": "ibm-granite/granite-swash-2b",
     "hy3": "tencent/Hy3",
     "hy4-preview": "tencent/Hy4-preview",
+    "inkling": "thinkingmachines/Inkling",
+    "inkling-2-mini": "thinkingmachines/Inkling-2-Mini",
+    "inkling-2-small": "thinkingmachines/Inkling-2-Small-MXFP8",
+    "inkling-small": "thinkingmachines/Inkling-Small",
     "k-exaone-236b-a23b": "LGAI-EXAONE/K-EXAONE-236B-A23B",
     "kimi-k2": "moonshotai/Kimi-K2-Instruct",
     "kimi-k2.5": "moonshotai/Kimi-K2.5",
@@ -108,6 +112,7 @@ REPOSITORIES = {
     "step-3.5-flash": "stepfun-ai/Step-3.5-Flash",
     "trinity-large": "arcee-ai/Trinity-Large-Preview",
     "trinity-mini": "arcee-ai/Trinity-Mini",
+    "zaya1-8b": "Zyphra/ZAYA1-8B",
 }
 
 
