@@ -23,18 +23,20 @@ constexpr size_t kNgramLayersMax = 8;
 
 constexpr std::string_view kLinear = "linear_attention";
 constexpr std::string_view kFull = "full_attention";
-constexpr std::string_view kSparse = "qwen_sparse_attention";  // another name of the same
-constexpr int64_t kConvTapsMax = 16;                           // of kernels, those between included
+// Other names of the same; the last is what transformers saves.
+constexpr std::string_view kSparse[] = {"qwen_sparse_attention", "indexed_attention"};
+constexpr int64_t kConvTapsMax = 16;  // of kernels, those between included
 
 std::vector<bool> read_full_layers(Config& c, int64_t num_layers) {
   const int64_t interval = c.int_or("full_attention_interval", 4, {1, 1024});
-  const LayerTypes types{"layer_types", std::string(kLinear), std::string(kFull), interval};
-  const LayerTypes sparse{"layer_types", std::string(kLinear), std::string(kSparse), interval};
+  LayerTypes types{"layer_types", std::string(kLinear), std::string(kFull), interval};
   const Json* list = c.find("layer_types");
-  const bool is_sparse = list != nullptr && list->is_array() &&
-                         std::find(list->begin(), list->end(), Json(kSparse)) != list->end();
+  for (const std::string_view name : kSparse) {
+    if (list == nullptr || !list->is_array()) break;
+    if (std::find(list->begin(), list->end(), Json(name)) != list->end()) types.periodic = name;
+  }
   std::vector<bool> full;
-  for (const std::string& type : read_layer_types(c, num_layers, is_sparse ? sparse : types)) {
+  for (const std::string& type : read_layer_types(c, num_layers, types)) {
     full.push_back(type != kLinear);
   }
   return full;

@@ -42,6 +42,20 @@ TEST(Variants, StorageOfThePublicCheckpointsIsKnown) {
   }
 }
 
+TEST(Variants, LayersOfQwen4WithAnIndexHaveThreeNames) {
+  Json json = config_of("qwen4_exp_text");
+  const auto names = json["layer_types"];
+  for (const char* name : {"full_attention", "qwen_sparse_attention", "indexed_attention"}) {
+    json["layer_types"] = names;
+    for (Json& type : json["layer_types"]) {
+      if (type != "linear_attention") type = name;
+    }
+    const auto spec = read(json);
+    ASSERT_TRUE(spec.ok()) << spec.error().to_string();
+    EXPECT_TRUE(attention_of(spec->layers.back()).index.has_value()) << name;
+  }
+}
+
 // A silent config means what its class has; windows have positions of their own.
 TEST(Variants, LayersOfZayaMayHaveAWindow) {
   Json json = config_of("zaya");
