@@ -43,7 +43,7 @@ CONFIGURE = CMAKE_CXX_COMPILER_LAUNCHER=$${CMAKE_CXX_COMPILER_LAUNCHER-$$(comman
 CRATES = tools/fetch_crates.sh || echo "no Rust crates: chat templates are left out" >&2
 
 .PHONY: deps build build-cuda build-tests build-tsan run test cases test-asan test-tsan test-arm64 \
-  test-all check ci-quick format lint fuzz bench release install clean help configure-release
+  test-all check ci-quick format lint fuzz bench release site install clean help configure-release
 .DEFAULT_GOAL := build
 
 build: configure-release
@@ -187,6 +187,11 @@ release:
 	@cmake --build --preset package --target moeflux moeflux_shared _core
 	@tools/release/pack.sh
 
+# Documents, commands and reference as HTML in build/site/html.
+site: build
+	@tools/install_python.sh
+	@python3 tools/make_site.py $(MOEFLUX)
+
 install: build
 	@cmake --build --preset release --target moeflux moeflux_shared moeflux_static
 	@cmake --install build/release --prefix "$(PREFIX)"
@@ -211,5 +216,6 @@ help:
 	@echo "make fuzz            every fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS)"
 	@echo "make bench           benchmarks of the operations"
 	@echo "make release         archive, Debian packages, wheel and checksums in build/packages"
+	@echo "make site            documents, commands and reference as HTML in build/site/html"
 	@echo "make install         install below PREFIX=$(PREFIX)"
 	@echo "make clean           remove build/"

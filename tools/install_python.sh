@@ -1,7 +1,8 @@
 #!/bin/sh
 # Brings wheels from PyPI so that tests need no network: those that `pip install .` builds the
 # Python package with into build/python-wheels, half a megabyte, and huggingface_hub, with which
-# moeflux pull is compared, into build/hub-wheels, 7 MB.
+# moeflux pull is compared, into build/hub-wheels, 7 MB. The site is written by mkdocs, 6 MB in
+# build/site-wheels.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -11,6 +12,14 @@ if ! ls $hub/huggingface_hub-*.whl >/dev/null 2>&1; then
   python3 -m venv $hub/venv
   $hub/venv/bin/pip download --quiet --disable-pip-version-check --dest $hub huggingface_hub
   rm -rf $hub/venv
+fi
+
+site=build/site-wheels
+if ! ls $site/mkdocs-*.whl >/dev/null 2>&1; then
+  mkdir -p $site
+  python3 -m venv $site/venv
+  $site/venv/bin/pip download --quiet --disable-pip-version-check --dest $site mkdocs==1.6.1
+  rm -rf $site/venv
 fi
 
 folder=build/python-wheels
