@@ -51,17 +51,26 @@ ApiError refused(std::string message) {
 
 void Models::Waiter::leave() {
   std::function<void(TakenModel)> forgotten;  // it may own what takes locks
+  std::function<void(double)> untold;
   const std::lock_guard lock(mutex);
   forgotten.swap(then);
+  untold.swap(told);
 }
 
 void Models::Waiter::call(TakenModel taken) {
-  std::function<void(TakenModel)> told;
+  std::function<void(TakenModel)> called;
+  std::function<void(double)> untold;
   {
     const std::lock_guard lock(mutex);
-    told.swap(then);
+    called.swap(then);
+    untold.swap(told);
   }
-  if (told) told(std::move(taken));
+  if (called) called(std::move(taken));
+}
+
+void Models::Waiter::tell(double progress) {
+  const std::lock_guard lock(mutex);
+  if (told) told(progress);
 }
 
 bool Models::Waiter::is_there() {
@@ -214,9 +223,11 @@ TakenModel Models::take(const ModelUse& use) {
   return is_ready(*entry) ? lease(*entry) : ModelLease();
 }
 
-void Models::wait(const ModelUse& use, Response& client, std::function<void(TakenModel)> then) {
+void Models::wait(const ModelUse& use, Response& client, std::function<void(TakenModel)> then,
+                  std::function<void(double progress)> told) {
   auto waiter = std::make_shared<Waiter>();
   waiter->then = std::move(then);
+  waiter->told = std::move(told);
   // First, as what `then` begins may ask for the same.
   client.when_closed([weak = std::weak_ptr<Waiter>(waiter)] {
     if (const auto one = weak.lock()) one->leave();

@@ -81,8 +81,10 @@ class Models {
   /// A lease, null where the model is not loaded, or why there is none such.
   TakenModel take(const ModelUse& use);
   /// Calls `then` once with a lease or the error, from this call or the thread that loads; never
-  /// where the client leaves before.
-  void wait(const ModelUse& use, Response& client, std::function<void(TakenModel)> then);
+  /// where the client leaves before. Before that `told`, of loading, 0 to 1: any thread, one at a
+  /// time, with a lock that when_closed() of the client takes.
+  void wait(const ModelUse& use, Response& client, std::function<void(TakenModel)> then,
+            std::function<void(double progress)> told = {});
   /// The loaded model of that name, or the one that is meant; null, or an error as above.
   TakenModel loaded(const std::string& name);
 
@@ -123,8 +125,10 @@ class Models {
   struct Waiter {
     std::mutex mutex;
     std::function<void(TakenModel)> then;  // null: it was called, or the client has left
+    std::function<void(double)> told;      // or null
     void leave();
     void call(TakenModel taken);
+    void tell(double progress);
     bool is_there();
   };
   struct Entry {
@@ -166,6 +170,7 @@ class Models {
   void load_next(Lock& lock, Entry& entry);
   Result<std::unique_ptr<Context>> open(Entry& entry, const std::string& name);
   Status fit(Context& context, const std::string& name, uint64_t room);
+  void tell(Entry& entry, double progress);
   void hand_out(Lock& lock, Entry& entry, const std::optional<ApiError>& error);
   void unload(Lock& lock, Entry& entry);
   uint64_t make_room(Entry& entry, const ModelRoom& room);

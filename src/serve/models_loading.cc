@@ -111,6 +111,16 @@ void Models::load_next(Lock& lock, Entry& entry) {
   hand_out(lock, entry, error);
 }
 
+void Models::tell(Entry& entry, double progress) {
+  std::vector<std::shared_ptr<Waiter>> waiters;
+  {
+    const std::lock_guard lock(mutex_);
+    entry.progress = progress;
+    waiters.assign(entry.waiters.begin(), entry.waiters.end());
+  }
+  for (const auto& waiter : waiters) waiter->tell(progress);
+}
+
 void Models::hand_out(Lock& lock, Entry& entry, const std::optional<ApiError>& error) {
   std::vector<std::pair<std::shared_ptr<Waiter>, TakenModel>> told;
   for (auto& waiter : entry.waiters) {
@@ -130,8 +140,7 @@ Result<std::unique_ptr<Context>> Models::open(Entry& entry, const std::string& n
     return make_error(ErrorCode::kCancelled, "the server is draining");
   }
   const auto progress = [&](uint64_t done, uint64_t total) {
-    const std::lock_guard lock(mutex_);
-    if (total > 0) entry.progress = static_cast<double>(done) / static_cast<double>(total);
+    if (total > 0) tell(entry, static_cast<double>(done) / static_cast<double>(total));
   };
   MF_ASSIGN_OR_RETURN(
       ServedModel served,

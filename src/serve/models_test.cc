@@ -2,6 +2,7 @@
 #include "serve/models.h"
 
 #include <set>
+#include <sstream>
 #include <thread>
 
 #include "serve/service_test_util.h"
@@ -26,10 +27,19 @@ class TestCatalog : public ModelCatalog {
       const std::lock_guard lock(mutex_);
       changed_.notify_all();
     });
+    bool tells = false;
     {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [&] { return !is_held_ || request.stop.stop_requested(); });
       loads_.push_back(request.name);
+      tells = tells_progress_;
+    }
+    if (tells) {
+      request.progress(1, 4);
+      request.progress(4, 4);
+    }
+    {
+      const std::lock_guard lock(mutex_);
       if (failing_.contains(request.name)) {
         return make_error(ErrorCode::kCorruption, "/secret/place/model.gguf: no magic");
       }
@@ -67,6 +77,7 @@ class TestCatalog : public ModelCatalog {
     is_held_ = is_held;
     changed_.notify_all();
   }
+  void tell_progress() { tells_progress_ = true; }
   void fail(const std::string& name) { failing_.insert(name); }
   void repair() { failing_.clear(); }
   void set_room(const ModelRoom& room) { room_ = room; }
@@ -83,6 +94,7 @@ class TestCatalog : public ModelCatalog {
   std::vector<std::string> loads_;
   ModelRoom room_;
   bool is_held_ = false;
+  bool tells_progress_ = false;
 };
 
 class ModelsTest : public ServiceTest {
@@ -299,6 +311,62 @@ TEST_F(ModelsTest, AStreamOfAModelThatWasWaitedForIsWhole) {
   const auto answer = post(*service, "/v1/chat/completions", body);
   catalog_->hold(false);
   EXPECT_GE(answer->frames().size(), 2u);
+}
+
+TEST_F(ModelsTest, AStreamThatAsksForProgressTellsOfItsModelsLoad) {
+  catalog_->tell_progress();
+  const auto service = serve({.keep_alive = KeepAlive(0)});
+  Json body = question("Once", 4);
+  body.update({{"model", "a"}, {"prompt", "Once"}, {"stream", true}});
+  const auto progress = [](const std::string& text) {
+    std::vector<double> told;
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+      if (line.empty() || line == "data: [DONE]") continue;
+      const Json frame = Json::parse(line.substr(6));
+      if (!frame.contains("model_status")) continue;
+      EXPECT_EQ(frame["model"], "a");
+      EXPECT_EQ(frame["model_status"]["value"], "loading");
+      told.push_back(frame["model_status"]["progress"]);
+    }
+    return told;
+  };
+  const std::vector<double> parts = {0.25, 1.0};
+  for (const std::string path : {"/v1/chat/completions", "/v1/completions", "/completion"}) {
+    body["return_progress"] = true;
+    EXPECT_EQ(progress(post(*service, path, body)->wait()), parts) << path;
+    wait_until([&] { return state_of(*service, "a") == "unloaded"; });
+    body.erase("return_progress");
+    EXPECT_TRUE(progress(post(*service, path, body)->wait()).empty()) << path;
+    wait_until([&] { return state_of(*service, "a") == "unloaded"; });
+  }
+}
+
+TEST_F(ModelsTest, OllamasLinesTellOfALoadWhereTheyAreAskedTo) {
+  catalog_->tell_progress();
+  const auto service = serve();
+  Json body = question("Once", 4);
+  body.update({{"model", "a"}, {"return_progress", true}});
+  const std::string lines = post(*service, "/api/chat", body)->wait();
+  const Json first = Json::parse(lines.substr(0, lines.find('\n')));
+  EXPECT_EQ(first["model_status"]["progress"], 0.25);
+  EXPECT_EQ(first["message"]["content"], "");
+  EXPECT_EQ(first["done"], false);
+  EXPECT_NE(lines.find("\"done\":true"), std::string::npos) << lines;
+}
+
+TEST_F(ModelsTest, AnErrorBeforeTheLoadHasItsStatusAndALaterOneIsAnEvent) {
+  catalog_->fail("a");
+  const auto service = serve();
+  Json body = question("Once", 4);
+  body.update({{"model", "a"}, {"stream", true}, {"return_progress", true}});
+  EXPECT_EQ(post(*service, "/v1/chat/completions", body)->status(), 500);
+  catalog_->tell_progress();
+  const auto answer = post(*service, "/v1/chat/completions", body);
+  EXPECT_EQ(answer->status(), 200);
+  const std::string text = answer->wait();
+  const size_t last = text.rfind("data: ");
+  EXPECT_EQ(Json::parse(text.substr(last + 6))["error"]["code"], "model_not_loaded") << text;
 }
 
 TEST_F(ModelsTest, ThoseWhoWaitHearThatTheServerEnds) {

@@ -8,6 +8,7 @@
 #include "serve/call.h"
 #include "serve/http/handler_lanes.h"
 #include "serve/http/http_text.h"
+#include "serve/loading_stream.h"
 #include "serve/service_limits.h"
 
 namespace moeflux::serve {
@@ -184,18 +185,30 @@ void Service::answer(Call& call, const Route& route) {
 void Service::wait(Call& call, const Route& route, const ModelUse& use) {
   auto kept = put_aside(call);
   if (!kept) return;
+  std::function<void(double)> told;
+  if (route.empty_chunk != nullptr &&
+      wants_loading(kept->call.body, *kept->call.target.interface)) {
+    const auto status = models_->find(use.name);
+    auto stream = std::make_shared<LoadingStream>(
+        kept->call.target, route.empty_chunk(status ? status->listed.name : use.name));
+    told = [stream](double progress) { stream->tell(progress); };
+    kept->call.target.response = std::move(stream);
+  }
   Response& client = *kept->call.target.response;
-  models_->wait(use, client, [this, kept, &route](TakenModel taken) {
-    // The thread that tells of it goes on to load.
-    ready_.add([this, kept, &route, taken = std::move(taken)]() mutable {
-      Call& again = kept->call;
-      if (const auto* error = std::get_if<ApiError>(&taken)) return again.fail(*error);
-      if (again.target.response->is_closed()) return;
-      if (state_->is_draining()) return again.fail(draining());
-      again.model = std::get<ModelLease>(std::move(taken));
-      answer(again, route);
-    });
-  });
+  models_->wait(
+      use, client,
+      [this, kept, &route](TakenModel taken) {
+        // The thread that tells of it goes on to load.
+        ready_.add([this, kept, &route, taken = std::move(taken)]() mutable {
+          Call& again = kept->call;
+          if (const auto* error = std::get_if<ApiError>(&taken)) return again.fail(*error);
+          if (again.target.response->is_closed()) return;
+          if (state_->is_draining()) return again.fail(draining());
+          again.model = std::get<ModelLease>(std::move(taken));
+          answer(again, route);
+        });
+      },
+      std::move(told));
 }
 
 void Service::put_off(Call& call, const Route& route) {

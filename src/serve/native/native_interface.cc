@@ -240,9 +240,14 @@ void plan(Call& call) {
   call.answer(plan_json(model->model()));
 }
 
+Json empty_chunk(const std::string& model) {
+  return {
+      {"index", 0}, {"content", ""}, {"tokens", Json::array()}, {"stop", false}, {"model", model}};
+}
+
 constexpr Route kRoutes[] = {
-    {"POST", "/completion", &complete_natively},
-    {"POST", "/infill", &fill_in},
+    {"POST", "/completion", &complete_natively, RouteKind::kUsual, &empty_chunk},
+    {"POST", "/infill", &fill_in, RouteKind::kUsual, &empty_chunk},
     {"POST", "/tokenize", &tokenize},
     {"POST", "/detokenize", &detokenize},
     {"POST", "/apply-template", &apply_template},

@@ -14,6 +14,7 @@ constexpr std::array kBoth = {
     served("logprobs"),
     served("top_logprobs"),
     served("keep_alive", "of several models"),
+    served("return_progress"),
     served("truncate", "checked alone"),
     served("shift", "checked alone"),
     served("_debug_render_only"),

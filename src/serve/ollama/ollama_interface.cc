@@ -276,14 +276,24 @@ void makes_nothing(Call& call) {
                                   call.request.path)});
 }
 
+Json empty_chat_line(const std::string& model) {
+  return {{"model", model},
+          {"created_at", now_text()},
+          {"message", {{"role", "assistant"}, {"content", ""}}},
+          {"done", false}};
+}
+Json empty_text_line(const std::string& model) {
+  return {{"model", model}, {"created_at", now_text()}, {"response", ""}, {"done", false}};
+}
+
 constexpr Route kRoutes[] = {
     {"GET", "/", &banner, RouteKind::kAtOnce},
     {"GET", "/api/version", &version, RouteKind::kAtOnce},
     {"GET", "/api/tags", &tags, RouteKind::kAtOnce},
     {"GET", "/api/ps", &running, RouteKind::kNoModel},
     {"POST", "/api/show", &show, RouteKind::kNoModel},
-    {"POST", "/api/chat", &chat},
-    {"POST", "/api/generate", &generate},
+    {"POST", "/api/chat", &chat, RouteKind::kUsual, &empty_chat_line},
+    {"POST", "/api/generate", &generate, RouteKind::kUsual, &empty_text_line},
     {"POST", "/api/pull", &pull_model, RouteKind::kNoModel},
     {"POST", "/api/push", &makes_nothing, RouteKind::kNoModel},
     {"POST", "/api/create", &makes_nothing, RouteKind::kNoModel},
@@ -306,6 +316,7 @@ const Interface ollama_interface = {
     // of forms, fetch() that of text. A page's requests have an Origin, which is looked at.
     .takes_any_type = true,
     .keeps_alive = true,
+    .streams_by_default = true,
 };
 
 }  // namespace moeflux::serve

@@ -122,6 +122,7 @@ void read_shared(Fields& fields, const RequestDefaults& defaults, int64_t contex
   read_logprobs(fields, chat);
   check_keep_alive(fields);
   for (const char* name : {"truncate", "shift"}) fields.boolean(name);
+  fields.boolean("return_progress");  // the service has read it; see LoadingStream
   chat.generation.stream = fields.boolean("stream").value_or(true);
   request.shows_prompt = fields.boolean("_debug_render_only").value_or(false);
 }

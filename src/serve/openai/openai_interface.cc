@@ -140,10 +140,25 @@ void load_or_unload(Call& call, std::optional<ApiError> (Models::*what)(const st
 void load_model(Call& call) { load_or_unload(call, &Models::load); }
 void unload_model(Call& call) { load_or_unload(call, &Models::unload); }
 
+// OpenAI's clients know chunks without choices from the usage at the end.
+Json empty_chunk(const char* object, const std::string& model) {
+  return {{"id", ""},
+          {"object", object},
+          {"created", std::chrono::duration_cast<std::chrono::seconds>(
+                          std::chrono::system_clock::now().time_since_epoch())
+                          .count()},
+          {"model", model},
+          {"choices", Json::array()}};
+}
+Json empty_chat_chunk(const std::string& model) {
+  return empty_chunk("chat.completion.chunk", model);
+}
+Json empty_text_chunk(const std::string& model) { return empty_chunk("text_completion", model); }
+
 constexpr Route kRoutes[] = {
-    {"POST", "/chat/completions", &chat_completions},
+    {"POST", "/chat/completions", &chat_completions, RouteKind::kUsual, &empty_chat_chunk},
     {"POST", "/chat/completions/input_tokens", &count_input_tokens},
-    {"POST", "/completions", &completions},
+    {"POST", "/completions", &completions, RouteKind::kUsual, &empty_text_chunk},
     {"GET", "/models", &models, RouteKind::kAtOnce},
     {"GET", "/models/{name}", &model, RouteKind::kAtOnce},
     {"POST", "/models/load", &load_model, RouteKind::kNoModel},

@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/json.h"
 #include "serve/wire/api_error.h"
 #include "serve/wire/exchange.h"
 
@@ -31,6 +32,8 @@ struct Route {
   std::string_view path;
   void (*handle)(Call& call);
   RouteKind kind = RouteKind::kUsual;
+  /// An empty chunk of its stream, which tells of a model that is being loaded; null: none does.
+  Json (*empty_chunk)(const std::string& model) = nullptr;
 };
 
 /// How a stream of answers looks from outside.
@@ -52,6 +55,8 @@ struct Interface {
   bool takes_any_type = false;
   /// Its requests say for how long their model stays loaded, by `keep_alive`.
   bool keeps_alive = false;
+  /// Requests without `stream` ask for one.
+  bool streams_by_default = false;
 };
 
 /// All there are. Generated; see CMakeLists.txt.
