@@ -108,7 +108,7 @@ std::string render_memory(const TierReport& r) {
   if (r.split) {
     text += memory_line("dense weights", r.split->share.dense_bytes, "on the device");
     text += memory_line("others", r.split->dense.host_bytes,
-                        "in the host's memory: the device reads them over the bus");
+                        "in the host's memory, for copies or its processor");
   } else {
     text += memory_line("dense weights", plan.dense_bytes, "on the device, as all but experts");
   }

@@ -127,6 +127,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
   MF_RETURN_IF_ERROR(engine->load_expert_profile());
   MF_RETURN_IF_ERROR(engine->open_readers());
   MF_RETURN_IF_ERROR(engine->open_layers());
+  MF_RETURN_IF_ERROR(engine->open_networks());
   MF_RETURN_IF_ERROR(engine->open_experts());
   MF_RETURN_IF_ERROR(engine->force_routes());
   engine->bound_states();
@@ -186,6 +187,7 @@ Status Engine::place_on_device(LoadedModel& counted, const EngineOptions& option
                                                   .context_length = planned_tokens_,
                                                   .step_tokens = prefill_chunk_,
                                                   .step_may_shrink = options.prefill_chunk == 0,
+                                                  .copies_beside = device_->copies_beside(),
                                                   .near_cache_bytes = options.near_cache_bytes});
   if (!plan.ok()) return plan.error().with_context(formatted("device {}", device_->name()));
   device_plan_ = *std::move(plan);

@@ -28,6 +28,7 @@
 #include "experts/tiers/usage_profile.h"
 #include "io/host_memory.h"
 #include "io/reader_factory.h"
+#include "load/far_networks.h"
 #include "load/layer_stream.h"
 #include "load/ngram_rows.h"
 #include "model/model.h"
@@ -334,6 +335,7 @@ class Engine {
   Status open_streamed(const ExpertPlan& split, const TierOptions& tier);
   Status force_routes();
   Result<HelperOptions> open_helper();
+  Status open_networks();
   void bound_states();
   Status load_expert_profile();
 
@@ -354,6 +356,7 @@ class Engine {
   std::unique_ptr<AsyncReader> reader_;
   std::unique_ptr<NgramRows> ngram_rows_;  // null without tables
   std::unique_ptr<LayerStream> layers_;    // null where all are in memory
+  std::unique_ptr<FarNetworks> networks_;  // null where none is in the host's, and beside layers_
   std::vector<NgramRows::Text> texts_;     // of the step at hand, for it
   uint64_t scratch_bytes_ = 0;             // of encoder_
   ExpertHome home_ = ExpertHome::kDrive;

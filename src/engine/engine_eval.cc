@@ -180,6 +180,7 @@ void Engine::run_step() {
   if (done.ok()) {
     end_step();
     if (batch_.rows() > 0) experts_->help().end_step();
+    if (batch_.rows() > 0 && networks_ != nullptr) networks_->end_step();
     if (batch_.rows() > 0) guard.has_run();
     return;
   }
@@ -255,12 +256,15 @@ Status Engine::forward() {
   const int64_t wanted = batch_.logits_rows();
   const Tensor logits = wanted > 0 ? logits_.slice(0, 0, wanted) : Tensor{};
   experts_->begin_step(batch_.sequences(), *encoder_);
+  if (networks_ != nullptr) networks_->begin_step(batch_.sequences(), *encoder_);
+  LayerSource* layers = layers_.get();
+  if (networks_ != nullptr) layers = networks_.get();
   const bool wants_hidden = std::ranges::any_of(
       running_, [](const RunningItem& running) { return running.hidden_rows() > 0; });
   HiddenReader reader(*this, observer);
   if (wants_hidden) observer = &reader;
   const ForwardStep step{*encoder_, ids,      positions,         batch_,
-                         *experts_, observer, ngram_rows_.get(), layers_.get()};
+                         *experts_, observer, ngram_rows_.get(), layers};
   MF_RETURN_IF_ERROR(loaded_->model->forward(step, logits));
   MF_CHECK(reader.has_read() == wants_hidden);
   MF_RETURN_IF_ERROR(reader.status());

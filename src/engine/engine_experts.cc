@@ -36,6 +36,17 @@ bool same_bits(const Device& device, const Device& helper, const ExpertTable& ex
   });
 }
 
+// The same of networks for every token.
+bool same_bits(const Device& device, const Device& helper, std::span<const FarNetwork> networks) {
+  return std::ranges::all_of(networks, [&](const FarNetwork& network) {
+    const GluWeights& w = network.weights;
+    const std::array matrices = {&w.gate, &w.up, &w.down};
+    return std::ranges::all_of(matrices, [&](const Weight* matrix) {
+      return device.multiplies_units(*matrix) && helper.multiplies_units(*matrix);
+    });
+  });
+}
+
 // A bound for a cache where all of them were refused: at least one fits.
 uint64_t half_of_experts(const MemoryPlan& plan) {
   return std::max(plan.experts_bytes / 2, plan.expert_slot_bytes);
@@ -210,6 +221,21 @@ Result<HelperOptions> Engine::open_helper() {
   return HelperOptions{.helper = helper_.get(), .mode = help_mode(options_.plan)};
 }
 
+// Networks of a model without experts that its device had no room for.
+Status Engine::open_networks() {
+  const std::vector<FarNetwork>& far = loaded_->far_networks;
+  if (far.empty() || loaded_->experts.num_experts_total() > 0 || layers_ != nullptr) return {};
+  Device* helper = options_.helper;
+  if (helper != nullptr && !same_bits(*device_, *helper, far)) helper = nullptr;
+  if (helper == nullptr && needs_helper(options_.plan)) return no_helper(options_.plan, *device_);
+  MF_ASSIGN_OR_RETURN(networks_, FarNetworks::create(far, *device_,
+                                                     {.helper = helper,
+                                                      .mode = help_mode(options_.plan),
+                                                      .rows_max = prefill_chunk_,
+                                                      .copies = device_plan_.networks_bytes > 0}));
+  return {};
+}
+
 // Sequences share what is left now, which is what was planned for one at least: small things of the
 // experts' store came out of the reserve.
 void Engine::bound_states() {
@@ -244,12 +270,14 @@ Status Engine::set_plan(PlanMode plan) {
   const PlanMode before = std::exchange(options_.plan, plan);
   Status possible = check_resident(near_bytes_);
   const bool could_have = home_ != ExpertHome::kDevice && state_memory_->is_bounded();
-  if (needs_helper(plan) && could_have && helper_ == nullptr) possible = no_helper(plan, *device_);
+  const bool has_helper = networks_ != nullptr ? networks_->has_helper() : helper_ != nullptr;
+  if (needs_helper(plan) && could_have && !has_helper) possible = no_helper(plan, *device_);
   if (!possible.ok()) {
     options_.plan = before;
     return possible;
   }
   experts_->help().set_mode(help_mode(plan));
+  if (networks_ != nullptr) networks_->set_mode(help_mode(plan));
   return {};
 }
 
@@ -260,6 +288,10 @@ ExpertStats Engine::expert_stats() const {
     stats.bytes_read += read.bytes_read;
     stats.stall_us += read.stall_us;
     stats.read_us += read.read_us;
+  }
+  if (networks_ != nullptr) {
+    stats.helped_steps += networks_->helped_steps();
+    stats.bus_bytes += networks_->bytes_copied();
   }
   if (ngram_rows_ == nullptr) return stats;
   stats.table_bytes_read = ngram_rows_->bytes_read();
@@ -277,6 +309,7 @@ Result<std::unique_ptr<Engine>> Engine::replan(std::unique_ptr<Engine> engine,
   e.helper_.reset();
   e.options_.near_cache_bytes = request.near_cache_bytes;
   e.options_.plan = request.plan;
+  if (e.networks_ != nullptr) e.networks_->set_mode(help_mode(request.plan));
   e.plan_ = plan_memory(*e.loaded_, e.memory_request_);
   MF_ASSIGN_OR_RETURN(e.encoder_, e.device_->create_encoder(e.scratch_bytes_));
   MF_RETURN_IF_ERROR(e.open_experts());

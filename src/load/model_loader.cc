@@ -86,6 +86,7 @@ Result<std::unique_ptr<LoadedModel>> build(const Description& description, Tenso
   loaded->experts = weights.take_expert_table();
   loaded->dense = weights.sizes();
   loaded->streamed = weights.take_streamed();
+  loaded->far_networks = weights.take_far_networks();
   loaded->ngram_tables = weights.take_ngram_tables();
   loaded->modules = weights.modules();
   loaded->floats = weights.floats();

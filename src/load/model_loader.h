@@ -29,6 +29,7 @@ struct LoadedModel {
   DenseSizes dense;
   std::vector<ClaimedModule> modules;        // the linear ones, without routed experts
   std::vector<StreamedModule> streamed;      // of these, in a ring
+  std::vector<FarNetwork> far_networks;      // in the host's memory, for a device with its own
   std::vector<NgramTable> ngram_tables;      // of which nothing is in memory
   std::vector<ClaimedFloats> floats;         // the small tensors
   std::vector<std::string> expert_prefixes;  // by layer, canonical

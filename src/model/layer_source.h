@@ -1,4 +1,4 @@
-// LayerSource: matrices of layers that stay on a drive, for the layer at hand.
+// LayerSource: matrices of layers that a device has no room for, for the layer at hand.
 #pragma once
 
 #include "backend/encoder.h"
@@ -15,6 +15,11 @@ class LayerSource {
   /// then: waits for the work that `encoder` has recorded. Fails with kIo when they cannot be
   /// read.
   virtual Status begin_layer(LayerId layer, Encoder& encoder) = 0;
+  /// Records a layer's network on `encoder`, or has its results made elsewhere, of the same bits.
+  virtual Status network(LayerId /*layer*/, const ops::GatedFfn& op, Encoder& encoder) {
+    encoder.run(op);
+    return {};
+  }
 };
 
 }  // namespace moeflux

@@ -53,6 +53,12 @@ struct ForwardStep {
   Status begin_layer(LayerId layer) const {
     return layers == nullptr ? Status() : layers->begin_layer(layer, encoder);
   }
+  /// Records a layer's network for every token.
+  Status network(LayerId layer, const ops::GatedFfn& op) const {
+    if (layers != nullptr) return layers->network(layer, op, encoder);
+    encoder.run(op);
+    return {};
+  }
 };
 
 /// Immutable once created; forward() keeps its state in the step.

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <numeric>
+#include <span>
 #include <utility>
 
 #include "base/format.h"
+#include "load/far_networks.h"
 #include "plan/dry_run.h"
 
 namespace moeflux {
@@ -47,18 +49,59 @@ uint64_t experts_least(const LoadedModel& model, std::optional<uint64_t> wanted)
                   model.experts.num_experts_total() * slot);
 }
 
-// Modules in the order in which they leave the device. The head comes after the table: of a prompt,
+/// What leaves the device at once: a module, or those of a network.
+struct Part {
+  std::vector<size_t> modules;
+  uint64_t bytes = 0;
+  bool is_network = false;
+  LayerId layer{};  // of a network
+};
+
+// In the order of claims.
+std::vector<Part> parts_of(const LoadedModel& model) {
+  const bool has_experts = model.experts.num_experts_total() > 0;
+  std::vector<Part> parts;
+  for (size_t i = 0; i < model.modules.size(); ++i) {
+    const ClaimedModule& module = model.modules[i];
+    const std::optional<LayerId> layer = module.layer();
+    const bool is_network = module.is_network && layer && !has_experts;
+    const bool goes_on =
+        is_network && !parts.empty() && parts.back().is_network && parts.back().layer == *layer;
+    if (!goes_on) parts.push_back({.is_network = is_network, .layer = layer.value_or(LayerId{})});
+    parts.back().modules.push_back(i);
+    parts.back().bytes += module.placed_bytes;
+  }
+  return parts;
+}
+
+// The bits of a layer's number in reverse: any number of layers, taken in this order, lie evenly.
+uint32_t spread_rank(LayerId layer) {
+  auto number = static_cast<uint32_t>(index(layer));
+  uint32_t reversed = 0;
+  for (int bit = 0; bit < 32; ++bit, number >>= 1u) reversed = reversed << 1u | (number & 1u);
+  return reversed;
+}
+
+// Parts in the order in which they leave the device. The head comes after the table: of a prompt,
 // only the last token reads it.
-std::vector<size_t> leaving_order(const LoadedModel& model) {
-  std::vector<size_t> order(model.modules.size());
-  std::iota(order.rbegin(), order.rend(), size_t{0});
-  const auto rank = [&](size_t i) {
-    const std::string& name = model.modules[i].canonical;
-    if (name == "embed_tokens") return model.dense.lookup_bytes > 0 ? 0 : 1;
-    return name == "lm_head" ? 1 : 2;
+std::vector<Part> leaving_order(const LoadedModel& model) {
+  std::vector<Part> order = parts_of(model);
+  std::ranges::reverse(order);
+  const auto rank = [&](const Part& part) -> std::pair<int, uint32_t> {
+    if (part.is_network) return {1, spread_rank(part.layer)};
+    const std::string& name = model.modules[part.modules.front()].canonical;
+    if (name == "embed_tokens") return {model.dense.lookup_bytes > 0 ? 0 : 2, 0};
+    return {name == "lm_head" ? 2 : 3, 0};
   };
   std::ranges::stable_sort(order, {}, rank);
   return order;
+}
+
+/// The most of those that leave, times the places for copies of them; 0 where none leaves.
+uint64_t networks_bytes(std::span<const Part> leaving) {
+  uint64_t most = 0;
+  for (const Part& part : leaving) most = std::max(most, part.is_network ? part.bytes : 0);
+  return kNetworkSlots * most;
 }
 
 Error refusal(const DeviceNeeds& needs, uint64_t least, uint64_t reserve) {
@@ -76,32 +119,44 @@ Result<DevicePlan> plan_step(const LoadedModel& model, const DevicePlanRequest& 
   const int64_t n = request.step_tokens;
   const int64_t rows = logits_rows_max(model.spec(), n);
   MF_ASSIGN_OR_RETURN(const DryRun needed, dry_run(*model.model, n, rows));
-  const std::vector<size_t> order = leaving_order(model);
+  const std::vector<Part> order = leaving_order(model);
   DeviceNeeds needs;
   needs.free_bytes = request.free_bytes;
   const uint64_t listed =
       listed_keys_bytes(model.spec(), model.cache_types, request.context_length);
   needs.scratch_bytes = needed.scratch_bytes + step_buffers_bytes(model.spec(), n) + listed;
   needs.dense_kept_bytes = model.dense.placed_bytes;
-  for (const size_t i : order) {
-    needs.dense_parts.push_back(model.modules[i].placed_bytes);
-    needs.dense_kept_bytes -= model.modules[i].placed_bytes;
+  for (const Part& part : order) {
+    needs.dense_parts.push_back(part.bytes);
+    needs.dense_kept_bytes -= part.bytes;
   }
   needs.has_table = model.dense.lookup_bytes > 0;
   needs.state_kept_bytes = state_bytes(model, request, /*only_kept=*/true);
   needs.state_pages_bytes =
       state_bytes(model, request, /*only_kept=*/false) - needs.state_kept_bytes;
   needs.experts_least_bytes = experts_least(model, request.near_cache_bytes);
-  MF_ASSIGN_OR_RETURN(const DeviceSplit split, split_device(needs));
+  MF_ASSIGN_OR_RETURN(DeviceSplit split, split_device(needs));
 
   DevicePlan plan;
+  // Copies take room from what is copied; where there is none, networks are read in place.
+  const uint64_t copies = networks_bytes(std::span(order).first(split.parts_on_host));
+  if (request.copies_beside && copies > 0) {
+    needs.scratch_bytes += copies;
+    const Result<DeviceSplit> beside = split_device(needs);
+    if (beside.ok()) {
+      split = *beside;
+      plan.networks_bytes = copies;
+    } else {
+      needs.scratch_bytes -= copies;
+    }
+  }
   plan.step_tokens = n;
   plan.listed_bytes = listed;
   plan.state_kept_bytes = needs.state_kept_bytes;
   plan.reserve_bytes = device_reserve(request.free_bytes);
   plan.dense.on_host.resize(model.modules.size());
   for (size_t i = 0; i < split.parts_on_host; ++i) {
-    plan.dense.on_host[order[i]] = true;
+    for (const size_t module : order[i].modules) plan.dense.on_host[module] = true;
     plan.dense.host_bytes += needs.dense_parts[i];
   }
   plan.dense.device_bytes = model.dense.placed_bytes - plan.dense.host_bytes;

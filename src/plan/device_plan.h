@@ -1,6 +1,8 @@
 // Divides a model between a device's memory and the host's, where the device does not hold it all.
 // A device that has too little gives up, in this order: experts near it, the embedding's table,
-// pages of keys and values, the head, layers' weights from the last.
+// pages of keys and values, the head, layers' weights from the last. Of a model without experts the
+// networks of some layers, evenly among the others, leave before the head: a processor may compute
+// them where they lie, and copies of them have time to come.
 #pragma once
 
 #include <cstddef>
@@ -23,8 +25,8 @@ struct DeviceNeeds {
   uint64_t state_kept_bytes = 0;   // of a sequence's state: what every step writes or reads again
   uint64_t state_pages_bytes = 0;  // of keys and values of a full context beside it
   uint64_t experts_least_bytes = 0;
-  /// Modules in the order in which they leave; the first is looked up if `has_table`: a token reads
-  /// one row of it.
+  /// Modules, and networks, in the order in which they leave; the first is looked up if
+  /// `has_table`: a token reads one row of it.
   std::vector<uint64_t> dense_parts;
   bool has_table = false;
 };
@@ -47,6 +49,7 @@ struct DevicePlanRequest {
   int64_t context_length = 0;
   int64_t step_tokens = 0;
   bool step_may_shrink = false;              // rather than refuse, take fewer tokens in a step
+  bool copies_beside = false;                // see Device
   std::optional<uint64_t> near_cache_bytes;  // as the user asked
 };
 
@@ -56,6 +59,7 @@ struct DevicePlan {
   DensePlaces dense;
   uint64_t state_kept_bytes = 0;  // of share.state_bytes; see DeviceNeeds
   uint64_t listed_bytes = 0;      // of share.scratch_bytes; see listed_keys_bytes()
+  uint64_t networks_bytes = 0;    // of share.scratch_bytes: copies of networks; see FarNetworks
   uint64_t reserve_bytes = 0;
 };
 

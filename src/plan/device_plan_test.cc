@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <vector>
+
+#include "backend/trace/trace_device.h"
+#include "model/family/public_models.h"
 #include "tests/support/expect_error.h"
 
 namespace moeflux {
@@ -69,6 +74,38 @@ TEST(DeviceReserve, IsAnEighthWithinBounds) {
   EXPECT_EQ(device_reserve(0), kMiB);
   EXPECT_EQ(device_reserve(2 * kGiB), 256 * kMiB);
   EXPECT_EQ(device_reserve(80 * kGiB), kDeviceReserveBytes);
+}
+
+TEST(PlanDevice, NetworksOfADenseModelLeaveEvenlyAndWhole) {
+  const auto found = find_public_model("qwen3-8b");
+  ASSERT_TRUE(found.ok());
+  const std::unique_ptr<Device> trace = make_trace_device();
+  const auto model = assume_model(found->config_json, *trace, {});
+  ASSERT_TRUE(model.ok());
+  const auto plan = plan_device(
+      **model,
+      {.free_bytes = 3 * kGiB, .context_length = 4096, .step_tokens = 512, .copies_beside = true});
+  ASSERT_TRUE(plan.ok()) << plan.error().to_string();
+  std::vector<int> far(36);
+  uint64_t most = 0;
+  for (size_t i = 0; i < (*model)->modules.size(); ++i) {
+    const ClaimedModule& module = (*model)->modules[i];
+    if (!plan->dense.on_host[i] || module.canonical == "embed_tokens") continue;
+    EXPECT_TRUE(module.is_network) << module.canonical;
+    ++far[static_cast<size_t>(index(*module.layer()))];
+    most = std::max(most, module.placed_bytes);
+  }
+  const auto count = std::ranges::count(far, 3);
+  EXPECT_GT(count, 8);
+  EXPECT_LT(count, 36);
+  EXPECT_EQ(std::ranges::count(far, 0), 36 - count);
+  const auto in_first_half = std::count(far.begin(), far.begin() + 18, 3);
+  EXPECT_NEAR(static_cast<double>(in_first_half), static_cast<double>(count) / 2.0, 3.0);
+  EXPECT_EQ(plan->networks_bytes, 2 * 3 * most);
+  const auto without =
+      plan_device(**model, {.free_bytes = 3 * kGiB, .context_length = 4096, .step_tokens = 512});
+  ASSERT_TRUE(without.ok());
+  EXPECT_EQ(without->networks_bytes, 0u);
 }
 
 TEST(DescribeHostShare, IsEmptyWhereNothingIsKept) {

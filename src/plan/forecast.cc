@@ -57,6 +57,29 @@ TierShares leave_on_host(StepWork& work, uint64_t bytes) {
   return {.near = 1.0 - far, .far = far, .drive = 0.0};
 }
 
+// Networks are copied ahead of their layers; where most is not of them, all is read in place.
+void read_far_dense(TierStep& step, const FarDense& far, int64_t tokens) {
+  step.found = leave_on_host(step.work, far.bytes);
+  step.far_reads = 2 * far.network_bytes > far.bytes ? FarReads::kRing : FarReads::kInPlace;
+  if (step.far_reads == FarReads::kRing) {
+    step.work.expert_multiply_adds = step.work.multiply_adds;
+  } else {
+    step.passes = std::ceil(static_cast<double>(tokens) / kTileTokens);
+  }
+}
+
+/// Of the ways to divide networks between the device and a processor, that of the least time.
+TierCost least_cost(TierStep step, const FarDense& far, const TierSpeeds& speeds) {
+  TierCost least = cost_on_tiers(step, speeds);
+  if (!far.has_helper || step.far_reads != FarReads::kRing) return least;
+  for (const DeviceEighths device : {0, 1, 2, 3}) {
+    step.helped = 1.0 - static_cast<double>(device) / kDeviceAlone;
+    const TierCost cost = cost_on_tiers(step, speeds);
+    if (cost.total_seconds < least.total_seconds) least = cost;
+  }
+  return least;
+}
+
 /// StepWork::device_share of a token.
 double device_share_of(const LoadedModel& model, const StepWork& token) {
   if (!has_blocks(model.experts)) return 1.0;
@@ -150,24 +173,20 @@ Result<Forecast> forecast(const LoadedModel& model, const MemoryPlan& plan, int6
 
 Result<TierForecast> forecast_tiers(const LoadedModel& model, const ExpertPlan& experts,
                                     int64_t context, std::span<const int64_t> prompts,
-                                    const TierSpeeds& speeds, uint64_t far_dense_bytes) {
+                                    const TierSpeeds& speeds, const FarDense& far) {
   MF_ASSIGN_OR_RETURN(StepWork token, work_of_step(model, 1, std::max<int64_t>(1, context / 2)));
   token.device_share = device_share_of(model, token);
-  TierShares dense;
-  if (far_dense_bytes > 0) dense = leave_on_host(token, far_dense_bytes);
   const TierSlots slots = slots_of(model, experts);
   const auto same = [](double fraction) { return fraction; };
   const auto decode = [&](double (*hits)(double fraction)) {
-    const TierShares found = far_dense_bytes > 0 ? dense : found_in(slots, hits);
-    const bool on_drive = experts.home == ExpertHome::kDrive || far_dense_bytes > 0;
+    const bool on_drive = experts.home == ExpertHome::kDrive;
+    TierStep step{.work = token,
+                  .found = found_in(slots, hits),
+                  .far_reads = on_drive ? FarReads::kInPlace : FarReads::kFetched,
+                  .experts_move = slots.near > 0.0 && far.bytes == 0};
+    if (far.bytes > 0) read_far_dense(step, far, 1);
     return TierStepForecast{
-        .tokens = 1,
-        .found = found,
-        .cost = cost_on_tiers({.work = token,
-                               .found = found,
-                               .far_reads = on_drive ? FarReads::kInPlace : FarReads::kFetched,
-                               .experts_move = slots.near > 0.0 && far_dense_bytes == 0},
-                              speeds)};
+        .tokens = 1, .found = step.found, .cost = least_cost(step, far, speeds)};
   };
   TierForecast result{.near_share = slots.near, .far_share = slots.far};
   result.uniform = decode(same);
@@ -177,11 +196,7 @@ Result<TierForecast> forecast_tiers(const LoadedModel& model, const ExpertPlan& 
     MF_ASSIGN_OR_RETURN(const StepWork work, work_of_step(model, tokens, tokens));
     TierStep step = prompt_step(model, experts, work, tokens);
     step.found = found_in(slots, same);
-    if (far_dense_bytes > 0) {
-      step.found = leave_on_host(step.work, far_dense_bytes);
-      step.far_reads = FarReads::kInPlace;
-      step.passes = std::ceil(static_cast<double>(tokens) / kTileTokens);
-    }
+    if (far.bytes > 0) read_far_dense(step, far, tokens);
     result.prompts.push_back(
         {.tokens = tokens, .found = step.found, .cost = cost_on_tiers(step, speeds)});
   }

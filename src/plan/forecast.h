@@ -63,12 +63,19 @@ struct TierForecast {
   std::vector<TierStepForecast> prompts;  // with both memories full of experts, whichever
 };
 
+/// Weights of a model without experts that lie in the host's memory, of those every token reads.
+struct FarDense {
+  uint64_t bytes = 0;
+  uint64_t network_bytes = 0;  // of these, that are copied ahead of their layers
+  bool has_helper = false;     // a processor may compute networks where they lie
+};
+
 /// The same as forecast() for experts that lie as `experts` says. Each of `prompts` is evaluated in
-/// one step. `far_dense_bytes` of the weights that every token reads lie in the host's memory: only
-/// of a model without experts.
+/// one step. `far` is for a model without experts. The least that a token may cost decides who
+/// computes its networks, as the engine finds out by trying.
 Result<TierForecast> forecast_tiers(const LoadedModel& model, const ExpertPlan& experts,
                                     int64_t context, std::span<const int64_t> prompts,
-                                    const TierSpeeds& speeds, uint64_t far_dense_bytes = 0);
+                                    const TierSpeeds& speeds, const FarDense& far = {});
 
 /// Names the largest part of a step and its remedy, for the owner of the machine.
 std::string explain_limit(CostLimit limit);

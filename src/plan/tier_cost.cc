@@ -60,14 +60,17 @@ TierCost cost_on_tiers(const TierStep& step, const TierSpeeds& speeds) {
   const double far_bytes = step.found.far * work.expert_bytes;
   TierCost cost;
   cost.drive_bytes = step.found.drive * work.expert_bytes;
-  cost.bus_bytes = (far_bytes + cost.drive_bytes) * step.passes;
+  const double helped_bytes = step.helped * far_bytes;
+  cost.bus_bytes = (far_bytes - helped_bytes + cost.drive_bytes) * step.passes;
   if (step.experts_move) {
     cost.bus_bytes += cost.bus_bytes / static_cast<double>(kFarReadsPerMove);
   }
   cost.bus_seconds = cost.bus_bytes / (bus_share(step.far_reads) * speeds.bus_bytes_per_second);
-  cost.memory_seconds = (cost.bus_bytes + cost.drive_bytes) / speeds.memory_bytes_per_second;
+  cost.memory_seconds =
+      (cost.bus_bytes + helped_bytes + cost.drive_bytes) / speeds.memory_bytes_per_second;
   cost.drive_seconds = cost.drive_bytes / speeds.drive_bytes_per_second;
-  cost.device_seconds = (work.dense_bytes + work.expert_bytes) / device_rate;
+  const double device_bytes = work.expert_bytes - helped_bytes;
+  cost.device_seconds = (work.dense_bytes + device_bytes) / device_rate;
   const double expert_compute =
       work.expert_multiply_adds / step.tiles_filled / speeds.multiply_adds_per_second;
   const double dense_compute =
@@ -78,13 +81,13 @@ TierCost cost_on_tiers(const TierStep& step, const TierSpeeds& speeds) {
     cost.launch_seconds += work.layers * kHostInLayerSeconds;
   }
   const double of_dense = std::max(work.dense_bytes / device_rate, dense_compute);
-  const double of_experts = std::max(work.expert_bytes / device_rate, expert_compute);
+  const double of_experts = std::max(device_bytes / device_rate, expert_compute);
   const double coming = std::max({cost.bus_seconds, cost.memory_seconds, cost.drive_seconds});
-  // A token's experts are needed as soon as they are known: products follow what they wait for. A
-  // prompt's come in waves beside each other.
-  cost.total_seconds =
-      cost.launch_seconds + of_dense +
-      (step.far_reads == FarReads::kRing ? std::max(of_experts, coming) : of_experts + coming);
+  // A token's experts are needed as soon as they are known: products follow what they wait for, and
+  // a processor and the device wait for each other. A prompt's come in waves beside each other.
+  const bool is_beside = step.far_reads == FarReads::kRing && step.helped == 0.0;
+  cost.total_seconds = cost.launch_seconds + of_dense +
+                       (is_beside ? std::max(of_experts, coming) : of_experts + coming);
   cost.limit = largest_part(cost);
   return cost;
 }

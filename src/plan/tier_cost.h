@@ -34,6 +34,8 @@ struct TierStep {
   StepWork work;
   TierShares found;
   FarReads far_reads = FarReads::kFetched;
+  /// The share of what is far that a processor computes where it lies, in turn with the device.
+  double helped = 0.0;
   /// How often the products read an expert's weights: once for each tile of tokens.
   double passes = 1.0;
   /// The share of the tiles of experts' products that tokens fill.

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace moeflux {
 namespace {
 
@@ -66,6 +68,21 @@ TEST(TierCost, ASlowHostMemoryHoldsTheBusUp) {
   const TierCost cost = cost_on_tiers({.work = kToken, .found = {.near = 0.0, .far = 1.0}}, slow);
   EXPECT_EQ(cost.limit, TierLimit::kMemory);
   EXPECT_GT(cost.total_seconds, 0.09);
+}
+
+// A processor reads half of what is far while the rest is copied; the device waits for both.
+TEST(TierCost, WhatAProcessorComputesDoesNotCrossTheBus) {
+  const TierCost cost = cost_on_tiers({.work = kToken,
+                                       .found = {.near = 0.5, .far = 0.5},
+                                       .far_reads = FarReads::kRing,
+                                       .helped = 0.5},
+                                      kSpeeds);
+  EXPECT_NEAR(cost.bus_bytes, 0.225e9, 1.0);
+  EXPECT_NEAR(cost.memory_seconds, 0.45e9 / kSpeeds.memory_bytes_per_second, 1e-12);
+  EXPECT_NEAR(cost.total_seconds,
+              cost.launch_seconds + (1.67e9 - 0.225e9) / 770e9 +
+                  std::max(cost.bus_seconds, cost.memory_seconds),
+              1e-12);
 }
 
 // 19 GB of experts in 0.2 s of the bus where half of them are near; 1.5e12 multiply-adds, a third

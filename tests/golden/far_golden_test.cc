@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/cpu/cpu_device.h"
 #include "backend/gpu/emulator/emulator.h"
 #include "backend/gpu/gpu_device.h"
 #include "backend/trace/trace_device.h"
@@ -250,6 +251,44 @@ TEST_P(FarGolden, WhatTheHostKeepsChangesNoBit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FarGolden, ::testing::ValuesIn(golden_families()),
+                         [](const auto& family) { return family.param; });
+
+class FarNetworksGolden : public ::testing::TestWithParam<std::string> {};
+
+// However many of them the host keeps, and whoever computes them.
+TEST_P(FarNetworksGolden, EverySplitOfNetworksHasTheSameBits) {
+  const TempFolder quantized;
+  const TempFolder twin;
+  write_quantized_copy(golden_folder(GetParam()), quantized.path(), twin.path(), {});
+  const auto cpu = make_cpu_device({.threads = 2, .precision = Precision::kQ16});
+  ASSERT_TRUE(cpu.ok());
+  EngineOptions options{.context_length = 64, .prefill_chunk = 18};
+  const Subject subject(quantized.path(), 10, options);
+  ASSERT_FALSE(HasFailure());
+  options.helper = cpu->get();
+  const uint64_t dense = subject.plan().dense_bytes;
+  uint64_t helped = 0;
+  uint64_t copied = 0;
+  for (const uint64_t beyond : {uint64_t{0}, dense / 3, 2 * dense / 3}) {
+    World world;
+    ASSERT_TRUE(world.opens(subject.model(), subject.least() + beyond, options)) << beyond;
+    for (const PlanMode plan : {PlanMode::kNear, PlanMode::kHelper, PlanMode::kShared}) {
+      ASSERT_TRUE(world.engine->set_plan(plan).ok());
+      const auto sequence = world.start();
+      expect_text(subject, world, *sequence, 3);
+      ASSERT_FALSE(HasFailure()) << beyond << " bytes beyond the least, " << plan_name(plan);
+    }
+    const ExpertStats stats = world.engine->expert_stats();
+    helped += stats.helped_steps;
+    copied += stats.bus_bytes;
+  }
+  // Those whose gates and ups are one matrix are read over the bus.
+  const bool is_apart = !GetParam().starts_with("phi");
+  EXPECT_EQ(helped > 0, is_apart);
+  EXPECT_EQ(copied > 0, is_apart);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FarNetworksGolden, ::testing::ValuesIn(dense_families()),
                          [](const auto& family) { return family.param; });
 
 // Several pages of a text, some of which are far.

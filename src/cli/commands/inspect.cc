@@ -149,6 +149,7 @@ Result<DevicePlan> device_share(LoadedModel& model, const Result<std::unique_ptr
                           .context_length = context,
                           .step_tokens = prefill_chunk_for(**opened, engine, context),
                           .step_may_shrink = true,
+                          .copies_beside = (*opened)->copies_beside(),
                           .near_cache_bytes = engine.near_cache_bytes});
   if (!plan.ok()) return plan.error().with_context(formatted("device {}", (*opened)->name()));
   return plan;

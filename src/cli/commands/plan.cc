@@ -383,34 +383,47 @@ std::string render_text(const Report& r) {
                           explain_limit(f.cold_prompt.cost.limit));
 }
 
+// A processor's kernels and a device's matrix units multiply such a matrix with the same bits.
+bool is_for_helper(const ClaimedModule& module, const Device& helper) {
+  const int64_t cols = module.shape.back();
+  const int64_t rows = module.shape.num_elements() / cols;
+  return helper.multiplies_units(lay_out(format_in_memory(module.format, rows, cols), rows, cols));
+}
+
 // Divides dense weights between the memories of device and host, as the engine would. Gives the
-// bytes that every token reads over the bus: of a table that is looked up it reads a row.
-uint64_t split_dense(const LoadedModel& model, const EngineOptions& engine, int64_t chunk,
+// bytes that every token reads there: of a table that is looked up it reads a row.
+FarDense split_dense(const LoadedModel& model, const EngineOptions& engine, int64_t chunk,
                      uint64_t memory_bytes, TierReport& report) {
   Result<DevicePlan> split = plan_device(model, {.free_bytes = memory_bytes,
                                                  .context_length = report.context,
                                                  .step_tokens = chunk,
                                                  .step_may_shrink = engine.prefill_chunk == 0,
+                                                 .copies_beside = true,
                                                  .near_cache_bytes = engine.near_cache_bytes});
   if (!split.ok()) {
     report.refusal = split.error().message();
-    return 0;
+    return {};
   }
   const Status fits = check_dense_fit(model, {.available_bytes = report.memory.available_bytes,
                                               .device_bytes = split->dense.device_bytes});
   if (!fits.ok()) {
     report.refusal = fits.error().message();
-    return 0;
+    return {};
   }
-  uint64_t bytes = 0;
+  const auto helper = make_cpu_device({.precision = Precision::kQ16});
+  FarDense far{.has_helper = helper.ok()};
   for (size_t i = 0; i < model.modules.size(); ++i) {
-    const bool is_looked_up =
-        model.modules[i].canonical == "embed_tokens" && model.dense.lookup_bytes > 0;
-    if (split->dense.on_host[i] && !is_looked_up) bytes += model.modules[i].placed_bytes;
+    const ClaimedModule& module = model.modules[i];
+    const bool is_looked_up = module.canonical == "embed_tokens" && model.dense.lookup_bytes > 0;
+    if (!split->dense.on_host[i] || is_looked_up) continue;
+    far.bytes += module.placed_bytes;
+    if (!module.is_network || split->networks_bytes == 0) continue;
+    far.network_bytes += module.placed_bytes;
+    far.has_helper = far.has_helper && is_for_helper(module, **helper);
   }
   report.memory.on_device = split->share;
   report.split = *std::move(split);
-  return bytes;
+  return far;
 }
 
 // On a machine whose device has memory of its own, `memory_bytes` of it.
@@ -445,16 +458,15 @@ Status run_tiers(const Options& options, const EngineOptions& engine, uint64_t a
                    .copies_beside = here == nullptr || here->copies_beside()},
       {.expert_cache_bytes = engine.expert_cache_bytes,
        .near_cache_bytes = engine.near_cache_bytes});
-  uint64_t far_dense_bytes = 0;
+  FarDense far;
   if (report.memory.experts_bytes == 0 && report.taken_bytes() > memory_bytes) {
-    far_dense_bytes = split_dense(*model, engine, chunk, memory_bytes, report);
+    far = split_dense(*model, engine, chunk, memory_bytes, report);
   }
   MF_ASSIGN_OR_RETURN(report.machine, find_tier_machine(options, *model, memory_bytes, here));
   std::vector<int64_t> prompts = {std::min(kPromptTokens, report.context)};
   if (chunk > prompts.front()) prompts.push_back(chunk);
-  MF_ASSIGN_OR_RETURN(report.forecast,
-                      forecast_tiers(*model, report.experts, report.context, prompts,
-                                     report.machine.speeds(), far_dense_bytes));
+  MF_ASSIGN_OR_RETURN(report.forecast, forecast_tiers(*model, report.experts, report.context,
+                                                      prompts, report.machine.speeds(), far));
   if (summary != nullptr) {
     *summary = {.fits = report.fits(),
                 .needed_bytes = report.taken_bytes(),

@@ -172,7 +172,11 @@ Status Decoder::feed_forward(const ForwardStep& step, LayerId id, Tensor out, Te
   const LayerSpec& s = layer_spec(id);
   const LayerWeights& w = layers_[static_cast<size_t>(index(id))];
   if (s.moe.num_experts > 0) return moe(step, id, out, x, w.moe, s.moe, spec_.rms_norm_eps);
-  ffn(step.encoder, out, x, w.dense, {}, s.dense_glu);
+  if (w.dense.is_plain()) {
+    MF_RETURN_IF_ERROR(step.network(id, {out, x, w.dense.glu, {}, s.dense_glu}));
+  } else {
+    ffn(step.encoder, out, x, w.dense, {}, s.dense_glu);
+  }
   if (s.dense_out_scale) step.encoder.run(ops::Scale{out, out, w.dense_out_scale});
   return {};
 }

@@ -34,6 +34,7 @@ FfnWeights take_ffn(WeightStore& weights, const std::string& prefix, int64_t hid
     return formatted("{}.{}", prefix, is_numbered ? numbered : usual);
   };
   FfnWeights w;
+  const size_t modules_before = weights.modules().size();
   if (has_gate(glu)) {
     w.glu.gate = weights.matrix(name("gate_proj", "w1"), intermediate_size, hidden_size);
   }
@@ -44,6 +45,8 @@ FfnWeights take_ffn(WeightStore& weights, const std::string& prefix, int64_t hid
     w.gate_bias = weights.vector(name("gate_proj", "w1") + ".bias", {intermediate_size});
     w.up_bias = weights.vector(name("up_proj", "w3") + ".bias", {intermediate_size});
     w.down_bias = weights.vector(name("down_proj", "w2") + ".bias", {hidden_size});
+  } else {
+    weights.add_network(w.glu, modules_before);
   }
   return w;
 }

@@ -14,6 +14,9 @@ namespace moeflux::blocks {
 /// A network for every token: gate and up beside each other, or in one matrix, gate's rows first or
 /// rows of both in turn.
 struct FfnWeights {
+  /// True when it is a GatedFfn.
+  bool is_plain() const { return gate_up.is_null() && down_bias.is_null(); }
+
   GluWeights glu;  // up is its own gate where there is none; without gate and up where fused
   Weight gate_up;  // null where they are apart
   bool in_turn = false;

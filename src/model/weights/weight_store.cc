@@ -211,6 +211,17 @@ Weight WeightStore::take_module(std::string_view name, const Shape& shape, Place
   return weight;
 }
 
+void WeightStore::add_network(const GluWeights& network, size_t modules_before) {
+  bool is_far = modules_before < modules_.size();
+  for (size_t i = modules_before; i < modules_.size(); ++i) {
+    modules_[i].is_network = true;
+    is_far = is_far && i < places_.on_host.size() && places_.on_host[i];
+  }
+  if (!is_far) return;
+  const std::optional<LayerId> layer = modules_[modules_before].layer();
+  if (layer && !places_.ring.holds(*layer)) far_networks_.push_back({*layer, network});
+}
+
 Tensor WeightStore::vector(std::string_view name, const Shape& shape, float add) {
   return mapped_vector(name, shape, [add](float value) { return value + add; });
 }

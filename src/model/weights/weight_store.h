@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "backend/device.h"
+#include "backend/ops/gated_ffn.h"
 #include "base/result.h"
 #include "checkpoint/tensor_index.h"
 #include "experts/expert_table.h"
@@ -54,8 +55,9 @@ struct ClaimedModule {
   Shape shape;       // [leading..., rows, cols]
   QuantFormat format;
   bool is_router = false;
-  bool is_table = false;  // a part of one, which stays where it is stored
-  std::string canonical;  // the name that the family uses
+  bool is_table = false;    // a part of one, which stays where it is stored
+  bool is_network = false;  // one of a gated network's, see WeightStore::add_network()
+  std::string canonical;    // the name that the family uses
   StoredModule stored;
   uint64_t placed_bytes = 0;   // in memory, with what WeightReads::kPlaceAlignment adds
   uint64_t landing_bytes = 0;  // as stored, where that is not as it is in memory
@@ -71,6 +73,12 @@ struct ClaimedFloats {
   StoredFloats stored;
   std::function<float(float)> map;  // the family's function of each number
   int64_t ids_below = 0;            // not 0: whole numbers below it, i32 in memory
+};
+
+/// A layer's network whose matrices all lie in memory of the host by DensePlaces.
+struct FarNetwork {
+  LayerId layer{};
+  GluWeights weights;
 };
 
 /// The dense weights that lie in memory of the host and that the device reads there.
@@ -117,6 +125,9 @@ class WeightStore {
   Weight head(const Weight& embedding, int64_t vocab_size, int64_t hidden_size, bool tied);
   /// The first vocab_size rows of "lm_head", which has as many or padded_size of them.
   Weight padded_head(int64_t vocab_size, int64_t padded_size, int64_t hidden_size);
+  /// Says that the modules claimed since there were `modules_before` are those of a network for
+  /// every token, which GatedFfn computes.
+  void add_network(const GluWeights& network, size_t modules_before);
   /// A small tensor as f32 [shape], from any float dtype; `name` is complete ("norm.weight").
   /// Extents of 1 in the file are ignored when shapes are compared. `add` is added to every
   /// element.
@@ -170,6 +181,7 @@ class WeightStore {
   ExpertTable take_expert_table() { return std::move(experts_); }
   std::vector<NgramTable> take_ngram_tables() { return std::move(ngram_tables_); }
   std::vector<StreamedModule> take_streamed() { return std::move(streamed_); }
+  std::vector<FarNetwork> take_far_networks() { return std::move(far_networks_); }
   std::vector<std::unique_ptr<Buffer>> take_buffers();
 
  private:
@@ -197,6 +209,7 @@ class WeightStore {
   std::vector<std::unique_ptr<Buffer>> slots_;  // of places_.ring
   std::vector<uint64_t> slot_used_;             // bytes of its slot, by layer
   std::vector<StreamedModule> streamed_;
+  std::vector<FarNetwork> far_networks_;
   std::vector<ClaimedModule> modules_;
   std::vector<ClaimedFloats> floats_;
   std::vector<std::string> expert_prefixes_;
