@@ -6,6 +6,8 @@
 #   resident  every file of FILES, all of it on the device
 #   near      the files of NEAR_FILES with NEAR (4G) of experts on the device, beside the faster of
 #             the peer's two ways: all experts on the CPU, or those of FAR_LAYERS
+#   layers    the files of LAYERS_FILES, without experts, with MEMORY (12288) MiB of the device,
+#             beside the peer with each of PEER_LAYERS on it; a line says how much memory that takes
 #   cpu       the files of CPU_FILES on THREADS cores, without a device
 #
 # A file is TYPE, which stands for the 35B model, SHAPE:TYPE or SHAPE:TYPE:LAYERS. Models are of
@@ -13,7 +15,8 @@
 # times; OUT gets a line a file in table.md, what both printed in raw-*.json, and logs. PEER may be
 # a name of no program: then moeflux is measured alone.
 #
-# DEVICE (cuda:0), PROMPTS (512,4096), TOKENS (64), PEER_ARGS (what the peer gets in every run).
+# DEVICE (cuda:0), PROMPTS (512,4096), TOKENS (64), PEER_ARGS (what the peer gets in every run),
+# PREFIX (what every run begins with, like "taskset -c 0,1").
 set -u
 here=$(dirname "$0")
 moeflux=$1 peer=$2 out=$3
@@ -28,6 +31,8 @@ files=${FILES:-Q4_0 Q4_K IQ4_XS IQ3_S IQ2_XS Q2_0 qwen3-30b-a3b:Q4_0 gpt-oss-120
 near_files=${NEAR_FILES:-Q4_0 Q4_K IQ3_S IQ2_XS}
 cpu_files=${CPU_FILES:-qwen3.6-35b-a3b:Q4_0:8 qwen3.6-35b-a3b:Q4_K:8 qwen3.6-35b-a3b:IQ4_XS:8 \
   qwen3.6-35b-a3b:IQ3_S:8 qwen3.6-35b-a3b:IQ2_XS:8 gpt-oss-20b:MXFP4:8}
+layers_files=${LAYERS_FILES:-qwen3.8-27b:Q4_K}
+memory=${MEMORY:-12288}
 peer_args=${PEER_ARGS:--fa 1 -fmoe 1 -b 4096 -ub 4096}
 model=$scratch/moeflux-files.$$.gguf
 mkdir -p "$out"
@@ -62,7 +67,7 @@ compare() {
   [ -x "$peer" ] || { alone "$1" "$2"; return; }
   python3 "$here/compare_llama_bench.py" --moeflux "$moeflux" --moeflux-model "$model" \
     --peer "$peer" --peer-model "$model" -p "$prompts" -n "$tokens" -t "$threads" -r 2 \
-    --rounds "${ROUNDS:-2}" --moeflux-args="$2" --peer-args="$3 $peer_args" \
+    --rounds "${ROUNDS:-2}" --prefix "${PREFIX:-}" --moeflux-args="$2" --peer-args="$3 $peer_args" \
     --title "$1, $name" --raw "$out/raw-$1-$name.json" >"$log.md" 2>"$log.log" || {
     tail -1 "$log.log" | cut -c1-200
     alone "$1" "$2"
@@ -71,13 +76,25 @@ compare() {
   grep -E '^\| (pp|tg)' "$log.md" | sed "s/^/| $1 | $name /" | tee -a "$out/table.md"
 }
 
+# tell_memory LAYERS: the most of the device's memory that the peer takes with so many layers there.
+tell_memory() {
+  local log=$out/memory-$name-$1
+  [ -x "$peer" ] || return
+  nvidia-smi -i "${CUDA_VISIBLE_DEVICES:-0}" --query-gpu=memory.used --format=csv,noheader,nounits -lms 100 >"$log.csv" &
+  # shellcheck disable=SC2086  # options are words
+  ${PREFIX:-} "$peer" -m "$model" -t "$threads" -r 1 -p 512 -n 1 -ngl "$1" $peer_args >"$log.log" 2>&1
+  kill $!
+  echo "| memory | $name, -ngl $1 | $(sort -n "$log.csv" | tail -1) MiB |" | tee -a "$out/table.md"
+}
+
 own="--device $device --reader-threads 16"
 for step in $steps; do
   case $step in
     resident) list=$files ;;
     near) list=$near_files ;;
+    layers) list=$layers_files ;;
     cpu) list=$cpu_files ;;
-    *) echo "$step: expected resident, near or cpu" >&2 && exit 2 ;;
+    *) echo "$step: expected resident, near, layers or cpu" >&2 && exit 2 ;;
   esac
   for file in $list; do
     synthesize "$file" || continue
@@ -87,6 +104,12 @@ for step in $steps; do
         near="$own --expert-io pread --near-cache ${NEAR:-4G} --plan auto"
         compare near-experts "$near" '-ngl 99 -ot exps=CPU'
         compare near-layers "$near" "-ngl 99 -ot blk\\.${FAR_LAYERS:-[1-3][0-9]}\\.ffn_.*_exps=CPU"
+        ;;
+      layers)
+        for count in ${PEER_LAYERS:-44 40 36}; do
+          tell_memory "$count"
+          compare "layers-$count" "--device $device,memory=$memory" "-ngl $count"
+        done
         ;;
       cpu) compare cpu '--device cpu' '-ngl 0' ;;
     esac
