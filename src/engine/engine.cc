@@ -171,11 +171,17 @@ Result<DensePlaces> Engine::place_dense(LoadedModel& counted, const EngineOption
                          .device = device_free ? &device_plan_.dense : nullptr}));
   prefill_chunk_ = stream.step_tokens;
   if (options.on_forecast) {
-    double drive = 0.0;
+    LayerSpeeds speeds;
     if (stream.streamed_bytes > 0) {
-      MF_ASSIGN_OR_RETURN(drive, probe_layer_reads(counted, options.expert_io, kProbeSeconds));
+      MF_ASSIGN_OR_RETURN(speeds.drive_bytes_per_second,
+                          probe_layer_reads(counted, options.expert_io, kProbeSeconds));
     }
-    options.on_forecast(describe_stream(stream, drive));
+    if (stream.arranged_bytes > 0) {
+      MF_ASSIGN_OR_RETURN(
+          speeds.arranged_bytes_per_second,
+          measure_arranging(counted, *device_, arranging_threads(), kProbeSeconds / 4));
+    }
+    options.on_forecast(describe_stream(stream, speeds));
   }
   device_plan_.dense = std::move(stream.places);
   return device_plan_.dense;
@@ -202,7 +208,8 @@ Status Engine::open_layers() {
       std::unique_ptr<AsyncReader> reader,
       make_reader(options_.expert_io,
                   {.threads = std::max(1, options_.reader_threads), .depth = kLayerReaderDepth}));
-  layers_ = std::make_unique<LayerStream>(loaded_->index, loaded_->streamed, std::move(reader));
+  layers_ = std::make_unique<LayerStream>(loaded_->index, loaded_->streamed, std::move(reader),
+                                          arranging_threads());
   return {};
 }
 

@@ -1,6 +1,7 @@
 #include "load/layer_stream.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <new>
 #include <utility>
@@ -34,8 +35,8 @@ Parts<std::span<std::byte>> bytes_of(const Weight& weight) {
 }  // namespace
 
 LayerStream::LayerStream(const TensorIndex& files, std::span<const StreamedModule> modules,
-                         std::unique_ptr<AsyncReader> reader)
-    : files_(files), reader_(std::move(reader)) {
+                         std::unique_ptr<AsyncReader> reader, int threads)
+    : files_(files), reader_(std::move(reader)), arrangers_(threads) {
   uint64_t landing_bytes = 0;
   for (size_t begin = 0, end = 0; begin < modules.size(); begin = end) {
     while (end < modules.size() && modules[end].layer == modules[begin].layer) ++end;
@@ -130,9 +131,29 @@ void LayerStream::list_requests(const Layer& layer) {
   }
 }
 
+// What a thread throws must not leave it.
+Status LayerStream::arrange_landed(const Layer& layer) {
+  std::byte* const landing = landing_.reserve(layer.landing_bytes);
+  std::atomic<bool> out_of_memory{false};
+  arrangers_.parallel_for(static_cast<int64_t>(pieces_.size()), [&](int64_t i) {
+    const Piece& piece = pieces_[static_cast<size_t>(i)];
+    const Weight& to = layer.modules[piece.module].to;
+    const Weight& stored = landed_[piece.module];
+    try {
+      arrange_rows(to, bytes_of(to), stored, stored.bytes_in(landing), piece.begin, piece.rows);
+    } catch (const std::bad_alloc&) {
+      out_of_memory = true;
+    }
+  });
+  pieces_.clear();
+  if (out_of_memory) return Error(ErrorCode::kResourceExhausted, "out of memory");
+  return {};
+}
+
 // A matrix that has arrived is arranged while others are on their way.
 Status LayerStream::read_modules(const Layer& layer) {
   list_requests(layer);
+  pieces_.clear();
   std::vector<size_t> reads_left(layer.modules.size(), 0);
   for (const ReadRequest& request : requests_) ++reads_left[request.tag];
   reader_->submit(requests_);
@@ -144,9 +165,12 @@ Status LayerStream::read_modules(const Layer& layer) {
       }
       if (--reads_left[completion.tag] > 0 || !module.is_arranged()) continue;
       const Weight& stored = landed_[completion.tag];
-      arrange_matrix(module.to, bytes_of(module.to), stored,
-                     stored.bytes_in(landing_.reserve(layer.landing_bytes)));
+      const int64_t step = rows_arranged_at_once(module.to, stored);
+      for (int64_t row = 0; row < stored.rows; row += step) {
+        pieces_.push_back({completion.tag, row, std::min(step, stored.rows - row)});
+      }
     }
+    if (!pieces_.empty()) MF_RETURN_IF_ERROR(arrange_landed(layer));
   }
   return {};
 }

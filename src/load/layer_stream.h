@@ -1,5 +1,6 @@
 // LayerStream: reads the layers of a ring from the drive in their order, round and round, each as
-// soon as its slot is free. A thread of its own keeps the drive busy while a layer computes.
+// soon as its slot is free. A thread of its own keeps the drive busy while a layer computes, and
+// others help it to arrange what has arrived.
 #pragma once
 
 #include <condition_variable>
@@ -13,6 +14,7 @@
 
 #include "backend/encoder.h"
 #include "base/result.h"
+#include "base/thread_pool.h"
 #include "checkpoint/tensor_index.h"
 #include "io/aligned_read.h"
 #include "io/async_reader.h"
@@ -24,9 +26,10 @@ namespace moeflux {
 class LayerStream : public LayerSource {
  public:
   /// The modules of each layer follow one another, in the order of layers. References and buffers
-  /// must outlive the stream; the reader is its own. The first layers are read at once.
+  /// must outlive the stream; the reader is its own. The first layers are read at once. As many
+  /// threads arrange matrices, the reading one among them.
   LayerStream(const TensorIndex& files, std::span<const StreamedModule> modules,
-              std::unique_ptr<AsyncReader> reader);
+              std::unique_ptr<AsyncReader> reader, int threads = 1);
   /// Waits for the layer that is being read.
   ~LayerStream() override;
 
@@ -63,6 +66,7 @@ class LayerStream : public LayerSource {
   void read_on(const std::stop_token& stop);
   Status read(const Layer& layer);
   Status read_modules(const Layer& layer);
+  Status arrange_landed(const Layer& layer);
   void list_requests(const Layer& layer);
   void begin_anew(size_t layer, std::unique_lock<std::mutex>& lock);
   const Status& wait_for(size_t layer, std::unique_lock<std::mutex>& lock);
@@ -75,6 +79,14 @@ class LayerStream : public LayerSource {
   BounceBuffer landing_;
   std::vector<ReadRequest> requests_;
   std::vector<Weight> landed_;  // by module of the layer: as it is stored, in landing_
+  /// Rows of a module that has arrived.
+  struct Piece {
+    size_t module = 0;
+    int64_t begin = 0;
+    int64_t rows = 0;
+  };
+  std::vector<Piece> pieces_;
+  ThreadPool arrangers_;
 
   mutable std::mutex mutex_;  // guards all that follows
   std::condition_variable_any changed_;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/format.h"
+#include "base/thread_pool.h"
 #include "base/units.h"
 #include "io/async_reader.h"
 #include "io/reader_factory.h"
@@ -172,6 +173,10 @@ Result<DenseStream> plan_dense_stream(const LoadedModel& counted,
   const LayerRing& ring = stream.places.ring;
   if (ring.slots == 0) return stream;
   stream.streamed_bytes = bytes_of(layers, ring.streamed);
+  for (const ClaimedModule& module : counted.modules) {
+    const auto id = module.layer();
+    if (id && ring.holds(*id)) stream.arranged_bytes += module.landing_bytes;
+  }
   for (size_t i = 0; request.device != nullptr && i < counted.modules.size(); ++i) {
     const ClaimedModule& module = counted.modules[i];
     if (const auto id = module.layer(); !id || !ring.holds(*id)) continue;
@@ -182,15 +187,29 @@ Result<DenseStream> plan_dense_stream(const LoadedModel& counted,
   return stream;
 }
 
-std::string describe_stream(const DenseStream& stream, double drive_bytes_per_second) {
+double LayerSpeeds::bytes_per_second(const DenseStream& stream) const {
+  if (arranged_bytes_per_second <= 0.0 || stream.arranged_bytes == 0) return drive_bytes_per_second;
+  const double share =
+      static_cast<double>(stream.arranged_bytes) / static_cast<double>(stream.streamed_bytes);
+  return std::min(drive_bytes_per_second, arranged_bytes_per_second / share);
+}
+
+int arranging_threads() { return std::min(kArrangingThreadsMax, usable_cores()); }
+
+std::string describe_stream(const DenseStream& stream, const LayerSpeeds& speeds) {
   if (stream.streamed_bytes == 0) return "all layers fit memory: none is read from the drive";
-  const double steps = drive_bytes_per_second / static_cast<double>(stream.streamed_bytes);
+  const double rate = speeds.bytes_per_second(stream);
+  const double steps = rate / static_cast<double>(stream.streamed_bytes);
+  const std::string arranging =
+      rate < speeds.drive_bytes_per_second
+          ? formatted(" and brought into order at {:.2f} GB/s", rate / 1e9)
+          : std::string();
   return formatted(
-      "{} of the layers' {} are read from the drive for every step, at {:.2f} GB/s: at most {:.2f} "
-      "tokens/s, {:.1f} of a prompt in steps of {} tokens",
+      "{} of the layers' {} are read from the drive for every step, at {:.2f} GB/s{}: at most "
+      "{:.2f} tokens/s, {:.1f} of a prompt in steps of {} tokens",
       format_bytes(stream.streamed_bytes), format_bytes(stream.layers_bytes),
-      drive_bytes_per_second / 1e9, steps, steps * static_cast<double>(stream.step_tokens),
-      stream.step_tokens);
+      speeds.drive_bytes_per_second / 1e9, arranging, steps,
+      steps * static_cast<double>(stream.step_tokens), stream.step_tokens);
 }
 
 }  // namespace moeflux

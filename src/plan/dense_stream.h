@@ -13,6 +13,9 @@ namespace moeflux {
 
 /// Commands in flight of the reader of layers: half a megabyte each.
 constexpr int kLayerReaderDepth = 64;
+/// Threads that bring matrices into the order in which they are computed with: of all but fast
+/// drives, reads take longer than so many.
+constexpr int kArrangingThreadsMax = 8;
 
 struct DenseStreamRequest {
   uint64_t available_bytes = 0;  // of the host
@@ -31,7 +34,20 @@ struct DenseStream {
   DensePlaces places;           // with a ring of no slots where all layers stay
   uint64_t layers_bytes = 0;    // of all matrices of layers
   uint64_t streamed_bytes = 0;  // of these, that each step reads
+  uint64_t arranged_bytes = 0;  // of these, as they are stored, that are brought into another order
 };
+
+/// How fast layers come.
+struct LayerSpeeds {
+  double drive_bytes_per_second = 0.0;
+  double arranged_bytes_per_second = 0.0;  // by all threads that arrange; 0: faster than any drive
+
+  /// Of all that is streamed: what has arrived is arranged while more is read.
+  double bytes_per_second(const DenseStream& stream) const;
+};
+
+/// Threads that arrange on this machine.
+int arranging_threads();
 
 /// `counted` has the sizes of the model that will be loaded, and its cache types. Streamed layers
 /// lie evenly among the others, so that the drive always has something to do. Fails with
@@ -40,8 +56,8 @@ struct DenseStream {
 Result<DenseStream> plan_dense_stream(const LoadedModel& counted,
                                       const DenseStreamRequest& request);
 
-/// One line for the user: what is read for each step, and how many tokens a second a drive of that
-/// speed allows.
-std::string describe_stream(const DenseStream& stream, double drive_bytes_per_second);
+/// One line for the user: what is read for each step, and how many tokens a second such speeds
+/// allow.
+std::string describe_stream(const DenseStream& stream, const LayerSpeeds& speeds);
 
 }  // namespace moeflux

@@ -57,7 +57,7 @@ TEST_F(DenseStreamPlan, NothingIsStreamedWhereAllFits) {
   const auto stream = plan(64 * kGiB);
   ASSERT_TRUE(stream.ok());
   EXPECT_EQ(stream->places.ring.slots, 0);
-  EXPECT_EQ(describe_stream(*stream, 0.0), "all layers fit memory: none is read from the drive");
+  EXPECT_EQ(describe_stream(*stream, {}), "all layers fit memory: none is read from the drive");
 }
 
 TEST_F(DenseStreamPlan, StreamedLayersLieEvenlyAmongTheOthers) {
@@ -73,10 +73,27 @@ TEST_F(DenseStreamPlan, StreamedLayersLieEvenlyAmongTheOthers) {
 
 TEST_F(DenseStreamPlan, TheForecastIsTheDrivesSpeedOverWhatAStepReads) {
   DenseStream stream{.step_tokens = 2048, .layers_bytes = 12 * kGiB, .streamed_bytes = 4 * kGiB};
+  const double gib = static_cast<double>(kGiB);
   EXPECT_EQ(
-      describe_stream(stream, 2.0 * static_cast<double>(kGiB)),
+      describe_stream(stream, {.drive_bytes_per_second = 2.0 * gib}),
       "4.00 GiB of the layers' 12.0 GiB are read from the drive for every step, at 2.15 GB/s: "
       "at most 0.50 tokens/s, 1024.0 of a prompt in steps of 2048 tokens");
+}
+
+TEST_F(DenseStreamPlan, TheForecastCountsWhatTakesLongerReadingOrArranging) {
+  DenseStream stream{.step_tokens = 2048, .layers_bytes = 12 * kGiB, .streamed_bytes = 4 * kGiB};
+  const double gib = static_cast<double>(kGiB);
+  const LayerSpeeds speeds{.drive_bytes_per_second = 2.0 * gib, .arranged_bytes_per_second = gib};
+  EXPECT_EQ(speeds.bytes_per_second(stream), 2.0 * gib);
+  stream.arranged_bytes = 2 * kGiB;
+  EXPECT_EQ(speeds.bytes_per_second(stream), 2.0 * gib);
+  stream.arranged_bytes = 4 * kGiB;
+  EXPECT_EQ(speeds.bytes_per_second(stream), gib);
+  EXPECT_EQ(
+      describe_stream(stream, speeds),
+      "4.00 GiB of the layers' 12.0 GiB are read from the drive for every step, at 2.15 GB/s and "
+      "brought into order at 1.07 GB/s: at most 0.25 tokens/s, 512.0 of a prompt in steps of 2048 "
+      "tokens");
 }
 
 }  // namespace

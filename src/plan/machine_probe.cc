@@ -2,12 +2,17 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "backend/encoder.h"
+#include "backend/host_buffer.h"
 #include "base/format.h"
+#include "base/thread_pool.h"
 #include "base/units.h"
+#include "io/file.h"
 #include "quant/quantize.h"
 #include "quant/weight.h"
 
@@ -96,6 +101,49 @@ Result<double> probe_layer_reads(const LoadedModel& model, IoMode mode, double s
                                    .depths = {2, 4},
                                    .seconds = seconds}));
   return probe.bytes_per_second;
+}
+
+Result<double> measure_arranging(const LoadedModel& model, Device& device, int threads,
+                                 double seconds) {
+  using Clock = std::chrono::steady_clock;
+  constexpr int64_t kPiecesOfThread = 4;
+  const auto first = std::ranges::find_if(model.modules, [](const ClaimedModule& module) {
+    return module.layer() && module.landing_bytes > 0;
+  });
+  if (first == model.modules.end()) return 0.0;
+  const int64_t cols = first->shape.back();
+  const int64_t rows = first->shape.num_elements() / cols;
+  const auto layouts = [&](int64_t count) {
+    QuantFormat format = format_in_memory(first->format, rows, cols);
+    format.order = device.preferred_order(format, rows, cols);
+    return std::pair(lay_out(format, count, cols), lay_out(first->format, count, cols));
+  };
+  const auto whole = layouts(rows);
+  const int64_t piece = rows_arranged_at_once(whole.first, whole.second);
+  const int64_t pieces = piece == rows ? 1 : kPiecesOfThread * threads;
+  auto [to, from] = layouts(piece);
+  const uint64_t to_bytes = place_parts(to, 0, kDirectAlignment);
+  const uint64_t from_bytes = place_parts(from, 0, kDirectAlignment);
+  MF_ASSIGN_OR_RETURN(const auto memory, allocate_host_buffer((to_bytes + from_bytes) *
+                                                              static_cast<uint64_t>(pieces)));
+  std::memset(memory->host_data(), 0x5a, memory->size_bytes());  // pages of its own
+  ThreadPool pool(threads);
+  double best = 0.0;
+  std::chrono::duration<double> total{};
+  const Clock::time_point start = Clock::now();
+  for (int pass = 0; pass < 2 || total.count() < seconds; ++pass) {
+    const Clock::time_point begin = Clock::now();
+    pool.parallel_for(pieces, [&](int64_t i) {
+      std::byte* const at =
+          memory->host_data() + static_cast<uint64_t>(i) * (to_bytes + from_bytes);
+      arrange_matrix(to, to.bytes_in(at), from, from.bytes_in(at + to_bytes));
+    });
+    const std::chrono::duration<double> taken = Clock::now() - begin;
+    best = std::max(
+        best, static_cast<double>(pieces) * static_cast<double>(from.size_bytes()) / taken.count());
+    total = Clock::now() - start;
+  }
+  return best;
 }
 
 Result<double> measure_multiply_adds(Device& device, double seconds) {

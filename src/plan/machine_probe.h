@@ -18,6 +18,12 @@ Result<DriveProbe> probe_expert_reads(const LoadedModel& model, IoMode mode, dou
 /// model's first layer. Fails as probe_expert_reads(), for a model without files.
 Result<double> probe_layer_reads(const LoadedModel& model, IoMode mode, double seconds);
 
+/// Stored bytes per second that so many threads bring into the order in which `device` computes
+/// with them: of a piece of the model's first such matrix of a layer. 0 where it has none. Fails
+/// with kResourceExhausted.
+Result<double> measure_arranging(const LoadedModel& model, Device& device, int threads,
+                                 double seconds);
+
 /// Multiply-adds per second of the best of several products of 512 vectors with a 4-bit matrix as
 /// the device prefers it.
 Result<double> measure_multiply_adds(Device& device, double seconds);

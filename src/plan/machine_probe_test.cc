@@ -9,6 +9,7 @@
 #include "backend/cpu/cpu_device.h"
 #include "backend/trace/trace_device.h"
 #include "engine/tiny_engine_test_util.h"
+#include "model/family/public_models.h"
 #include "tests/support/expect_error.h"
 
 namespace moeflux {
@@ -96,6 +97,23 @@ TEST_F(MachineProbeTest, MultipliesNoZeros) {
     std::memcpy(products.data(), kept.back().data(), kept.back().size());
     for (const float product : products) ASSERT_TRUE(std::isfinite(product));
   }
+}
+
+TEST(MeasureArranging, IsOfMatricesThatADeviceWantsInAnotherOrder) {
+  const auto found = find_public_model("qwen3-8b");
+  ASSERT_TRUE(found.ok());
+  const auto cpu = make_cpu_device({.threads = 2});
+  ASSERT_TRUE(cpu.ok());
+  const auto trace = make_trace_device(cpu->get());
+  const auto tiled = assume_model(found->config_json, *trace, {});
+  ASSERT_TRUE(tiled.ok());
+  const auto speed = measure_arranging(**tiled, **cpu, 2, 0.01);
+  ASSERT_TRUE(speed.ok());
+  EXPECT_GT(*speed, 1e6);
+  const auto plain = make_trace_device();
+  const auto as_stored = assume_model(found->config_json, *plain, {});
+  ASSERT_TRUE(as_stored.ok());
+  EXPECT_EQ(*measure_arranging(**as_stored, **cpu, 2, 0.01), 0.0);
 }
 
 }  // namespace

@@ -3,11 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <random>
 #include <vector>
 
+#include "quant/format_traits.h"
 #include "quant/host_bytes_test_util.h"
 #include "quant/weight.h"
 
@@ -100,6 +102,31 @@ TEST(Tiled, DecodesToTheSameRowsAndGivesTheBytesBack) {
     EXPECT_EQ(scales, m.scales);
     EXPECT_EQ(biases, m.biases);
   }
+}
+
+TEST(Tiled, PiecesOfAMatrixAreArrangedAsTheWhole) {
+  RowMajor m({4, 64, DType::kBf16, 272, 4096});
+  Weight stored = lay_out(m.format, 272, 4096);
+  Weight made = lay_out(m.format.with_order(WeightOrder::kTiled), 272, 4096);
+  std::vector<std::byte> whole(made.size_bytes());
+  std::vector<std::byte> pieces(made.size_bytes());
+  const Parts<std::span<std::byte>> bytes = {
+      .codes = m.codes, .scales = m.scales, .offsets = m.biases};
+  arrange_matrix(made, {.codes = whole}, stored, bytes);
+  const int64_t step = rows_arranged_at_once(made, stored);
+  EXPECT_EQ(step % 16, 0);
+  EXPECT_LT(step, 136);  // several, the last of them shorter
+  for (int64_t row = 0; row < 272; row += step) {
+    arrange_rows(made, {.codes = pieces}, stored, bytes, row, std::min(step, 272 - row));
+  }
+  EXPECT_EQ(pieces, whole);
+}
+
+// Scales of whole blocks of rows, or of a matrix, go with no rows.
+TEST(Tiled, RowsThatShareNumbersAreArrangedTogether) {
+  const QuantFormat nvfp4 = QuantFormat::of(*find_format("nvfp4_gguf")).with_outer_scale();
+  const Weight shared = lay_out(nvfp4, 4096, 4096);
+  EXPECT_EQ(rows_arranged_at_once(shared, shared), 4096);
 }
 
 TEST(Tiled, ALineHoldsFourNeighbouringColumnsOfEachRowInALane) {

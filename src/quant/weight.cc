@@ -118,6 +118,40 @@ void arrange_matrix(const Weight& to, const Parts<std::span<std::byte>>& to_byte
   }
 }
 
+int64_t rows_arranged_at_once(const Weight& to, const Weight& from) {
+  constexpr uint64_t kPieceBytes = 256 * kKiB;
+  const auto has_own_rows = [](const Weight& weight) {
+    return std::ranges::all_of(kPartRoles, [&](PartRole role) {
+      const Shape& shape = weight.parts[role].shape;
+      return !weight.has(role) || weight.format.order == WeightOrder::kTiled ||
+             (shape.rank() > 0 && shape[0] == weight.rows);
+    });
+  };
+  if (!has_own_rows(to) || !has_own_rows(from) || from.rows % tiled::kPanelRows != 0) {
+    return from.rows;
+  }
+  const uint64_t panel_bytes =
+      from.size_bytes() * tiled::kPanelRows / static_cast<uint64_t>(from.rows);
+  const auto panels = static_cast<int64_t>(std::max<uint64_t>(1, kPieceBytes / panel_bytes));
+  return std::min(from.rows, panels * tiled::kPanelRows);
+}
+
+void arrange_rows(const Weight& to, const Parts<std::span<std::byte>>& to_bytes, const Weight& from,
+                  const Parts<std::span<std::byte>>& from_bytes, int64_t begin, int64_t count) {
+  if (count == from.rows) return arrange_matrix(to, to_bytes, from, from_bytes);
+  const auto rows_of = [&](const Parts<std::span<std::byte>>& all) {
+    Parts<std::span<std::byte>> rows;
+    for (const PartRole role : kPartRoles) {
+      const size_t row_bytes = all[role].size() / static_cast<size_t>(from.rows);
+      rows[role] = all[role].subspan(static_cast<size_t>(begin) * row_bytes,
+                                     static_cast<size_t>(count) * row_bytes);
+    }
+    return rows;
+  };
+  arrange_matrix(lay_out(to.format, count, to.cols), rows_of(to_bytes),
+                 lay_out(from.format, count, from.cols), rows_of(from_bytes));
+}
+
 void decode_row(const Weight& weight, int64_t row, std::span<float> out) {
   MF_CHECK(static_cast<int64_t>(out.size()) == weight.cols && row >= 0 && row < weight.rows);
   MF_CHECK(weight.format.kind->decode_row != nullptr);

@@ -56,6 +56,13 @@ QuantFormat format_in_memory(const QuantFormat& stored, int64_t rows, int64_t co
 /// out; they must not overlap. Takes memory where formats differ.
 void arrange_matrix(const Weight& to, const Parts<std::span<std::byte>>& to_bytes,
                     const Weight& from, const Parts<std::span<std::byte>>& from_bytes);
+/// Rows of a matrix whose parts can be arranged by themselves, a whole number of panels: a few
+/// hundred KiB. All rows where rows share numbers.
+int64_t rows_arranged_at_once(const Weight& to, const Weight& from);
+/// arrange_matrix() of `count` rows from `begin` on; pieces as rows_arranged_at_once() says may be
+/// arranged at once.
+void arrange_rows(const Weight& to, const Parts<std::span<std::byte>>& to_bytes, const Weight& from,
+                  const Parts<std::span<std::byte>>& from_bytes, int64_t begin, int64_t count);
 
 /// Decodes row `row` into out[cols], exactly as the format defines it, in f32. Host memory only.
 /// This is the definition every backend's decoder is tested against.

@@ -12,6 +12,7 @@
 #include "backend/trace/trace_device.h"
 #include "base/format.h"
 #include "base/json.h"
+#include "base/thread_pool.h"
 #include "base/units.h"
 #include "cli/commands/command.h"
 #include "cli/commands/plan_summary.h"
@@ -63,9 +64,12 @@ struct Speeds {
   Speed drive;
   Speed memory;
   Speed arithmetic;
+  double arranged_per_second = 0.0;  // of layers on the drive; see LayerSpeeds
 
-  MachineSpeeds machine() const {
-    return {drive.per_second, memory.per_second, arithmetic.per_second};
+  LayerSpeeds layers() const { return {drive.per_second, arranged_per_second}; }
+  MachineSpeeds machine(const std::optional<DenseStream>& stream) const {
+    return {stream ? layers().bytes_per_second(*stream) : drive.per_second, memory.per_second,
+            arithmetic.per_second};
   }
 };
 
@@ -345,8 +349,8 @@ std::string render_memory(const Report& r) {
         largest_type_within(r.loaded->dense.parameters,
                             plan.available_bytes - std::min(beside, plan.available_bytes)));
     if (!r.stream) return text;
-    return text + formatted("  with --stream-dense, {}\n",
-                            describe_stream(*r.stream, r.speeds.drive.per_second));
+    return text +
+           formatted("  with --stream-dense, {}\n", describe_stream(*r.stream, r.speeds.layers()));
   }
   return text +
          "  it does not fit: everything but experts has to be in memory; a shorter context "
@@ -363,6 +367,10 @@ std::string render_text(const Report& r) {
                     r.speeds.memory.per_second / 1e9, r.speeds.memory.origin);
   text += formatted("  {:<24}{:>7.0f} billion multiply-adds a second  {}\n", "arithmetic",
                     r.speeds.arithmetic.per_second / 1e9, r.speeds.arithmetic.origin);
+  if (r.speeds.arranged_per_second > 0.0) {
+    text += formatted("  {:<24}{:>7.2f} GB/s  measured, of layers that are read from the drive\n",
+                      "arranging", r.speeds.arranged_per_second / 1e9);
+  }
   text += formatted("{:<26}{:>10}{:>12}{:>11}   {}\n", "text, token by token", "hits", "read/token",
                     "tokens/s", "limit");
   const bool is_dense = r.plan.experts_bytes == 0;
@@ -536,11 +544,16 @@ Status run(const Options& options, PlanSummary* summary = nullptr) {
   }
   MF_ASSIGN_OR_RETURN(report.speeds,
                       find_speeds(options, *model, device, report.stream.has_value()));
+  if (report.stream && report.stream->arranged_bytes > 0 && device.ok()) {
+    MF_ASSIGN_OR_RETURN(
+        report.speeds.arranged_per_second,
+        measure_arranging(*model, **device, arranging_threads(), kProbeSeconds / 4));
+  }
   const int64_t prompt =
       std::max(kPromptTokens, report.plan.streamed_bytes > 0 ? report.stream->step_tokens : 0);
-  MF_ASSIGN_OR_RETURN(report.forecast,
-                      forecast(*model, report.plan, report.context,
-                               std::min(prompt, report.context), report.speeds.machine()));
+  MF_ASSIGN_OR_RETURN(report.forecast, forecast(*model, report.plan, report.context,
+                                                std::min(prompt, report.context),
+                                                report.speeds.machine(report.stream)));
   if (summary != nullptr) {
     const MemoryPlan& plan = report.plan;
     *summary = {.fits = plan.fits(),
