@@ -25,10 +25,15 @@ struct TierMachine {
   Speed memory;  // of the host
   Speed drive;
   Speed arithmetic;  // of the device
+  int threads = 1;   // of the host's processor
+
+  /// A token's weights that a thread of the host multiplies with the bits of the device: 16 take 61
+  /// GB/s of Q4_K (benchmarks/results, 2026-11-28-dense).
+  static constexpr double kThreadBytesPerSecond = 3.8e9;
 
   TierSpeeds speeds() const {
-    return {device.per_second, bus.per_second, memory.per_second, drive.per_second,
-            arithmetic.per_second};
+    return {device.per_second, bus.per_second,        memory.per_second,
+            drive.per_second,  arithmetic.per_second, threads * kThreadBytesPerSecond};
   }
 };
 

@@ -68,11 +68,11 @@ void read_far_dense(TierStep& step, const FarDense& far, int64_t tokens) {
   }
 }
 
-/// Of the ways to divide networks between the device and a processor, that of the least time.
+/// The least time of all ways to divide networks between the device and a processor.
 TierCost least_cost(TierStep step, const FarDense& far, const TierSpeeds& speeds) {
   TierCost least = cost_on_tiers(step, speeds);
   if (!far.has_helper || step.far_reads != FarReads::kRing) return least;
-  for (const DeviceEighths device : {0, 1, 2, 3}) {
+  for (const DeviceEighths device : {0, 2, 4, 6}) {
     step.helped = 1.0 - static_cast<double>(device) / kDeviceAlone;
     const TierCost cost = cost_on_tiers(step, speeds);
     if (cost.total_seconds < least.total_seconds) least = cost;

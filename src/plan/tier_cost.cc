@@ -68,6 +68,10 @@ TierCost cost_on_tiers(const TierStep& step, const TierSpeeds& speeds) {
   cost.bus_seconds = cost.bus_bytes / (bus_share(step.far_reads) * speeds.bus_bytes_per_second);
   cost.memory_seconds =
       (cost.bus_bytes + helped_bytes + cost.drive_bytes) / speeds.memory_bytes_per_second;
+  if (speeds.helper_bytes_per_second > 0.0) {
+    cost.memory_seconds =
+        std::max(cost.memory_seconds, helped_bytes / speeds.helper_bytes_per_second);
+  }
   cost.drive_seconds = cost.drive_bytes / speeds.drive_bytes_per_second;
   const double device_bytes = work.expert_bytes - helped_bytes;
   cost.device_seconds = (work.dense_bytes + device_bytes) / device_rate;

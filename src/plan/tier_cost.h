@@ -14,6 +14,7 @@ struct TierSpeeds {
   double memory_bytes_per_second = 0.0;   // of the host's
   double drive_bytes_per_second = 0.0;    // of random reads of whole experts
   double multiply_adds_per_second = 0.0;  // of the device, of many tokens' matrix products
+  double helper_bytes_per_second = 0.0;   // of weights a processor multiplies; 0: all that it reads
 };
 
 /// Where a step finds the bytes of the experts that it uses; the shares add up to 1.

@@ -78,6 +78,15 @@ TEST(TierCost, WhatAProcessorComputesDoesNotCrossTheBus) {
                                        .helped = 0.5},
                                       kSpeeds);
   EXPECT_NEAR(cost.bus_bytes, 0.225e9, 1.0);
+  TierSpeeds few_cores = kSpeeds;
+  few_cores.helper_bytes_per_second = 10e9;
+  EXPECT_NEAR(cost_on_tiers({.work = kToken,
+                             .found = {.near = 0.5, .far = 0.5},
+                             .far_reads = FarReads::kRing,
+                             .helped = 0.5},
+                            few_cores)
+                  .memory_seconds,
+              0.0225, 1e-12);
   EXPECT_NEAR(cost.memory_seconds, 0.45e9 / kSpeeds.memory_bytes_per_second, 1e-12);
   EXPECT_NEAR(cost.total_seconds,
               cost.launch_seconds + (1.67e9 - 0.225e9) / 770e9 +

@@ -282,7 +282,7 @@ TEST_P(FarNetworksGolden, EverySplitOfNetworksHasTheSameBits) {
     helped += stats.helped_steps;
     copied += stats.bus_bytes;
   }
-  // Those whose gates and ups are one matrix are read over the bus.
+  // Networks whose gate and up are one matrix are read over the bus.
   const bool is_apart = !GetParam().starts_with("phi");
   EXPECT_EQ(helped > 0, is_apart);
   EXPECT_EQ(copied > 0, is_apart);

@@ -162,6 +162,8 @@ Result<Speeds> find_speeds(const Options& options, const LoadedModel& model,
 Result<TierMachine> find_tier_machine(const Options& options, const LoadedModel& model,
                                       uint64_t device_bytes, Device* here) {
   TierMachine machine{.device_bytes = device_bytes};
+  machine.threads =
+      options.model.device.threads > 0 ? options.model.device.threads : usable_cores();
   MF_ASSIGN_OR_RETURN(machine.drive, find_drive(options, model, /*reads_layers=*/false));
   MF_ASSIGN_OR_RETURN(const std::unique_ptr<Device> host,
                       make_cpu_device({.threads = options.model.device.threads}));
