@@ -16,7 +16,7 @@
 # a name of no program: then moeflux is measured alone.
 #
 # DEVICE (cuda:0), PROMPTS (512,4096), TOKENS (64), PEER_ARGS (what the peer gets in every run),
-# PREFIX (what every run begins with, like "taskset -c 0,1").
+# PREFIX (what every run begins with, like "taskset -c 0,1"), REPETITIONS (2) of a run.
 set -u
 here=$(dirname "$0")
 moeflux=$1 peer=$2 out=$3
@@ -66,8 +66,8 @@ compare() {
   local log=$out/$1-$name
   [ -x "$peer" ] || { alone "$1" "$2"; return; }
   python3 "$here/compare_llama_bench.py" --moeflux "$moeflux" --moeflux-model "$model" \
-    --peer "$peer" --peer-model "$model" -p "$prompts" -n "$tokens" -t "$threads" -r 2 \
-    --rounds "${ROUNDS:-2}" --prefix "${PREFIX:-}" --moeflux-args="$2" --peer-args="$3 $peer_args" \
+    --peer "$peer" --peer-model "$model" -p "$prompts" -n "$tokens" -t "$threads" \
+    -r "${REPETITIONS:-2}" --rounds "${ROUNDS:-2}" --prefix "${PREFIX:-}" --moeflux-args="$2" --peer-args="$3 $peer_args" \
     --title "$1, $name" --raw "$out/raw-$1-$name.json" >"$log.md" 2>"$log.log" || {
     tail -1 "$log.log" | cut -c1-200
     alone "$1" "$2"
@@ -80,9 +80,11 @@ compare() {
 tell_memory() {
   local log=$out/memory-$name-$1
   [ -x "$peer" ] || return
-  nvidia-smi -i "${CUDA_VISIBLE_DEVICES:-0}" --query-gpu=memory.used --format=csv,noheader,nounits -lms 100 >"$log.csv" &
+  nvidia-smi -i "${CUDA_VISIBLE_DEVICES:-0}" --query-gpu=memory.used -lms 100 \
+    --format=csv,noheader,nounits >"$log.csv" &
   # shellcheck disable=SC2086  # options are words
-  ${PREFIX:-} "$peer" -m "$model" -t "$threads" -r 1 -p 512 -n 1 -ngl "$1" $peer_args >"$log.log" 2>&1
+  ${PREFIX:-} "$peer" -m "$model" -t "$threads" -r 1 -p 512 -n 1 -ngl "$1" $peer_args \
+    >"$log.log" 2>&1
   kill $!
   echo "| memory | $name, -ngl $1 | $(sort -n "$log.csv" | tail -1) MiB |" | tee -a "$out/table.md"
 }

@@ -30,7 +30,7 @@ void for_parts(const GluWeights& weights, const Visit& visit) {
   }
 }
 
-// Of eighths of them, evenly among the others.
+// Eighths of them, evenly among the others.
 bool is_devices(size_t network, DeviceEighths eighths) {
   const auto share = static_cast<size_t>(eighths);
   return (network + 1) * share / kDeviceAlone > network * share / kDeviceAlone;

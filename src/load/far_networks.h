@@ -77,7 +77,7 @@ class FarNetworks : public LayerSource {
   HelpedSteps steps_;
   Memory memory_;
   std::array<Slot, kNetworkSlots> slots_;
-  // Of the step at hand.
+  // These belong to the step at hand.
   std::vector<size_t> copied_;  // networks, in the order of layers
   size_t started_ = 0;          // of these, whose copies have been asked for,
   size_t given_ = 0;            // that computing has been recorded for,

@@ -131,7 +131,7 @@ void LayerStream::list_requests(const Layer& layer) {
   }
 }
 
-// What a thread throws must not leave it.
+// An exception must not leave a thread.
 Status LayerStream::arrange_landed(const Layer& layer) {
   std::byte* const landing = landing_.reserve(layer.landing_bytes);
   std::atomic<bool> out_of_memory{false};

@@ -42,7 +42,7 @@ struct LayerSpeeds {
   double drive_bytes_per_second = 0.0;
   double arranged_bytes_per_second = 0.0;  // by all threads that arrange; 0: faster than any drive
 
-  /// Of all that is streamed: what has arrived is arranged while more is read.
+  /// The rate of all that is streamed: what has arrived is arranged while more is read.
   double bytes_per_second(const DenseStream& stream) const;
 };
 

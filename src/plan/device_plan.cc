@@ -49,7 +49,7 @@ uint64_t experts_least(const LoadedModel& model, std::optional<uint64_t> wanted)
                   model.experts.num_experts_total() * slot);
 }
 
-/// What leaves the device at once: a module, or those of a network.
+/// Modules that leave the device at once: one, or those of a network.
 struct Part {
   std::vector<size_t> modules;
   uint64_t bytes = 0;

@@ -1,8 +1,8 @@
 // Divides a model between a device's memory and the host's, where the device does not hold it all.
 // A device that has too little gives up, in this order: experts near it, the embedding's table,
-// pages of keys and values, the head, layers' weights from the last. Of a model without experts the
-// networks of some layers, evenly among the others, leave before the head: a processor may compute
-// them where they lie, and copies of them have time to come.
+// pages of keys and values, the head, layers' weights from the last. A model without experts gives
+// up networks of some layers before the head, evenly among the others: a processor may compute them
+// where they lie, and copies of them have time to come.
 #pragma once
 
 #include <cstddef>
