@@ -67,7 +67,8 @@ compare() {
   [ -x "$peer" ] || { alone "$1" "$2"; return; }
   python3 "$here/compare_llama_bench.py" --moeflux "$moeflux" --moeflux-model "$model" \
     --peer "$peer" --peer-model "$model" -p "$prompts" -n "$tokens" -t "$threads" \
-    -r "${REPETITIONS:-2}" --rounds "${ROUNDS:-2}" --prefix "${PREFIX:-}" --moeflux-args="$2" --peer-args="$3 $peer_args" \
+    -r "${REPETITIONS:-2}" --rounds "${ROUNDS:-2}" --prefix "${PREFIX:-}" \
+    --moeflux-args="$2" --peer-args="$3 $peer_args" \
     --title "$1, $name" --raw "$out/raw-$1-$name.json" >"$log.md" 2>"$log.log" || {
     tail -1 "$log.log" | cut -c1-200
     alone "$1" "$2"
