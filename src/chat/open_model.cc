@@ -29,7 +29,13 @@ Status tell_remarks(const std::string& directory, const OpenModelOptions& option
 void OpenModel::publish(uint64_t evaluated_tokens, uint64_t evaluate_us) {
   const ExpertStats experts = engine->expert_stats();
   const uint64_t capacity_bytes = engine->expert_capacity_bytes();
+  std::shared_ptr<ExpertMap> map;
+  if (map_is_wanted_.exchange(false)) map = std::make_shared<ExpertMap>(engine->expert_map());
   const std::lock_guard lock(counters_mutex_);
+  if (map) {
+    map->number = expert_map_ ? expert_map_->number + 1 : 1;
+    expert_map_ = std::move(map);
+  }
   counters_.experts = experts;
   counters_.expert_capacity_bytes = capacity_bytes;
   counters_.evaluated_tokens += evaluated_tokens;
@@ -39,6 +45,12 @@ void OpenModel::publish(uint64_t evaluated_tokens, uint64_t evaluate_us) {
 ModelCounters OpenModel::counters() const {
   const std::lock_guard lock(counters_mutex_);
   return counters_;
+}
+
+std::shared_ptr<const ExpertMap> OpenModel::expert_map() {
+  map_is_wanted_ = true;
+  const std::lock_guard lock(counters_mutex_);
+  return expert_map_;
 }
 
 Result<std::shared_ptr<const TokenTree>> OpenModel::token_tree() {

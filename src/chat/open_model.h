@@ -2,6 +2,7 @@
 // tokenizer, generation defaults, whose turn it is and what has been counted.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -54,6 +55,9 @@ struct OpenModel {
   void publish(uint64_t evaluated_tokens, uint64_t evaluate_us);
   /// As last published. Any thread, without a turn.
   ModelCounters counters() const;
+  /// The experts' places as last published, or null. The next publish() makes a new map: none is
+  /// made while nobody asks. Any thread, without a turn.
+  std::shared_ptr<const ExpertMap> expert_map();
 
   /// For texts of this model. The first call makes a tree of the vocabulary. Any thread, without a
   /// turn. Fails as Constraint::compile() does, and without a tokenizer.
@@ -68,8 +72,10 @@ struct OpenModel {
   ConstraintLimits constraint_limits_;
   std::mutex token_tree_mutex_;                  // guards what follows, also while it is made
   std::shared_ptr<const TokenTree> token_tree_;  // null until somebody asks for it
-  mutable std::mutex counters_mutex_;            // guards what follows
+  std::atomic<bool> map_is_wanted_ = false;
+  mutable std::mutex counters_mutex_;  // guards what follows
   ModelCounters counters_;
+  std::shared_ptr<const ExpertMap> expert_map_;
 };
 
 /// Opens a folder. `text` is what load_model_text() gave, for sessions that generate. Fails as

@@ -328,16 +328,7 @@ Result<std::unique_ptr<RouteTraceWriter>> record_routes(const ModelOptions& opti
   const std::string& directory = model.directory;
   Engine& engine = *model.engine;
   const std::string name = directory.substr(directory.find_last_of('/') + 1);
-  RouteTraceHeader header{.model = name.empty() ? directory : name,
-                          .arch = engine.spec().model_type,
-                          .num_layers = static_cast<int32_t>(engine.spec().layers.size())};
-  for (const LayerSpec& layer : engine.spec().layers) {
-    header.top_k = std::max(header.top_k, static_cast<int32_t>(layer.moe.experts_per_token));
-  }
-  for (const ExpertLayer& layer : engine.loaded().experts.layers) {
-    header.num_experts = std::max(header.num_experts, layer.num_experts);
-    header.expert_bytes.push_back(layer.num_experts == 0 ? 0 : layer.bytes_per_expert());
-  }
+  const RouteTraceHeader header = engine.trace_header(name.empty() ? directory : name);
   if (header.num_experts == 0) {
     return make_error(ErrorCode::kUnsupported, "--route-trace: {} has no routed experts",
                       directory);

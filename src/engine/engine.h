@@ -193,6 +193,10 @@ class Engine {
   /// model_fingerprint() of config and weights.
   uint64_t fingerprint() const { return fingerprint_; }
   ExpertStats expert_stats() const;
+  /// A trace of this model's routes begins with it.
+  RouteTraceHeader trace_header(std::string name) const;
+  /// The experts' places and uses now. A device without memory of its own has the host's.
+  ExpertMap expert_map() const;
   /// The observer of each layer's choices of experts from now on, or null. Must outlive the engine,
   /// or be taken away.
   void observe_routes(RouteObserver* observer) { experts_->routes().observe(observer); }

@@ -281,6 +281,36 @@ Status Engine::set_plan(PlanMode plan) {
   return {};
 }
 
+RouteTraceHeader Engine::trace_header(std::string name) const {
+  RouteTraceHeader header{.model = std::move(name),
+                          .arch = spec().model_type,
+                          .num_layers = static_cast<int32_t>(spec().layers.size())};
+  for (const LayerSpec& layer : spec().layers) {
+    header.top_k = std::max(header.top_k, static_cast<int32_t>(layer.moe.experts_per_token));
+  }
+  for (const ExpertLayer& layer : loaded_->experts.layers) {
+    header.num_experts = std::max(header.num_experts, layer.num_experts);
+    header.expert_bytes.push_back(layer.num_experts == 0 ? 0 : layer.bytes_per_expert());
+  }
+  return header;
+}
+
+ExpertMap Engine::expert_map() const {
+  const ExpertTable& table = loaded_->experts;
+  const ExpertShape shape = shape_of(table);
+  ExpertMap map{.num_layers = shape.num_layers, .num_experts = shape.num_experts};
+  map.places.resize(shape.size(), ExpertPlace::kDrive);
+  ExpertPlace home = ExpertPlace::kHost;
+  if (home_ == ExpertHome::kDrive) home = ExpertPlace::kDrive;
+  if (home_ == ExpertHome::kDevice && device_->free_bytes()) home = ExpertPlace::kDevice;
+  for (size_t l = 0; l < table.layers.size(); ++l) {
+    const auto first = map.places.begin() + static_cast<std::ptrdiff_t>(l) * map.num_experts;
+    std::fill_n(first, table.layers[l].num_experts, home);
+  }
+  experts_->describe(map);
+  return map;
+}
+
 ExpertStats Engine::expert_stats() const {
   ExpertStats stats = experts_->stats();
   if (layers_ != nullptr) {

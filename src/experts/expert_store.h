@@ -16,6 +16,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "base/step_rows.h"
+#include "experts/expert_map.h"
 #include "experts/expert_site.h"
 #include "experts/routes/route_log.h"
 #include "experts/routes/route_readback.h"
@@ -130,6 +131,9 @@ class ExpertStore {
   virtual void release_memory(uint64_t /*bytes*/) {}
   /// Adds what has been used since the store was made; false where nobody counts.
   virtual bool add_uses(UsageProfile& /*profile*/) const { return false; }
+  /// Marks the experts that lie elsewhere than all of them do, and sets the uses where it counts
+  /// them. The map's shape is the table's.
+  virtual void describe(ExpertMap& /*map*/) const {}
 
  protected:
   explicit ExpertStore(HelpedSteps help = HelpedSteps({})) : help_(std::move(help)) {}

@@ -253,6 +253,14 @@ void ExpertCache::seed(LayerId layer, std::span<const double> uses, double token
   rerank(layer);
 }
 
+void ExpertCache::describe(ExpertMap& map) const {
+  for (const Entry& entry : entries_) {
+    if (entry.state != SlotState::kReady) continue;
+    map.places[options_.shape.index_of(entry.key)] = ExpertPlace::kHost;
+  }
+  map.uses.assign(uses_.begin(), uses_.end());
+}
+
 ExpertCache::Stats ExpertCache::stats() const {
   return {.evictions = evictions_,
           .bypasses = bypasses_,

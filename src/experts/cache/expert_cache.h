@@ -27,6 +27,7 @@
 #include "base/ids.h"
 #include "experts/cache/eviction_policy.h"
 #include "experts/cache/victim_queue.h"
+#include "experts/expert_map.h"
 #include "tensor/tensor.h"
 
 namespace moeflux {
@@ -172,6 +173,8 @@ class ExpertCache {
   size_t slot_limit() const { return limit_; }
   size_t slot_bytes() const { return options_.slot_bytes; }
   uint64_t capacity_bytes() const { return uint64_t{limit_} * options_.slot_bytes; }
+  /// Marks the READY experts, in the host's memory, and sets the uses.
+  void describe(ExpertMap& map) const;
   bool guards_admission() const { return options_.guard_admission; }
   /// Slots that are not free, LOADING ones included.
   size_t num_resident() const { return options_.num_slots - free_.size(); }

@@ -71,13 +71,30 @@ class RouteTrace {
   std::vector<float> weights_;
 };
 
+/// The text of a trace, as routes are observed.
+class RouteTraceLines {
+ public:
+  explicit RouteTraceLines(const RouteTraceHeader& header);
+
+  /// The first lines, before all others.
+  std::string head() const;
+  /// A position that does not go on where the layer stopped begins a new turn.
+  void add(const LayerRoutes& routes, std::span<const ExpertId> misses, std::string& text);
+
+ private:
+  RouteTraceHeader header_;
+  int64_t turn_ = 0;
+  int64_t position_ = 0;  // of the latest step
+  uint64_t visits_ = 0;
+  std::vector<int64_t> seen_;  // by expert: the visit that last paid for it
+};
+
 /// Writes a trace as routes are observed. The file appears complete at commit(), or not at all.
 class RouteTraceWriter : public RouteObserver {
  public:
   static Result<std::unique_ptr<RouteTraceWriter>> create(const std::string& path,
                                                           const RouteTraceHeader& header);
 
-  /// A position that does not go on where the layer stopped begins a new turn.
   void routed(const LayerRoutes& routes, std::span<const ExpertId> misses) override;
   /// Fails with the first error of any write.
   Status commit();
@@ -87,13 +104,9 @@ class RouteTraceWriter : public RouteObserver {
   void flush();
 
   std::unique_ptr<AtomicFileWriter> file_;
-  RouteTraceHeader header_;
+  RouteTraceLines lines_;
   std::string pending_;
   Status status_;
-  int64_t turn_ = 0;
-  int64_t position_ = 0;  // of the latest step
-  uint64_t visits_ = 0;
-  std::vector<int64_t> seen_;  // by expert: the visit that last paid for it
 };
 
 }  // namespace moeflux

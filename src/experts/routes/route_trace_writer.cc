@@ -34,19 +34,24 @@ void append_number(std::string& out, float value, char end) {
 
 }  // namespace
 
+RouteTraceLines::RouteTraceLines(const RouteTraceHeader& header)
+    : header_(header), seen_(static_cast<size_t>(header.num_experts), -1) {}
+
+std::string RouteTraceLines::head() const {
+  std::string text =
+      formatted("# route_trace v1\n# model={} arch={} n_layer={} n_expert={} n_expert_used={}\n",
+                one_word(header_.model), one_word(header_.arch), header_.num_layers,
+                header_.num_experts, header_.top_k);
+  for (size_t l = 0; l < header_.expert_bytes.size(); ++l) {
+    if (header_.expert_bytes[l] == 0) continue;
+    text += formatted("# layer={} expert_bytes={}\n", l, header_.expert_bytes[l]);
+  }
+  return text + "turn,phase,step,layer,slot,expert,weight,residency,expert_bytes,visit\n";
+}
+
 RouteTraceWriter::RouteTraceWriter(std::unique_ptr<AtomicFileWriter> file,
                                    const RouteTraceHeader& header)
-    : file_(std::move(file)), header_(header), seen_(static_cast<size_t>(header.num_experts), -1) {
-  pending_ =
-      formatted("# route_trace v1\n# model={} arch={} n_layer={} n_expert={} n_expert_used={}\n",
-                one_word(header.model), one_word(header.arch), header.num_layers,
-                header.num_experts, header.top_k);
-  for (size_t l = 0; l < header.expert_bytes.size(); ++l) {
-    if (header.expert_bytes[l] == 0) continue;
-    pending_ += formatted("# layer={} expert_bytes={}\n", l, header.expert_bytes[l]);
-  }
-  pending_ += "turn,phase,step,layer,slot,expert,weight,residency,expert_bytes,visit\n";
-}
+    : file_(std::move(file)), lines_(header), pending_(lines_.head()) {}
 
 Result<std::unique_ptr<RouteTraceWriter>> RouteTraceWriter::create(const std::string& path,
                                                                    const RouteTraceHeader& header) {
@@ -54,7 +59,8 @@ Result<std::unique_ptr<RouteTraceWriter>> RouteTraceWriter::create(const std::st
   return std::unique_ptr<RouteTraceWriter>(new RouteTraceWriter(std::move(file), header));
 }
 
-void RouteTraceWriter::routed(const LayerRoutes& routes, std::span<const ExpertId> misses) {
+void RouteTraceLines::add(const LayerRoutes& routes, std::span<const ExpertId> misses,
+                          std::string& text) {
   if (visits_ > 0 && routes.position < position_) ++turn_;
   position_ = routes.position;
   const auto visit = static_cast<int64_t>(visits_++);
@@ -65,17 +71,21 @@ void RouteTraceWriter::routed(const LayerRoutes& routes, std::span<const ExpertI
     const int32_t expert = routes.ids[i];
     const bool missed = std::binary_search(misses.begin(), misses.end(), ExpertId{expert});
     const bool paid = std::exchange(seen_[static_cast<size_t>(expert)], visit) == visit;
-    append_number(pending_, turn_, ',');
-    append_number(pending_, static_cast<int64_t>(routes.phase), ',');
-    append_number(pending_, routes.position + static_cast<int64_t>(i / top_k), ',');
-    append_number(pending_, int64_t{index(routes.layer)}, ',');
-    append_number(pending_, static_cast<int64_t>(i % top_k), ',');
-    append_number(pending_, int64_t{expert}, ',');
-    append_number(pending_, i < routes.weights.size() ? routes.weights[i] : 0.0f, ',');
-    append_number(pending_, int64_t{missed ? 0 : 1}, ',');
-    append_number(pending_, missed && !paid ? static_cast<int64_t>(bytes) : int64_t{0}, ',');
-    append_number(pending_, visit, '\n');
+    append_number(text, turn_, ',');
+    append_number(text, static_cast<int64_t>(routes.phase), ',');
+    append_number(text, routes.position + static_cast<int64_t>(i / top_k), ',');
+    append_number(text, int64_t{index(routes.layer)}, ',');
+    append_number(text, static_cast<int64_t>(i % top_k), ',');
+    append_number(text, int64_t{expert}, ',');
+    append_number(text, i < routes.weights.size() ? routes.weights[i] : 0.0f, ',');
+    append_number(text, int64_t{missed ? 0 : 1}, ',');
+    append_number(text, missed && !paid ? static_cast<int64_t>(bytes) : int64_t{0}, ',');
+    append_number(text, visit, '\n');
   }
+}
+
+void RouteTraceWriter::routed(const LayerRoutes& routes, std::span<const ExpertId> misses) {
+  lines_.add(routes, misses, pending_);
   if (pending_.size() >= kPendingBytesMax) flush();
 }
 

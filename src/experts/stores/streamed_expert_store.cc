@@ -296,6 +296,10 @@ class StreamedExpertStore : public ExpertStore {
   }
   uint64_t capacity_bytes() const override { return reads_.cache.capacity_bytes(); }
   void release_memory(uint64_t bytes) override;
+  void describe(ExpertMap& map) const override {
+    reads_.cache.describe(map);
+    if (reads_.near) reads_.near->describe(map);
+  }
   bool add_uses(UsageProfile& profile) const override {
     profile.add(reads_.cache);
     return true;

@@ -176,6 +176,7 @@ class TieredExpertStore : public ExpertStore {
     stats.helped_steps = help_.count();
     return stats;
   }
+  void describe(ExpertMap& map) const override { near_.placement().describe(map); }
   bool add_uses(UsageProfile& profile) const override {
     if (!log_) return false;
     profile.add(near_.placement());

@@ -34,6 +34,7 @@ class NearBeforeCache {
   void visit(std::span<const LayerRoutes> routes, std::span<const int32_t> ids, bool helped,
              std::vector<ExpertWeights>& near);
   void add_to(ExpertStats& stats) const { near_.add_to(stats); }
+  void describe(ExpertMap& map) const { near_.placement().describe(map); }
 
  private:
   void start_moves(Encoder& encoder);

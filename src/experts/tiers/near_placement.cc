@@ -84,6 +84,14 @@ void NearPlacement::put(ExpertKey key, Slot slot) {
   slot_of_[shape_.index_of(key)] = slot;
 }
 
+void NearPlacement::describe(ExpertMap& map) const {
+  for (const Entry& entry : slots_) {
+    if (entry.state != State::kThere) continue;
+    map.places[shape_.index_of(entry.key)] = ExpertPlace::kDevice;
+  }
+  if (map.uses.empty()) map.uses.assign(uses_.begin(), uses_.end());
+}
+
 std::optional<NearPlacement::Slot> NearPlacement::fill(ExpertKey key) {
   MF_CHECK(slot_of_[shape_.index_of(key)] == kNoSlot);
   if (filled_ == slots_.size()) return std::nullopt;

@@ -17,6 +17,7 @@
 
 #include "base/ids.h"
 #include "experts/cache/eviction_policy.h"
+#include "experts/expert_map.h"
 
 namespace moeflux {
 
@@ -66,6 +67,8 @@ class NearPlacement {
   /// Uses in decode that were noted, by shape().index_of(key), and how many tokens had them.
   std::span<const uint64_t> uses() const { return uses_; }
   uint64_t tokens() const { return tokens_; }
+  /// Marks the experts that are there; uses are its own counts unless a cache has set them.
+  void describe(ExpertMap& map) const;
 
   /// Puts an expert into an empty slot, on its way; nullopt without one.
   std::optional<Slot> fill(ExpertKey key);
