@@ -58,12 +58,14 @@ MODULES = {
     # From the checkpoint chat reads the vocabulary that a GGUF file holds.
     "chat": {"base", "backend", "checkpoint", "text", "output", "templates", "constraint",
              "sampling", "load", "engine", "devices", "grammar"},
-    "schedule": {"base", "io", "constraint", "sampling", "engine", "chat"},
+    # The routes of a text's tokens are its client's.
+    "schedule": {"base", "io", "constraint", "sampling", "experts", "engine", "chat"},
     # The one place that opens concrete backends: a device has a name there.
     "devices": {"base", "backend", "backend/cpu", "backend/gpu", "backend/cuda",
                 "backend/metal", "backend/reference"},
+    # Telemetry tells of the experts' places and routes.
     "serve": {"base", "io", "store", "text", "output", "templates", "constraint", "sampling",
-              "plan", "engine", "grammar", "chat", "schedule"},
+              "experts", "plan", "engine", "grammar", "chat", "schedule"},
     "library": {"base", "text", "sampling", "engine", "chat", "serve", "devices"},
     "cli": None,  # None: everything
 }

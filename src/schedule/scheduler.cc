@@ -49,6 +49,9 @@ void Scheduler::resume(TextRequestId id) { loop_->resume(id); }
 void Scheduler::refuse() { loop_->refuse(); }
 void Scheduler::drain() { loop_->drain(std::nullopt); }
 bool Scheduler::drain_within(std::chrono::milliseconds time) { return loop_->drain(time); }
+void Scheduler::trace_routes(std::weak_ptr<RouteObserver> observer) {
+  loop_->trace_routes(std::move(observer));
+}
 SchedulerCounters Scheduler::counters() const { return loop_->counters(); }
 std::vector<ActiveText> Scheduler::slots() const { return loop_->slots(); }
 

@@ -104,6 +104,10 @@ class Scheduler {
   /// The same; false when `time` is over before.
   bool drain_within(std::chrono::milliseconds time);
 
+  /// The observer of all texts' routes from the next step on, for as long as somebody else holds
+  /// it; a null one observes nothing. It is told on the scheduler's thread.
+  void trace_routes(std::weak_ptr<RouteObserver> observer);
+
   SchedulerCounters counters() const;
   /// In the order in which they began.
   std::vector<ActiveText> slots() const;

@@ -16,6 +16,7 @@
 
 #include "chat/session.h"
 #include "schedule/kept_states.h"
+#include "schedule/route_tap.h"
 #include "schedule/running_text.h"
 #include "schedule/scheduler.h"
 #include "schedule/scheduler_masks.h"
@@ -40,6 +41,7 @@ class Scheduler::Loop {
   void refuse();
   /// False when the time is over before.
   bool drain(std::optional<std::chrono::milliseconds> time);
+  void trace_routes(std::weak_ptr<RouteObserver> observer);
   SchedulerCounters counters() const;
   std::vector<ActiveText> slots() const;
 
@@ -81,6 +83,7 @@ class Scheduler::Loop {
   StepView step_view();
   bool step();
   void run_step(const StepPlan& plan, std::vector<Part>& parts);
+  std::shared_ptr<RouteObserver> route_trace() const;
   std::vector<SessionStep> begin_parts(const StepPlan& plan, std::vector<Part>& parts);
   void take_parts(std::vector<SessionStep>& steps, double seconds, std::vector<Part>& parts);
   void count_step(const StepPlan& plan, const std::vector<Part>& parts, const StepMeasure& measure);
@@ -128,6 +131,7 @@ class Scheduler::Loop {
   bool is_in_step_ = false;
   std::map<TextRequestId, ActiveText> slots_;
   SchedulerCounters counters_;
+  std::weak_ptr<RouteObserver> route_trace_;
   TextRequestId last_id_ = 0;
   bool news_ = false;  // something has changed since the thread began to wait
   bool is_idle_ = true;

@@ -233,14 +233,36 @@ bool Scheduler::Loop::step() {
   return true;
 }
 
+void Scheduler::Loop::trace_routes(std::weak_ptr<RouteObserver> observer) {
+  const std::lock_guard lock(mutex_);
+  route_trace_ = std::move(observer);
+}
+
+std::shared_ptr<RouteObserver> Scheduler::Loop::route_trace() const {
+  const std::lock_guard lock(mutex_);
+  return route_trace_.lock();
+}
+
 void Scheduler::Loop::run_step(const StepPlan& plan, std::vector<Part>& parts) {
   const Clock::time_point begin_time = Clock::now();
   const ExpertStats experts_before = engine_.expert_stats();
   std::vector<SessionStep> steps = begin_parts(plan, parts);
+  RouteTap tap(engine_, route_trace());
+  size_t at = 0;
+  for (const Part& part : parts) {
+    if (part.tokens == 0) continue;
+    if (steps[at++].phase == StepPhase::kDecode) tap.add_decoded(part.text->request().routes);
+  }
+  tap.begin();
   const Clock::time_point evaluation = Clock::now();
   Session::eval_batch(steps);
   const std::chrono::duration<double> seconds = Clock::now() - evaluation;
   const ExpertStats used = engine_.expert_stats() - experts_before;
+  const bool is_whole =
+      std::ranges::all_of(steps, [](const SessionStep& step) { return step.outcome.ok(); });
+  tap.end(is_whole, {.bus_bytes = used.bus_bytes,
+                     .stall_us = used.stall_us,
+                     .step_us = static_cast<uint64_t>(seconds.count() * 1e6)});
   for (const Part& part : parts) part.text->add_experts(used);
   take_parts(steps, seconds.count(), parts);
   const auto elapsed =

@@ -14,6 +14,7 @@
 #include "constraint/constraint.h"
 #include "engine/engine.h"
 #include "sampling/sampler_options.h"
+#include "schedule/route_record.h"
 
 namespace moeflux {
 
@@ -49,6 +50,8 @@ struct TextRequest {
   /// The client of the text: it shares states with that client's alone, as what is reused, and how
   /// soon an answer begins, tells what others have asked.
   std::string client = {};
+  /// Receives the routes of the tokens that follow, or null.
+  std::shared_ptr<RouteRecord> routes = {};
 
   int64_t prompt_length() const { return static_cast<int64_t>(prompt.size()); }
 };
