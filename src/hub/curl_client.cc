@@ -49,6 +49,12 @@ std::optional<uint64_t> parse_content_range(std::string_view value) {
   return begin;
 }
 
+std::string_view trimmed(std::string_view text) {
+  const size_t begin = text.find_first_not_of(" \t\r\n");
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
+}
+
 size_t on_header(char* data, size_t size, size_t count, void* context) {
   Transfer& transfer = *static_cast<Transfer*>(context);
   const std::string_view line(data, size * count);
@@ -58,6 +64,10 @@ size_t on_header(char* data, size_t size, size_t count, void* context) {
     return 0;
   }
   if (line.starts_with("HTTP/")) transfer.range_begin.reset();  // an answer after 1xx
+  const size_t colon = line.find(':');
+  if (transfer.request.take_header && colon != std::string_view::npos) {
+    transfer.request.take_header(line.substr(0, colon), trimmed(line.substr(colon + 1)));
+  }
   constexpr std::string_view kName = "content-range:";
   if (line.size() > kName.size() && equal_without_case(line.substr(0, kName.size()), kName)) {
     transfer.range_begin = parse_content_range(line.substr(kName.size()));
@@ -192,6 +202,16 @@ class CurlClient final : public HttpClient {
     if (!transfer.request.token.empty()) {
       const std::string header = "Authorization: Bearer " + transfer.request.token;
       transfer.headers = curl_slist_append(transfer.headers, header.c_str());
+    }
+    for (const std::string& header : transfer.request.headers) {
+      transfer.headers = curl_slist_append(transfer.headers, header.c_str());
+    }
+    if (const auto& body = transfer.request.body) {
+      curl_easy_setopt(easy, CURLOPT_POST, 1L);
+      curl_easy_setopt(easy, CURLOPT_POSTFIELDS, body->data());
+      curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(body->size()));
+      // A server of tools may say nothing for long: its caller has a limit.
+      curl_easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, 0L);
     }
     curl_easy_setopt(easy, CURLOPT_HTTPHEADER, transfer.headers);
     if (const auto& range = transfer.request.range) {

@@ -1,5 +1,5 @@
-// HTTP requests for a hub: several at once, on the caller's thread. Follows no redirect and tries
-// nothing twice; what an answer means is known above.
+// HTTP requests for a hub or a server of tools: several at once, on the caller's thread. Follows no
+// redirect and tries nothing twice; the meaning of an answer is known above.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -21,11 +22,15 @@ struct HttpRange {
 
 struct HttpRequest {
   std::string url;
-  std::string token;  // for "Authorization: Bearer"; empty: none
-  std::optional<HttpRange> range;
+  std::string token = {};  // for "Authorization: Bearer"; empty: none
+  std::optional<HttpRange> range = {};
+  std::optional<std::string> body = {};   // sent by POST
+  std::vector<std::string> headers = {};  // further ones, "Name: value"
+  /// Told of each header of the answer, with its name as it came.
+  std::function<void(std::string_view name, std::string_view value)> take_header = {};
   /// The body of an answer 200 or 206, `offset` in the whole file: of a server that gives another
   /// range than it was asked for nothing is taken. False ends the request.
-  std::function<bool(uint64_t offset, std::span<const std::byte>)> take;
+  std::function<bool(uint64_t offset, std::span<const std::byte>)> take = {};
 };
 
 struct HttpAnswer {
