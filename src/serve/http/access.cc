@@ -90,10 +90,12 @@ const std::string* given_key(const Request& request, const AccessRules& rules) {
   const std::string_view plain = trimmed(header(request, "x-api-key"));
   const std::string* found = nullptr;
   // All keys, so that the time does not say which one it was.
-  for (const std::string& key : rules.api_keys) {
-    const bool by_bearer = same_key(bearer, key);
-    const bool by_header = same_key(plain, key);
-    found = by_bearer || by_header ? &key : found;
+  for (const std::vector<std::string>* keys : {&rules.api_keys, &rules.admin_keys}) {
+    for (const std::string& key : *keys) {
+      const bool by_bearer = same_key(bearer, key);
+      const bool by_header = same_key(plain, key);
+      found = by_bearer || by_header ? &key : found;
+    }
   }
   return found;
 }
@@ -197,6 +199,13 @@ OriginKind origin_kind(std::string_view origin, std::string_view host, const Acc
 bool has_key(const Request& request, const AccessRules& rules) {
   return rules.api_keys.empty() || has_open_path(request, rules) ||
          given_key(request, rules) != nullptr;
+}
+
+bool is_admin(const Request& request, const AccessRules& rules) {
+  if (rules.api_keys.empty() && rules.admin_keys.empty()) return true;
+  const std::string* const key = given_key(request, rules);
+  const auto& admins = rules.admin_keys;
+  return key != nullptr && std::find(admins.begin(), admins.end(), *key) != admins.end();
 }
 
 std::string owner_of(const Request& request, const AccessRules& rules) {

@@ -16,6 +16,8 @@ struct AccessRules {
   /// A request names one of them in `Authorization: Bearer KEY` or `x-api-key: KEY`. Without keys
   /// everybody may ask who reaches the server.
   std::vector<std::string> api_keys;
+  /// Keys that also see the log, the plan, the options and what all requests routed.
+  std::vector<std::string> admin_keys = {};
   /// Names that a Host header may have besides those of the loopback interface, without a port:
   /// "box.lan".
   std::vector<std::string> allowed_hosts;
@@ -64,6 +66,8 @@ OriginKind origin_kind(std::string_view origin, std::string_view host, const Acc
 
 /// Whether the request has a key of `rules`, or needs none.
 bool has_key(const Request& request, const AccessRules& rules);
+/// Request::is_admin: whether it has an admin key, or there is no key of any kind.
+bool is_admin(const Request& request, const AccessRules& rules);
 /// Request::owner: who has the key that the request has; nobody without one.
 std::string owner_of(const Request& request, const AccessRules& rules);
 

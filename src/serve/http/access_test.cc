@@ -218,6 +218,22 @@ TEST(Access, EachKeyIsAnOwner) {
   EXPECT_EQ(owner_of(request_with({{"x-api-key", "one"}}), {}), "");
 }
 
+TEST(Access, AdminKeysAreKeysThatSeeMore) {
+  const AccessRules both{.api_keys = {"one"}, .admin_keys = {"two"}};
+  const Request user = request_with({{"x-api-key", "one"}});
+  const Request admin = request_with({{"x-api-key", "two"}});
+  EXPECT_FALSE(is_admin(user, both));
+  EXPECT_TRUE(is_admin(admin, both));
+  EXPECT_FALSE(is_admin(request_with({}), both));
+  EXPECT_TRUE(has_key(admin, both));
+  EXPECT_NE(owner_of(admin, both), owner_of(user, both));
+  EXPECT_TRUE(is_admin(request_with({}), {}));
+  const AccessRules admins{.admin_keys = {"two"}};
+  EXPECT_FALSE(is_admin(request_with({}), admins));
+  EXPECT_TRUE(has_key(request_with({}), admins));
+  EXPECT_FALSE(is_admin(user, {.api_keys = {"one"}}));
+}
+
 TEST(Access, OpenPathsAreOpenToReadersOnly) {
   const AccessRules rules{.api_keys = {"key"}};
   EXPECT_TRUE(has_key(request_with({}, "GET", "/health"), rules));

@@ -141,7 +141,8 @@ void Connection::dispatch() {
   const AccessRules& access = server_.options().access;
   request.owner = owner_of(request, access);
   // One key is everybody's: what was kept without keys is of use to those who have it.
-  if (access.api_keys.size() > 1) request.shares_with = request.owner;
+  if (access.api_keys.size() + access.admin_keys.size() > 1) request.shares_with = request.owner;
+  request.is_admin = is_admin(request, access);
   keep_alive_ = reader_->meta().keep_alive;
   auto share = body_->take_share();
   make_channel();

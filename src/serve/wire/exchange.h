@@ -27,6 +27,8 @@ struct Request {
   std::string owner = {};
   /// The clients that share KV states: the owner's, where there are several.
   std::string shares_with = {};
+  /// It may see what concerns all clients: log, plan, options, routes.
+  bool is_admin = true;
 };
 
 /// The value of the first header of that lower-case name; empty without one.
