@@ -147,6 +147,9 @@ std::optional<Chat> Context::read_chat(Call& call, DecodedChat decoded) {
   if (const auto* error = std::get_if<ApiError>(&decoded)) return fail(*error);
   auto& request = std::get<ChatRequest>(decoded);
   note_dropped(request);
+  if (request.generation.return_routes && request.generation.choices == 1) {
+    request.generation.routes_id = make_id("routes-");
+  }
   if (!may_fit(call, request.conversation.messages)) return std::nullopt;
   if (needs_compile(request) && !call.may_take_long) {
     call.is_put_off = true;
@@ -199,6 +202,10 @@ void Context::answer(const Call& call, const Chat& chat, std::unique_ptr<AnswerE
     if (!text) return;
     text->top_logprobs = request.top_logprobs;
     text->constraint = chat.constraint;
+    if (!request.generation.routes_id.empty()) {
+      text->routes =
+          state_.routes().add(owned_text(call.request.owner, request.generation.routes_id));
+    }
     AnswerOptions options{.prompt_tail = chat.prompt.tail,
                           .tools = request.tools,
                           .stop_strings = request.generation.stop,
@@ -264,7 +271,8 @@ AnswerIdentity Context::identity(std::string_view prefix,
           .model = options_.model_name,
           .fingerprint = fingerprint_,
           .seed = generation.sampler.seed,
-          .ignored = generation.ignored};
+          .ignored = generation.ignored,
+          .routes = generation.routes_id};
 }
 
 }  // namespace moeflux::serve

@@ -46,6 +46,7 @@ class Context {
 
   ServiceState& state() { return state_; }
   OpenModel& model() { return *model_; }
+  const std::shared_ptr<OpenModel>& shared_model() const { return model_; }
   const ServiceOptions& options() const { return options_; }
   const Tokenizer& tokenizer() const { return *model_->text.tokenizer; }
   /// Or why there are no chats: a model without a chat template continues texts alone.

@@ -10,6 +10,7 @@
 #include "schedule/scheduler.h"
 #include "serve/kept/keeper.h"
 #include "serve/kept/resumable_streams.h"
+#include "serve/page_options.h"
 #include "serve/request/chat_request.h"
 
 namespace moeflux::serve {
@@ -36,9 +37,12 @@ struct ServiceOptions {
   ShelfLimits conversations = {
       .bytes_max = uint64_t{64} << 20, .count_max = 4096, .makes_room = false};
   ResumableLimits streams = {};
+  /// Nobody's chat makes room for another's.
+  ShelfLimits chats = {.bytes_max = uint64_t{64} << 20, .count_max = 4096, .makes_room = false};
   /// Told, once for each, of tools that requests have and nobody here can run and of names that
   /// nobody reads, and of what is kept and damaged or could not be kept. Any thread.
   std::function<void(const std::string& line)> on_note = {};
+  PageOptions page = {};
 };
 
 }  // namespace moeflux::serve

@@ -30,6 +30,10 @@ Result<std::unique_ptr<ServiceState>> ServiceState::open(ServiceOptions options)
                       open_keeper(as.folder, "responses", as.responses, Elsewhere::kEnds));
   MF_ASSIGN_OR_RETURN(state->conversations_, open_keeper(as.folder, "conversations",
                                                          as.conversations, Elsewhere::kIsBusy));
+  if (as.page.keeps_chats) {
+    MF_ASSIGN_OR_RETURN(state->chats_,
+                        open_keeper(as.folder, "chats", as.chats, Elsewhere::kIsBusy));
+  }
   return state;
 }
 
@@ -39,7 +43,21 @@ void ServiceState::note(const std::string& line, bool once) {
     const std::lock_guard lock(mutex_);
     if (told_.size() >= kLinesMax || !told_.insert(line).second) return;
   }
+  options_.page.log->add(line);
   if (options_.on_note) options_.on_note(line);
+}
+
+bool ServiceState::add_tool_job(std::function<void()> job) {
+  constexpr int kJobsMax = 32;
+  if (++tool_jobs_count_ > kJobsMax) {
+    --tool_jobs_count_;
+    return false;
+  }
+  tool_jobs_.add([this, job = std::move(job)] {
+    job();
+    --tool_jobs_count_;
+  });
+  return true;
 }
 
 void ServiceState::note_ignored(const GenerationFields& generation) {

@@ -15,6 +15,8 @@
 #include "serve/kept/job_thread.h"
 #include "serve/kept/keeper.h"
 #include "serve/kept/resumable_streams.h"
+#include "serve/kept/route_records.h"
+#include "serve/kept/route_tracer.h"
 #include "serve/metrics.h"
 #include "serve/request/generation_fields.h"
 #include "serve/service_options.h"
@@ -30,9 +32,16 @@ class ServiceState {
   int64_t started() const { return started_; }  // seconds since 1970
   Keeper& responses() { return *responses_; }
   Keeper& conversations() { return *conversations_; }
+  /// Null where none are kept.
+  Keeper* chats() { return chats_.get(); }
+  const PageOptions& page() const { return options_.page; }
+  RouteRecords& routes() { return routes_; }
+  RouteTracer& tracer() { return tracer_; }
   ResumableStreams& streams() { return streams_; }
   /// Where answers end that are to be kept.
   JobThread& jobs() { return jobs_; }
+  /// Runs a job that waits for another server; false where too many wait.
+  bool add_tool_job(std::function<void()> job);
 
   /// `once`: unless the same was said before.
   void note(const std::string& line, bool once = false);
@@ -58,11 +67,16 @@ class ServiceState {
   std::vector<std::atomic<uint64_t>> asked_;  // by route; the last is for paths that there are not
   std::unique_ptr<Keeper> responses_;
   std::unique_ptr<Keeper> conversations_;
+  std::unique_ptr<Keeper> chats_;
   ResumableStreams streams_;
+  RouteRecords routes_;
+  RouteTracer tracer_;
   std::mutex mutex_;            // guards what follows
   std::set<std::string> told_;  // lines that were noted once
   std::vector<std::weak_ptr<Response>> watchers_;
   std::atomic<bool> is_draining_ = false;
+  std::atomic<int> tool_jobs_count_ = 0;
+  JobThread tool_jobs_{4};
   JobThread jobs_;  // last: ends of answers that are to be kept use all of it
 };
 

@@ -87,6 +87,7 @@ Json moeflux_json(const AnswerIdentity& identity, const std::vector<AnswerPart>&
                {"bytes_read", experts.bytes_read},
                {"stall_ms", static_cast<double>(experts.stall_us) / 1e3}};
   if (!identity.ignored.empty()) json["ignored"] = identity.ignored;
+  if (!identity.routes.empty()) json["routes"] = identity.routes;
   return json;
 }
 

@@ -21,6 +21,7 @@ struct AnswerIdentity {
   std::string fingerprint;                // of build and checkpoint
   uint64_t seed = 0;                      // of the first choice
   std::vector<std::string> ignored = {};  // names of the request that nobody reads
+  std::string routes = {};                // where they are recorded; empty: they are not
 };
 
 /// Tokens as lists of scores show them.

@@ -44,13 +44,6 @@ ApiError not_kept(const std::string& name, const Error& error) {
   return api_error(error);
 }
 
-Json listed(const ShelfItem& text) {
-  const auto used = std::chrono::system_clock::time_point(
-      std::chrono::duration_cast<std::chrono::system_clock::duration>(
-          std::chrono::nanoseconds(text.used_ns)));
-  return {{"id", text.name}, {"size_bytes", text.size_bytes}, {"used_at", utc_text(used)}};
-}
-
 std::optional<Conversation> find_conversation(ServiceState& state, const OwnedName& name) {
   const Result<std::string> text = state.conversations().find(name);
   if (!text.ok()) {
@@ -82,6 +75,13 @@ Json read_messages(Fields& fields) {
 }
 
 }  // namespace
+
+Json shelf_json(const ShelfItem& item) {
+  const auto used = std::chrono::system_clock::time_point(
+      std::chrono::duration_cast<std::chrono::system_clock::duration>(
+          std::chrono::nanoseconds(item.used_ns)));
+  return {{"id", item.name}, {"size_bytes", item.size_bytes}, {"used_at", utc_text(used)}};
+}
 
 std::optional<ApiError> SavedConversation::add(const AnswerPart& answer) {
   if (continues_) {
@@ -136,7 +136,7 @@ void list_conversations(Call& call) {
   const auto saved = call.state.conversations().list(call.request.owner);
   if (!saved.ok()) return call.fail(api_error(saved.error()));
   Json conversations = Json::array();
-  for (const ShelfItem& one : *saved) conversations.push_back(listed(one));
+  for (const ShelfItem& one : *saved) conversations.push_back(shelf_json(one));
   uint64_t response_bytes = 0;
   for (const ShelfItem& one : *responses) response_bytes += one.size_bytes;
   Json listing = {{"conversations", std::move(conversations)},

@@ -39,6 +39,9 @@ class SavedConversation {
 /// answered, which has been answered.
 std::optional<std::shared_ptr<SavedConversation>> go_on(Call& call);
 
+/// {id, size_bytes, used_at} of a stored object.
+Json shelf_json(const ShelfItem& item);
+
 // The handlers of its routes.
 void list_conversations(Call& call);
 void saved_conversation(Call& call);

@@ -1,7 +1,6 @@
 // The requests that are this engine's own, or llama.cpp's: what it is, tokens, counters, streams
 // that may be come back to.
 #include <charconv>
-#include <chrono>
 #include <optional>
 #include <string>
 #include <utility>
@@ -11,24 +10,18 @@
 #include "serve/http/http_text.h"
 #include "serve/kept/resumable_streams.h"
 #include "serve/metrics.h"
+#include "serve/native/chats.h"
 #include "serve/native/complete.h"
 #include "serve/native/conversations.h"
-#include "serve/native/telemetry.h"
+#include "serve/native/routes.h"
+#include "serve/native/tools.h"
+#include "serve/native/watching.h"
 #include "serve/openai/chat.h"
 #include "serve/openapi.h"
 #include "serve/service_limits.h"
 
 namespace moeflux::serve {
 namespace {
-
-constexpr std::chrono::milliseconds kTelemetryInterval{250};
-
-Json capabilities_json(const TemplateCapabilities& can) {
-  return {{"system_role", can.system_role},     {"tools", can.tools},
-          {"tool_calls", can.tool_calls},       {"parallel_tool_calls", can.parallel_calls},
-          {"tool_results", can.tool_results},   {"reasoning", can.reasoning},
-          {"content_parts", can.content_parts}, {"switches", can.switches}};
-}
 
 std::optional<uint64_t> number_of(std::string_view text) {
   uint64_t number = 0;
@@ -222,24 +215,6 @@ void delete_stream(Call& call) {
   call.target.response->send(204, {}, {});
 }
 
-void telemetry(Call& call) {
-  call.target.begin_stream();
-  const auto telemetry = std::make_shared<Telemetry>();
-  const auto sample = [&models = call.models, telemetry] {
-    return data_frame(
-        telemetry->sample(std::chrono::system_clock::now(), models.texts(), models.counters()));
-  };
-  call.target.response->write(sample());
-  call.target.response->break_silence(sample, kTelemetryInterval);
-  call.state.watch(call.target.response);
-}
-
-void plan(Call& call) {
-  const ModelLease model = call.find_loaded(Json::object());
-  if (!model) return;
-  call.answer(plan_json(model->model()));
-}
-
 Json empty_chunk(const std::string& model) {
   return {
       {"index", 0}, {"content", ""}, {"tokens", Json::array()}, {"stop", false}, {"model", model}};
@@ -253,8 +228,27 @@ constexpr Route kRoutes[] = {
     {"POST", "/apply-template", &apply_template},
     {"GET", "/stream", &resume_stream, RouteKind::kNoModel},
     {"DELETE", "/stream", &delete_stream, RouteKind::kNoModel},
-    {"GET", "/moeflux/telemetry", &telemetry, RouteKind::kNoModel},
-    {"GET", "/moeflux/plan", &plan, RouteKind::kNoModel},
+    {"GET", "/moeflux/features", &show_features, RouteKind::kNoModel},
+    {"GET", "/moeflux/telemetry", &watch_telemetry, RouteKind::kNoModel},
+    {"GET", "/moeflux/experts", &show_experts, RouteKind::kNoModel},
+    {"GET", "/moeflux/plan", &show_plan, RouteKind::kNoModel},
+    {"GET", "/moeflux/model", &show_model, RouteKind::kNoModel},
+    {"GET", "/moeflux/options", &show_options, RouteKind::kNoModel},
+    {"GET", "/moeflux/log", &watch_log, RouteKind::kNoModel},
+    {"GET", "/moeflux/forecast", &list_forecasts, RouteKind::kNoModel},
+    {"POST", "/moeflux/forecast", &forecast_machine, RouteKind::kNoModel},
+    {"GET", "/moeflux/routes/{id}", &answer_routes, RouteKind::kNoModel},
+    {"GET", "/moeflux/trace", &trace_status, RouteKind::kNoModel},
+    {"POST", "/moeflux/trace", &start_trace, RouteKind::kNoModel},
+    {"DELETE", "/moeflux/trace", &stop_trace, RouteKind::kNoModel},
+    {"GET", "/moeflux/trace/csv", &download_trace, RouteKind::kNoModel},
+    {"GET", "/moeflux/trace/replay", &replay_trace, RouteKind::kNoModel},
+    {"GET", "/moeflux/mcp", &list_tools, RouteKind::kNoModel},
+    {"POST", "/moeflux/mcp", &call_tool, RouteKind::kNoModel},
+    {"GET", "/moeflux/chats", &list_chats, RouteKind::kNoModel},
+    {"GET", "/moeflux/chats/{id}", &kept_chat, RouteKind::kNoModel},
+    {"POST", "/moeflux/chats/{id}", &keep_chat, RouteKind::kNoModel},
+    {"DELETE", "/moeflux/chats/{id}", &delete_chat, RouteKind::kNoModel},
     {"GET", "/moeflux/conversations", &list_conversations, RouteKind::kNoModel},
     {"GET", "/moeflux/conversations/{id}", &saved_conversation, RouteKind::kNoModel},
     {"POST", "/moeflux/conversations/{id}", &save_conversation, RouteKind::kNoModel},

@@ -15,9 +15,9 @@ class Telemetry {
  public:
   using Time = std::chrono::system_clock::time_point;
 
-  /// {t, tok_s, prompt_tok_s, hit, read_bytes, stall_us, table_read_bytes, table_stall_us, queue,
-  /// active, preempted, steps, step_tokens, cache_bytes}: since the sample before, or since the
-  /// start. `hit` is null where no expert was used.
+  /// {t, tok_s, prompt_tok_s, hit, read_bytes, stall_us, table_read_bytes, table_stall_us,
+  /// bus_bytes, near_hits, far_hits, queue, active, preempted, steps, step_tokens, cache_bytes}:
+  /// since the sample before, or since the start. `hit` is null where no expert was used.
   Json sample(Time now, const SchedulerCounters& texts, const ModelCounters& model);
 
  private:

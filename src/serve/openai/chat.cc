@@ -62,6 +62,7 @@ DecodedChat decode_chat_request(const Json& body, const RequestDefaults& default
     if (type) request.conversation.variables["enable_thinking"] = *type != "disabled";
     if (inner.problem()) fields.fail(*inner.problem());
   }
+  request.generation.return_routes = fields.boolean("return_routes").value_or(false);
   request.tells_prompt = fields.boolean("verbose").value_or(false);
   if (const auto words = fields.text("verbosity")) {
     request.conversation.variables["verbosity"] = *words;

@@ -38,6 +38,7 @@ constexpr std::array kChat = {
     served("top_logprobs"),
     served("reasoning_effort"),
     served("thinking", "`type`"),
+    served("return_routes", "our own"),
     served("verbose", "the prompt"),
     served("verbosity", "a variable of the template"),
     refused("audio", "models here write text"),

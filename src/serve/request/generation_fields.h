@@ -28,6 +28,8 @@ struct GenerationFields {
   bool reuse_states = true;
   bool return_progress = false;
   bool timings_per_token = false;
+  bool return_routes = false;  // record them for GET /moeflux/routes/{id}
+  std::string routes_id = {};  // under this name, once they are
   bool ignore_stop_tokens = false;
   int64_t tokens_min = 0;                    // before these no token ends the text
   std::vector<TokenId> stop_tokens = {};     // beside the model's
