@@ -51,6 +51,9 @@ struct Options {
 
 // Rate of a current laptop's drive, for where nobody states one and nothing can be measured.
 constexpr double kAssumedDrive = 3e9;
+// Two channels of DDR5, and eight cores of a desktop with AVX2, for machines that a form describes.
+constexpr double kAssumedMemory = 60e9;
+constexpr double kAssumedCpuMultiplyAdds = 400e9;
 // PCIe 4 x16, and memory of a GPU of the middle class.
 constexpr double kAssumedBus = 25e9;
 constexpr double kAssumedDeviceMemory = 400e9;
@@ -437,8 +440,9 @@ FarDense split_dense(const LoadedModel& model, const EngineOptions& engine, int6
 }
 
 // On a machine whose device has memory of its own, `memory_bytes` of it.
-Status run_tiers(const Options& options, const EngineOptions& engine, uint64_t available,
-                 uint64_t memory_bytes, Device* here, PlanSummary* summary) {
+Result<std::string> plan_tiers(const Options& options, const EngineOptions& engine,
+                               uint64_t available, uint64_t memory_bytes, Device* here,
+                               PlanSummary* summary) {
   const auto like = [&](uint64_t free_bytes) {
     return make_emulator_device({.matrix_units = true, .memory_bytes = free_bytes});
   };
@@ -491,22 +495,21 @@ Status run_tiers(const Options& options, const EngineOptions& engine, uint64_t a
                        .memory_gb = report.machine.memory.per_second / 1e9,
                        .arithmetic_g = report.machine.arithmetic.per_second / 1e9,
                        .device_memory_gb = report.machine.device.per_second / 1e9};
-    return {};
+    return std::string();
   }
   const std::string& weights = model->assumed_weights;
   if (!options.json) {
-    return print_out(name + (weights.empty() ? "" : ", weights " + weights) + "\n" +
-                     tier_text(report));
+    return name + (weights.empty() ? "" : ", weights " + weights) + "\n" + tier_text(report);
   }
   Json json = tier_json(report);
   json["model"] = name;
   json["weights"] = weights.empty() ? "as stored" : weights;
   json["context"] = report.memory.context_length;
-  return print_out(json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-// Prints the report, or fills `summary` where there is one.
-Status run(const Options& options, PlanSummary* summary = nullptr) {
+// The report as text, or nothing where there is a `summary` to fill.
+Result<std::string> plan(const Options& options, PlanSummary* summary = nullptr) {
   if (!options.like.empty() && !(options.model.model.empty() && options.model.hub_name.empty())) {
     return make_error(ErrorCode::kInvalidArgument, "plan takes -m FOLDER or --like NAME, not both");
   }
@@ -519,12 +522,12 @@ Status run(const Options& options, PlanSummary* summary = nullptr) {
   if (!options.device_memory.empty()) {
     const Result<uint64_t> bytes = parse_bytes(options.device_memory);
     if (!bytes.ok()) return bytes.error().with_context("--vram");
-    return run_tiers(options, engine, available, *bytes, nullptr, summary);
+    return plan_tiers(options, engine, available, *bytes, nullptr, summary);
   }
   // A plan needs no device; where there is one, weights take what they take there.
   const auto device = open_device(options.model);
   if (device.ok() && (*device)->free_bytes()) {
-    return run_tiers(options, engine, available, *(*device)->free_bytes(), device->get(), summary);
+    return plan_tiers(options, engine, available, *(*device)->free_bytes(), device->get(), summary);
   }
   if (options.bus_gb || options.device_memory_gb || engine.near_cache_bytes) {
     return make_error(
@@ -567,9 +570,72 @@ Status run(const Options& options, PlanSummary* summary = nullptr) {
                 .speeds = {.drive_gb = options.drive_gb,
                            .memory_gb = report.speeds.memory.per_second / 1e9,
                            .arithmetic_g = report.speeds.arithmetic.per_second / 1e9}};
-    return {};
+    return std::string();
   }
-  return print_out(options.json ? render_json(report) : render_text(report));
+  return options.json ? render_json(report) : render_text(report);
+}
+
+// A number of a described machine; nothing where it is absent.
+Status read_number(const Json& machine, const char* name, double low, double high,
+                   std::optional<double>& into) {
+  const auto found = machine.find(name);
+  if (found == machine.end() || found->is_null()) return {};
+  const bool is_right =
+      found->is_number() && found->get<double>() >= low && found->get<double>() <= high;
+  if (!is_right) {
+    return make_error(ErrorCode::kInvalidArgument, "{} is {}, expected a number of {:g} to {:g}",
+                      name, json_excerpt(*found), low, high);
+  }
+  into = found->get<double>();
+  return {};
+}
+
+Status read_name(const Json& machine, const char* name, std::string& into) {
+  const auto found = machine.find(name);
+  if (found == machine.end() || found->is_null()) return {};
+  if (!found->is_string()) {
+    return make_error(ErrorCode::kInvalidArgument, "{} is {}, expected a string", name,
+                      json_excerpt(*found));
+  }
+  into = found->get<std::string>();
+  return {};
+}
+
+// Speeds that are absent are assumed, as measuring would take them from whoever computes here.
+Status read_machine(const Json& machine, Options& options) {
+  constexpr double kBytesMin = 1 << 20;
+  constexpr double kBytesMax = 1e15;
+  constexpr double kRateMin = 1e-3;
+  constexpr double kRateMax = 1e6;
+  if (!machine.is_object()) {
+    return make_error(ErrorCode::kInvalidArgument, "the machine is {}, expected an object",
+                      json_excerpt(machine));
+  }
+  std::optional<double> ram;
+  std::optional<double> vram;
+  std::optional<double> context;
+  MF_RETURN_IF_ERROR(read_name(machine, "like", options.like));
+  MF_RETURN_IF_ERROR(read_name(machine, "type", options.type));
+  MF_RETURN_IF_ERROR(read_number(machine, "ctx_size", 1, 1e8, context));
+  MF_RETURN_IF_ERROR(read_number(machine, "ram_bytes", kBytesMin, kBytesMax, ram));
+  MF_RETURN_IF_ERROR(read_number(machine, "vram_bytes", kBytesMin, kBytesMax, vram));
+  MF_RETURN_IF_ERROR(read_number(machine, "drive_gb_s", kRateMin, kRateMax, options.drive_gb));
+  MF_RETURN_IF_ERROR(read_number(machine, "ram_gb_s", kRateMin, kRateMax, options.memory_gb));
+  MF_RETURN_IF_ERROR(
+      read_number(machine, "vram_gb_s", kRateMin, kRateMax, options.device_memory_gb));
+  MF_RETURN_IF_ERROR(read_number(machine, "pcie_gb_s", kRateMin, kRateMax, options.bus_gb));
+  MF_RETURN_IF_ERROR(read_number(machine, "gmac_s", kRateMin, kRateMax, options.arithmetic_g));
+  if (!ram) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "ram_bytes is absent, expected the host's memory in bytes");
+  }
+  options.memory = formatted("{:.0f}", *ram);
+  if (vram) options.device_memory = formatted("{:.0f}", *vram);
+  if (context) options.model.engine.context_length = static_cast<int64_t>(*context);
+  if (!options.drive_gb) options.drive_gb = kAssumedDrive / 1e9;
+  if (!options.memory_gb) options.memory_gb = kAssumedMemory / 1e9;
+  if (!options.arithmetic_g && !vram) options.arithmetic_g = kAssumedCpuMultiplyAdds / 1e9;
+  return {};
 }
 
 }  // namespace
@@ -581,8 +647,25 @@ Result<PlanSummary> summarize_plan(const std::string& path, const PlanSpeeds& sp
                   .device_memory_gb = speeds.device_memory_gb};
   options.model.model = path;
   PlanSummary summary;
-  MF_RETURN_IF_ERROR(run(options, &summary));
+  MF_ASSIGN_OR_RETURN(const std::string text, plan(options, &summary));
+  (void)text;
   return summary;
+}
+
+Result<Json> forecast_described(const Json& machine, const std::string& model) {
+  Options options{.json = true};
+  options.model.device.name = "cpu";  // a GPU that is here would be measured
+  options.model.device.threads = 1;   // the machine is described: nobody computes
+  MF_RETURN_IF_ERROR(read_machine(machine, options));
+  if (options.like.empty()) options.model.model = model;
+  MF_ASSIGN_OR_RETURN(const std::string text, plan(options));
+  return parse_json(text, "the plan");
+}
+
+std::vector<std::string> forecast_names() {
+  std::vector<std::string> names;
+  for (const PublicModel& model : public_models()) names.emplace_back(model.name);
+  return names;
 }
 
 namespace {
@@ -639,7 +722,10 @@ Command make_plan_command(const CommandContext& context) {
   command.group("Output");
   command.add("--json", options->json, "Print JSON");
   add_model_options(command, options->model);
-  return {std::move(command), [options] { return run(*options); }};
+  return {std::move(command), [options]() -> Status {
+            MF_ASSIGN_OR_RETURN(const std::string text, plan(*options));
+            return print_out(text);
+          }};
 }
 
 }  // namespace moeflux

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "base/json.h"
 #include "base/result.h"
 
 namespace moeflux {
@@ -30,5 +32,13 @@ struct PlanSummary {
 
 /// The plan of `moeflux plan -m PATH` with no other option. Fails as it does.
 Result<PlanSummary> summarize_plan(const std::string& path, const PlanSpeeds& speeds);
+
+/// The JSON of `moeflux plan --json` on a machine that is described: {like, type, ctx_size,
+/// ram_bytes, vram_bytes, drive_gb_s, ram_gb_s, vram_gb_s, pcie_gb_s, gmac_s}, of which ram_bytes
+/// must be there. Measures nothing. `model` is the folder of the model where `like` is absent.
+/// Fails with kInvalidArgument naming the member, and as `moeflux plan` does.
+Result<Json> forecast_described(const Json& machine, const std::string& model);
+/// Names that `like` may have.
+std::vector<std::string> forecast_names();
 
 }  // namespace moeflux

@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/units.h"
 #include "cli/commands/command.h"
+#include "cli/commands/replay_points.h"
 #include "cli/model_options.h"
 #include "cli/terminal.h"
 
@@ -245,8 +246,31 @@ Status run(const Options& options) {
                                 : render_text(trace, options, lines));
 }
 
+Result<Json> replay_points(const RouteTrace& trace, int points) {
+  const uint64_t experts = distinct_experts(trace).of;
+  if (experts == 0) {
+    return make_error(ErrorCode::kFailedPrecondition, "the trace has no routes");
+  }
+  const std::vector<uint64_t>& sizes = trace.header().expert_bytes;
+  const uint64_t slot_bytes = sizes.empty() ? 0 : *std::max_element(sizes.begin(), sizes.end());
+  Json list = Json::array();
+  for (int i = 1; i <= points; ++i) {
+    const uint64_t slots = experts * static_cast<uint64_t>(i) / static_cast<uint64_t>(points);
+    const Line line = measure(trace, {.staging = true}, std::max<size_t>(1, slots), experts);
+    Json point = to_json(line);
+    point["bytes"] = line.slots * slot_bytes;
+    list.push_back(std::move(point));
+  }
+  return Json{{"model", trace.header().model}, {"slot_bytes", slot_bytes}, {"points", list}};
+}
+
 }  // namespace
 }  // namespace replay_command
+
+Result<Json> replay_text(const std::string& text, int points) {
+  MF_ASSIGN_OR_RETURN(const RouteTrace trace, RouteTrace::parse(text));
+  return replay_command::replay_points(trace, points);
+}
 
 Command make_replay_command(const CommandContext& /*context*/) {
   auto options = std::make_shared<replay_command::Options>();

@@ -14,11 +14,14 @@
 #include "base/format.h"
 #include "base/units.h"
 #include "cli/commands/command.h"
+#include "cli/commands/plan_summary.h"
+#include "cli/commands/replay_points.h"
 #include "cli/quick_notes.h"
 #include "cli/request_log.h"
 #include "cli/serve/local_catalog.h"
 #include "cli/serve/serve_options.h"
 #include "cli/serve/served_model.h"
+#include "cli/serve/tool_servers.h"
 #include "cli/terminal.h"
 #include "cli/text_input.h"
 #include "io/host_memory.h"
@@ -89,6 +92,7 @@ serve::HttpServerOptions http_options(const ServeOptions& options, std::vector<s
   http.port = static_cast<uint16_t>(options.port);
   http.unix_socket = options.unix_socket;
   http.access.api_keys = std::move(keys);
+  http.access.admin_keys = options.admin_keys;
   http.access.allowed_hosts = options.allowed_hosts;
   http.access.allowed_origins = options.allowed_origins;
   http.allow_public_without_key = options.allow_public;
@@ -96,8 +100,33 @@ serve::HttpServerOptions http_options(const ServeOptions& options, std::vector<s
   return http;
 }
 
-Result<std::shared_ptr<serve::Service>> start_one(const ServeOptions& options) {
+// "8192", "a, b", "true", or what help says of an option that nobody gave.
+std::string shown_value(const Option& option) {
+  if (!option.given()) return option.spec().default_text;
+  std::string text;
+  for (const std::string& value : option.values()) text += (text.empty() ? "" : ", ") + value;
+  return text;
+}
+
+serve::PageOptions page_options(const ServeOptions& options,
+                                const std::vector<const Option*>& all) {
+  serve::PageOptions page{.forecast = &forecast_described,
+                          .forecast_models = forecast_names(),
+                          .replay = &replay_text,
+                          .tools = make_tool_servers(options.mcp_urls),
+                          .keeps_chats = options.keeps_chats};
+  for (const Option* option : all) {
+    if (option->spec().is_secret) continue;
+    page.options.push_back(
+        {.name = option->name(), .value = shown_value(*option), .given = option->given()});
+  }
+  return page;
+}
+
+Result<std::shared_ptr<serve::Service>> start_one(const ServeOptions& options,
+                                                  serve::PageOptions page) {
   MF_ASSIGN_OR_RETURN(serve::ServedModel served, open_served_model(options));
+  served.options.page = std::move(page);
   // There is one model: whatever a client calls it, it is meant.
   if (!options.strict_model) served.options.aliases.emplace_back("*");
   MF_ASSIGN_OR_RETURN(auto started,
@@ -106,7 +135,8 @@ Result<std::shared_ptr<serve::Service>> start_one(const ServeOptions& options) {
 }
 
 Result<std::shared_ptr<serve::Service>> start_many(const ServeOptions& options,
-                                                   std::vector<ServePreset> presets) {
+                                                   std::vector<ServePreset> presets,
+                                                   serve::PageOptions page) {
   serve::ModelsOptions models{.catalog = make_local_catalog(options, std::move(presets)),
                               .keep_alive = *serve::parse_keep_alive(options.keep_alive),
                               .waiting_max = static_cast<size_t>(options.queue_max),
@@ -117,8 +147,9 @@ Result<std::shared_ptr<serve::Service>> start_many(const ServeOptions& options,
   } else if (available > 0) {
     models.memory_bytes = available;
   }
-  MF_ASSIGN_OR_RETURN(auto started,
-                      serve::Service::start(std::move(models), service_options(options)));
+  serve::ServiceOptions service = service_options(options);
+  service.page = std::move(page);
+  MF_ASSIGN_OR_RETURN(auto started, serve::Service::start(std::move(models), std::move(service)));
   return std::shared_ptr<serve::Service>(std::move(started));
 }
 
@@ -150,32 +181,45 @@ bool is_watching(const serve::Request& request) {
   return request.path == "/health" || request.path == "/v1/health" || request.path == "/metrics";
 }
 
-std::shared_ptr<serve::Response> log_of(const Log& log, const std::shared_ptr<QuickNotes>& notes,
+/// The console and those who watch the log, which has the same lines.
+struct Lines {
+  std::shared_ptr<QuickNotes> notes = std::make_shared<QuickNotes>(STDERR_FILENO);
+  std::shared_ptr<serve::LogRing> ring;
+
+  void add(std::string_view line) const {
+    notes->add(line);
+    ring->add(line);
+  }
+};
+
+std::shared_ptr<serve::Response> log_of(const Log& log, const Lines& lines,
                                         const serve::Request& request,
                                         std::shared_ptr<serve::Response> response) {
   if (!log.shows(is_watching(request) ? LogLevel::kDebug : LogLevel::kInfo)) return response;
   return logged(request, std::move(response),
-                [notes](const std::string& line) { notes->add(line); });
+                [lines](const std::string& line) { lines.add(line); });
 }
 
-Status run(const ServeOptions& options, const ConfigFile& config) {
+Status run(const ServeOptions& options, const std::vector<const Option*>& all,
+           const ConfigFile& config) {
   const std::unique_ptr<InterruptListener> interrupts = listen_for_interrupts();
   MF_ASSIGN_OR_RETURN(std::vector<std::string> keys, read_keys(options));
   Door door;
   const Log* const log = options.model.log;
-  const auto notes = std::make_shared<QuickNotes>(STDERR_FILENO);
+  const serve::PageOptions page = page_options(options, all);
+  const Lines lines{.ring = page.log};
   serve::HttpServerOptions http = http_options(options, std::move(keys));
   if (log->shows(LogLevel::kInfo)) {
-    http.on_own_answer = [notes](const serve::Request& request, int status,
+    http.on_own_answer = [lines](const serve::Request& request, int status,
                                  std::string_view reason) {
-      notes->add(own_answer_line(request, status, reason));
+      lines.add(own_answer_line(request, status, reason));
     };
   }
   MF_ASSIGN_OR_RETURN(
       const std::unique_ptr<serve::HttpServer> server,
       serve::HttpServer::start(
           std::move(http), [&](serve::Request request, std::shared_ptr<serve::Response> response) {
-            response = log_of(*log, notes, request, std::move(response));
+            response = log_of(*log, lines, request, std::move(response));
             door.answer(request, std::move(response));
           }));
   std::shared_ptr<serve::Service> service;
@@ -183,9 +227,9 @@ Status run(const ServeOptions& options, const ConfigFile& config) {
     const std::stop_callback at_once(interrupts->token(), [] { end_interrupted(); });
     MF_ASSIGN_OR_RETURN(auto presets, read_presets(config, options));
     if (options.has_many()) {
-      MF_ASSIGN_OR_RETURN(service, start_many(options, std::move(presets)));
+      MF_ASSIGN_OR_RETURN(service, start_many(options, std::move(presets), page));
     } else {
-      MF_ASSIGN_OR_RETURN(service, start_one(options));
+      MF_ASSIGN_OR_RETURN(service, start_one(options, page));
     }
   }
   door.open(service);
@@ -214,8 +258,11 @@ Command make_serve_command(const CommandContext& context) {
   command.example("moeflux serve -m model.gguf --parallel 8 --states ~/.cache/moeflux");
   command.example("moeflux serve -m FOLDER --host 0.0.0.0 --api-key-file keys.txt");
   add_serve_options(command, *options);
-  return {std::move(command),
-          [options, &context] { return serve_command::run(*options, context.config); }};
+  std::vector<const Option*> all;  // they stay where they are
+  for (const Option& option : command.options()) all.push_back(&option);
+  return {std::move(command), [options, all = std::move(all), &context] {
+            return serve_command::run(*options, all, context.config);
+          }};
 }
 
 }  // namespace moeflux

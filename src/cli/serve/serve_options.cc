@@ -5,6 +5,7 @@
 
 #include "base/format.h"
 #include "cli/template_option.h"
+#include "hub/mcp_client.h"
 #include "serve/http/access.h"
 #include "serve/keep_alive.h"
 
@@ -33,6 +34,12 @@ void add_network_options(CommandOptions& command, ServeOptions& options) {
   command.add("--api-key-file", options.api_key_file, "File with an API key on each line")
       .value("FILE")
       .not_empty();
+  command
+      .add("--admin-key", options.admin_keys,
+           "API key that also shows log, plan, options and routes; may be repeated")
+      .value("KEY")
+      .not_empty()
+      .secret();
   command
       .add("--allow-host", options.allowed_hosts,
            "Further name of this server in Host headers; may be repeated")
@@ -74,6 +81,23 @@ void add_request_options(CommandOptions& command, ServeOptions& options) {
   command
       .add("--prompts-as-sent", options.prompts_as_sent,
            "Keep the parts of Anthropic prompts that change with every request (docs/server.md)")
+      .in_help_all();
+}
+
+void add_page_options(CommandOptions& command, ServeOptions& options) {
+  command.group("Page");
+  command
+      .add("--mcp", options.mcp_urls,
+           "MCP server whose tools chats of the page may call; may be repeated")
+      .value("URL")
+      .check([](const std::string& text) {
+        return hub::is_mcp_url(text)
+                   ? std::string()
+                   : formatted("{}, expected http://HOST/PATH or https://HOST/PATH", text);
+      });
+  command
+      .add("--keep-chats", options.keeps_chats,
+           "Let the page store its chats here, in memory or in the folder of --states")
       .in_help_all();
 }
 
@@ -145,6 +169,7 @@ void add_serve_options(CommandOptions& command, ServeOptions& options) {
   add_name_options(command, options);
   add_template_option(command, options.template_file);
   add_models_options(command, options);
+  add_page_options(command, options);
   add_sampling_options(command, options.sampling);
 }
 

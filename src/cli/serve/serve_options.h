@@ -19,6 +19,9 @@ struct ServeOptions {
   std::string unix_socket;
   std::vector<std::string> api_keys;
   std::string api_key_file;
+  std::vector<std::string> admin_keys;
+  std::vector<std::string> mcp_urls;
+  bool keeps_chats = false;
   std::vector<std::string> allowed_hosts;
   std::vector<std::string> allowed_origins;
   bool allow_public = false;
