@@ -69,22 +69,17 @@ void ServiceState::note_ignored(const GenerationFields& generation) {
 
 void ServiceState::watch(const std::shared_ptr<Response>& watcher) {
   const std::lock_guard lock(mutex_);
-  std::erase_if(watchers_, [](const auto& one) {
-    const auto response = one.lock();
-    return !response || response->is_closed();
-  });
+  std::erase_if(watchers_, [](const auto& one) { return one->is_closed(); });
   watchers_.push_back(watcher);
 }
 
 void ServiceState::end_watching() {
-  std::vector<std::weak_ptr<Response>> watchers;
+  std::vector<std::shared_ptr<Response>> watchers;
   {
     const std::lock_guard lock(mutex_);
     watchers.swap(watchers_);
   }
-  for (const auto& watcher : watchers) {
-    if (const auto response = watcher.lock()) response->end();
-  }
+  for (const auto& watcher : watchers) watcher->end();
 }
 
 std::vector<AskedCount> ServiceState::asked() const {

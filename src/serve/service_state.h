@@ -48,7 +48,8 @@ class ServiceState {
   /// Names of a request that nobody reads, once for each.
   void note_ignored(const GenerationFields& generation);
 
-  /// A stream without an end; see end_watching().
+  /// A stream without an end; see end_watching(). It is held until a later call finds it closed: an
+  /// answer that nobody holds is given up.
   void watch(const std::shared_ptr<Response>& watcher);
   /// Ends the streams of those who watch and would never leave.
   void end_watching();
@@ -73,7 +74,7 @@ class ServiceState {
   RouteTracer tracer_;
   std::mutex mutex_;            // guards what follows
   std::set<std::string> told_;  // lines that were noted once
-  std::vector<std::weak_ptr<Response>> watchers_;
+  std::vector<std::shared_ptr<Response>> watchers_;
   std::atomic<bool> is_draining_ = false;
   std::atomic<int> tool_jobs_count_ = 0;
   JobThread tool_jobs_{4};

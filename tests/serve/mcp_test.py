@@ -83,7 +83,7 @@ class Tools(http.server.BaseHTTPRequestHandler):
                 {"type": "text", "text": "seen"}], "structuredContent": {"x": 1}})
         if name == "long":
             return self.reply(body["id"], {"content": [
-                {"type": "text", "text": "\u00e9" * (200 << 10)}]})
+                {"type": "text", "text": "\u00e9" * (150 << 10)}]})
         return self.reply(body["id"], {"isError": True,
                                        "content": [{"type": "text", "text": "no such tool"}]})
 

@@ -85,7 +85,7 @@ def admin_paths_are_for_admins(anna, root):
     assert "anna" not in json.dumps(options) and "root" not in json.dumps(options)
     assert root.json("/plan")["experts_bytes"] > 0
     lines = [frame["line"] for frame in root.frames("/log", 5)]
-    assert any("GET /v1/moeflux/telemetry 200" in line for line in lines), lines
+    assert any("GET /v1/moeflux/features 200" in line for line in lines), lines
 
 
 def routes_are_their_owners(anna, bert, root):
