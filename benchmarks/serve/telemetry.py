@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Decode with and without a client that reads the server's telemetry, in interleaved pairs.
 
-    benchmarks/serve/telemetry.py MOEFLUX [-m MODEL] [--pairs 20] [--tokens 128] [-- SERVE OPTIONS]
+    benchmarks/serve/telemetry.py MOEFLUX [-m MODEL] [--pairs 20] [--tokens 896] [-- SERVE OPTIONS]
 
 Prints the median of the ratios (with a watcher / without), the bytes of a frame, and JSON with
 --json. Exits 1 where the median is below --least. The load of the machine counts in both halves of
@@ -64,7 +64,7 @@ def main():
     parser.add_argument("program")
     parser.add_argument("-m", "--model", default=MODEL)
     parser.add_argument("--pairs", type=int, default=20)
-    parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--tokens", type=int, default=896)
     parser.add_argument("--least", type=float, default=0.99)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("options", nargs="*", help="of moeflux serve, behind --")
