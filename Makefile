@@ -42,8 +42,9 @@ CONFIGURE = CMAKE_CXX_COMPILER_LAUNCHER=$${CMAKE_CXX_COMPILER_LAUNCHER-$$(comman
 # Offline and where there are no crates yet, a build without chat templates is better than none.
 CRATES = tools/fetch_crates.sh || echo "no Rust crates: chat templates are left out" >&2
 
-.PHONY: deps build build-cuda build-tests build-tsan run test cases test-asan test-tsan test-arm64 \
-  test-all check ci-quick format lint fuzz bench release site install clean help configure-release
+.PHONY: deps web build build-cuda build-tests build-tsan run test cases test-asan test-tsan \
+  test-arm64 test-all check ci-quick format lint fuzz bench release site install clean help \
+  configure-release
 .DEFAULT_GOAL := build
 
 build: configure-release
@@ -55,18 +56,29 @@ run: configure-release
 	@cmake --build --preset release --target moeflux >&2
 	@$(MOEFLUX) run $(ARGS) "$$PROMPT"
 
-# A build needs the system's packages and, for chat templates, crates from Rust's registry.
+# The page's packages, where Node.js is; a build without them has no page.
+PAGE = tools/fetch_page.sh || echo "no packages of the page: it is left out" >&2
+
+# A build needs the system's packages, for chat templates crates from Rust's registry, and for the
+# page packages from npm's.
 deps:
 	@tools/install_deps.sh run
 	@$(CRATES)
+	@$(PAGE)
 
-configure-release: deps
+# The page, where its packages are; CMake embeds what is in build/web.
+web:
+	@test ! -d web/node_modules || node web/build.mjs >&2
+
+configure-release: deps web
 	@test -f build/release/build.ninja || \
 	  $(CONFIGURE) release -DMOEFLUX_TESTS=OFF $(CMAKE_FLAGS) >&2
 
 build-tests:
 	@tools/install_deps.sh test
 	@$(CRATES)
+	@tools/fetch_page.sh --tests || echo "no packages of the page: its tests are skipped" >&2
+	@$(MAKE) --no-print-directory web
 	@tools/install_python.sh || \
 	  echo "no wheels from PyPI: tests of pip install and huggingface_hub are skipped" >&2
 	@$(CONFIGURE) release -DMOEFLUX_TESTS=ON -DMOEFLUX_CASE_SECONDS=$(CASE_SECONDS) $(CMAKE_FLAGS)
@@ -127,6 +139,8 @@ test-all:
 	  MOEFLUX_TEST_TALKING=$$(test -f build/talking/moe.gguf && echo $(CURDIR)/build/talking) \
 	  MOEFLUX_TEST_SOAK_SECONDS=$(SOAK_SECONDS) \
 	  $(MAKE) --no-print-directory test CASE_SECONDS=7200
+	@tools/install_deps.sh browser
+	@MOEFLUX=$(MOEFLUX) node --test $(wildcard web/tests/browser/*_test.mjs)
 	@$(MAKE) --no-print-directory test-asan
 	@$(MAKE) --no-print-directory test-tsan
 	@if [ "$$(id -u)" = 0 ] && grep -q bookworm /etc/os-release; then \
@@ -181,6 +195,8 @@ bench:
 release:
 	@tools/install_deps.sh run release
 	@$(CRATES)
+	@tools/fetch_page.sh
+	@$(MAKE) --no-print-directory web
 	@tools/install_python.sh
 	@tools/release/root.sh
 	@$(CONFIGURE) package $(CMAKE_FLAGS)
@@ -202,6 +218,7 @@ clean:
 help:
 	@echo "make                 build/release/bin/moeflux"
 	@echo "make deps            install packages and fetch Rust's crates; builds are offline"
+	@echo "make web             the page, into build/web, where Node.js is; make builds it too"
 	@echo "make run             build it and tell a story; PROMPT='...' ARGS='-n 100 --temp 0'"
 	@echo "make test            build and run the whole suite; CTEST_FLAGS='-R Name'"
 	@echo "make cases           write .ci/cases, the number of cases of each program, anew"

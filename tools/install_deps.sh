@@ -1,7 +1,7 @@
 #!/bin/sh
 # The one list of system packages; installs what is missing, says nothing when nothing is.
 #
-#   tools/install_deps.sh [run|test|bench|fuzz|check|release]...     (default: run)
+#   tools/install_deps.sh [run|test|bench|fuzz|check|release|browser]...     (default: run)
 #
 # As root, or where sudo asks no password, missing packages are installed with apt-get; otherwise
 # the exact command is printed and the exit status is 1. On macOS that is the command of brew.
@@ -23,12 +23,16 @@ check="python3 clang clang-format-14 git"
 # For packages, and tests of them in clean roots.
 release="binutils debootstrap dpkg-dev lintian python3 python3-dev python3-numpy python3-venv
   pybind11-dev ruby systemd"
+# For the tests of the page in a browser.
+browser="chromium"
+# The page is built where Node.js is.
+node="nodejs npm"
 # A distribution may not carry these versions any more; what needs them then skips with a reason.
 optional="clang clang-format-14 libclang-rt-14-dev liburing-dev libboost-dev libedit-dev
   libcurl4-openssl-dev ccache
-  python3-dev python3-venv python3-numpy pybind11-dev rustc-web cargo-web"
+  python3-dev python3-venv python3-numpy pybind11-dev rustc-web cargo-web nodejs npm"
 brew_run="cmake ninja pkgconf fmt nlohmann-json pcre2 utf8proc xxhash boost curl rust"
-brew_test="googletest python3 numpy pybind11"
+brew_test="googletest python3 numpy pybind11 node"
 brew_bench="google-benchmark"
 
 # A toolchain of at least 1.85 that is there already, as rustup's, is as good.
@@ -36,6 +40,11 @@ case $(PATH=$PATH:${HOME:-/root}/.cargo/bin cargo --version 2>/dev/null || true)
   "cargo 1.8"[5-9].* | "cargo 1.9"[0-9].* | "cargo 1."[1-9][0-9][0-9]*) rust="" ;;
 esac
 run="$run $rust"
+# So is Node.js of at least 18 with npm; npm of Debian does not go with that of others.
+case $(command -v npm >/dev/null && node --version 2>/dev/null || true) in
+  v1[89].* | v[2-9][0-9].*) node="" ;;
+esac
+test="$test $node"
 
 wanted=""
 brew_wanted=""
@@ -46,9 +55,10 @@ for set in "${@:-run}"; do
     bench) wanted="$wanted $run $bench"; brew_wanted="$brew_wanted $brew_run $brew_bench" ;;
     fuzz) wanted="$wanted $run $fuzz" ;;
     check) wanted="$wanted $check" ;;
-    release) wanted="$wanted $release" ;;
-    *) echo "install_deps.sh: unknown set '$set', expected run, test, bench, fuzz, check" \
-         "or release" >&2
+    release) wanted="$wanted $release $node" ;;
+    browser) wanted="$wanted $browser" ;;
+    *) echo "install_deps.sh: unknown set '$set', expected run, test, bench, fuzz, check," \
+         "release or browser" >&2
        exit 2 ;;
   esac
 done
