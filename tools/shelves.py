@@ -97,6 +97,7 @@ SHELVES = {
     "serve/native": _SERVE_PARTS | {"serve/http", "serve/kept", "serve/openai"},
     "serve/anthropic": _SERVE_PARTS | {"serve/openai"},
     "serve/ollama": _SERVE_PARTS | {"serve/openai"},
+    "serve/page": {"serve", "serve/wire"},
     "serve/responses": _SERVE_PARTS | {"serve/openai"},
 
     "text": {"text/bpe", "text/encoding", "text/regex", "text/spaces", "text/vocabulary"},

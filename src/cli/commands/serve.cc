@@ -27,6 +27,7 @@
 #include "io/host_memory.h"
 #include "io/interrupt.h"
 #include "serve/http/http_server.h"
+#include "serve/page/page.h"
 #include "serve/service.h"
 
 namespace moeflux {
@@ -237,6 +238,11 @@ Status run(const ServeOptions& options, const std::vector<const Option*>& all,
       options.unix_socket.empty()
           ? formatted("{} at http://{}:{}/v1", name_of(*service), options.host, server->port())
           : formatted("{} at {}", name_of(*service), options.unix_socket));
+  if (serve::page_files().empty()) {
+    options.model.log->note("no page in this build: `make web` builds it where Node.js is");
+  } else if (options.unix_socket.empty()) {
+    options.model.log->note(formatted("the page: http://{}:{}", options.host, server->port()));
+  }
   std::mutex mutex;
   std::condition_variable_any stopped;
   std::unique_lock lock(mutex);

@@ -65,9 +65,10 @@ bool any_equal(const std::vector<std::string>& names, std::string_view name) {
 }
 
 bool has_open_path(const Request& request, const AccessRules& rules) {
-  return (request.method == "GET" || request.method == "HEAD") &&
-         std::find(rules.open_paths.begin(), rules.open_paths.end(), route_path(request.path)) !=
-             rules.open_paths.end();
+  if (request.method != "GET" && request.method != "HEAD") return false;
+  const Route* route = find_route(request.method, request.path).route;
+  return route != nullptr && std::find(rules.open_paths.begin(), rules.open_paths.end(),
+                                       route->path) != rules.open_paths.end();
 }
 
 /// A header of names and commas, such as a browser's list of what it wants to send.

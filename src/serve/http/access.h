@@ -25,8 +25,8 @@ struct AccessRules {
   /// "chrome-extension://*" is any of that scheme, "*" any at all. Browsers let these pages read
   /// answers.
   std::vector<std::string> allowed_origins;
-  /// Paths that GET and HEAD need no key for, as routes are written.
-  std::vector<std::string> open_paths = {"/health"};
+  /// Routes whose paths GET and HEAD need no key for: the page asks for one by itself.
+  std::vector<std::string> open_paths = {"/health", "/", "/page/{id}"};
 };
 
 /// Where the server listens, which decides what a Host header has to say.

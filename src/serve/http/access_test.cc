@@ -239,10 +239,11 @@ TEST(Access, OpenPathsAreOpenToReadersOnly) {
   EXPECT_TRUE(has_key(request_with({}, "GET", "/health"), rules));
   EXPECT_TRUE(has_key(request_with({}, "HEAD", "/health"), rules));
   EXPECT_FALSE(has_key(request_with({}, "POST", "/health"), rules));
-  for (const char* path : {"/health/", "//health", "/v1/health"}) {
+  for (const char* path : {"/health/", "//health", "/v1/health", "/", "/page/app.js"}) {
     EXPECT_TRUE(has_key(request_with({}, "GET", path), rules)) << path;  // the same route
   }
-  for (const char* path : {"/healthy", "/health/a", "/", "/models", "/v1/health/../models", "*"}) {
+  for (const char* path :
+       {"/healthy", "/health/a", "/page", "/page/a/b", "/models", "/v1/health/../models", "*"}) {
     EXPECT_FALSE(has_key(request_with({}, "GET", path), rules)) << path;
   }
 }

@@ -26,11 +26,6 @@ constexpr std::string_view kInterfaceVersion = "0.13.0";
 
 std::string now_text() { return utc_text(std::chrono::system_clock::now()); }
 
-void banner(Call& call) {
-  call.target.response->send(200, {{"Content-Type", "text/plain; charset=utf-8"}},
-                             "moeflux is running, Ollama is spoken\n");
-}
-
 void version(Call& call) { call.answer({{"version", kInterfaceVersion}}); }
 
 Json capabilities(Context& service) {
@@ -287,7 +282,6 @@ Json empty_text_line(const std::string& model) {
 }
 
 constexpr Route kRoutes[] = {
-    {"GET", "/", &banner, RouteKind::kAtOnce},
     {"GET", "/api/version", &version, RouteKind::kAtOnce},
     {"GET", "/api/tags", &tags, RouteKind::kAtOnce},
     {"GET", "/api/ps", &running, RouteKind::kNoModel},
