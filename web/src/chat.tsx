@@ -13,6 +13,18 @@ const Block = memo(function Block({ source, whole }: { source: string; whole: bo
   return <div class="block" dangerouslySetInnerHTML={{ __html: renderBlock(source, whole) }} />;
 }, (a, b) => a.source === b.source && a.whole === b.whole);
 
+// Blocks that are finished, so many together: a long answer compares a few groups in each frame.
+const kGroup = 32;
+const Group = memo(function Group({ blocks }: { blocks: string[] }) {
+  return <>{blocks.map((block, i) => <Block key={i} source={block} whole />)}</>;
+}, (a, b) => a.blocks.length === b.blocks.length && a.blocks.every((block, i) => block === b.blocks[i]));
+
+function groupsOf(blocks: string[]): string[][] {
+  const groups: string[][] = [];
+  for (let i = 0; i < blocks.length; i += kGroup) groups.push(blocks.slice(i, i + kGroup));
+  return groups;
+}
+
 function Markdown({ text, run }: { text: string; run?: Run }) {
   let splitter = run?.splitter;
   if (!splitter) {
@@ -21,8 +33,8 @@ function Markdown({ text, run }: { text: string; run?: Run }) {
   }
   return (
     <div class="markdown">
-      {splitter.blocks.map((block, i) => <Block key={i} source={block} whole />)}
-      {splitter.tail && <Block key={splitter.blocks.length} source={splitter.tail} whole={!run} />}
+      {groupsOf(splitter.blocks).map((blocks, i) => <Group key={i} blocks={blocks} />)}
+      {splitter.tail && <Block key="tail" source={splitter.tail} whole={!run} />}
     </div>
   );
 }

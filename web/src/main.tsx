@@ -3,6 +3,8 @@ import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { setKey } from "./api.ts";
 import { ChatTab } from "./chat.tsx";
+import { ExpertsTab } from "./experts.tsx";
+import { ModelTab } from "./model.tsx";
 import { app, changed, connect, onChange, start, type Tab } from "./state.ts";
 
 function KeyDialog() {
@@ -27,7 +29,7 @@ function KeyDialog() {
   );
 }
 
-const kTabs: [Tab, string][] = [["chat", "Chat"]];
+const kTabs: [Tab, string][] = [["chat", "Chat"], ["experts", "Experts"], ["model", "Model"]];
 
 function App() {
   const [, redraw] = useState(0);
@@ -55,6 +57,8 @@ function App() {
       <main>
         <div id="view" role="tabpanel" aria-labelledby={`tab-${app.tab}`}>
           {app.tab === "chat" && app.current && <ChatTab side={side} close={() => setSide(false)} />}
+          {app.tab === "experts" && <ExpertsTab />}
+          {app.tab === "model" && <ModelTab />}
         </div>
       </main>
       <div class="note" role="status">{app.note && <>{app.note} <button type="button" aria-label="Close the note" onClick={() => { app.note = ""; changed(); }}>×</button></>}</div>

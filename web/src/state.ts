@@ -7,7 +7,7 @@ import { BlockSplitter } from "./markdown.ts";
 import type { Chat, Message, ToolCall } from "./tree.ts";
 
 export interface ModelEntry { id: string; state: string; progress?: number; error?: string; }
-export interface Features { admin: boolean; chats: boolean; mcp: boolean; residency: boolean; planner: boolean; version: string; routes?: boolean; }
+export interface Features { admin: boolean; chats: boolean; mcp: boolean; residency: boolean; planner: boolean; version: string; }
 export interface Tool { server: string; tool: string; name: string; description: string; schema: object; }
 export type Tab = "chat" | "experts" | "model";
 
@@ -240,7 +240,7 @@ export function generate(chat: Chat, parent: string | null, continued?: Message)
   const body = {
     model: app.model, messages, ...fields, stream: true, stream_options: { include_usage: true },
     return_progress: true, timings_per_token: true,
-    ...(app.features?.routes !== false && app.features ? { return_routes: true } : {}),
+    ...(app.features ? { return_routes: true } : {}),
     ...(continued ? { continue_final_message: true } : {}) };
   void read(chat, message, body);
 }
@@ -312,9 +312,11 @@ export function takeFrame(run: Run, frame: Frame, now: number): void {
 }
 
 /** Says finished sentences to those who hear the page. */
-function sayMore(run: Run, said: { upTo: number }): void {
+function sayMore(run: Run, said: { upTo: number; at: number }): void {
+  if (performance.now() - said.at < 1000) return;
+  said.at = performance.now();
   const rest = run.message.content.slice(said.upTo);
-  const end = rest.search(/[.!?:]\s(?=[^.!?]*$)/);
+  const end = Math.max(...[". ", "! ", "? ", ".\n", "!\n", "?\n", ":\n"].map((mark) => rest.lastIndexOf(mark)));
   if (end < 0) return;
   app.said = rest.slice(0, end + 1).slice(-500);
   said.upTo += end + 1;
@@ -340,7 +342,7 @@ async function read(chat: Chat, message: Message, body: object | undefined): Pro
   await save(chat);
   changed(message);
   let saved = performance.now();
-  const said = { upTo: message.content.length };
+  const said = { upTo: message.content.length, at: 0 };
   const watch = setInterval(() => run.phase === "waiting" && void refreshModels(), 1000);
   try {
     for await (const event of api.answer(name, body, run.controller.signal)) {

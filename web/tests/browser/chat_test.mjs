@@ -1,29 +1,15 @@
 // The chat against a server of a script.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { answered, ask, openBrowser, openPage } from "./browser.mjs";
-import { Fake, framesOf } from "./fake.mjs";
+import { answered, ask, openBrowser } from "./browser.mjs";
+import { framesOf } from "./fake.mjs";
+import { withFake as withFakeOf, words } from "./harness.mjs";
 
 let browser;
 before(async () => { browser = await openBrowser(); });
 after(() => browser.close());
 
-async function withFake(script, use, answers, options) {
-  const fake = await new Fake(script, answers).start();
-  try {
-    const opened = await openPage(browser, fake.address, options);
-    try {
-      await use({ fake, ...opened });
-      opened.check();
-    } finally {
-      await opened.context.close();
-    }
-  } finally {
-    fake.stop();
-  }
-}
-
-const words = (text) => text.match(/\S+\s*|\s+/g);
+const withFake = (script, use, answers) => withFakeOf(browser, script, use, answers);
 const last = (body) => body.messages.at(-1).content;
 
 test("an answer is drawn as Markdown with what its making took", () => withFake(
