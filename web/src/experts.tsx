@@ -40,7 +40,7 @@ function refreshUses(): void {
 }
 
 interface TokenRoute { position: number; layers: { layer: number; experts: number[]; weights: number[]; missed: number[] }[]; read_bytes: number; bus_bytes: number; stall_us: number; step_us: number; }
-interface Routes { id: string; model: string; top_k: number; layers: number[]; tokens: { position: number; read_bytes: number; bus_bytes: number; stall_us: number; step_us: number; misses: number }[]; dropped: number; }
+interface Routes { id: string; layers: number[]; tokens: { position: number; read_bytes: number; bus_bytes: number; stall_us: number; step_us: number; misses: number }[]; dropped: number; }
 
 function HeatMap({ route }: { route: TokenRoute | null }) {
   const canvas = useRef<HTMLCanvasElement>(null);
@@ -187,7 +187,7 @@ function RoutesView({ message, choose, chosen }: { message: Message; choose: (ro
     <section aria-labelledby="routes-title">
       <h2 id="routes-title">Routes of an answer</h2>
       {wrong && <p class="error" role="alert">{wrong}</p>}
-      {routes && <p class="faint">{routes.tokens.length} tokens, the {routes.top_k} best experts of {routes.layers.length} layers each. The thicker the frame of a token, the longer it waited.{routes.dropped > 0 && ` ${routes.dropped} tokens were not kept.`}</p>}
+      {routes && <p class="faint">{routes.tokens.length} tokens through the experts of {routes.layers.length} layers. The thicker the frame of a token, the longer it waited.{routes.dropped > 0 && ` ${routes.dropped} tokens were not kept.`}</p>}
       <div class="tokens">
         {routes?.tokens.slice(0, 4000).map((t, i) => (
           <button key={i} type="button" class={`token wait-${Math.round((4 * t.stall_us) / stall)}`} aria-pressed={i === at}
@@ -206,7 +206,7 @@ function RoutesView({ message, choose, chosen }: { message: Message; choose: (ro
   );
 }
 
-interface TraceState { recording: boolean; bytes: number; tokens: number; seconds: number; full: boolean; available: boolean; }
+interface TraceState { recording: boolean; bytes: number; seconds: number; full: boolean; available: boolean; }
 interface Replay { slot_bytes: number; points: { slots: number; bytes: number; share: number; hit_rate: number; optimum_hit_rate: number }[]; tokens: number; }
 
 function Trace() {
@@ -236,7 +236,7 @@ function Trace() {
     setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
   };
   if (!state) return null;
-  const told = state.tokens > 0 ? `${state.tokens} tokens, ${bytes(state.bytes)}, ${seconds(1000 * state.seconds)}${state.full ? ", full" : ""}` : "nothing recorded";
+  const told = state.recording || state.bytes > 0 ? `${bytes(state.bytes)}, ${seconds(1000 * state.seconds)}${state.full ? ", full" : ""}` : "nothing recorded";
   const last = replay?.points.at(-1);
   return (
     <section aria-labelledby="trace-title">

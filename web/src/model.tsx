@@ -8,9 +8,9 @@ import { snippets } from "./snippets.ts";
 import { app } from "./state.ts";
 
 interface ModelCard {
-  name: string; family: string; architecture: string; layers: number; hidden_size: number; vocab_size: number;
-  experts: number; experts_per_token: number; context_length: number; formats: { format: string; bytes: number }[];
-  total_bytes: number; experts_bytes: number; template: Record<string, unknown> | null; output_format?: string;
+  name: string; family: string; layers: number; hidden_size: number; vocab_size: number;
+  experts: number; experts_per_token: number; context_length: number; parameters: number;
+  formats: { format: string; expert_bytes: number }[]; dense_bytes: number; experts_bytes: number; template: Record<string, unknown> | null; output_format?: string;
 }
 type Plan = Record<string, unknown> & { on_device?: Record<string, number> };
 
@@ -31,14 +31,14 @@ function useAnswer<T>(path: string | null): [T | null, string] {
 
 function Card({ card }: { card: ModelCard }) {
   const rows: [string, string | number][] = [
-    ["Family", card.family], ["Architecture", card.architecture || "not said"], ["Layers", card.layers], ["Hidden size", card.hidden_size],
+    ["Family", card.family], ["Parameters", `${(card.parameters / 1e9).toPrecision(3)} billion`], ["Layers", card.layers], ["Hidden size", card.hidden_size],
     ["Vocabulary", card.vocab_size], ["Experts", `${card.experts}, ${card.experts_per_token} for each token`], ["Context", `${card.context_length} tokens`],
-    ["Weights", `${bytes(card.total_bytes)}, ${bytes(card.experts_bytes)} of them experts`], ["Output format", card.output_format ?? "plain"]];
+    ["Weights", `${bytes(card.dense_bytes)} dense, ${bytes(card.experts_bytes)} in experts`], ["Output format", card.output_format ?? "plain"]];
   return (
     <>
       <dl class="facts">{rows.map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{value}</dd></div>)}</dl>
-      <div class="table" tabIndex={0} role="group" aria-label="Formats of weights"><table><thead><tr><th>Format</th><th>Size</th><th>Share</th></tr></thead>
-        <tbody>{card.formats.map((f) => <tr key={f.format}><th scope="row">{f.format}</th><td>{bytes(f.bytes)}</td><td>{((100 * f.bytes) / Math.max(1, card.total_bytes)).toFixed(1)} %</td></tr>)}</tbody></table></div>
+      <div class="table" tabIndex={0} role="group" aria-label="Formats of experts"><table><thead><tr><th>Format of experts</th><th>Size of one</th></tr></thead>
+        <tbody>{card.formats.map((f) => <tr key={f.format}><th scope="row">{f.format}</th><td>{bytes(f.expert_bytes)}</td></tr>)}</tbody></table></div>
       {card.template && <p>The chat template can: {Object.entries(card.template).filter(([, can]) => can === true || (Array.isArray(can) && can.length > 0)).map(([name]) => name.replace(/_/g, " ")).join(", ") || "messages alone"}</p>}
     </>
   );

@@ -32,7 +32,7 @@ for (const colorScheme of ["light", "dark"]) {
     [...document.querySelectorAll(".charts .solid")].every((path) => path.getAttribute("d").length > 300));
   await shoot("experts");
   await page.getByRole("tab", { name: "Model" }).click();
-  await page.getByText("FakeForCausalLM").waitFor();
+  await page.getByText("scripted_moe").waitFor();
   await shoot("model");
   await context.close();
   fake.stop();

@@ -45,7 +45,7 @@ const kTokens = Array.from({ length: 12 }, (_, i) => ({ position: 40 + i, read_b
 
 function routes(request, response, body, json) {
   const token = new URL(request.url, "http://x").searchParams.get("token");
-  if (token === null) return json({ id: "chatcmpl-1", model: "fake-model", top_k: 2, layers: [0, 1], tokens: kTokens, dropped: 0 });
+  if (token === null) return json({ id: "chatcmpl-1", layers: [0, 1], tokens: kTokens, dropped: 0 });
   return json({ ...kTokens[token], layers: [{ layer: 0, experts: [5, 9], weights: [0.7, 0.3], missed: [9] }, { layer: 1, experts: [1, 2], weights: [0.6, 0.4], missed: [] }] });
 }
 
@@ -54,13 +54,13 @@ const speed = (tokens, hit) => ({ tokens_per_second: tokens, hit_rate: hit, limi
 export const answers = {
   "/v1/moeflux/features": { admin: true, chats: false, mcp: false, residency: true, planner: true, version: "0.2.0" },
   "/v1/moeflux/telemetry": telemetry,
-  "/v1/moeflux/experts": { model: "fake-model", experts: kExperts, top_k: 2, layers: Array.from({ length: kLayers }, (_, layer) => ({ layer, experts: kExperts, expert_bytes: 3 << 20, uses: Array.from({ length: kExperts }, (__, e) => e) })) },
+  "/v1/moeflux/experts": { model: "fake-model", experts: kExperts, layers: Array.from({ length: kLayers }, (_, layer) => ({ layer, experts: kExperts, expert_bytes: 3 << 20, uses: Array.from({ length: kExperts }, (__, e) => e) })) },
   "/v1/moeflux/routes/chatcmpl-1": routes,
   "/tokenize": (request, response, body, json) => json({ tokens: body.content.match(/\S+\s*/g).map((piece, id) => ({ id, piece })) }),
-  "/v1/moeflux/trace": { recording: false, bytes: 4096, tokens: 120, seconds: 9, model: "fake-model", full: false, available: true },
+  "/v1/moeflux/trace": { recording: false, bytes: 4096, seconds: 9, model: "fake-model", full: false, available: true },
   "/v1/moeflux/trace/replay": { model: "fake-model", slot_bytes: 3 << 20, tokens: 120, points: [1, 2, 3, 4].map((i) => ({ slots: i * 100, bytes: i * (300 << 20), share: i / 4, hit_rate: 0.4 + i * 0.14, optimum_hit_rate: 0.5 + i * 0.12 })) },
-  "/v1/moeflux/model": { name: "fake-model", family: "scripted", architecture: "FakeForCausalLM", layers: kLayers, hidden_size: 2048, vocab_size: 151936, experts: kExperts, experts_per_token: 2, context_length: 32768,
-    formats: [{ format: "Q4_K", bytes: 4.2e9 }, { format: "Q6_K", bytes: 0.6e9 }, { format: "F32", bytes: 2e7 }], total_bytes: 4.82e9, experts_bytes: 4.1e9, template: { system_role: true, tools: true, tool_calls: true, reasoning: false }, output_format: "plain" },
+  "/v1/moeflux/model": { name: "fake-model", family: "scripted_moe", parameters: 8.1e9, layers: kLayers, hidden_size: 2048, vocab_size: 151936, experts: kExperts, experts_per_token: 2, context_length: 32768,
+    formats: [{ format: "Q4_K", expert_bytes: 2.6e6 }, { format: "Q6_K", expert_bytes: 3.4e6 }], dense_bytes: 7e8, experts_bytes: 4.1e9, template: { system_role: true, tools: true, tool_calls: true, reasoning: false }, output_format: "plain" },
   "/v1/moeflux/plan": { device: "cpu (avx2, 8 threads)", available_bytes: 8e9, dense_bytes: 7e8, state_bytes: 4e8, scratch_bytes: 1.3e8, reader_bytes: 0, reserve_bytes: 5e8, expert_cache_bytes: 4.1e9, on_device: { dense_bytes: 0 } },
   "/v1/moeflux/options": { options: [{ name: "--ctx-size", value: "32768", given: true }, { name: "--parallel", value: "4", given: false }] },
   "/v1/moeflux/log": log,

@@ -66,7 +66,7 @@ test("a trace is recorded and plotted against cache sizes", () => withFake(async
 
 test("the model, its memory, options, log and a forecast are shown", () => withFake(async ({ page, fake }) => {
   await tab(page, "Model");
-  await page.getByText("FakeForCausalLM").waitFor();
+  await page.getByText("scripted_moe").waitFor();
   await page.getByRole("rowheader", { name: "Q4_K" }).waitFor();
   await page.getByRole("img", { name: /Memory: dense weights 668 MiB/ }).waitFor();
   await page.getByRole("rowheader", { name: "--ctx-size" }).waitFor();
@@ -105,7 +105,7 @@ for (const colorScheme of ["light", "dark"]) {
     await page.getByText("Position 42").waitFor();
     await check("experts");
     await tab(page, "Model");
-    await page.getByText("FakeForCausalLM").waitFor();
+    await page.getByText("scripted_moe").waitFor();
     await page.getByRole("button", { name: "Forecast" }).click();
     await page.getByText("14.4").waitFor();
     await check("model");
@@ -129,7 +129,7 @@ test("a phone's width shows everything", () => withFake(async ({ page }) => {
   await page.locator("canvas.map").waitFor();
   await fits("experts");
   await tab(page, "Model");
-  await page.getByText("FakeForCausalLM").waitFor();
+  await page.getByText("scripted_moe").waitFor();
   await fits("model");
 }, {}, { viewport: { width: 360, height: 740 } }));
 
