@@ -1,5 +1,6 @@
 // Bundles the page into build/web: index.html, a script and a style sheet with a hash in their
 // names, and the licences of all packages inside; each compressed. files.txt lists them for CMake.
+// packages.txt lists the packages inside, "NAME VERSION LICENCE" a line, for the list of a release.
 // With --check it writes nothing, and fails where build/web has another page than the source.
 import { build } from "esbuild";
 import { createHash } from "node:crypto";
@@ -28,7 +29,7 @@ function licenceOf(name) {
   const file = readdirSync(folder).find((entry) => /^licen[cs]e/i.test(entry));
   if (!file) throw new Error(`${name}: no licence file in ${relative(here, folder)}`);
   const text = readFileSync(join(folder, file), "utf8").trim();
-  return `${name} ${version} (${license})\n\n${text}\n`;
+  return { line: `${name} ${version} ${license}\n`, text: `${name} ${version} (${license})\n\n${text}\n` };
 }
 
 const result = await build({
@@ -61,7 +62,7 @@ const index = readFileSync(join(here, "src/index.html"), "utf8")
   .replace("APP.css", named.css);
 files.unshift(["index.html", "text/html", index]);
 const licences = packagesOf(result.metafile.inputs).map(licenceOf);
-files.push(["licences.txt", "text/plain", licences.join(`\n${"-".repeat(80)}\n\n`)]);
+files.push(["licences.txt", "text/plain", licences.map((one) => one.text).join(`\n${"-".repeat(80)}\n\n`)]);
 
 const list = files.map(([name, type]) => `${name} ${type}\n`).join("");
 const compressed = files.map(([name, , contents]) => [`${name}.gz`, gzipSync(contents, { level: 9 })]);
@@ -71,7 +72,7 @@ if (total >= kBytesMax) {
   process.exit(1);
 }
 const isSame = (name, bytes) => existsSync(join(out, name)) && readFileSync(join(out, name)).equals(Buffer.from(bytes));
-const changed = [...compressed, ["files.txt", list]].filter(([name, bytes]) => !isSame(name, bytes));
+const changed = [...compressed, ["packages.txt", licences.map((one) => one.line).join("")], ["files.txt", list]].filter(([name, bytes]) => !isSame(name, bytes));
 if (process.argv.includes("--check")) {
   if (changed.length > 0) console.error(`build.mjs: ${changed[0][0]} of build/web is not that of web/; make web`);
   process.exit(changed.length > 0 ? 1 : 0);

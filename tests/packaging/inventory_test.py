@@ -103,6 +103,12 @@ def main():
             check(crate["hashes"][0]["content"] in block, crate)
             check(re.search(rf"\b{name}\b", table), f"rust/LICENSES.md has no row of {name}")
             check(f"\n{name} {version}: " in first[1], f"no licence of {name}")
+        # The page's packages, where it was built.
+        listed = os.path.join(SOURCE, "build/web/packages.txt")
+        for line in read(listed).splitlines() if os.path.exists(listed) else []:
+            name, version, _ = line.split(maxsplit=2)
+            check(f"pkg:npm/{name}@{version}" in components, name, sorted(components))
+            check(f"\n{name} {version}: " in first[1], f"no licence of {name}")
         check("The words of fmt's licence" in first[1], "no licence of fmt")
 
         check(

@@ -5,10 +5,13 @@
 
 Crates come from cargo and rust/Cargo.lock, with their checksums and licence files. C++ libraries
 come from ROOT/versions, which tools/release/root.sh writes, and from the packages' copyright files
-in ROOT. Fails where one of them has no licence text. The same inputs give the same bytes.
+in ROOT. Packages of the page are those of build/web/packages.txt, which web/build.mjs writes, with
+the hashes of web/package-lock.json. Fails where one of them has no licence text. The same inputs
+give the same bytes.
 """
 
 import argparse
+import base64
 import json
 import os
 import re
@@ -97,6 +100,26 @@ def crates():
     return sorted(found)
 
 
+def page_packages():
+    """(name, version, licence, SHA-512, folder) of what the page has inside; none without one."""
+    listed = os.path.join(SOURCE, "build/web/packages.txt")
+    if not os.path.exists(listed):
+        return []
+    with open(os.path.join(SOURCE, "web/package-lock.json"), encoding="utf-8") as file:
+        lock = json.load(file)["packages"]
+    found = []
+    with open(listed, encoding="utf-8") as file:
+        for line in file:
+            name, version, licence = line.split(maxsplit=2)
+            entry = lock[f"node_modules/{name}"]
+            if entry["version"] != version:
+                sys.exit(f"inventory.py: {listed}: {name} {version}, locked {entry['version']}")
+            checksum = base64.b64decode(entry["integrity"].removeprefix("sha512-")).hex()
+            folder = os.path.join(SOURCE, "web/node_modules", name)
+            found.append((name, version, licence.strip(), checksum, folder))
+    return sorted(found)
+
+
 def libraries(root):
     """(package, version, source, licence, copyright file) of the C++ libraries that are linked."""
     found = []
@@ -112,18 +135,22 @@ def libraries(root):
     return sorted(found)
 
 
-def sbom(version, crate_list, library_list):
+def sbom(version, crate_list, page_list, library_list):
     components = [
         {
             "type": "library",
-            "bom-ref": f"pkg:cargo/{name}@{number}",
+            "bom-ref": f"pkg:{kind}/{name}@{number}",
             "name": name,
             "version": number,
-            "purl": f"pkg:cargo/{name}@{number}",
-            "hashes": [{"alg": "SHA-256", "content": checksum}],
+            "purl": f"pkg:{kind}/{name}@{number}",
+            "hashes": [{"alg": algorithm, "content": checksum}],
             "licenses": [{"expression": licence}],
         }
-        for name, number, licence, checksum, _ in crate_list
+        for kind, algorithm, packages in (
+            ("cargo", "SHA-256", crate_list),
+            ("npm", "SHA-512", page_list),
+        )
+        for name, number, licence, checksum, _ in packages
     ]
     components += [
         {
@@ -168,11 +195,11 @@ def licence_texts(folder):
     return found or sys.exit(f"inventory.py: no licence file in {folder}")
 
 
-def write_licences(path, crate_list, library_list):
+def write_licences(path, package_list, library_list):
     texts = [("moeflux", "Apache-2.0", [os.path.join(SOURCE, "LICENSE")])]
     texts += [
         (f"{name} {version}", licence, licence_texts(folder))
-        for name, version, licence, _, folder in crate_list
+        for name, version, licence, _, folder in package_list
     ]
     texts += [
         (f"{source} {version}", licence, [notice] if licence not in WITHOUT_NOTICE else [])
@@ -199,12 +226,13 @@ def main():
     for name in ("version", "root", "sbom", "licences"):
         parser.add_argument(f"--{name}", required=True)
     options = parser.parse_args()
-    crate_list, library_list = crates(), libraries(options.root)
+    crate_list, page_list, library_list = crates(), page_packages(), libraries(options.root)
     with open(options.sbom, "w", encoding="utf-8") as file:
-        json.dump(sbom(options.version, crate_list, library_list), file, indent=1)
+        json.dump(sbom(options.version, crate_list, page_list, library_list), file, indent=1)
         file.write("\n")
-    write_licences(options.licences, crate_list, library_list)
-    print(f"inventory.py: {len(crate_list)} crates, {len(library_list)} C++ libraries")
+    write_licences(options.licences, crate_list + page_list, library_list)
+    print(f"inventory.py: {len(crate_list)} crates, {len(page_list)} packages of the page, "
+          f"{len(library_list)} C++ libraries")
 
 
 if __name__ == "__main__":
