@@ -67,10 +67,10 @@ deps:
 	@$(PAGE)
 
 # The page, where its packages are; CMake embeds what is in build/web.
-web:
+web: deps
 	@test ! -d web/node_modules || node web/build.mjs >&2
 
-configure-release: deps web
+configure-release: web
 	@test -f build/release/build.ninja || \
 	  $(CONFIGURE) release -DMOEFLUX_TESTS=OFF $(CMAKE_FLAGS) >&2
 
