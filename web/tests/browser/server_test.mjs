@@ -88,3 +88,25 @@ test("the policy is sent, and files have their types", async () => {
     server.stop();
   }
 });
+
+test("the real server's experts, routes, model and forecast are shown", () => withServer([], async ({ page }) => {
+  await page.getByRole("button", { name: "Settings" }).click();
+  await page.getByLabel("Most tokens").fill("12");
+  await page.getByRole("tab", { name: "Experts" }).click();
+  await page.getByRole("tab", { name: "Chat" }).click();
+  await ask(page, "Once upon a time");
+  await answered(page);
+  await page.getByRole("button", { name: "Routes" }).click();
+  await page.getByText(/on the GPU, \d+ in memory, \d+ on the drive alone/).waitFor();
+  await page.locator("canvas.map").hover({ position: { x: 20, y: 5 } });
+  await page.getByText(/Layer \d+, expert \d+: .*used \d+ times/).waitFor();
+  await page.getByRole("button", { name: /^Token 2,/ }).click();
+  await page.getByText(/Position \d+: /).waitFor();
+  assert.ok(await page.getByRole("group", { name: "Experts of the token" }).locator("tbody tr").count() > 0);
+  await page.getByRole("tab", { name: "Model" }).click();
+  await page.getByRole("group", { name: "Formats of experts" }).waitFor();
+  await page.getByRole("img", { name: /^Memory: / }).waitFor();
+  await page.getByRole("rowheader", { name: "--port" }).waitFor();
+  await page.getByRole("button", { name: "Forecast" }).click();
+  await page.getByRole("group", { name: "Forecast" }).waitFor();
+}));
