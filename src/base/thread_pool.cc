@@ -92,8 +92,9 @@ bool can_pin_threads() {
 }
 
 ThreadPool::ThreadPool(int threads, ThreadPlacement placement, std::chrono::microseconds look)
-    : look_(look), shares_(static_cast<size_t>(std::max(threads, 1))) {
-  MF_CHECK(threads >= 1 && threads <= static_cast<int>(kJoinedMask));
+    : look_(std::max(look, kWakeEach * threads)),
+      shares_(static_cast<size_t>(std::max(threads, 1))) {
+  MF_CHECK(threads >= 1 && threads <= kThreadsMax);
   workers_.reserve(static_cast<size_t>(threads) - 1);
   for (int i = 1; i < threads; ++i) {
     workers_.emplace_back([this, i, placement] {
@@ -143,74 +144,74 @@ int64_t claim_last(std::atomic<uint64_t>& share) {
 
 }  // namespace
 
-void ThreadPool::run_tasks(int thread) {
+void ThreadPool::run_tasks(int thread, int members) {
   std::atomic<uint64_t>& own = shares_[static_cast<size_t>(thread)].left;
   for (int64_t task = claim_first(own); task >= 0; task = claim_first(own)) {
     task_.call(task_.callable, task, thread);
   }
-  for (int i = 1; i < threads(); ++i) {
-    std::atomic<uint64_t>& other = shares_[static_cast<size_t>((thread + i) % threads())].left;
+  for (int i = 1; i < members; ++i) {
+    std::atomic<uint64_t>& other = shares_[static_cast<size_t>((thread + i) % members)].left;
     for (int64_t task = claim_last(other); task >= 0; task = claim_last(other)) {
       task_.call(task_.callable, task, thread);
     }
   }
 }
 
-void ThreadPool::run(int64_t count, TaskRef task) {
+void ThreadPool::run(int64_t count, int64_t most, TaskRef task) {
   MF_CHECK(!running_.exchange(true, std::memory_order_acquire));
-  if (workers_.empty() || count <= 1) {
+  const auto members = static_cast<int>(std::min({count, most, int64_t{threads()}}));
+  if (members <= 1) {
     for (int64_t i = 0; i < count; ++i) task.call(task.callable, i, 0);
     running_.store(false, std::memory_order_release);
     return;
   }
   MF_CHECK(count <= std::numeric_limits<int32_t>::max());
   task_ = task;
-  for (int64_t i = 0; i < threads(); ++i) {
+  for (int64_t i = 0; i < members; ++i) {
     shares_[static_cast<size_t>(i)].left.store(
-        share_of(count * i / threads(), count * (i + 1) / threads()), std::memory_order_relaxed);
+        share_of(count * i / members, count * (i + 1) / members), std::memory_order_relaxed);
   }
   const uint32_t generation = (state_.load(std::memory_order_relaxed) & ~(kGeneration - 1));
-  state_.store((generation + kGeneration) | kOpen, std::memory_order_release);
+  const uint32_t opened = (generation + kGeneration) | kOpen | static_cast<uint32_t>(members);
+  state_.store(opened, std::memory_order_seq_cst);
   state_.notify_all();
-  run_tasks(0);
-  uint32_t state = state_.fetch_and(~kOpen, std::memory_order_acq_rel) & ~kOpen;
-  while ((state & kJoinedMask) != 0) state = await_change(state);
+  run_tasks(0, members);
+  state_.store(opened & ~kOpen, std::memory_order_seq_cst);
+  for (int i = 1; i < members; ++i) {
+    const std::atomic<uint32_t>& inside = shares_[static_cast<size_t>(i)].inside;
+    while (inside.load(std::memory_order_seq_cst) != 0) await_change(inside, 1);
+  }
   running_.store(false, std::memory_order_release);
 }
 
-uint32_t ThreadPool::await_change(uint32_t seen) const {
+uint32_t ThreadPool::await_change(const std::atomic<uint32_t>& word, uint32_t seen) const {
   const auto deadline = std::chrono::steady_clock::now() + look_;
   while (true) {
     for (int i = 0; i < kPausesPerLook; ++i) {
-      const uint32_t state = state_.load(std::memory_order_acquire);
-      if (state != seen) return state;
+      const uint32_t now = word.load(std::memory_order_acquire);
+      if (now != seen) return now;
       cpu_pause();
     }
     if (std::chrono::steady_clock::now() >= deadline) break;
     std::this_thread::yield();  // the thread we wait for may need this very core
   }
-  state_.wait(seen, std::memory_order_acquire);
-  return state_.load(std::memory_order_acquire);
+  word.wait(seen, std::memory_order_acquire);
+  return word.load(std::memory_order_acquire);
 }
 
 void ThreadPool::worker_loop(int thread) {
+  std::atomic<uint32_t>& inside = shares_[static_cast<size_t>(thread)].inside;
   uint32_t state = state_.load(std::memory_order_acquire);
-  uint32_t served = 0;  // generations start at kGeneration: none is served yet
   while (!stopping_.load(std::memory_order_relaxed)) {
-    const uint32_t generation = state & ~(kGeneration - 1);
-    if ((state & kOpen) == 0 || generation == served) {
-      state = await_change(state);
-      continue;
+    const auto members = static_cast<int>(state & kMembersMask);
+    if ((state & kOpen) != 0 && thread < members) {
+      inside.store(1, std::memory_order_seq_cst);
+      const bool is_in = state_.load(std::memory_order_seq_cst) == state;
+      if (is_in) run_tasks(thread, members);
+      inside.store(0, std::memory_order_seq_cst);
+      inside.notify_one();  // the caller may sleep until the last helper has left
     }
-    if (!state_.compare_exchange_weak(state, state + 1, std::memory_order_acq_rel,
-                                      std::memory_order_acquire)) {
-      continue;
-    }
-    run_tasks(thread);
-    served = generation;
-    state = state_.fetch_sub(1, std::memory_order_acq_rel) - 1;
-    // The caller may sleep until the last helper has left a closed loop.
-    if ((state & (kOpen | kJoinedMask)) == 0) state_.notify_all();
+    state = await_change(state_, state);
   }
 }
 

@@ -4,7 +4,8 @@
 // one another in memory are then read as one stream. When its share is done it takes tasks from the
 // ends of others' shares. So which thread runs which task varies from run to run: a task must
 // compute the same bits on any thread. A loop never waits for a worker that is still asleep; only
-// for those that have taken part. Idle workers look for work for a while and then sleep.
+// for those that have taken part. Idle workers look for work for a while and then sleep. A loop of
+// little work can ask for fewer threads than there are.
 #pragma once
 
 #include <atomic>
@@ -24,8 +25,10 @@ enum class ThreadPlacement {
 
 /// How long a thread looks for work before it sleeps. The usual time bridges the gap between two
 /// operations of a step; an idle engine costs next to nothing, and a machine with other tenants
-/// gets its core back.
+/// gets its core back. Large pools look for kWakeEach times their threads: the caller wakes
+/// sleepers one after another, so its next loop would lose as much.
 constexpr std::chrono::microseconds kLookUsual{30};
+constexpr std::chrono::microseconds kWakeEach{3};
 /// The same where another device has its part in each layer: to wake threads up for every one takes
 /// longer than the look.
 constexpr std::chrono::microseconds kLookBesideDevice{1000};
@@ -49,19 +52,20 @@ class ThreadPool {
 
   /// Calls fn(task) or fn(task, thread) once for every task in [0, count), count below 2^31, and
   /// returns when all have finished. No two tasks run at once with the same `thread` in [0,
-  /// threads()): it may index workspaces. The tasks' writes are visible to the caller. Allocates
-  /// nothing.
+  /// threads()): it may index workspaces. The tasks' writes are visible to the caller. At most
+  /// `members` threads take part. Allocates nothing.
   template <typename Fn>
-  void parallel_for(int64_t count, Fn&& fn) {
+  void parallel_for(int64_t count, Fn&& fn, int64_t members = kThreadsMax) {
     using Callable = std::remove_reference_t<Fn>;
-    run(count, {const_cast<void*>(static_cast<const void*>(std::addressof(fn))),
-                [](void* callable, int64_t task, int thread) {
-                  if constexpr (std::is_invocable_v<Callable&, int64_t, int>) {
-                    (*static_cast<Callable*>(callable))(task, thread);
-                  } else {
-                    (*static_cast<Callable*>(callable))(task);
-                  }
-                }});
+    run(count, members,
+        {const_cast<void*>(static_cast<const void*>(std::addressof(fn))),
+         [](void* callable, int64_t task, int thread) {
+           if constexpr (std::is_invocable_v<Callable&, int64_t, int>) {
+             (*static_cast<Callable*>(callable))(task, thread);
+           } else {
+             (*static_cast<Callable*>(callable))(task);
+           }
+         }});
   }
 
  private:
@@ -69,22 +73,28 @@ class ThreadPool {
     void* callable = nullptr;
     void (*call)(void* callable, int64_t task, int thread) = nullptr;
   };
-  /// The rest of a thread's share: the first task in the low half, the end in the high half.
   struct alignas(64) Share {
+    /// The rest of the thread's share: the first task in the low half, the end in the high half.
     std::atomic<uint64_t> left{0};
+    /// 1 from before the thread looks whether the loop is still open until it has left the loop.
+    std::atomic<uint32_t> inside{0};
   };
 
-  void run(int64_t count, TaskRef task);
-  void run_tasks(int thread);
+  void run(int64_t count, int64_t members, TaskRef task);
+  void run_tasks(int thread, int members);
   void worker_loop(int thread);
-  uint32_t await_change(uint32_t seen) const;
+  uint32_t await_change(const std::atomic<uint32_t>& word, uint32_t seen) const;
 
   // One word says everything workers need: a generation in the upper bits, whether the loop accepts
-  // helpers, and how many have joined. Joining is a compare-exchange, so nobody can enter a loop
-  // that was closed in the meantime, and the fields below are written only while nobody is inside.
-  static constexpr uint32_t kJoinedMask = 0xfffu;
-  static constexpr uint32_t kOpen = 0x1000u;
-  static constexpr uint32_t kGeneration = 0x2000u;
+  // helpers, and how many threads are its members. Only the caller writes it: if each of 64 workers
+  // counted itself in and out here, the line would cross the machine 128 times a loop. A worker
+  // says that it is `inside` and then reads the word again; the caller closes the loop and then
+  // reads who is inside. One order of all four holds for everyone, so nobody enters a closed loop
+  // unseen, and the fields below are written only while nobody is inside.
+  static constexpr int kThreadsMax = 0x7ff;
+  static constexpr uint32_t kMembersMask = 0x7ffu;
+  static constexpr uint32_t kOpen = 0x800u;
+  static constexpr uint32_t kGeneration = 0x1000u;
 
   const std::chrono::microseconds look_;
   alignas(64) std::atomic<uint32_t> state_{0};

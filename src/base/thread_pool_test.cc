@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <numeric>
 #include <thread>
@@ -69,6 +70,24 @@ TEST_P(ThreadPoolSizes, TasksThatRunAtOnceHaveThreadNumbersOfTheirOwn) {
   }
   EXPECT_EQ(collisions.load(), 0);
   EXPECT_EQ(runs, std::vector<int>(5000, 20));
+}
+
+TEST_P(ThreadPoolSizes, LoopsHaveNoMoreMembersThanTheyAskFor) {
+  ThreadPool pool(GetParam());
+  for (const int members : {0, 1, 2, 3, 100}) {
+    std::vector<int> runs(3000, 0);
+    std::atomic<int> highest{0};
+    pool.parallel_for(
+        3000,
+        [&](int64_t task, int thread) {
+          ++runs[static_cast<size_t>(task)];
+          for (int seen = highest; seen < thread && !highest.compare_exchange_weak(seen, thread);) {
+          }
+        },
+        members);
+    EXPECT_EQ(runs, std::vector<int>(3000, 1)) << members << " members";
+    EXPECT_LT(highest.load(), std::max(members, 1));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, ThreadPoolSizes, testing::Values(1, 2, 3, 8));

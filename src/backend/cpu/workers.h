@@ -21,13 +21,14 @@ class Workers {
   void parallel_for(int64_t count, Fn&& fn) {
     pool_.parallel_for(count, fn);
   }
-  /// Runs fn(task) or fn(task, thread) for every task: on the pool when `work` (multiply-adds or
-  /// so) is worth waking it. No two tasks at a time have the same thread < threads().
+  /// Runs fn(task) or fn(task, thread) for every task: on as many threads as `work` (multiply-adds
+  /// or so) is worth. No two tasks at a time have the same thread < threads().
   template <typename Fn>
   void for_tasks(int64_t count, int64_t work, Fn&& fn) {
     constexpr int64_t kWorthThreads = 32 * 1024;  // about 3 us of one core
+    constexpr int64_t kWorthThread = 16 * 1024;
     if (work >= kWorthThreads && count > 1) {
-      pool_.parallel_for(count, fn);
+      pool_.parallel_for(count, fn, work / kWorthThread);
       return;
     }
     for (int64_t task = 0; task < count; ++task) {
