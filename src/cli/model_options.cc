@@ -171,8 +171,15 @@ void add_engine_options(CommandOptions& command, ModelOptions& options) {
            "auto (a GPU if there is one), cpu, cuda:N; see moeflux devices")
       .value("NAME")
       .default_text("");
-  command.add("-t,--threads", options.device.threads, "Compute threads (default: one per core)")
-      .default_text("")
+  const auto set_threads = [&threads = options.device.threads](std::span<const std::string> given) {
+    threads = 0;
+    return given.back() == "auto" ? Status() : parse_number(given.back(), threads);
+  };
+  command
+      .add_call(
+          "-t,--threads", "N", set_threads,
+          "Compute threads, or auto, the fastest number, measured where there are more than 8 "
+          "cores (default: auto)")
       .range(0, kThreadsMax);
   add_memory_options(command, options);
   command.group("Tuning");

@@ -19,7 +19,7 @@ struct DeviceOptions {
   /// for a group, or multiprocessors; "cuda:N,memory=MIB" takes no more of its memory.
   /// "emulator,memory=MIB" has a memory of its own, of so much.
   std::string name = "cpu";
-  int threads = 0;                 // of the CPU; 0: one per usable core
+  int threads = 0;                 // of the CPU; 0: default_cpu_threads()
   bool pin_threads = false;        // each thread of the CPU on a core of its own
   std::string isa;                 // forces the CPU kernels' instruction set, or "portable"
   std::string precision = "auto";  // of the CPU's activations: f32, int8, q16

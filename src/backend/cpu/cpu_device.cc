@@ -1,7 +1,10 @@
 #include "backend/cpu/cpu_device.h"
 
+#include <algorithm>
+
 #include "backend/cpu/cpu_encoder.h"
 #include "backend/cpu/isa_choice.h"
+#include "backend/cpu/thread_choice.h"
 #include "backend/host_buffer.h"
 #include "base/format.h"
 #include "base/thread_pool.h"
@@ -87,6 +90,12 @@ std::string_view precision_name(Precision precision) {
   __builtin_unreachable();
 }
 
+int default_cpu_threads() {
+  static const int all = usable_cores();
+  static const int chosen = cpu::measured_threads(all);
+  return std::min(chosen, usable_cores());  // cores may have been taken away since
+}
+
 Result<Precision> chosen_precision(const CpuOptions& options) {
   if (options.precision != Precision::kAuto) return options.precision;
   MF_ASSIGN_OR_RETURN(const cpu::KernelSet* const kernels, cpu::choose_kernels(options.isa));
@@ -95,7 +104,7 @@ Result<Precision> chosen_precision(const CpuOptions& options) {
 
 Result<std::unique_ptr<Device>> make_cpu_device(const CpuOptions& options) {
   if (options.threads < 0 || options.threads > kThreadsMax) {
-    return make_error(ErrorCode::kInvalidArgument, "{} threads; expected 0 (all cores) to {}",
+    return make_error(ErrorCode::kInvalidArgument, "{} threads; expected 0 (measured) to {}",
                       options.threads, kThreadsMax);
   }
   if (options.pin_threads && !can_pin_threads()) {
@@ -103,7 +112,7 @@ Result<std::unique_ptr<Device>> make_cpu_device(const CpuOptions& options) {
   }
   MF_ASSIGN_OR_RETURN(const cpu::KernelSet* const kernels, cpu::choose_kernels(options.isa));
   MF_ASSIGN_OR_RETURN(const Precision precision, chosen_precision(options));
-  const int threads = options.threads == 0 ? usable_cores() : options.threads;
+  const int threads = options.threads == 0 ? default_cpu_threads() : options.threads;
   return std::unique_ptr<Device>(std::make_unique<CpuDevice>(
       *kernels, precision, threads,
       options.pin_threads ? ThreadPlacement::kPinned : ThreadPlacement::kAnywhere,

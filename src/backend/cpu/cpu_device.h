@@ -22,7 +22,7 @@ enum class Precision {
 std::string_view precision_name(Precision precision);
 
 struct CpuOptions {
-  int threads = 0;           // 0: every core this process may use
+  int threads = 0;           // 0: default_cpu_threads()
   bool pin_threads = false;  // to one core each
   /// "": the best this machine has; or a name of isa_choice.cc: "avx512-vnni". "portable": the best
   /// one with the bits that every machine has.
@@ -31,6 +31,10 @@ struct CpuOptions {
   /// Another device, layer by layer: threads look longer for work before they sleep.
   bool helps = false;
 };
+
+/// Threads of a device that is not told how many: of the cores this process may use, as many as
+/// read memory fastest, which a process with more than 8 measures once, in some 50 ms. Thread-safe.
+int default_cpu_threads();
 
 /// The precision of a device of these options: never kAuto. Fails as make_cpu_device() on the
 /// instruction set.

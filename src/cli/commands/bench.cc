@@ -11,7 +11,6 @@
 #include "backend/cpu/cpu_device.h"
 #include "backend/trace/trace_device.h"
 #include "base/format.h"
-#include "base/thread_pool.h"
 #include "chat/model_text.h"
 #include "cli/bench_cells.h"
 #include "cli/bench_report.h"
@@ -208,8 +207,8 @@ Result<BenchResult> result_of(const Bench& bench, const BenchmarkTest& test) {
   result.device = bench.open->device_description;
   MF_ASSIGN_OR_RETURN(result.precision, activation_precision(bench.options.model.device));
   result.cache_types = engine.loaded().cache_types;
-  result.threads =
-      bench.options.model.device.threads > 0 ? bench.options.model.device.threads : usable_cores();
+  const int threads = bench.options.model.device.threads;
+  result.threads = threads > 0 ? threads : default_cpu_threads();
   result.batch = engine.prefill_chunk();
   result.test = test;
   result.test_time = utc_now();
