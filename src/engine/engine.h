@@ -143,8 +143,8 @@ struct EvalOptions {
   std::stop_token stop = {};  // looked at between chunks; a stopped eval fails with kCancelled, the
                               // sequence stays usable
   HiddenObserver* observer = nullptr;
-  /// With kLast: the logits stay on the device and the sink is not called. StepItem::best has the
-  /// best of the last token's.
+  /// The logits stay on the device and the sink is not called. StepItem::best has the best of each
+  /// row that `logits` asks for.
   BestLogits best = {};
   /// Told after each chunk how many tokens of this call have been evaluated; false stops as `stop`
   /// does.
@@ -167,8 +167,8 @@ struct StepItem {
   LogitsSink sink = {};
   HiddenSink hidden_sink = {};  // as options.hidden asks; before `sink`, between steps
   Status outcome = {};
-  /// As options.best asks: best first, equal ones in the order of ids, what is not a number before
-  /// all others. Less work than reading a whole row.
+  /// As options.best asks, options.best.count for each row: best first, equal ones in the order of
+  /// ids, what is not a number before all others. Less work than reading whole rows.
   std::vector<TokenLogit> best = {};
 };
 
@@ -190,6 +190,8 @@ class Engine {
   /// expert cache makes the loss of that half good.
   uint64_t state_room_bytes() const;
   int64_t prefill_chunk() const { return prefill_chunk_; }
+  /// Rows of logits that a step gives at most.
+  int64_t logits_rows() const { return logits_.dim(0); }
   /// model_fingerprint() of config and weights.
   uint64_t fingerprint() const { return fingerprint_; }
   ExpertStats expert_stats() const;
@@ -239,9 +241,9 @@ class Engine {
   /// that fails, by kIo or "out of memory", fails and breaks every item with tokens in it. A sink
   /// is called between steps and may use no sequence of the call.
   void eval_step(std::span<StepItem> items);
-  /// All logits of the row that StepItem::best was chosen from last, while nothing else was
-  /// evaluated: a view that lives until the next call.
-  Result<std::span<const float>> last_logits();
+  /// All logits of row `row` of those that StepItem::best was chosen from, after a step of one
+  /// item, while nothing else was evaluated: a view that lives until the next call.
+  Result<std::span<const float>> last_logits(int64_t row = 0);
 
   // After each of the following, the next logits are byte for byte those of a fresh evaluation of
   // the sequence's tokens. A call that fails, if with std::bad_alloc, leaves the sequence as it
@@ -322,6 +324,7 @@ class Engine {
   void deliver_hidden(const RunningItem& running);
   Status read_logits(int64_t begin, int64_t rows);
   Status read_best(std::span<const RunningItem> items);
+  Status choose_best(const BestLogits& best, int64_t begin, int64_t rows);
   SnapshotHeader snapshot_header(int64_t tokens, uint64_t extra_bytes) const;
   Result<Past> past_of(const SnapshotView& snapshot, int64_t length);
   Status choose_steps(const ModelSpec& spec, const EngineOptions& options);

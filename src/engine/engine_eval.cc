@@ -126,7 +126,10 @@ void Engine::start_items(std::span<StepItem> items) {
   running_.clear();
   try {
     running_.reserve(items.size());
-    for (size_t i = 0; i < items.size(); ++i) items[i].outcome = check_item(items, i);
+    for (size_t i = 0; i < items.size(); ++i) {
+      items[i].outcome = check_item(items, i);
+      items[i].best.clear();
+    }
   } catch (const std::bad_alloc&) {
     for (StepItem& item : items) item.outcome = out_of_memory();
   }
@@ -318,14 +321,14 @@ Status Engine::read_results() {
   return {};
 }
 
-// Items from `begin` on that want the same best logits are a run, as long as one choice of rows may
-// be; all others stand alone.
+// Items from `begin` on that want the same best logits are a run: their rows lie one behind
+// another. All others stand alone.
 size_t Engine::end_of_run(size_t begin) const {
   const BestLogits& best = running_[begin].item->options.best;
   size_t end = begin + 1;
   if (running_[begin].logits_rows == 0 || best.count == 0) return end;
-  const size_t most = std::min(running_.size(), begin + static_cast<size_t>(best_.dim(1)));
-  while (end < most && running_[end].logits_rows > 0 && running_[end].item->options.best == best) {
+  while (end < running_.size() && running_[end].logits_rows > 0 &&
+         running_[end].item->options.best == best) {
     ++end;
   }
   return end;
@@ -381,38 +384,46 @@ Status Engine::read_logits(int64_t begin, int64_t rows) {
   return encoder_->read(std::as_writable_bytes(to), logits_.slice(0, begin, rows));
 }
 
-// Items want the same of a row each, one behind another. One read brings all: ids lie behind the
-// values.
+// Items want the same of their rows, one behind another: as many rows at once as one choice may be.
 Status Engine::read_best(std::span<const RunningItem> items) {
   const BestLogits& best = items.front().item->options.best;
-  MF_CHECK(best.count <= kTopRowsMax && best.count <= best.of && best.of <= spec().vocab_size);
-  const auto rows = static_cast<int64_t>(items.size());
   const auto k = static_cast<size_t>(best.count);
-  const Shape shape{rows, best.count};
-  const Tensor values = Tensor::view(*best_.buffer, best_.offset_bytes, shape, DType::kF32);
-  const Tensor ids =
-      Tensor::view(*best_.buffer, best_.offset_bytes + values.size_bytes(), shape, DType::kI32);
-  encoder_->run(ops::TopRows{
-      values, ids, logits_.slice(0, items.front().logits_begin, rows).slice(1, 0, best.of)});
-  host_best_words_.resize(2 * items.size() * k);
-  MF_RETURN_IF_ERROR(encoder_->read(
-      std::as_writable_bytes(std::span(host_best_words_)),
-      Tensor::view(*best_.buffer, best_.offset_bytes, {2 * rows, best.count}, DType::kF32)));
-  auto value = host_best_words_.begin();
-  auto id = value + static_cast<ptrdiff_t>(items.size() * k);
-  for (const RunningItem& running : items) {
-    MF_CHECK(running.logits_rows == 1);
-    running.item->best.clear();
-    for (; running.item->best.size() < k; ++value, ++id) {
-      running.item->best.push_back({std::bit_cast<float>(*value), static_cast<TokenId>(*id)});
+  const int64_t first = items.front().logits_begin;
+  const int64_t end = items.back().logits_begin + items.back().logits_rows;
+  auto to = items.begin();
+  for (int64_t row = first; row < end;) {
+    const int64_t rows = std::min(end - row, best_.dim(1));
+    MF_RETURN_IF_ERROR(choose_best(best, row, rows));
+    auto value = host_best_words_.begin();
+    auto id = value + static_cast<ptrdiff_t>(static_cast<size_t>(rows) * k);
+    for (const int64_t chosen = row + rows; row < chosen; ++row) {
+      if (row == to->logits_begin + to->logits_rows) ++to;
+      for (size_t i = 0; i < k; ++i, ++value, ++id) {
+        to->item->best.push_back({std::bit_cast<float>(*value), static_cast<TokenId>(*id)});
+      }
     }
   }
   return {};
 }
 
-Result<std::span<const float>> Engine::last_logits() {
+// Into host_best_words_. One read brings all: ids lie behind the values.
+Status Engine::choose_best(const BestLogits& best, int64_t begin, int64_t rows) {
+  MF_CHECK(best.count <= kTopRowsMax && best.count <= best.of && best.of <= spec().vocab_size);
+  const Shape shape{rows, best.count};
+  const Tensor values = Tensor::view(*best_.buffer, best_.offset_bytes, shape, DType::kF32);
+  const Tensor ids =
+      Tensor::view(*best_.buffer, best_.offset_bytes + values.size_bytes(), shape, DType::kI32);
+  encoder_->run(ops::TopRows{values, ids, logits_.slice(0, begin, rows).slice(1, 0, best.of)});
+  host_best_words_.resize(static_cast<size_t>(2 * rows * best.count));
+  return encoder_->read(
+      std::as_writable_bytes(std::span(host_best_words_)),
+      Tensor::view(*best_.buffer, best_.offset_bytes, {2 * rows, best.count}, DType::kF32));
+}
+
+Result<std::span<const float>> Engine::last_logits(int64_t row) {
   host_logits_.resize(static_cast<size_t>(spec().vocab_size));
-  MF_RETURN_IF_ERROR(read_logits(0, 1));
+  MF_RETURN_IF_ERROR(
+      encoder_->read(std::as_writable_bytes(std::span(host_logits_)), logits_.slice(0, row, 1)));
   return std::span<const float>(host_logits_);
 }
 
