@@ -82,6 +82,11 @@ void Continuation::end_at_limits() {
   }
 }
 
+int64_t Continuation::tokens_left() const {
+  const int64_t places = limits_.places + 1 - generated_tokens_;
+  return limits_.tokens_max < 0 ? places : std::min(places, limits_.tokens_max - generated_tokens_);
+}
+
 Result<TokenId> Continuation::choose(const LastLogits& logits) {
   if (!forced_.empty()) {
     const TokenId token = forced_.front();

@@ -84,6 +84,10 @@ class Continuation {
   Result<bool> needs_all(const LastLogits& logits);
   /// Without a stop token.
   int64_t generated_tokens() const { return generated_tokens_; }
+  /// How many more the limits allow.
+  int64_t tokens_left() const;
+  /// Tokens that will follow instead of drawn ones.
+  const std::deque<TokenId>& forced() const { return forced_; }
 
  private:
   Result<TokenId> choose(const LastLogits& logits);

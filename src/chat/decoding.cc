@@ -1,5 +1,7 @@
 #include "chat/decoding.h"
 
+#include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "base/check.h"
@@ -32,6 +34,9 @@ Decoding::Decoding(Session& session, Sampler sampler, TextLimits limits, TokenSi
                    std::shared_ptr<ConstrainedText> constrained)
     : session_(nullptr),
       sampler_(std::move(sampler)),
+      // Somebody else finds out what may follow a token before the next one is drawn.
+      may_draft_(constrained == nullptr || !limits.follows_apart),
+      draft_options_(session.model_->drafts),
       text_(session.model_->text.tokenizer.ok() ? &*session.model_->text.tokenizer : nullptr,
             sampler_, std::move(limits), std::move(sink), std::move(constrained)) {
   move_to(session);
@@ -40,72 +45,227 @@ Decoding::Decoding(Session& session, Sampler sampler, TextLimits limits, TokenSi
 void Decoding::move_to(Session& session) {
   session_ = &session;
   first_ = std::exchange(session.extra_.logits, {});
-  last_ = {.all = first_};
+  rows_ = {.all = first_};
+  first_row_ = last_row_ = 0;
   pending_.reset();
+  lost_.clear();
+  drafts_.clear();
+  checkpoint_.reset();
 }
 
-Status Decoding::step() {
-  MF_RETURN_IF_ERROR(eval_pending());
-  return draw();
-}
+Status Decoding::step() { return pending_ ? eval_step() : draw(); }
 
-Status Decoding::step_with(const LastLogits& logits) {
-  MF_CHECK(pending_);
-  last_ = logits;
+Status Decoding::step_with(const StepLogits& logits, double seconds) {
+  MF_CHECK(pending_ && !step_tokens_.empty());
+  rows_ = logits;
+  first_row_ = drafts_.empty() ? 0 : step_tokens_.size() - 1 - drafts_.size();
+  lost_.clear();
   pending_.reset();
-  ++steps_;
-  return draw();
+  const size_t drafted = drafts_.size();
+  const auto rows = static_cast<int64_t>(step_tokens_.size());
+  const int64_t accepted = counts_.accepted;
+  const Status drawn = draw();
+  steps_ += 1 + counts_.accepted - accepted;
+  price_.note({.rows = rows,
+               .drafted = static_cast<int64_t>(drafted),
+               .accepted = counts_.accepted - accepted,
+               .seconds = seconds});
+  return drawn;
 }
 
 BestLogits Decoding::best_needed() const {
   return text_.best_needed(session_->engine().spec().vocab_size);
 }
 
-Status Decoding::draw() {
-  MF_ASSIGN_OR_RETURN(const bool needs_all, text_.needs_all(last_));
-  if (needs_all) {
-    last_ = {};
-    MF_ASSIGN_OR_RETURN(last_.all, session_->engine().last_logits());
+// --- Drafts ---
+
+std::span<const TokenId> Decoding::begin_step(int64_t tokens_max) {
+  MF_CHECK(pending_);
+  step_tokens_ = lost_;
+  step_tokens_.push_back(*pending_);
+  drafts_.clear();
+  plan_drafts(tokens_max - static_cast<int64_t>(step_tokens_.size()));
+  step_tokens_.insert(step_tokens_.end(), drafts_.begin(), drafts_.end());
+  return step_tokens_;
+}
+
+void Decoding::plan_drafts(int64_t tokens_max) {
+  if (!may_draft_ || draft_options_.mode == DraftMode::kOff) return;
+  const Engine& engine = session_->engine();
+  const auto end = session_->sequence_->length() + static_cast<int64_t>(step_tokens_.size());
+  const int64_t most = std::min({tokens_max, draft_options_.tokens_max, text_.tokens_left() - 1,
+                                 engine.memory_plan().context_length - end});
+  if (most <= 0) return;
+  if (!index_) index_.emplace(draft_options_.match_min);
+  // The index has what was accepted alone, which is never taken back.
+  const std::span<const TokenId> evaluated = session_->tokens();
+  while (index_->length() < end) {
+    const auto at = static_cast<size_t>(index_->length());
+    index_->push(at < evaluated.size() ? evaluated[at] : step_tokens_[at - evaluated.size()]);
   }
-  MF_ASSIGN_OR_RETURN(const std::optional<TokenId> token, text_.next(last_));
-  const bool has_place =
-      session_->sequence_->length() < session_->engine().memory_plan().context_length;
-  if (has_place) pending_ = token;
+  const std::deque<TokenId>& forced = text_.forced();
+  const auto& source = draft_options_.source;
+  if (forced.empty()) drafts_ = source ? source(index_->text(), most) : index_->draft(most);
+  if (draft_options_.mode == DraftMode::kAuto) {
+    drafts_.resize(static_cast<size_t>(price_.worth(static_cast<int64_t>(drafts_.size()))));
+  }
+  const auto certain = std::min(static_cast<ptrdiff_t>(forced.size()), ptrdiff_t{most});
+  drafts_.insert(drafts_.end(), forced.begin(), forced.begin() + certain);
+  if (!drafts_.empty()) begin_checkpoint();
+}
+
+// Pages and windows forget a step's tokens; what has a fixed size is overwritten by them.
+void Decoding::begin_checkpoint() {
+  Engine& engine = session_->engine();
+  if (!engine.loaded().has_fixed_states()) return;
+  const Result<CheckpointId> made = engine.checkpoint(*session_->sequence_);
+  if (made.ok()) {
+    checkpoint_ = *made;
+  } else {
+    drafts_.clear();
+  }
+}
+
+bool Decoding::abandon(const Error& error) {
+  const bool had_drafts = !std::exchange(drafts_, {}).empty();
+  const bool is_memory = error.code() == ErrorCode::kResourceExhausted;
+  step_tokens_.clear();
+  Engine& engine = session_->engine();
+  Status mended;
+  if (had_drafts && is_memory) {
+    mended = checkpoint_ ? engine.restore(*session_->sequence_, *checkpoint_)
+                         : engine.truncate(*session_->sequence_, session_->sequence_->length());
+    draft_options_.mode = DraftMode::kOff;
+  }
+  if (checkpoint_) (void)engine.drop(*session_->sequence_, *std::exchange(checkpoint_, {}));
+  return had_drafts && is_memory && mended.ok();
+}
+
+// --- Rows ---
+
+LastLogits Decoding::row(size_t i) const {
+  if (rows_.shape.count > 0) {
+    const auto count = static_cast<size_t>(rows_.shape.count);
+    return {.best = rows_.best.subspan((first_row_ + i) * count, count), .best_of = rows_.shape.of};
+  }
+  if (rows_.all.empty()) return {};
+  const auto width = static_cast<size_t>(session_->engine().spec().vocab_size);
+  return {.all = rows_.all.subspan((first_row_ + i) * width, width)};
+}
+
+// Where drawing fails, the sequence has no draft either that was not accepted.
+Status Decoding::draw() {
+  size_t accepted = 0;
+  std::optional<TokenId> token;
+  Status drawn;
+  while (true) {
+    drawn = draw_row(accepted, token);
+    last_row_ = accepted;
+    const bool goes_on =
+        drawn.ok() && !text_.end() && accepted < drafts_.size() && token == drafts_[accepted];
+    if (!goes_on) break;
+    ++accepted;
+  }
+  counts_.drafted += static_cast<int64_t>(drafts_.size());
+  counts_.accepted += static_cast<int64_t>(accepted);
+  const Status settled = settle(accepted);
+  MF_RETURN_IF_ERROR(drawn);
+  MF_RETURN_IF_ERROR(settled);
+  const int64_t length = session_->sequence_->length() + static_cast<int64_t>(lost_.size());
+  if (length < session_->engine().memory_plan().context_length) pending_ = token;
   return {};
 }
 
+Status Decoding::draw_row(size_t i, std::optional<TokenId>& token) {
+  LastLogits logits = row(i);
+  MF_ASSIGN_OR_RETURN(const bool needs_all, text_.needs_all(logits));
+  if (needs_all) {
+    logits = {};
+    MF_ASSIGN_OR_RETURN(logits.all,
+                        session_->engine().last_logits(static_cast<int64_t>(first_row_ + i)));
+  }
+  MF_ASSIGN_OR_RETURN(token, text_.next(logits));
+  return {};
+}
+
+// The sequence forgets the drafts that were not accepted. Where it cannot, it goes back to the
+// step's beginning, and the next step has these tokens again.
+Status Decoding::settle(size_t accepted) {
+  const size_t wrong = drafts_.size() - accepted;
+  const std::vector<TokenId> tokens = std::exchange(step_tokens_, {});
+  drafts_.clear();
+  Engine& engine = session_->engine();
+  Sequence& sequence = *session_->sequence_;
+  const auto checkpoint = std::exchange(checkpoint_, {});
+  if (wrong > 0) {
+    const int64_t length = sequence.length() - static_cast<int64_t>(wrong);
+    if (sequence.can_truncate(length) || !checkpoint) {
+      MF_RETURN_IF_ERROR(engine.truncate(sequence, length));
+    } else {
+      MF_RETURN_IF_ERROR(engine.restore(sequence, *checkpoint));
+      lost_.assign(tokens.begin(), tokens.end() - static_cast<ptrdiff_t>(wrong));
+    }
+    session_->publish_position();
+  }
+  return checkpoint ? engine.drop(sequence, *checkpoint) : Status();
+}
+
+// --- Evaluation ---
+
+Status Decoding::eval_step() {
+  const Engine& engine = session_->engine();
+  const int64_t room = std::min(engine.prefill_chunk(), engine.logits_rows());
+  const auto begin = std::chrono::steady_clock::now();
+  Status done;
+  do {
+    begin_step(room);
+    done = eval(step_tokens_, logits_needed());
+  } while (!done.ok() && abandon(done.error()));
+  MF_RETURN_IF_ERROR(done);
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  return step_with(rows_, seconds.count());
+}
+
 // The best logits alone are read, where they are enough.
-Status Decoding::eval_pending() {
-  if (!pending_) return {};
-  const TokenId token = *pending_;
-  last_ = {};
+Status Decoding::eval(std::span<const TokenId> tokens, LogitsMode logits) {
+  rows_ = {};
   StepItem item{.sequence = session_->sequence_.get(),
-                .tokens = {&token, 1},
-                .options = {.best = best_needed(), .phase = StepPhase::kDecode},
+                .tokens = tokens,
+                .options = {.logits = logits, .best = best_needed(), .phase = StepPhase::kDecode},
                 .sink =
-                    [this](int64_t, std::span<const float> row) {
-                      last_.all = row;
+                    [this](int64_t, std::span<const float> rows) {
+                      rows_.all = rows;
                       return Status();
                     },
                 .best = std::move(best_)};
   session_->engine().eval_step(std::span(&item, 1));
   best_ = std::move(item.best);
   MF_RETURN_IF_ERROR(item.outcome);
-  if (item.options.best.count > 0) last_ = {.best = best_, .best_of = item.options.best.of};
-  pending_.reset();
-  ++steps_;
+  if (item.options.best.count > 0) rows_ = {.best = best_, .shape = item.options.best};
+  return {};
+}
+
+// Tokens whose state the sequence has lost, and the pending one.
+Status Decoding::eval_lost(bool with_pending) {
+  std::vector<TokenId> tokens = lost_;
+  if (with_pending && pending_) tokens.push_back(*pending_);
+  if (tokens.empty()) return {};
+  first_row_ = last_row_ = 0;
+  MF_RETURN_IF_ERROR(eval(tokens, LogitsMode::kLast));
+  lost_.clear();
+  if (with_pending && std::exchange(pending_, {})) ++steps_;
   return {};
 }
 
 Status Decoding::finish(bool keep_last_token) {
   session_->extra_.sampler.progress = sampler_.progress();
-  if (keep_last_token) {
-    MF_RETURN_IF_ERROR(eval_pending());
-    if (!last_.best.empty()) {
-      MF_ASSIGN_OR_RETURN(last_.all, session_->engine().last_logits());
-    }
+  MF_RETURN_IF_ERROR(eval_lost(keep_last_token));
+  LastLogits last = row(last_row_);
+  if (keep_last_token && !last.best.empty()) {
+    MF_ASSIGN_OR_RETURN(
+        last.all, session_->engine().last_logits(static_cast<int64_t>(first_row_ + last_row_)));
   }
-  session_->extra_.logits.assign(last_.all.begin(), last_.all.end());
+  session_->extra_.logits.assign(last.all.begin(), last.all.end());
   return {};
 }
 

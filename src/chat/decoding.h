@@ -1,5 +1,7 @@
 // The only decode loop, in steps: evaluates the token that came last, has the next one drawn, tells
-// it. Between steps other texts may be evaluated.
+// it. Between steps other texts may be evaluated. With drafts a step evaluates tokens that may
+// follow as well; each position is drawn as it would be without them, until one is another than its
+// draft, and the sequence forgets the drafts from there on. So the text is the same.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +14,9 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "chat/continuation.h"
+#include "chat/draft_options.h"
+#include "chat/draft_price.h"
+#include "chat/text_drafts.h"
 #include "sampling/sampler.h"
 
 namespace moeflux {
@@ -33,6 +38,13 @@ struct DecodingOptions {
 
 /// Tokens that follow a session's. Where step() fails, the last token's logits are not known. Every
 /// function is for the call whose turn it is.
+/// The logits of a step's rows: all of them, or the best of each alone.
+struct StepLogits {
+  std::span<const float> all = {};        // [rows, vocab_size]
+  std::span<const TokenLogit> best = {};  // [rows, shape.count]
+  BestLogits shape = {};
+};
+
 class Decoding {
  public:
   /// With the session's sampler. The sessions must outlive this. Fails as Session::sample() does.
@@ -44,10 +56,24 @@ class Decoding {
   /// Evaluates the last token told, but for the first, which follows the session's own; then tells
   /// the next. Not after the end.
   Status step();
-  /// The same for a pending token that somebody else has evaluated, with its logits.
-  Status step_with(const LastLogits& logits);
-  /// How many of the best of that token's logits are enough; none: all are needed.
+  /// The tokens for somebody else to evaluate instead: the pending one behind those that the
+  /// sequence has lost, and behind it drafts, as far as `tokens_max` goes. Valid until step_with()
+  /// or abandon(), one of which has to follow. Only where a token is pending.
+  std::span<const TokenId> begin_step(int64_t tokens_max);
+  /// Tokens of that without drafts.
+  int64_t rows_needed() const { return static_cast<int64_t>(lost_.size()) + 1; }
+  /// The rows whose logits the step wants.
+  LogitsMode logits_needed() const {
+    return drafts_.empty() ? LogitsMode::kLast : LogitsMode::kAll;
+  }
+  /// Draws what follows, given the logits. The step took `seconds`.
+  Status step_with(const StepLogits& logits, double seconds);
+  /// The step has failed. True where it had drafts and memory ran out: the sequence is mended, and
+  /// the next step has none.
+  bool abandon(const Error& error);
+  /// How many of the best of a row's logits are enough; none: all are needed.
   BestLogits best_needed() const;
+  const DraftCounts& drafts() const { return counts_; }
   /// As Continuation's.
   void force(std::span<const TokenId> tokens) { text_.force(tokens); }
   std::optional<TokenId> followed() const { return text_.followed(); }
@@ -64,23 +90,43 @@ class Decoding {
   /// Ends the steps: the session gets the sampler's progress and the last token's logits. That
   /// token is evaluated first if it is kept and has a place.
   Status finish(bool keep_last_token);
-  /// Evaluations of a token.
+  /// Tokens by which steps took the text further: one each, and the drafts that were accepted.
   int64_t steps() const { return steps_; }
 
  private:
   Decoding(Session& session, Sampler sampler, TextLimits limits, TokenSink sink,
            std::shared_ptr<ConstrainedText> constrained);
-  Status eval_pending();
+  Status eval(std::span<const TokenId> tokens, LogitsMode logits);
+  Status eval_step();
+  Status eval_lost(bool with_pending);
+  void plan_drafts(int64_t tokens_max);
+  void begin_checkpoint();
+  LastLogits row(size_t i) const;
   Status draw();
+  Status draw_row(size_t i, std::optional<TokenId>& token);
+  Status settle(size_t accepted);
 
   Session* session_;
   Sampler sampler_;
+  const bool may_draft_;
+  DraftOptions draft_options_;
   Continuation text_;
   std::vector<float> first_;  // logits before any step
-  LastLogits last_;  // of the engine, until something else is evaluated, of first_ or of best_
+  StepLogits rows_;       // of the engine, until something else is evaluated, of first_ or best_
+  size_t first_row_ = 0;  // of rows_, that of the pending token
+  size_t last_row_ = 0;   // of these, the last that was drawn from
   std::vector<TokenLogit> best_;
+  std::vector<TokenId> lost_;  // told and evaluated, then lost with drafts behind them
   std::optional<TokenId> pending_;
   int64_t steps_ = 0;
+
+  std::optional<TextDrafts> index_;  // of the sequence and what follows, from the first draft on
+  DraftPrice price_;
+  DraftCounts counts_;
+  // These are of the step at hand.
+  std::vector<TokenId> step_tokens_;
+  std::vector<TokenId> drafts_;
+  std::optional<CheckpointId> checkpoint_;  // its beginning, where layers cannot forget
 };
 
 }  // namespace moeflux

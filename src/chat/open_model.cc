@@ -88,6 +88,7 @@ Result<std::shared_ptr<OpenModel>> open_model(const std::string& directory,
   open->device_description = open->device->description();
   open->expert_io = open->engine->expert_io();
   open->turn_timeout_ms = options.turn_timeout_ms;
+  open->drafts = options.drafts;
   open->constraint_limits_ = options.constraints;
   open->publish(0, 0);
   return open;

@@ -11,6 +11,7 @@
 
 #include "backend/device.h"
 #include "base/result.h"
+#include "chat/draft_options.h"
 #include "chat/model_text.h"
 #include "chat/turn_queue.h"
 #include "constraint/constraint.h"
@@ -28,6 +29,8 @@ struct OpenModelOptions {
   /// the tokenizer had to be guessed, and what EngineOptions::on_warning says.
   std::function<void(const std::string& line)> on_warning = {};
   ConstraintLimits constraints = {};
+  /// Drafts in every text of the model. Does not change the results.
+  DraftOptions drafts = {};
 };
 
 /// Counts from the opening on.
@@ -48,6 +51,7 @@ struct OpenModel {
   std::string device_description;
   std::string expert_io;
   int64_t turn_timeout_ms = 0;
+  DraftOptions drafts;
   TurnQueue turns;  // last: what it still has to destroy is the engine's
 
   /// Makes known what the engine has counted, and these tokens and microseconds more. Only for the

@@ -2,6 +2,7 @@
 // lie.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -45,6 +46,13 @@ struct LoadedModel {
   /// evaluated again, whatever was evaluated last: 0, or `length` itself.
   int64_t shortest_truncation(int64_t length) const {
     return SequenceState::shortest_truncation(states(), length);
+  }
+  /// Whether a step overwrites what a layer remembers of earlier ones: a sequence cannot forget the
+  /// step's tokens then.
+  bool has_fixed_states() const {
+    return std::ranges::any_of(states(), [](const LayerStateSpec& layer) {
+      return !std::ranges::all_of(layer.tensors, &StateTensor::is_per_token);
+    });
   }
 };
 

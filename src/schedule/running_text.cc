@@ -158,15 +158,22 @@ bool RunningText::is_alone() const { return is_alone_ || (!is_at_end_ && wants_a
 
 SessionStep RunningText::part(int64_t tokens) {
   if (!is_at_end_) return piece_part(std::min(tokens, piece_left()));
-  MF_CHECK(decoding_->pending());
-  drawn_ = *decoding_->pending();
   SessionStep part{.session = state_->shared_session(),
-                   .tokens = {&drawn_, 1},
+                   .tokens = decoding_->begin_step(tokens),
                    .phase = StepPhase::kDecode,
-                   .stop = signals_.stop_token()};
+                   .stop = signals_.stop_token(),
+                   .logits = decoding_->logits_needed()};
   // A constraint may forbid the best.
   if (request_.constraint == nullptr) part.best = decoding_->best_needed();
   part.keeps_logits = false;
+  rows_.clear();
+  if (part.logits == LogitsMode::kAll && part.best.count == 0) {
+    // Beside others, rows may come in several steps.
+    part.sink = [this](int64_t, std::span<const float> rows) {
+      rows_.insert(rows_.end(), rows.begin(), rows.end());
+      return Status();
+    };
+  }
   return part;
 }
 
@@ -194,10 +201,14 @@ Status RunningText::take(const SessionStep& done, double seconds) {
 
 Status RunningText::take_token(const SessionStep& done, double seconds) {
   statistics_.decode_seconds += seconds;
-  MF_RETURN_IF_ERROR(done.outcome);
-  LastLogits logits{.all = done.last, .best = done.best_found, .best_of = done.best.of};
+  if (!done.outcome.ok()) {
+    return decoding_->abandon(done.outcome.error()) ? Status() : done.outcome;
+  }
+  StepLogits logits{.all = rows_.empty() ? done.last : std::span<const float>(rows_),
+                    .best = done.best_found,
+                    .shape = done.best};
   if (done.best.count > 0) logits.all = {};
-  return draw(&logits);
+  return drawn(decoding_->step_with(logits, seconds));
 }
 
 Status RunningText::take_piece(const SessionStep& done, double seconds) {
@@ -254,7 +265,7 @@ Status RunningText::start_text() {
 
 // After the session's logits, which wait with the text.
 Status RunningText::draw_masked() {
-  if (masks_.job() == nullptr) return draw(nullptr);
+  if (masks_.job() == nullptr) return drawn(decoding_->step());
   draws_later_ = true;
   return {};
 }
@@ -265,16 +276,14 @@ bool RunningText::waits_for_mask() const {
 
 Status RunningText::settle() {
   MF_RETURN_IF_ERROR(masks_.take());
-  if (std::exchange(draws_later_, false)) return draw(nullptr);
+  if (std::exchange(draws_later_, false)) return drawn(decoding_->step());
   if (!decoding_ || !decoding_->followed()) return {};  // the prompt is not at its end
   const Status told = decoding_->tell_followed();
   if (decoding_->end()) end_ = decoding_->end();
   return told;
 }
 
-// After the logits, or after the session's own.
-Status RunningText::draw(const LastLogits* logits) {
-  const Status drawn = logits == nullptr ? decoding_->step() : decoding_->step_with(*logits);
+Status RunningText::drawn(Status drawn) {
   if (drawn.ok()) is_alone_ = false;
   if (drawn.ok() && decoding_->followed()) masks_.submit(decoding_->followed());
   if (decoding_->end()) end_ = decoding_->end();

@@ -111,8 +111,10 @@ class RunningText {
   /// text can then begin from another state.
   bool restore(std::shared_ptr<OpenModel> model);
 
-  /// Its part of a step: so many of tokens() at most, or the token that was drawn. Lives until
-  /// take().
+  /// Tokens that its part of a step has at least.
+  int64_t rows_needed() const { return is_at_end_ ? decoding_->rows_needed() : 1; }
+  /// Its part of a step: so many of tokens() at most, or the token that was drawn with as many
+  /// drafts as fit. Lives until take().
   SessionStep part(int64_t tokens);
   /// Takes the result of a step that took `seconds`: samples the next token if those were the last,
   /// and tells the receiver. For the call whose turn it is, before anything else is evaluated.
@@ -136,7 +138,7 @@ class RunningText {
   Status note_logprobs(int64_t first_position, std::span<const float> rows);
   Status start_text();
   Status draw_masked();
-  Status draw(const LastLogits* logits);
+  Status drawn(Status drawn);
   std::optional<FinishReason> tell(const DrawnToken& drawn);
   void tell_progress(int64_t queue_position);
 
@@ -155,7 +157,7 @@ class RunningText {
   int64_t piece_tokens_ = 0;  // evaluated by all pieces
   std::vector<TokenLogprobs> prompt_logprobs_;
   std::unique_ptr<Decoding> decoding_;  // from the prompt's end on
-  TokenId drawn_ = 0;                   // in a step, the token that is evaluated
+  std::vector<float> rows_;             // logits of a step with drafts
   bool is_alone_ = false;               // until it goes on
   TextMasks masks_;
   bool draws_later_ = false;  // the first token, once its mask is known

@@ -272,11 +272,45 @@ void Scheduler::Loop::run_step(const StepPlan& plan, std::vector<Part>& parts) {
              {.elapsed_us = elapsed.count(), .stall_us = static_cast<int64_t>(used.stall_us)});
 }
 
+// The parts with as many rows as drafts may make of them. All fit into one step of the engine,
+// where logits can be looked at in place: parts that do not are left for the next step, which comes
+// soon.
+std::vector<StepPart> Scheduler::Loop::with_drafts(const StepPlan& plan) const {
+  std::vector<StepPart> parts = plan.parts;
+  int64_t rows = limits_.rows_max;
+  int64_t answers = limits_.answers_max - static_cast<int64_t>(parts.size());
+  const auto least = [&](const StepPart& part) {
+    return part.is_prompt ? 1 : find(part.id)->rows_needed();
+  };
+  size_t taken = 0;
+  for (; taken < parts.size(); ++taken) {
+    if (taken > 0 && least(parts[taken]) > rows) break;
+    rows -= least(parts[taken]);
+  }
+  parts.resize(taken);
+  for (StepPart& part : parts) {
+    if (!part.is_prompt) continue;
+    part.tokens = 1 + std::clamp<int64_t>(part.tokens - 1, 0, std::max<int64_t>(0, rows));
+    rows -= part.tokens - 1;
+  }
+  for (StepPart& part : parts) {
+    if (part.is_prompt) continue;
+    const int64_t needed = least(part);
+    // With drafts, logits of all its rows are wanted.
+    const int64_t more =
+        std::clamp<int64_t>(std::min(rows, answers - needed + 1), 0, kDraftTokensMax);
+    part.tokens = needed + more;
+    rows -= more;
+    if (more > 0) answers -= part.tokens - 1;
+  }
+  return parts;
+}
+
 // A step for every part that has tokens, in their order.
 std::vector<SessionStep> Scheduler::Loop::begin_parts(const StepPlan& plan,
                                                       std::vector<Part>& parts) {
   std::vector<SessionStep> steps;
-  for (const StepPart& planned : plan.parts) {
+  for (const StepPart& planned : with_drafts(plan)) {
     Part& part = parts.emplace_back();
     part.text = find(planned.id);
     part.is_prompt = planned.is_prompt;

@@ -1,0 +1,75 @@
+#include "chat/draft_price.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace moeflux {
+namespace {
+
+// A measurement moves what is known by a quarter: a text that changes is noticed within ten steps.
+constexpr double kWeight = 0.25;
+constexpr int64_t kWaitMin = 16;
+constexpr int64_t kWaitMax = 1024;
+// A gain that is smaller is within what steps differ by.
+constexpr double kGainMin = 1.05;
+
+void move_towards(double& known, double measured) { known += kWeight * (measured - known); }
+
+}  // namespace
+
+void DraftPrice::note(const Step& step) {
+  double& seconds = seconds_[size_of(step.rows)];
+  if (seconds == 0.0) {
+    seconds = step.seconds;
+  } else {
+    move_towards(seconds, step.seconds);
+  }
+  if (step.drafted == 0) return;
+  // Each accepted draft is a trial that succeeded; the first that was not, one that failed.
+  for (int64_t i = 0; i < step.accepted; ++i) acceptance_ += (1.0 - acceptance_) / 16;
+  if (step.accepted < step.drafted) move_towards(acceptance_, 0.0);
+}
+
+// A size that is not known costs what the next smaller does, so that it is tried once.
+double DraftPrice::cost(int64_t rows) const {
+  double known = 0.0;
+  for (size_t size = 0; size <= size_of(rows); ++size) {
+    if (seconds_[size] > 0.0) known = seconds_[size];
+  }
+  return known;
+}
+
+double DraftPrice::gain(int64_t drafts) const {
+  const double plain = cost(1);
+  const double with = cost(drafts + 1);
+  if (plain <= 0.0 || with <= 0.0) return 1.0;
+  const double p = std::min(acceptance_, 0.999);
+  const double tokens = (1.0 - std::pow(p, static_cast<double>(drafts + 1))) / (1.0 - p);
+  return tokens * plain / with;
+}
+
+int64_t DraftPrice::worth(int64_t drafted) {
+  if (drafted == 0) return 0;
+  if (cost(1) <= 0.0) return 0;  // the first step says what one costs without
+  int64_t best = 0;
+  double best_gain = kGainMin;
+  const auto consider = [&](int64_t drafts) {
+    const double found = gain(drafts);
+    if (found <= best_gain) return;
+    best_gain = found;
+    best = drafts;
+  };
+  for (int64_t rows = 2; rows <= drafted; rows *= 2) consider(rows - 1);
+  consider(drafted);
+  if (best > 0) {
+    wait_ = kWaitMin;
+    skipped_ = 0;
+    return best;
+  }
+  if (++skipped_ < wait_) return 0;
+  skipped_ = 0;
+  wait_ = std::min(2 * wait_, kWaitMax);
+  return std::min<int64_t>(drafted, 7);
+}
+
+}  // namespace moeflux

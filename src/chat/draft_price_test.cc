@@ -1,0 +1,44 @@
+#include "chat/draft_price.h"
+
+#include <gtest/gtest.h>
+
+namespace moeflux {
+namespace {
+
+TEST(DraftPrice, TheFirstStepHasNoDrafts) { EXPECT_EQ(DraftPrice().worth(8), 0); }
+
+TEST(DraftPrice, AcceptedDraftsOfCheapRowsPay) {
+  DraftPrice price;
+  price.note({.rows = 1, .seconds = 1.0});
+  EXPECT_EQ(price.worth(31), 31);
+  price.note({.rows = 32, .drafted = 31, .accepted = 31, .seconds = 1.5});
+  EXPECT_EQ(price.worth(31), 31);
+  EXPECT_GT(price.gain(31), 5.0);
+}
+
+TEST(DraftPrice, RowsThatCostAsMuchAsStepsDoNotPay) {
+  DraftPrice price;
+  price.note({.rows = 1, .seconds = 1.0});
+  for (const int64_t drafts : {1, 3, 7, 15}) {
+    const double seconds = static_cast<double>(drafts + 1);
+    price.note({.rows = drafts + 1, .drafted = drafts, .accepted = drafts, .seconds = seconds});
+  }
+  EXPECT_EQ(price.worth(15), 0);
+}
+
+TEST(DraftPrice, WrongDraftsEndThemAndAreTriedAgainLater) {
+  DraftPrice price;
+  price.note({.rows = 1, .seconds = 1.0});
+  int tried = 0;
+  for (int i = 0; i < 1000; ++i) {
+    const int64_t drafts = price.worth(15);
+    if (drafts == 0) continue;
+    ++tried;
+    price.note({.rows = drafts + 1, .drafted = drafts, .accepted = 0, .seconds = 3.0});
+  }
+  EXPECT_GT(tried, 1);
+  EXPECT_LT(tried, 20);
+}
+
+}  // namespace
+}  // namespace moeflux
