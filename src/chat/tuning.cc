@@ -14,14 +14,9 @@
 namespace moeflux {
 namespace {
 
-struct Target {
-  DeviceOptions& device;
-  EngineOptions& engine;
-};
-
 struct KnownKey {
   TuningKey shown;
-  Status (*set)(std::string_view value, const Target& target);
+  Status (*set)(std::string_view value, const TuningTarget& target);
 };
 
 Error unexpected(std::string_view value, std::string_view expected) {
@@ -45,47 +40,64 @@ Status set_count(std::string_view value, int64_t least, int64_t most, int64_t& i
   return {};
 }
 
-Status set_cache_policy(std::string_view value, const Target& target) {
+Status set_cache_policy(std::string_view value, const TuningTarget& target) {
   const std::optional<CachePolicy> policy = parse_cache_policy(value);
   if (!policy) return unexpected(value, "lfu or lru");
   target.engine.eviction.policy = *policy;
   return {};
 }
 
-Status set_cpu_isa(std::string_view value, const Target& target) {
+Status set_cpu_isa(std::string_view value, const TuningTarget& target) {
   target.device.isa = value;  // which ones there are is the device's to say
   return {};
 }
 
-Status set_expert_io(std::string_view value, const Target& target) {
+Status set_draft(std::string_view value, const TuningTarget& target) {
+  if (value == "off") {
+    target.drafts.mode = DraftMode::kOff;
+  } else if (value == "auto") {
+    target.drafts.mode = DraftMode::kAuto;
+  } else if (value == "on") {
+    target.drafts.mode = DraftMode::kOn;
+  } else {
+    return unexpected(value, "off, auto or on");
+  }
+  return {};
+}
+
+Status set_draft_max(std::string_view value, const TuningTarget& target) {
+  return set_count(value, 1, kDraftTokensMax, target.drafts.tokens_max);
+}
+
+Status set_expert_io(std::string_view value, const TuningTarget& target) {
   MF_ASSIGN_OR_RETURN(target.engine.expert_io, parse_io_mode(value));
   return {};
 }
 
-Status set_lookahead(std::string_view value, const Target& target) {
+Status set_lookahead(std::string_view value, const TuningTarget& target) {
   const std::optional<LookaheadMode> mode = parse_lookahead_mode(value);
   if (!mode) return unexpected(value, "auto, on or off");
   target.engine.lookahead = *mode;
   return {};
 }
 
-Status set_near_cache(std::string_view value, const Target& target) {
+Status set_near_cache(std::string_view value, const TuningTarget& target) {
   target.engine.near_cache_bytes.reset();
   if (value == "auto") return {};
   MF_ASSIGN_OR_RETURN(target.engine.near_cache_bytes, parse_bytes(value));
   return {};
 }
 
-Status set_pin(std::string_view value, const Target& target) {
+Status set_pin(std::string_view value, const TuningTarget& target) {
   return set_switch(value, target.device.pin_threads);
 }
 
-Status set_plan(std::string_view value, const Target& target) {
+Status set_plan(std::string_view value, const TuningTarget& target) {
   MF_ASSIGN_OR_RETURN(target.engine.plan, parse_plan_mode(value));
   return {};
 }
 
-Status set_precision(std::string_view value, const Target& target) {
+Status set_precision(std::string_view value, const TuningTarget& target) {
   constexpr std::array<std::string_view, 4> kNames = {"auto", "f32", "int8", "q16"};
   if (std::ranges::find(kNames, value) == kNames.end()) {
     return unexpected(value, "auto, f32, int8 or q16");
@@ -94,22 +106,22 @@ Status set_precision(std::string_view value, const Target& target) {
   return {};
 }
 
-Status set_prefill_chunk(std::string_view value, const Target& target) {
+Status set_prefill_chunk(std::string_view value, const TuningTarget& target) {
   return set_count(value, 0, int64_t{1} << 20, target.engine.prefill_chunk);
 }
 
-Status set_reader_threads(std::string_view value, const Target& target) {
+Status set_reader_threads(std::string_view value, const TuningTarget& target) {
   int64_t threads = 0;
   MF_RETURN_IF_ERROR(set_count(value, 1, 1024, threads));
   target.engine.reader_threads = static_cast<int>(threads);
   return {};
 }
 
-Status set_stream_dense(std::string_view value, const Target& target) {
+Status set_stream_dense(std::string_view value, const TuningTarget& target) {
   return set_switch(value, target.engine.stream_dense);
 }
 
-Status set_trust_experts(std::string_view value, const Target& target) {
+Status set_trust_experts(std::string_view value, const TuningTarget& target) {
   bool trusted = false;
   MF_RETURN_IF_ERROR(set_switch(value, trusted));
   target.engine.check_experts = !trusted;
@@ -123,6 +135,10 @@ constexpr std::array kKeys = std::to_array<KnownKey>({
     {{"cpu-isa", "portable, generic, avx2, avx-vnni, avx512, avx512-vnni, avx512-amx, neon, ...",
       "the fastest", "CPU kernels; portable gives the same bits on every CPU"},
      set_cpu_isa},
+    {{"draft", "off, auto, on", "off",
+      "Steps of several tokens where a text repeats itself; auto: where that pays"},
+     set_draft},
+    {{"draft-max", "N", "64", "Tokens of a draft at most"}, set_draft_max},
     {{"expert-io", "auto, uring, direct, pread", "auto", "How experts are read from the drive"},
      set_expert_io},
     {{"lookahead", "auto, on, off", "auto", "Reading experts before their router asks for them"},
@@ -156,12 +172,11 @@ constexpr auto kShown = [] {
 
 std::span<const TuningKey> tuning_keys() { return kShown; }
 
-Status set_tuning(std::string_view key, std::string_view value, DeviceOptions& device,
-                  EngineOptions& engine) {
+Status set_tuning(std::string_view key, std::string_view value, const TuningTarget& target) {
   std::string name(key);
   std::ranges::replace(name, '_', '-');
   for (const KnownKey& known : kKeys) {
-    if (known.shown.name == name) return known.set(value, {device, engine});
+    if (known.shown.name == name) return known.set(value, target);
   }
   std::vector<std::string_view> names;
   for (const TuningKey& known : kShown) names.push_back(known.name);
@@ -169,7 +184,7 @@ Status set_tuning(std::string_view key, std::string_view value, DeviceOptions& d
                     did_you_mean(name, names));
 }
 
-Status apply_tuning(std::string_view text, DeviceOptions& device, EngineOptions& engine) {
+Status apply_tuning(std::string_view text, const TuningTarget& target) {
   while (!text.empty()) {
     const size_t end = std::min(text.find(','), text.size());
     const std::string_view entry = text.substr(0, end);
@@ -178,7 +193,7 @@ Status apply_tuning(std::string_view text, DeviceOptions& device, EngineOptions&
       return make_error(ErrorCode::kInvalidArgument, "'{}' is not key=value", entry);
     }
     const std::string_view key = entry.substr(0, equals);
-    const Status set = set_tuning(key, entry.substr(equals + 1), device, engine);
+    const Status set = set_tuning(key, entry.substr(equals + 1), target);
     if (!set.ok()) return set.error().with_context(key);
     text.remove_prefix(std::min(end + 1, text.size()));
   }

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "chat/draft_options.h"
 #include "devices/open_device.h"
 #include "engine/engine.h"
 
@@ -18,16 +19,22 @@ struct TuningKey {
   std::string_view help;
 };
 
+/// The options that keys set.
+struct TuningTarget {
+  DeviceOptions& device;
+  EngineOptions& engine;
+  DraftOptions& drafts;
+};
+
 /// All keys, by name.
 std::span<const TuningKey> tuning_keys();
 
 /// Sets what `text` names, in order; "" sets nothing. "_" in a key is "-". Fails with
 /// kInvalidArgument for a key that does not exist, naming the nearest, and for a value that it does
 /// not take; the options may then have changed.
-Status apply_tuning(std::string_view text, DeviceOptions& device, EngineOptions& engine);
+Status apply_tuning(std::string_view text, const TuningTarget& target);
 
 /// One of them; an error does not repeat the key.
-Status set_tuning(std::string_view key, std::string_view value, DeviceOptions& device,
-                  EngineOptions& engine);
+Status set_tuning(std::string_view key, std::string_view value, const TuningTarget& target);
 
 }  // namespace moeflux

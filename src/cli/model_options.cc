@@ -75,16 +75,20 @@ void add_hub_option(CommandOptions& command, ModelOptions& options, const Option
 
 namespace {
 
+TuningTarget tuning_target(ModelOptions& options) {
+  return {options.device, options.engine, options.drafts};
+}
+
 // An option of earlier versions that is a key of --tune now.
 void add_tuned(CommandOptions& command, ModelOptions& options, std::string_view key) {
   const auto set = [&options, key](std::span<const std::string> values) {
-    return set_tuning(key, values.back(), options.device, options.engine);
+    return set_tuning(key, values.back(), tuning_target(options));
   };
   command.add_call(formatted("--{}", key), "VALUE", set, formatted("See --tune {}=", key)).hidden();
 }
 void add_tuned_switch(CommandOptions& command, ModelOptions& options, std::string_view key) {
   const auto set = [&options, key](bool on) {
-    return set_tuning(key, on ? "on" : "off", options.device, options.engine);
+    return set_tuning(key, on ? "on" : "off", tuning_target(options));
   };
   command.add_flag_call(formatted("--{}", key), set, formatted("See --tune {}=on", key)).hidden();
 }
@@ -106,7 +110,7 @@ void add_tuning_options(CommandOptions& command, ModelOptions& options) {
       .in_help_all();
   const auto set = [&options](std::span<const std::string> values) -> Status {
     for (const std::string& text : values) {
-      MF_RETURN_IF_ERROR(apply_tuning(text, options.device, options.engine));
+      MF_RETURN_IF_ERROR(apply_tuning(text, tuning_target(options)));
     }
     return {};
   };
@@ -273,7 +277,8 @@ Result<std::shared_ptr<OpenModel>> open_model(const ModelOptions& options,
       directory,
       {.device = options.device,
        .engine = std::move(engine),
-       .on_warning = [&options](const std::string& line) { options.log->warning(line); }},
+       .on_warning = [&options](const std::string& line) { options.log->warning(line); },
+       .drafts = options.drafts},
       std::move(text));
 }
 

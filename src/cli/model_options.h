@@ -8,6 +8,7 @@
 
 #include "backend/device.h"
 #include "base/result.h"
+#include "chat/draft_options.h"
 #include "chat/open_model.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
@@ -20,7 +21,8 @@ struct ModelOptions {
   std::string model;     // empty: `hub_name`, or the embedded fable-20m
   std::string hub_name;  // ORG/NAME[:QUANT]; empty: none
   DeviceOptions device = {.name = "auto"};
-  EngineOptions engine;      // but what follows, which engine_options() adds
+  EngineOptions engine;  // but what follows, which engine_options() adds
+  DraftOptions drafts;
   std::string near_cache;    // empty: what is free of the device's memory
   std::string expert_cache;  // empty: what is free
   std::string cache_type_k;  // "f32", "f16", "q8_0"; empty: as the device prefers

@@ -114,7 +114,8 @@ Result<OpenModelOptions> open_options(const mf_model_options& options) {
                         .turn_timeout_ms = timeout_ms};
   open.device.name = text_or(options.device, "auto");
   if (options.precision != nullptr) open.device.precision = options.precision;
-  const Status tuned = apply_tuning(text_or(options.tuning, ""), open.device, open.engine);
+  const Status tuned =
+      apply_tuning(text_or(options.tuning, ""), {open.device, open.engine, open.drafts});
   if (!tuned.ok()) return tuned.error().with_context("tuning");
   if (options.on_progress != nullptr) {
     open.engine.load_progress = [&options](uint64_t done, uint64_t total) {
