@@ -18,7 +18,7 @@ from rust_modules import circles  # noqa: E402
 import shelves  # noqa: E402
 from source_text import blank  # noqa: E402
 
-BACKENDS = ("reference", "trace", "cpu", "gpu", "cuda", "metal")
+BACKENDS = ("reference", "trace", "cpu", "gpu", "cuda", "metal", "split")
 
 # Module (first folder of src/, or backend/<x>) -> modules it may include besides itself.
 MODULES = {
@@ -62,7 +62,7 @@ MODULES = {
     "schedule": {"base", "io", "constraint", "sampling", "experts", "engine", "chat"},
     # The one place that opens concrete backends: a device has a name there.
     "devices": {"base", "backend", "backend/cpu", "backend/gpu", "backend/cuda",
-                "backend/metal", "backend/reference"},
+                "backend/metal", "backend/reference", "backend/split"},
     # Telemetry tells of the experts' places and routes.
     "serve": {"base", "io", "store", "text", "output", "templates", "constraint", "sampling",
               "experts", "plan", "engine", "grammar", "chat", "schedule"},

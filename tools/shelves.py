@@ -22,6 +22,7 @@ SHELVES = {
     "backend/reference": set(),
     "backend/reference/ops": {"backend/reference"},
     "backend/trace": set(),
+    "backend/split": set(),
     "backend/cpu": {"backend/cpu/kernels"},
     "backend/cpu/ops": {"backend/cpu"},
     "backend/cpu/kernels": set(),

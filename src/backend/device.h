@@ -8,7 +8,9 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
+#include "base/ids.h"
 #include "base/result.h"
 #include "quant/format.h"
 #include "quant/weight.h"
@@ -45,6 +47,11 @@ class Device {
   /// Zero-initialised memory, at least 4096-byte aligned; pages may be touched lazily.
   /// Fails with kResourceExhausted.
   virtual Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind kind) = 0;
+  /// The same for a layer's weights, experts or states.
+  virtual Result<std::unique_ptr<Buffer>> allocate_for(LayerId /*layer*/, size_t bytes,
+                                                       MemoryKind kind) {
+    return allocate(bytes, kind);
+  }
   /// Copies bytes into a buffer of this device, at once: for loading, while no work uses the range.
   virtual Status upload(Buffer& to, uint64_t offset_bytes, std::span<const std::byte> from) {
     MF_CHECK(to.host_data() != nullptr && offset_bytes + from.size() <= to.size_bytes());
@@ -53,6 +60,11 @@ class Device {
   }
   /// Bytes left of the device's own memory; nothing when it works in the host's.
   virtual std::optional<uint64_t> free_bytes() const { return std::nullopt; }
+  /// The bytes that each of several has left, of a device that is made of several; else empty.
+  virtual std::vector<uint64_t> free_bytes_by_part() const { return {}; }
+  /// Says which of several devices gets each layer, by number, before allocate_for().
+  virtual void place_layers(std::vector<size_t> /*parts*/) {}
+  virtual size_t part_of(LayerId /*layer*/) const { return 0; }
   /// `scratch_bytes` bounds Encoder::scratch(): measured by a dry run on the trace backend.
   virtual Result<std::unique_ptr<Encoder>> create_encoder(size_t scratch_bytes) = 0;
   /// kUnsupported with the operation's name where its encoders do not compute it.

@@ -172,7 +172,8 @@ void add_engine_options(CommandOptions& command, ModelOptions& options) {
   command.group("Model");
   command
       .add("--device", options.device.name,
-           "auto (a GPU if there is one), cpu, cuda:N; see moeflux devices")
+           "auto (a GPU if there is one), cpu, cuda:N, cuda:all; again: several GPUs")
+      .joined("+")
       .value("NAME")
       .default_text("");
   const auto set_threads = [&threads = options.device.threads](std::span<const std::string> given) {

@@ -117,6 +117,17 @@ Option& Option::choices(std::vector<std::string> names) {
   spec_.choices = std::move(names);
   return *this;
 }
+Option& Option::joined(std::string_view between) {
+  set_ = [set = std::move(set_), between](std::span<const std::string> values) {
+    std::string all;
+    for (const std::string& value : values) {
+      if (!all.empty()) all += between;
+      all += value;
+    }
+    return set(std::span(&all, 1));
+  };
+  return *this;
+}
 Option& Option::check(std::function<std::string(const std::string& value)> problem) {
   checks_.push_back(std::move(problem));
   return *this;

@@ -57,6 +57,8 @@ class Option {
   Option& not_empty();
   /// Takes all positional arguments that no other does.
   Option& repeatable();
+  /// One that is given again goes on with what was given before, behind `between`.
+  Option& joined(std::string_view between);
   /// A further test: the text says what is wrong, or is empty.
   Option& check(std::function<std::string(const std::string& value)> problem);
   Option& required();

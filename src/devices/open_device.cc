@@ -1,5 +1,6 @@
 #include "devices/open_device.h"
 
+#include <algorithm>
 #include <charconv>
 #include <optional>
 #include <string_view>
@@ -9,6 +10,7 @@
 #include "backend/gpu/gpu_device.h"
 #include "backend/metal/metal_device.h"
 #include "backend/reference/reference_device.h"
+#include "backend/split/split_device.h"
 #include "base/format.h"
 #include "base/units.h"
 
@@ -142,6 +144,43 @@ std::vector<ListedDevice> list_devices() {
   return devices;
 }
 
+static Result<std::unique_ptr<Device>> open_part(const DeviceOptions& part,
+                                                 const std::shared_ptr<gpu::EmulatedHost>& host) {
+  if (!part.name.starts_with("emulator")) return open_device(part);
+  MF_ASSIGN_OR_RETURN(gpu::EmulatorOptions emulator, parse_emulator(part.name));
+  MF_RETURN_IF_ERROR(gpu::check_emulator_runs());
+  emulator.host = host;
+  return make_emulator_device(emulator);
+}
+
+// "cuda:all,memory=8192": every GPU, each with what follows its name.
+static std::string all_gpus(std::string_view properties) {
+  std::string name;
+  for (int i = 0; make_cuda_platform({.device = i}).ok(); ++i) {
+    name += formatted("{}cuda:{}{}", i == 0 ? "" : "+", i, properties);
+  }
+  return name.empty() ? formatted("cuda:0{}", properties) : name;
+}
+
+// "cuda:0+cuda:1,memory=8192".
+static Result<std::unique_ptr<Device>> open_together(const DeviceOptions& options) {
+  std::vector<std::unique_ptr<Device>> parts;
+  const std::shared_ptr<gpu::EmulatedHost> host = gpu::make_emulated_host();
+  for (std::string_view rest = options.name; !rest.empty();) {
+    DeviceOptions part = options;
+    part.name = rest.substr(0, rest.find('+'));
+    rest.remove_prefix(std::min(rest.size(), part.name.size() + 1));
+    if (!part.name.starts_with("cuda") && !part.name.starts_with("emulator")) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "device {}: {} computes alone, expected GPUs: cuda:0+cuda:1", options.name,
+                        part.name);
+    }
+    MF_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, open_part(part, host));
+    parts.push_back(std::move(device));
+  }
+  return parts.size() == 1 ? std::move(parts.front()) : make_split_device(std::move(parts));
+}
+
 Result<std::unique_ptr<Device>> open_device(const DeviceOptions& options) {
   MF_ASSIGN_OR_RETURN(const Precision precision, parse_precision(options.precision));
   if (options.threads < 0 || options.threads > kThreadsMax) {
@@ -153,6 +192,13 @@ Result<std::unique_ptr<Device>> open_device(const DeviceOptions& options) {
     chosen.name = choose_device(options).name;
     return open_device(chosen);
   }
+  constexpr std::string_view kAll = "cuda:all";
+  if (options.name == kAll || options.name.starts_with("cuda:all,")) {
+    DeviceOptions all = options;
+    all.name = all_gpus(std::string_view(options.name).substr(kAll.size()));
+    return open_device(all);
+  }
+  if (options.name.find('+') != std::string::npos) return open_together(options);
   if (options.name == "cpu") {
     return make_cpu_device(cpu_options(options, precision));
   }

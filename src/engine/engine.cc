@@ -14,6 +14,7 @@
 #include "plan/dense_fit.h"
 #include "plan/dense_stream.h"
 #include "plan/dry_run.h"
+#include "plan/layer_split.h"
 #include "plan/machine_probe.h"
 
 namespace moeflux {
@@ -146,6 +147,16 @@ Result<DensePlaces> Engine::place_dense(LoadedModel& counted, const EngineOption
                                         uint64_t available) {
   MF_RETURN_IF_ERROR(choose_steps(counted.spec(), options));
   MF_ASSIGN_OR_RETURN(counted.cache_types, cache_types_for(*device_, counted.spec(), options));
+  const std::vector<uint64_t> parts = device_->free_bytes_by_part();
+  if (!parts.empty()) {
+    if (options.stream_dense) {
+      return make_error(ErrorCode::kUnsupported,
+                        "device {}: layers are streamed to one device alone (see --device)",
+                        device_->name());
+    }
+    device_->place_layers(
+        split_layers(counted.spec(), layer_bytes(counted, planned_tokens_, prefill_chunk_), parts));
+  }
   const std::optional<uint64_t> device_free = device_->free_bytes();
   if (device_free) MF_RETURN_IF_ERROR(place_on_device(counted, options, *device_free));
   if (!options.stream_dense) {
@@ -157,7 +168,10 @@ Result<DensePlaces> Engine::place_dense(LoadedModel& counted, const EngineOption
                                     .step_tokens = prefill_chunk_,
                                     .device_bytes = device_plan_.dense.device_bytes}));
     }
-    return device_plan_.dense;
+    DensePlaces places = device_plan_.dense;
+    // Each of several devices has memory of its own for a tensor.
+    if (!parts.empty()) places.device_bytes = 0;
+    return places;
   }
   const int64_t longest = planned_tokens_ * options.step_sequences;
   MF_ASSIGN_OR_RETURN(
@@ -194,6 +208,7 @@ Status Engine::place_on_device(LoadedModel& counted, const EngineOptions& option
                                                   .step_tokens = prefill_chunk_,
                                                   .step_may_shrink = options.prefill_chunk == 0,
                                                   .copies_beside = device_->copies_beside(),
+                                                  .devices = device_->free_bytes_by_part().size(),
                                                   .near_cache_bytes = options.near_cache_bytes});
   if (!plan.ok()) return plan.error().with_context(formatted("device {}", device_->name()));
   device_plan_ = *std::move(plan);

@@ -272,7 +272,10 @@ Status Engine::forward() {
   MF_CHECK(reader.has_read() == wants_hidden);
   MF_RETURN_IF_ERROR(reader.status());
   if (wanted > 0) return read_results();
-  return encoder_->wait(encoder_->submit());
+  const EventId recorded = encoder_->submit();
+  // The first of several devices goes on with the next tokens while the last has these.
+  if (!device_->free_bytes_by_part().empty() && !wants_hidden) return {};
+  return encoder_->wait(recorded);
 }
 
 // `normed` has the rows of all items, one behind another; each item's are read at once.

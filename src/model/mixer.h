@@ -67,6 +67,8 @@ class MixerSpec {
   }
   /// Whether later layers see what this one keeps: LentKeys.
   virtual bool lends() const { return false; }
+  /// The layer whose state it reads beside its own weights and state, or -1.
+  virtual int64_t reads_state_of() const { return -1; }
   /// Claims the weights below `place`.
   virtual std::unique_ptr<Mixer> take(WeightStore& weights, const MixerPlace& place) const = 0;
   /// The value of a key of config.json that would describe this mixer; null where the key says

@@ -115,6 +115,15 @@ Error refusal(const DeviceNeeds& needs, uint64_t least, uint64_t reserve) {
       format_bytes(needs.experts_least_bytes), format_bytes(reserve));
 }
 
+// Each of several devices has a copy of what belongs to no layer, and two of scratch: that which
+// all operations see, and its encoder's own.
+void count_copies(const LoadedModel& model, size_t devices, DeviceNeeds& needs) {
+  needs.scratch_bytes *= 2 * devices;
+  for (const ClaimedModule& module : model.modules) {
+    if (!module.layer()) needs.dense_kept_bytes += (devices - 1) * module.placed_bytes;
+  }
+}
+
 Result<DevicePlan> plan_step(const LoadedModel& model, const DevicePlanRequest& request) {
   const int64_t n = request.step_tokens;
   const int64_t rows = logits_rows_max(model.spec(), n);
@@ -131,6 +140,7 @@ Result<DevicePlan> plan_step(const LoadedModel& model, const DevicePlanRequest& 
     needs.dense_kept_bytes -= part.bytes;
   }
   needs.has_table = model.dense.lookup_bytes > 0;
+  if (request.devices > 1) count_copies(model, request.devices, needs);
   needs.state_kept_bytes = state_bytes(model, request, /*only_kept=*/true);
   needs.state_pages_bytes =
       state_bytes(model, request, /*only_kept=*/false) - needs.state_kept_bytes;

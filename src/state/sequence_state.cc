@@ -38,7 +38,8 @@ SequenceState::SequenceState(std::shared_ptr<StateMemory> memory,
   for (LayerStateSpec& spec : layers) {
     Layer layer;
     for (const StateTensor& tensor : spec.tensors) {
-      layer.tensors.push_back({.spec = tensor, .blocks = {}, .views = {}});
+      const LayerId id{static_cast<int32_t>(layers_.size())};
+      layer.tensors.push_back({.spec = tensor, .layer = id, .blocks = {}, .views = {}});
     }
     layer.spec = std::move(spec);
     layers_.push_back(std::move(layer));
@@ -68,8 +69,8 @@ std::unique_ptr<SequenceState> SequenceState::share() const {
   return std::unique_ptr<SequenceState>(new SequenceState(*this));
 }
 
-Result<std::vector<SequenceState::Block>> SequenceState::allocate(const StateTensor& spec,
-                                                                  size_t count) {
+Result<std::vector<SequenceState::Block>> SequenceState::allocate(const Held& held, size_t count) {
+  const StateTensor& spec = held.spec;
   const uint64_t tokens = spec.is_per_token() ? static_cast<uint64_t>(kPageTokens) : 1;
   const uint64_t bytes = tokens * spec.bytes();
   const bool is_window = spec.is_per_token() && spec.window > 0;
@@ -78,7 +79,7 @@ Result<std::vector<SequenceState::Block>> SequenceState::allocate(const StateTen
   std::vector<Block> blocks;
   while (blocks.size() < count) {
     MF_ASSIGN_OR_RETURN(const StateMemory::Blocks taken,
-                        memory_->take(bytes, count - blocks.size(), use));
+                        memory_->take(bytes, count - blocks.size(), use, held.layer));
     for (size_t i = 0; i < taken.count; ++i) {
       blocks.push_back(
           std::make_shared<const BlockMemory>(BlockMemory{taken.buffer, i * bytes, bytes}));
@@ -110,7 +111,7 @@ void SequenceState::view_block(Held& held, size_t block) {
 }
 
 Status SequenceState::add_blocks(Held& held, size_t count) {
-  MF_ASSIGN_OR_RETURN(std::vector<Block> blocks, allocate(held.spec, count));
+  MF_ASSIGN_OR_RETURN(std::vector<Block> blocks, allocate(held, count));
   for (Block& block : blocks) {
     held.views.emplace_back();
     held.blocks.push_back(std::move(block));
@@ -178,7 +179,7 @@ Status SequenceState::own_pages(Held& held, int64_t length, Encoder& encoder) {
 // A block that others share is left to them; the new one gets its contents where they are read.
 Status SequenceState::own_block(Held& held, size_t block, bool is_read, Encoder& encoder) {
   if (held.blocks[block].use_count() == 1) return {};
-  MF_ASSIGN_OR_RETURN(const std::vector<Block> own, allocate(held.spec, 1));
+  MF_ASSIGN_OR_RETURN(const std::vector<Block> own, allocate(held, 1));
   const Block shared = std::exchange(held.blocks[block], own.front());
   view_block(held, block);
   if (!is_read) return {};

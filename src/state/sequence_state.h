@@ -107,6 +107,7 @@ class SequenceState {
 
   struct Held {
     StateTensor spec;
+    LayerId layer{};
     std::vector<Block> blocks;
     std::vector<Tensor> views;  // of blocks
     int64_t held_from = 0;      // a ring has overwritten the tokens before it
@@ -120,7 +121,7 @@ class SequenceState {
                 int64_t step_tokens_max);
   SequenceState(const SequenceState&) = default;
   const Layer& at(LayerId layer) const { return layers_[static_cast<size_t>(index(layer))]; }
-  Result<std::vector<Block>> allocate(const StateTensor& spec, size_t count);
+  Result<std::vector<Block>> allocate(const Held& held, size_t count);
   static Tensor words_of(const BlockMemory& block, const StateTensor& spec);
   static void view_block(Held& held, size_t block);
   Status add_blocks(Held& held, size_t count);

@@ -37,9 +37,9 @@ class StateMemory {
     std::shared_ptr<Buffer> buffer;
     size_t count = 0;
   };
-  /// Zeroed memory for up to `count` blocks of `bytes` each, at least one: fewer than asked for
-  /// where the device's memory ends. Fails with kResourceExhausted.
-  Result<Blocks> take(uint64_t bytes, size_t count, Use use);
+  /// Zeroed memory of a layer for up to `count` blocks of `bytes` each, at least one: fewer than
+  /// asked for where the device's memory ends. Fails with kResourceExhausted.
+  Result<Blocks> take(uint64_t bytes, size_t count, Use use, LayerId layer = {});
 
   /// Bytes of the device's own memory, at most; 0 without bounds.
   uint64_t near_bytes_max() const { return bounds_ ? bounds_->near_bytes : 0; }
@@ -55,7 +55,7 @@ class StateMemory {
   };
 
   uint64_t near_left(Use use) const;
-  Result<std::shared_ptr<Buffer>> allocate(uint64_t bytes, MemoryKind kind,
+  Result<std::shared_ptr<Buffer>> allocate(uint64_t bytes, MemoryKind kind, LayerId layer,
                                            uint64_t Taken::*counter);
 
   Device& device_;

@@ -22,6 +22,11 @@ class Buffer {
   virtual size_t size_bytes() const = 0;
   /// Null when the host cannot address the memory.
   virtual std::byte* host_data() const = 0;
+
+  static constexpr int kAnyPart = -1;   // all of them reach it
+  static constexpr int kEachPart = -2;  // each has a copy
+  /// The number of the device whose memory it is, where one is made of several. Its maker sets it.
+  int part = kAnyPart;
 };
 
 /// A trivially copyable view; never owns. Rank at most 4, innermost extent contiguous, outer

@@ -78,7 +78,7 @@ inline std::unique_ptr<Device> open_tiered_device(const std::string& name,
 /// A family's golden in four bits, and what it computes where all experts are resident.
 class TieredModel {
  public:
-  static constexpr gpu::EmulatorOptions kGpu = {
+  static inline const gpu::EmulatorOptions kGpu = {
       .seed = 5, .matrix_units = true, .memory_bytes = uint64_t{1} << 40};
 
   explicit TieredModel(const std::string& family, const std::string& device_name = "emulator") {

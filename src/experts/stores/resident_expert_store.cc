@@ -46,10 +46,12 @@ class ResidentExpertStore : public ExpertStore {
 Result<Layers> allocate_layers(const ExpertTable& table, Device& device) {
   Layers layers;
   for (const ExpertLayer& layer : table.layers) {
+    const LayerId id{static_cast<int32_t>(layers.size())};
     ResidentLayer& own = *layers.emplace_back(std::make_shared<ResidentLayer>());
     const auto count = static_cast<size_t>(layer.num_experts);
     if (count == 0) continue;
-    MF_ASSIGN_OR_RETURN(own.buffer, device.allocate(count * layer.slot_bytes, MemoryKind::kDevice));
+    MF_ASSIGN_OR_RETURN(own.buffer,
+                        device.allocate_for(id, count * layer.slot_bytes, MemoryKind::kDevice));
     for (size_t e = 0; e < count; ++e) {
       own.experts.push_back(
           layer.weights(ExpertId{static_cast<int32_t>(e)}, *own.buffer, e * layer.slot_bytes));

@@ -64,6 +64,7 @@ struct CompressedAttentionSpec : MixerSpec {
   bool lends() const override {
     return lends_entries || lends_choice || (index && index->outer_selected > 0);
   }
+  int64_t reads_state_of() const override { return entries_of; }
   std::unique_ptr<Mixer> take(WeightStore& weights, const MixerPlace& place) const override;
   Json config_value(std::string_view key) const override;
 };

@@ -51,6 +51,7 @@ struct LatentAttentionSpec : MixerSpec {
   std::string_view kind() const override { return "latent_attention"; }
   LayerStateSpec state(const CacheTypes& types) const override;
   Status has_state(const CacheTypes& types) const override;
+  int64_t reads_state_of() const override { return keys_of; }
   bool lends() const override { return lends_keys; }
   std::unique_ptr<Mixer> take(WeightStore& weights, const MixerPlace& place) const override;
   Json config_value(std::string_view key) const override;

@@ -35,28 +35,41 @@ Result<std::vector<float>> read_blocks(const File& file, const TensorEntry& entr
 
 }  // namespace
 
-Status WeightReads::open_block(MemoryKind kind, uint64_t bytes) {
-  MF_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> buffer, device_.allocate(bytes, kind));
+Result<Buffer*> WeightReads::take_buffer(size_t bytes, MemoryKind kind,
+                                         std::optional<LayerId> layer) {
+  MF_ASSIGN_OR_RETURN(
+      std::unique_ptr<Buffer> buffer,
+      layer ? device_.allocate_for(*layer, bytes, kind) : device_.allocate(bytes, kind));
   buffers_.push_back(std::move(buffer));
-  open_blocks_[static_cast<size_t>(kind)] = {buffers_.back().get(), 0};
+  return buffers_.back().get();
+}
+
+Status WeightReads::open_block(MemoryKind kind, uint64_t bytes) {
+  MF_ASSIGN_OR_RETURN(open_blocks_[static_cast<size_t>(kind)].buffer,
+                      take_buffer(bytes, kind, std::nullopt));
   return {};
 }
 
-Result<Tensor> WeightReads::place(size_t bytes, const Shape& shape, DType dtype, MemoryKind kind) {
-  Block& open = open_blocks_[static_cast<size_t>(kind)];
+Result<Tensor> WeightReads::place(size_t bytes, const Shape& shape, DType dtype, MemoryKind kind,
+                                  std::optional<LayerId> layer) {
+  size_t block = static_cast<size_t>(kind);
+  if (layer && kind == MemoryKind::kDevice && !device_.free_bytes_by_part().empty()) {
+    block = 2 + device_.part_of(*layer);
+  }
+  if (block >= open_blocks_.size()) open_blocks_.resize(block + 1);
+  Block& open = open_blocks_[block];
   const size_t begin = round_up(open.used, kPlaceAlignment);
   if (open.buffer != nullptr && begin + bytes <= open.buffer->size_bytes()) {
     open.used = begin + bytes;
     return Tensor::view(*open.buffer, begin, shape, dtype);
   }
-  if (bytes <= kBlockBytes / 2) {
-    MF_RETURN_IF_ERROR(open_block(kind, kBlockBytes));
-    open.used = bytes;
-    return Tensor::view(*open.buffer, 0, shape, dtype);
+  if (bytes > kBlockBytes / 2) {
+    MF_ASSIGN_OR_RETURN(Buffer * own, take_buffer(bytes, kind, layer));
+    return Tensor::view(*own, 0, shape, dtype);
   }
-  MF_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> buffer, device_.allocate(bytes, kind));
-  buffers_.push_back(std::move(buffer));
-  return Tensor::view(*buffers_.back(), 0, shape, dtype);
+  MF_ASSIGN_OR_RETURN(open.buffer, take_buffer(kBlockBytes, kind, layer));
+  open.used = bytes;
+  return Tensor::view(*open.buffer, 0, shape, dtype);
 }
 
 void WeightReads::add_module(const Weight& to, const StoredModule& from) {

@@ -3,10 +3,10 @@
 // the bytes to read are known before the first.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,9 +39,10 @@ class WeightReads {
   /// One buffer for all places in memory of this kind, of which `bytes` is the sum, each rounded up
   /// to kPlaceAlignment. Fails with kResourceExhausted.
   Status open_block(MemoryKind kind, uint64_t bytes);
-  /// Room for a tensor; small ones share buffers.
+  /// Room for a tensor, of a layer where it has one; small ones share buffers.
   Result<Tensor> place(size_t bytes, const Shape& shape, DType dtype,
-                       MemoryKind kind = MemoryKind::kDevice);
+                       MemoryKind kind = MemoryKind::kDevice,
+                       std::optional<LayerId> layer = std::nullopt);
 
   // The work of run(), in the order of these calls. Tensors are places of place().
 
@@ -79,6 +80,8 @@ class WeightReads {
     size_t used = 0;
   };
 
+  /// A buffer for places of the layer, or for all.
+  Result<Buffer*> take_buffer(size_t bytes, MemoryKind kind, std::optional<LayerId> layer);
   void add_tensor(const Tensor& to, const StoredPart& from);
   void add_tiles(const Weight& to, const StoredModule& from);
   void add_converted(const Weight& to, const StoredModule& from);
@@ -89,7 +92,8 @@ class WeightReads {
   Device& device_;
   std::vector<Read> reads_;
   std::vector<std::unique_ptr<Buffer>> buffers_;
-  std::array<Block, 2> open_blocks_;     // of each MemoryKind
+  /// One of each MemoryKind, and of each device's own where one is made of several.
+  std::vector<Block> open_blocks_ = std::vector<Block>(2);
   std::vector<std::byte> upload_piece_;  // on its way to memory that the host cannot address
 };
 

@@ -10,7 +10,7 @@
 
 namespace moeflux {
 
-std::optional<LayerId> ClaimedModule::layer() const {
+std::optional<LayerId> layer_of(std::string_view canonical) {
   constexpr std::string_view kLayers = "layers.";
   if (!canonical.starts_with(kLayers)) return std::nullopt;
   int32_t number = 0;
@@ -122,8 +122,9 @@ Weight WeightStore::padded_head(int64_t vocab_size, int64_t padded_size, int64_t
   return head;
 }
 
-Tensor WeightStore::place(size_t bytes, const Shape& shape, DType dtype, MemoryKind kind) {
-  const Result<Tensor> placed = reads_.place(bytes, shape, dtype, kind);
+Tensor WeightStore::place(std::string_view name, size_t bytes, const Shape& shape, DType dtype,
+                          MemoryKind kind) {
+  const Result<Tensor> placed = reads_.place(bytes, shape, dtype, kind, layer_of(name));
   if (!placed.ok()) {
     claims_.fail(placed.error());
     return {};
@@ -198,7 +199,7 @@ Weight WeightStore::take_module(std::string_view name, const Shape& shape, Place
       part = place_in_ring(part, *layer, module->parts[role]);
       continue;
     }
-    part = place(part.size_bytes(), part.shape, part.dtype,
+    part = place(name, part.size_bytes(), part.shape, part.dtype,
                  on_host ? MemoryKind::kHostVisible : MemoryKind::kDevice);
     if (part.is_null()) return {};
     modules_[at].placed_bytes += round_up(part.size_bytes(), WeightReads::kPlaceAlignment);
@@ -238,7 +239,7 @@ Tensor WeightStore::mapped_vector(std::string_view name, const Shape& shape,
     sizes_.parameters += elements;
     sizes_.stored_bytes += stored->stored_bytes;
   }
-  const Tensor tensor = place(elements * sizeof(float), shape, DType::kF32);
+  const Tensor tensor = place(name, elements * sizeof(float), shape, DType::kF32);
   if (stored->entry != nullptr && !tensor.is_null()) {
     reads_.add_floats(tensor, stored->name, *stored->entry, map);
   }
@@ -254,7 +255,7 @@ Tensor WeightStore::spread_taps(std::string_view name, int64_t channels, int64_t
   sizes_.stored_bytes += stored->stored_bytes;
   const Shape shape{channels, (taps - 1) * step + 1};
   const Tensor tensor =
-      place(static_cast<size_t>(shape.num_elements()) * sizeof(float), shape, DType::kF32);
+      place(name, static_cast<size_t>(shape.num_elements()) * sizeof(float), shape, DType::kF32);
   if (stored->entry != nullptr && !tensor.is_null()) {
     reads_.add_spread_floats(tensor, stored->name, *stored->entry, {taps, step});
   }
@@ -268,7 +269,7 @@ Tensor WeightStore::ids(std::string_view name, const Shape& shape, int64_t below
   const auto elements = static_cast<uint64_t>(shape.num_elements());
   sizes_.parameters += elements;
   sizes_.stored_bytes += stored->stored_bytes;
-  const Tensor tensor = place(elements * sizeof(int32_t), shape, DType::kI32);
+  const Tensor tensor = place(name, elements * sizeof(int32_t), shape, DType::kI32);
   if (stored->entry != nullptr && !tensor.is_null()) {
     reads_.add_ids(tensor, stored->name, *stored->entry, below);
   }
@@ -301,7 +302,7 @@ std::vector<float> WeightStore::host_vector(std::string_view name, int64_t count
 
 Tensor WeightStore::constant(std::span<const float> values) {
   const Shape shape{static_cast<int64_t>(values.size())};
-  const Tensor tensor = place(values.size_bytes(), shape, DType::kF32);
+  const Tensor tensor = place({}, values.size_bytes(), shape, DType::kF32);
   if (!tensor.is_null() && !values.empty()) reads_.add_constant(tensor, values);
   return tensor;
 }

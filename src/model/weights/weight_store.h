@@ -49,6 +49,9 @@ struct DenseSizes {
   uint64_t table_parameters = 0;
 };
 
+/// The layer of which a tensor of this canonical name is a part, if any.
+std::optional<LayerId> layer_of(std::string_view canonical);
+
 /// A linear module or embedding as the checkpoint holds it, or is assumed to.
 struct ClaimedModule {
   std::string name;  // complete, without ".weight"
@@ -63,7 +66,7 @@ struct ClaimedModule {
   uint64_t landing_bytes = 0;  // as stored, where that is not as it is in memory
 
   /// The layer that it is a part of, if any.
-  std::optional<LayerId> layer() const;
+  std::optional<LayerId> layer() const { return layer_of(canonical); }
 };
 
 /// A small tensor as the checkpoint holds it, or is assumed to.
@@ -192,7 +195,7 @@ class WeightStore {
   };
   Weight take_module(std::string_view name, const Shape& shape, Placement placement,
                      bool is_router = false);
-  Tensor place(size_t bytes, const Shape& shape, DType dtype,
+  Tensor place(std::string_view name, size_t bytes, const Shape& shape, DType dtype,
                MemoryKind kind = MemoryKind::kDevice);
   Tensor place_in_ring(const Tensor& part, LayerId layer, const StoredPart& from);
   void open_blocks();

@@ -15,19 +15,25 @@
 #include "base/format.h"
 
 namespace moeflux::gpu {
-namespace {
 
-using emulator::Allocations;
-
-/// The memory that is alive. Shared by the platform and its executors.
-struct Memory {
+/// Allocations that are alive in some memory.
+struct EmulatedMemory {
   std::mutex mutex;
-  Allocations allocations;
+  emulator::Allocations allocations;
 };
+
+class EmulatedHost {
+ public:
+  EmulatedMemory memory;
+};
+
+std::shared_ptr<EmulatedHost> make_emulated_host() { return std::make_shared<EmulatedHost>(); }
+
+namespace {
 
 class EmulatorBuffer : public Buffer {
  public:
-  EmulatorBuffer(Memory& memory, std::unique_ptr<Buffer> host, size_t bytes,
+  EmulatorBuffer(EmulatedMemory& memory, std::unique_ptr<Buffer> host, size_t bytes,
                  std::array<MemoryLimit::Share, 2> shares)
       : memory_(memory), host_(std::move(host)), bytes_(bytes), shares_(std::move(shares)) {
     const std::scoped_lock lock(memory_.mutex);
@@ -39,21 +45,28 @@ class EmulatorBuffer : public Buffer {
   }
   size_t size_bytes() const override { return bytes_; }
   std::byte* host_data() const override { return host_->host_data(); }
+  const EmulatedMemory& memory() const { return memory_; }
 
  private:
   uintptr_t begin() const { return reinterpret_cast<uintptr_t>(host_->host_data()); }
 
-  Memory& memory_;
+  EmulatedMemory& memory_;
   std::unique_ptr<Buffer> host_;
   size_t bytes_;
   std::array<MemoryLimit::Share, 2> shares_;
 };
 
+/// The memory that kernels of an emulator reach. Shared by the platform and its executors.
+struct Reach {
+  EmulatedMemory own;
+  std::shared_ptr<EmulatedHost> host;
+};
+
 /// Queues until submit(), as a GPU would; then runs everything at once.
 class EmulatorExecutor : public Executor {
  public:
-  EmulatorExecutor(Memory& memory, const EmulatorOptions& options)
-      : memory_(memory),
+  EmulatorExecutor(Reach& reach, const EmulatorOptions& options)
+      : reach_(reach),
         seed_(options.seed),
         copy_random_(options.copy_seed),
         copies_at_once_(options.copies_at_once),
@@ -190,7 +203,7 @@ class EmulatorExecutor : public Executor {
     launch.reads_early = reads_early(plan.kernel);
     launch.entry = emulator::kernel_entry(plan.kernel);
     launch.plan = &plan;
-    launch.allocations = &memory_.allocations;
+    launch.allocations = {&reach_.own.allocations, &reach_.host->memory.allocations};
     launch.copies = &watch_;
     watch_.begin_work(launch.name, EventId{submitted_ + 1});
     launch.seed = seed_ == 0 ? 0 : seed_ + ++launches_;
@@ -200,6 +213,8 @@ class EmulatorExecutor : public Executor {
       launch.bindings[i].index = static_cast<int32_t>(i);
       launch.bindings[i].awaits = true;
       if (binding.buffer == nullptr) continue;
+      const EmulatedMemory& memory = static_cast<const EmulatorBuffer*>(binding.buffer)->memory();
+      MF_CHECK(&memory == &reach_.own || &memory == &reach_.host->memory);
       MF_CHECK(binding.offset_bytes + binding.size_bytes <= binding.buffer->size_bytes());
       std::byte* const begin = binding.buffer->host_data() + binding.offset_bytes;
       launch.bindings[i].begin = begin;
@@ -208,11 +223,11 @@ class EmulatorExecutor : public Executor {
       // Not a number in any float type; a kernel that leaves some of it shows.
       if (binding.access == Access::kOverwrite) std::memset(begin, 0xff, binding.size_bytes);
     }
-    const std::scoped_lock lock(memory_.mutex);
+    const std::scoped_lock lock(reach_.own.mutex, reach_.host->memory.mutex);
     return machine_.run(launch);
   }
 
-  Memory& memory_;
+  Reach& reach_;
   uint64_t seed_;
   uint64_t launches_ = 0;
   uint64_t submitted_ = 0;
@@ -235,7 +250,9 @@ class EmulatorPlatform : public Platform {
       : options_(options),
         limit_(options.memory_bytes),
         own_(options.own_bytes_max),
-        host_(options.host_bytes_max) {}
+        host_(options.host_bytes_max) {
+    reach_.host = options.host ? options.host : make_emulated_host();
+  }
 
   std::string_view name() const override { return "emulator"; }
   bool has_matrix_units() const override { return options_.matrix_units; }
@@ -256,15 +273,16 @@ class EmulatorPlatform : public Platform {
       MF_ASSIGN_OR_RETURN(shares[0], host_.take(bytes));
     }
     MF_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> host, allocate_host_buffer(bytes));
-    return std::unique_ptr<Buffer>(
-        std::make_unique<EmulatorBuffer>(memory_, std::move(host), bytes, std::move(shares)));
+    return std::unique_ptr<Buffer>(std::make_unique<EmulatorBuffer>(
+        kind == MemoryKind::kDevice ? reach_.own : reach_.host->memory, std::move(host), bytes,
+        std::move(shares)));
   }
   uint64_t device_address(const Buffer& buffer) const override {
     return reinterpret_cast<uintptr_t>(buffer.host_data());
   }
   std::optional<uint64_t> free_bytes() const override { return limit_.bytes_left(); }
   Result<std::unique_ptr<Executor>> create_executor() override {
-    return std::unique_ptr<Executor>(std::make_unique<EmulatorExecutor>(memory_, options_));
+    return std::unique_ptr<Executor>(std::make_unique<EmulatorExecutor>(reach_, options_));
   }
 
  private:
@@ -272,7 +290,7 @@ class EmulatorPlatform : public Platform {
   MemoryLimit limit_;
   MemoryLimit own_;
   MemoryLimit host_;
-  Memory memory_;
+  Reach reach_;
 };
 
 }  // namespace

@@ -11,6 +11,10 @@
 
 namespace moeflux::gpu {
 
+/// Memory of the host that kernels of several emulators reach.
+class EmulatedHost;
+std::shared_ptr<EmulatedHost> make_emulated_host();
+
 struct EmulatorOptions {
   /// Chooses the order in which groups, SIMD groups and lanes run; 0: as they are numbered. Results
   /// must not depend on it.
@@ -23,6 +27,8 @@ struct EmulatorOptions {
   /// what other programs have left, and what the system allows.
   std::optional<uint64_t> own_bytes_max = {};
   std::optional<uint64_t> host_bytes_max = {};
+  /// Null: the host's memory is reached by this emulator alone.
+  std::shared_ptr<EmulatedHost> host = {};
   /// Chooses when copies beside launches are made: any time between the event they wait for and
   /// the call that waits for them.
   uint64_t copy_seed = 0;

@@ -415,15 +415,16 @@ BoundRange Machine::resolve(u32 thread, u64 address) {
   BoundRange& recent = resolved_[address / kPageBytes % resolved_.size()];
   const auto begin = reinterpret_cast<uintptr_t>(recent.begin);
   if (address >= begin && address < reinterpret_cast<uintptr_t>(recent.end)) return recent;
-  auto after = launch_->allocations->upper_bound(address);
-  if (after != launch_->allocations->begin()) {
+  for (const Allocations* allocations : launch_->allocations) {
+    if (allocations == nullptr) continue;
+    auto after = allocations->upper_bound(address);
+    if (after == allocations->begin()) continue;
     --after;
-    if (address < after->second) {
-      recent = {reinterpret_cast<std::byte*>(after->first),
-                reinterpret_cast<std::byte*>(after->second), -1};
-      if (launch_->copies != nullptr) recent.watched = launch_->copies->find(recent.begin);
-      return recent;
-    }
+    if (address >= after->second) continue;
+    recent = {reinterpret_cast<std::byte*>(after->first),
+              reinterpret_cast<std::byte*>(after->second), -1};
+    if (launch_->copies != nullptr) recent.watched = launch_->copies->find(recent.begin);
+    return recent;
   }
   fault(thread, formatted("address {:#x} from a table lies in no allocation", address));
   stop(thread);

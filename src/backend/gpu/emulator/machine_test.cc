@@ -40,7 +40,7 @@ struct Problem {
     launch.plan = &plan;
     launch.bindings[0] = range(a, 0);
     launch.bindings[1] = range(b, 1);
-    launch.allocations = &allocations;
+    launch.allocations = {&allocations};
     launch.reads_early = reads_early;
     launch.seed = seed;
     Machine machine;

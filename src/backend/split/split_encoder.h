@@ -1,0 +1,59 @@
+// Records work on several devices, each operation on that which has its operands.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "backend/encoder.h"
+#include "backend/split/split_buffer.h"
+
+namespace moeflux {
+
+class SplitEncoder : public Encoder {
+ public:
+  /// An encoder for each device; `scratch` has a copy on each.
+  SplitEncoder(std::vector<std::unique_ptr<Encoder>> encoders,
+               std::unique_ptr<SplitBuffer> scratch);
+
+  Tensor scratch(const Shape& shape, DType dtype) override;
+  size_t scratch_mark() const override { return used_; }
+  void scratch_release(size_t mark) override { used_ = mark; }
+  void keep_alive(std::unique_ptr<Retained> resource) override;
+  /// Writes to all copies of memory that has some, but to one of scratch: that in use.
+  void write(Tensor to, std::span<const std::byte> from) override;
+  Status read(std::span<std::byte> to, Tensor from) override;
+  void run_on_host(int64_t count, const std::function<void(int64_t)>& fn) override;
+  void experts_stay(const std::shared_ptr<const std::vector<ExpertWeights>>& experts,
+                    const ExpertMemory& memory) override;
+  void experts_moved(const std::vector<ExpertWeights>& experts,
+                     std::span<const size_t> which) override;
+  EventId submit() override;
+  /// Waits for all that has been submitted, later work too.
+  Status wait(EventId event) override;
+
+ protected:
+  void execute(const ops::AnyOp& any) override;
+
+ private:
+  template <typename Op>
+  void run_where_it_lies(const Op& op);
+  /// Goes on with a device, which gets what scratch holds.
+  void move_to(size_t part);
+  Encoder& current();
+
+  std::vector<std::unique_ptr<Encoder>> encoders_;
+  std::vector<EventId> submitted_;  // of each, the last; 0: none
+  std::vector<bool> is_recorded_;   // work that has not been submitted
+  std::unique_ptr<SplitBuffer> scratch_;
+  size_t used_ = 0;  // of scratch_
+  size_t at_ = 0;    // the device of the work at hand
+  uint64_t events_ = 0;
+  std::vector<std::byte> moved_;  // scratch on its way
+  Status status_;
+};
+
+}  // namespace moeflux
