@@ -4,6 +4,8 @@
 
 namespace moeflux {
 
+// Nobody asks but for GPUs (devices/open_device.cc).
+void Encoder::take(Tensor /*to*/, Encoder& /*other*/, Tensor /*from*/) { MF_CHECK(false); }
 // Nobody asks unless the device says that it copies beside.
 CopyId Encoder::copy_beside(std::span<const BufferCopy> /*copies*/, EventId /*after*/) {
   MF_CHECK(false);

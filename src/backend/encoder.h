@@ -45,6 +45,10 @@ class Encoder {
   /// error.
   virtual Status read(std::span<std::byte> to, Tensor from) = 0;
 
+  /// Copies from memory of another GPU of this kind: behind the work recorded there so far, before
+  /// any that is recorded there or here from now on. Both tensors are contiguous and of one size.
+  virtual void take(Tensor to, Encoder& other, Tensor from);
+
   /// Work of the host on the threads that compute here, if any do: fn(0) to fn(count - 1), perhaps
   /// at once. Returns when all have run; recorded work may run meanwhile.
   virtual void run_on_host(int64_t count, const std::function<void(int64_t)>& fn) {

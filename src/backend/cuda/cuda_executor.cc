@@ -88,6 +88,30 @@ class CudaExecutor : public Executor {
     return status_;
   }
 
+  // Each stream waits for the other, the host for neither.
+  void take(Buffer& to, uint64_t to_offset, Executor& other, const Buffer& from,
+            uint64_t from_offset, size_t bytes) override {
+    MF_CHECK(to_offset + bytes <= to.size_bytes() && from_offset + bytes <= from.size_bytes());
+    auto& theirs = static_cast<CudaExecutor&>(other);
+    if (!status_.ok() || !theirs.status_.ok()) return;
+    note(use_cuda_device(theirs.device_));
+    theirs.note(theirs.launches_.flush(theirs.stream_));
+    const cudaEvent_t computed = theirs.mark(theirs.stream_);
+    note(use_cuda_device(device_));
+    reach(theirs.device_);
+    note(launches_.flush(stream_));
+    note(cuda_status(cudaStreamWaitEvent(stream_, computed, 0), "cudaStreamWaitEvent"));
+    note(cuda_status(cudaMemcpyAsync(cuda_address(to) + to_offset, cuda_address(from) + from_offset,
+                                     bytes, cudaMemcpyDefault, stream_),
+                     "cudaMemcpyAsync"));
+    const cudaEvent_t copied = mark(stream_);
+    note(use_cuda_device(theirs.device_));
+    note(cuda_status(cudaStreamWaitEvent(theirs.stream_, copied, 0), "cudaStreamWaitEvent"));
+    // A wait is for what an event has recorded when it is called.
+    theirs.spare_events_.push_back(computed);
+    spare_events_.push_back(copied);
+  }
+
   // An event that is not in flight any more has passed.
   CopyId copy_beside(std::span<const BufferCopy> copies, EventId after) override {
     const CopyId id{++copied_};
@@ -226,6 +250,13 @@ class CudaExecutor : public Executor {
     return {};
   }
 
+  // Without it copies go through the host's memory, and are as right.
+  void reach(int device) {
+    if (std::ranges::find(reached_, device) != reached_.end()) return;
+    reached_.push_back(device);
+    if (cudaDeviceEnablePeerAccess(device, 0) != cudaSuccess) (void)cudaGetLastError();
+  }
+
   void retire() {
     spare_events_.push_back(in_flight_.front().passed);
     in_flight_.erase(in_flight_.begin());
@@ -262,6 +293,7 @@ class CudaExecutor : public Executor {
   uint64_t copied_ = 0;
   std::deque<Copied> copies_;  // copies that has_copied() has not seen
   std::vector<cudaEvent_t> spare_events_;
+  std::vector<int> reached_;  // devices whose memory copies may read at once
   Status status_;
   bool stopped_ = false;
 };

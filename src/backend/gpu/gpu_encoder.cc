@@ -33,6 +33,13 @@ Status GpuEncoder::read(std::span<std::byte> to, Tensor from) {
   return gpu_.recorder().read(to, from);
 }
 
+void GpuEncoder::take(Tensor to, Encoder& other, Tensor from) {
+  auto& theirs = static_cast<GpuEncoder&>(other);
+  gpu_.flush();
+  theirs.gpu_.flush();
+  gpu_.recorder().take(to, theirs.gpu_.recorder(), from);
+}
+
 EventId GpuEncoder::submit() {
   gpu_.flush();
   return gpu_.recorder().submit();

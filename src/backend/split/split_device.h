@@ -11,9 +11,9 @@
 
 namespace moeflux {
 
-/// Takes two or more devices of one kind, in the order of layers. Where work goes from one to the
-/// next, scratch that is in use is copied through the host's memory. Bits are those of one device.
-/// Fails with kInvalidArgument where devices would not compute the same bits.
+/// Takes two or more GPUs of one kind, in the order of layers. Where work goes from one to the
+/// next, scratch that is in use is copied. Bits are those of one device. Fails with
+/// kInvalidArgument where devices would not compute the same bits.
 Result<std::unique_ptr<Device>> make_split_device(std::vector<std::unique_ptr<Device>> parts);
 
 }  // namespace moeflux

@@ -1,14 +1,17 @@
 #include "backend/split/split_encoder.h"
 
+#include <algorithm>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "backend/host_buffer.h"
+#include "backend/ops/expert_ffn.h"
 
 namespace moeflux {
 namespace {
 
-/// visit(tensor) for the tensors of an operand.
+/// Calls visit(tensor) for the tensors of an operand.
 template <typename Visit>
 void for_each_tensor(const Tensor& tensor, const Visit& visit) {
   visit(tensor);
@@ -16,6 +19,25 @@ void for_each_tensor(const Tensor& tensor, const Visit& visit) {
 template <typename Visit>
 void for_each_tensor(const Weight& weight, const Visit& visit) {
   for (const PartRole role : kPartRoles) visit(weight.parts[role]);
+}
+
+/// Calls visit(tensor) for each tensor of the operands of `op`, which may be replaced. One expert
+/// stands for all of its layer: there are hundreds, and they lie together.
+template <typename Op, typename Visit>
+void for_each_operand(Op& op, const Visit& visit) {
+  const auto each = [&](Use /*use*/, std::string_view name, const auto& operand) {
+    for_each_tensor(operand, [&](const Tensor& tensor) {
+      if (tensor.buffer != nullptr) visit(name, tensor);
+    });
+  };
+  if constexpr (std::is_same_v<Op, ops::ExpertFfn>) {
+    const std::span<const ExpertWeights> all = op.ready;
+    op.ready = all.first(std::min<size_t>(all.size(), 1));
+    op.operands(each);
+    op.ready = all;
+  } else {
+    op.operands(each);
+  }
 }
 
 }  // namespace
@@ -107,43 +129,34 @@ void SplitEncoder::execute(const ops::AnyOp& any) {
 
 template <typename Op>
 void SplitEncoder::run_where_it_lies(const Op& op) {
+  Op own = op;
   int part = Buffer::kAnyPart;
-  op.operands([&](Use /*use*/, std::string_view name, const auto& operand) {
-    for_each_tensor(operand, [&](const Tensor& tensor) {
-      const int own = tensor.buffer == nullptr ? Buffer::kAnyPart : tensor.buffer->part;
-      if (own < 0 || own == part) return;
-      if (part >= 0 && status_.ok()) {
-        status_ = make_error(ErrorCode::kUnsupported,
-                             "{}: {} lies on device {} of several, another operand on device {}",
-                             Op::kName, name, own, part);
-      }
-      part = own;
-    });
+  for_each_operand(own, [&](std::string_view name, const Tensor& tensor) {
+    const int its = tensor.buffer->part;
+    if (its < 0 || its == part) return;
+    if (part >= 0 && status_.ok()) {
+      status_ = make_error(ErrorCode::kUnsupported,
+                           "{}: {} lies on device {} of several, another operand on device {}",
+                           Op::kName, name, its, part);
+    }
+    part = its;
   });
   if (part >= 0 && static_cast<size_t>(part) != at_) move_to(static_cast<size_t>(part));
   if (!status_.ok()) return;
-  Op own = op;
-  own.operands([&](Use /*use*/, std::string_view /*name*/, const auto& operand) {
-    for_each_tensor(operand, [&](const Tensor& tensor) {
-      // A part of `own`: what lists of it lead to lies on one device.
-      if (tensor.buffer != nullptr && tensor.buffer->part == Buffer::kEachPart) {
-        const_cast<Tensor&>(tensor) = copy_on(at_, tensor);
-      }
-    });
+  for_each_operand(own, [&](std::string_view /*name*/, const Tensor& tensor) {
+    // A part of `own`: what lists of it lead to lies on one device.
+    if (tensor.buffer->part == Buffer::kEachPart) {
+      const_cast<Tensor&>(tensor) = copy_on(at_, tensor);
+    }
   });
   current().run(own);
 }
 
-// Through the host: any two devices can do that.
 void SplitEncoder::move_to(size_t part) {
-  if (used_ > 0 && status_.ok()) {
+  if (used_ > 0) {
     const Tensor bytes = Tensor::view(*scratch_, 0, Shape{static_cast<int64_t>(used_)}, DType::kU8);
-    moved_.resize(used_);
-    status_ = encoders_[at_]->read(moved_, copy_on(at_, bytes));
-    if (status_.ok()) {
-      is_recorded_[part] = true;
-      encoders_[part]->write(copy_on(part, bytes), moved_);
-    }
+    encoders_[part]->take(copy_on(part, bytes), *encoders_[at_], copy_on(at_, bytes));
+    is_recorded_[part] = is_recorded_[at_] = true;
   }
   at_ = part;
 }

@@ -52,7 +52,6 @@ class SplitEncoder : public Encoder {
   size_t used_ = 0;  // of scratch_
   size_t at_ = 0;    // the device of the work at hand
   uint64_t events_ = 0;
-  std::vector<std::byte> moved_;  // scratch on its way
   Status status_;
 };
 

@@ -98,6 +98,13 @@ class EmulatorExecutor : public Executor {
     return {};
   }
 
+  void take(Buffer& to, uint64_t to_offset, Executor& other, const Buffer& from,
+            uint64_t from_offset, size_t bytes) override {
+    MF_CHECK(from_offset + bytes <= from.size_bytes());
+    (void)other.wait(other.submit());  // its error sticks
+    write(to, to_offset, {from.host_data() + from_offset, bytes});
+  }
+
   EventId submit() override {
     for (const Step& step : queue_) {
       copy_some();

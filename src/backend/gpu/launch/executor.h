@@ -30,6 +30,12 @@ class Executor {
   /// Submits, waits for all of it, then copies out.
   virtual Status read(std::span<std::byte> to, const Buffer& from, uint64_t offset_bytes) = 0;
 
+  /// As Encoder::take(), of an executor of the same kind of platform.
+  virtual void take(Buffer& /*to*/, uint64_t /*to_offset*/, Executor& /*other*/,
+                    const Buffer& /*from*/, uint64_t /*from_offset*/, size_t /*bytes*/) {
+    MF_CHECK(false);
+  }
+
   // As Encoder's, where Platform::copies_beside(); elsewhere nobody asks.
   virtual CopyId copy_beside(std::span<const BufferCopy> /*copies*/, EventId /*after*/) {
     MF_CHECK(false);

@@ -88,6 +88,13 @@ Status Recorder::read(std::span<std::byte> to, const Tensor& from) {
   return {};
 }
 
+void Recorder::take(const Tensor& to, Recorder& other, const Tensor& from) {
+  MF_CHECK(to.is_contiguous() && from.is_contiguous() && to.size_bytes() == from.size_bytes());
+  quantized_.clear();
+  executor_->take(*to.buffer, to.offset_bytes, *other.executor_, *from.buffer, from.offset_bytes,
+                  from.size_bytes());
+}
+
 Tensor Recorder::scratch(const Shape& shape, DType dtype) {
   const size_t bytes =
       static_cast<size_t>(shape.num_elements()) * static_cast<size_t>(dtype_bits(dtype)) / 8;

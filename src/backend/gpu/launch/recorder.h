@@ -58,6 +58,8 @@ class Recorder {
 
   void write(const Tensor& to, std::span<const std::byte> from);
   Status read(std::span<std::byte> to, const Tensor& from);
+  /// As Encoder::take().
+  void take(const Tensor& to, Recorder& other, const Tensor& from);
   Tensor scratch(const Shape& shape, DType dtype);
   size_t scratch_mark() const { return scratch_used_; }
   void scratch_release(size_t mark) { scratch_used_ = mark; }
