@@ -28,7 +28,7 @@ Status tell_remarks(const std::string& directory, const OpenModelOptions& option
 
 void OpenModel::publish(uint64_t evaluated_tokens, uint64_t evaluate_us) {
   const ExpertStats experts = engine->expert_stats();
-  const uint64_t capacity_bytes = engine->expert_capacity_bytes();
+  const uint64_t capacity_bytes = engine->experts().capacity_bytes();
   std::shared_ptr<ExpertMap> map;
   if (map_is_wanted_.exchange(false)) map = std::make_shared<ExpertMap>(engine->expert_map());
   const std::lock_guard lock(counters_mutex_);

@@ -341,19 +341,19 @@ Result<std::unique_ptr<RouteTraceWriter>> record_routes(const ModelOptions& opti
   const std::string& directory = model.directory;
   Engine& engine = *model.engine;
   const std::string name = directory.substr(directory.find_last_of('/') + 1);
-  const RouteTraceHeader header = engine.trace_header(name.empty() ? directory : name);
+  const RouteTraceHeader header = engine.loaded().trace_header(name.empty() ? directory : name);
   if (header.num_experts == 0) {
     return make_error(ErrorCode::kUnsupported, "--route-trace: {} has no routed experts",
                       directory);
   }
   MF_ASSIGN_OR_RETURN(auto writer, RouteTraceWriter::create(options.route_trace, header));
-  engine.observe_routes(writer.get());
+  engine.experts().routes().observe(writer.get());
   return writer;
 }
 
 Status finish_route_trace(Engine& engine, std::unique_ptr<RouteTraceWriter> writer) {
   if (writer == nullptr) return {};
-  engine.observe_routes(nullptr);
+  engine.experts().routes().observe(nullptr);
   return writer->commit();
 }
 

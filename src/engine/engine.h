@@ -22,7 +22,6 @@
 #include "engine/snapshot.h"
 #include "experts/drive/lookahead.h"
 #include "experts/expert_store.h"
-#include "experts/routes/route_trace.h"
 #include "experts/tiers/near_placement.h"
 #include "experts/tiers/near_slots.h"
 #include "experts/tiers/usage_profile.h"
@@ -195,18 +194,12 @@ class Engine {
   /// model_fingerprint() of config and weights.
   uint64_t fingerprint() const { return fingerprint_; }
   ExpertStats expert_stats() const;
-  /// A trace of this model's routes begins with it.
-  RouteTraceHeader trace_header(std::string name) const;
   /// The experts' places and uses now. A device without memory of its own has the host's.
   ExpertMap expert_map() const;
-  /// The observer of each layer's choices of experts from now on, or null. Must outlive the engine,
-  /// or be taken away.
-  void observe_routes(RouteObserver* observer) { experts_->routes().observe(observer); }
-  /// Bytes that experts may occupy: less than at open once memory has run out.
-  uint64_t expert_capacity_bytes() const { return experts_->capacity_bytes(); }
-  /// Gives back so much of the cache's memory, but for the least that can work; stores that hold
-  /// all experts give nothing. Between steps. Does not change the results.
-  void release_experts(uint64_t bytes) { experts_->release_memory(bytes); }
+  /// Where experts come from: its observer of routes, its capacity, less than at open once memory
+  /// has run out, and, between steps, its memory to give back.
+  ExpertStore& experts() { return *experts_; }
+  const ExpertStore& experts() const { return *experts_; }
   /// The host's memory that all parts of the plan take at most, with a full context, half of the
   /// reserve, and the experts that lie there.
   uint64_t host_bytes() const;

@@ -281,20 +281,6 @@ Status Engine::set_plan(PlanMode plan) {
   return {};
 }
 
-RouteTraceHeader Engine::trace_header(std::string name) const {
-  RouteTraceHeader header{.model = std::move(name),
-                          .arch = spec().model_type,
-                          .num_layers = static_cast<int32_t>(spec().layers.size())};
-  for (const LayerSpec& layer : spec().layers) {
-    header.top_k = std::max(header.top_k, static_cast<int32_t>(layer.moe.experts_per_token));
-  }
-  for (const ExpertLayer& layer : loaded_->experts.layers) {
-    header.num_experts = std::max(header.num_experts, layer.num_experts);
-    header.expert_bytes.push_back(layer.num_experts == 0 ? 0 : layer.bytes_per_expert());
-  }
-  return header;
-}
-
 ExpertMap Engine::expert_map() const {
   const ExpertTable& table = loaded_->experts;
   const ExpertShape shape = shape_of(table);

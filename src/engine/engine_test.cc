@@ -242,7 +242,7 @@ TEST_F(EngineTest, CacheBoundBelowOneExpertIsRefused) {
   expect_error(Engine::open(folder_.path(), *device_, {.expert_cache_bytes = 100}),
                ErrorCode::kResourceExhausted, {"100 B", "one expert"});
   const uint64_t slot = open({})->memory_plan().expert_slot_bytes;
-  EXPECT_EQ(open({.expert_cache_bytes = slot})->expert_capacity_bytes(), slot);
+  EXPECT_EQ(open({.expert_cache_bytes = slot})->experts().capacity_bytes(), slot);
 }
 
 }  // namespace

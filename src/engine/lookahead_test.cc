@@ -38,7 +38,7 @@ class LookaheadEngineTest : public TinyEngineTest {
     return decoded;
   }
   uint64_t slot_bytes(const std::string& folder) {
-    return (*Engine::open(folder, *device_, {.expert_cache_bytes = 0}))->expert_capacity_bytes();
+    return (*Engine::open(folder, *device_, {.expert_cache_bytes = 0}))->experts().capacity_bytes();
   }
 
   void expect_same_bits(const std::string& folder, const std::vector<uint64_t>& slots,

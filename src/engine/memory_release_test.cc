@@ -42,28 +42,28 @@ class MemoryReleaseTest : public TinyEngineTest {
 TEST_F(MemoryReleaseTest, ShrinkingInTheMiddleOfATextChangesNoBit) {
   const auto roomy = open(options(8));
   const std::vector<float> expected = decode(*roomy, 0);
-  EXPECT_EQ(roomy->expert_capacity_bytes(), 8 * slot_);
+  EXPECT_EQ(roomy->experts().capacity_bytes(), 8 * slot_);
   for (const IoMode io : {IoMode::kAuto, IoMode::kPread}) {
     const auto tight = open(options(8, io));
     EXPECT_EQ(decode(*tight, 20), expected);
     // The mark is far beyond these slots: one is left, the least that can work.
-    EXPECT_EQ(tight->expert_capacity_bytes(), slot_);
+    EXPECT_EQ(tight->experts().capacity_bytes(), slot_);
   }
 }
 
 TEST_F(MemoryReleaseTest, APromptAfterwardsWorksInWhatIsLeft) {
   const auto tight = open(options(8));
   (void)decode(*tight, 3);
-  ASSERT_EQ(tight->expert_capacity_bytes(), slot_);
+  ASSERT_EQ(tight->experts().capacity_bytes(), slot_);
   EXPECT_EQ(all_logits(*tight, some_tokens(50)), all_logits(*open(options(8)), some_tokens(50)));
 }
 
 TEST_F(MemoryReleaseTest, FreeMemoryAtOpenIsWhatTheOptionsSay) {
   EngineOptions unbounded = options(0);
   unbounded.expert_cache_bytes = {};
-  EXPECT_EQ(open(unbounded)->expert_capacity_bytes(), 8 * slot_);
+  EXPECT_EQ(open(unbounded)->experts().capacity_bytes(), 8 * slot_);
   memory_.available_bytes = kMiB;
-  EXPECT_EQ(open(unbounded)->expert_capacity_bytes(), slot_);
+  EXPECT_EQ(open(unbounded)->experts().capacity_bytes(), slot_);
 }
 
 }  // namespace

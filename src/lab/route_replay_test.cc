@@ -39,7 +39,7 @@ class RouteReplayTest : public TinyEngineTest {
   void expect_parity(const std::string& directory, const std::vector<size_t>& sizes) {
     const auto probe = Engine::open(directory, *device_, {.expert_cache_bytes = 0});
     ASSERT_TRUE(probe.ok());
-    const uint64_t slot_bytes = (*probe)->expert_capacity_bytes();
+    const uint64_t slot_bytes = (*probe)->experts().capacity_bytes();
     for (const CachePolicy policy : {CachePolicy::kDecayedLfu, CachePolicy::kLru}) {
       for (const size_t slots : sizes) {
         SCOPED_TRACE(::testing::Message() << cache_policy_name(policy) << ", slots " << slots);
@@ -49,7 +49,7 @@ class RouteReplayTest : public TinyEngineTest {
                                           .eviction = {.policy = policy},
                                           .lookahead = LookaheadMode::kOff});
         ASSERT_TRUE(engine.ok());
-        ASSERT_EQ((*engine)->expert_capacity_bytes(), slots * slot_bytes);
+        ASSERT_EQ((*engine)->experts().capacity_bytes(), slots * slot_bytes);
         expect_parity(**engine, slots, policy);
       }
     }
@@ -58,9 +58,9 @@ class RouteReplayTest : public TinyEngineTest {
     const std::string path = folder_ / "routes.csv";
     auto writer = RouteTraceWriter::create(path, header(engine));
     ASSERT_TRUE(writer.ok());
-    engine.observe_routes(writer->get());
+    engine.experts().routes().observe(writer->get());
     run(engine);
-    engine.observe_routes(nullptr);
+    engine.experts().routes().observe(nullptr);
     ASSERT_TRUE((*writer)->commit().ok());
     const auto trace = RouteTrace::read(path);
     ASSERT_TRUE(trace.ok()) << trace.error().to_string();
@@ -90,7 +90,7 @@ TEST_F(RouteReplayTest, PoliciesAndSizesDoNotChangeTheLogits) {
   const Tokens tokens = some_tokens(40);
   const std::vector<float> expected =
       all_logits(*open({.expert_cache_bytes = uint64_t{1} << 30}), tokens);
-  const uint64_t slot_bytes = open({.expert_cache_bytes = 0})->expert_capacity_bytes();
+  const uint64_t slot_bytes = open({.expert_cache_bytes = 0})->experts().capacity_bytes();
   for (const CachePolicy policy : {CachePolicy::kDecayedLfu, CachePolicy::kLru}) {
     for (const uint64_t slots : {1, 3, 4, 7}) {
       const auto engine =
@@ -119,7 +119,7 @@ TEST_F(RouteReplayTest, ForcedRoutesAreWhatTheEngineUses) {
   const std::string path = folder_ / "routes.csv";
   auto writer = RouteTraceWriter::create(path, header(*engine));
   ASSERT_TRUE(writer.ok());
-  engine->observe_routes(writer->get());
+  engine->experts().routes().observe(writer->get());
   const auto sequence = start(*engine);
   for (const TokenId& token : some_tokens(10)) {
     ASSERT_TRUE(eval_last(*engine, *sequence, std::span(&token, 1), StepPhase::kDecode).ok());

@@ -135,6 +135,20 @@ Result<std::unique_ptr<LoadedModel>> assume(const Description& description, Devi
 
 }  // namespace
 
+RouteTraceHeader LoadedModel::trace_header(std::string name) const {
+  RouteTraceHeader header{.model = std::move(name),
+                          .arch = spec().model_type,
+                          .num_layers = static_cast<int32_t>(spec().layers.size())};
+  for (const LayerSpec& layer : spec().layers) {
+    header.top_k = std::max(header.top_k, static_cast<int32_t>(layer.moe.experts_per_token));
+  }
+  for (const ExpertLayer& layer : experts.layers) {
+    header.num_experts = std::max(header.num_experts, layer.num_experts);
+    header.expert_bytes.push_back(layer.num_experts == 0 ? 0 : layer.bytes_per_expert());
+  }
+  return header;
+}
+
 Status check_model_folder(const std::string& path) {
   MF_ASSIGN_OR_RETURN(const std::string place, find_model_place(path));
   for (const std::string& folder : {path, place}) {

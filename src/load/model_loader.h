@@ -14,6 +14,7 @@
 #include "base/result.h"
 #include "checkpoint/tensor_index.h"
 #include "experts/expert_table.h"
+#include "experts/routes/route_trace.h"
 #include "model/family/family.h"
 #include "model/model.h"
 #include "model/weights/weight_store.h"
@@ -40,6 +41,8 @@ struct LoadedModel {
   std::string assumed_weights;
 
   const ModelSpec& spec() const { return model->spec(); }
+  /// A trace of this model's routes begins with it.
+  RouteTraceHeader trace_header(std::string name) const;
   /// The state that each layer keeps for a sequence.
   std::vector<LayerStateSpec> states() const { return state_specs(spec(), cache_types); }
   /// The least length to which any sequence of `length` tokens can be truncated with nothing

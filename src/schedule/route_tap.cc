@@ -10,7 +10,7 @@ void RouteTap::begin() {
   if (!is_recorded && !trace_) return;
   seen_.assign(engine_.loaded().experts.layers.size(), 0);
   observes_ = true;
-  engine_.observe_routes(this);
+  engine_.experts().routes().observe(this);
 }
 
 // Decode comes before prompts, in the order of the step's texts. A loop's layers come again.

@@ -18,7 +18,7 @@ class RouteTap : public RouteObserver {
   RouteTap(Engine& engine, std::shared_ptr<RouteObserver> trace)
       : engine_(engine), trace_(std::move(trace)) {}
   ~RouteTap() override {
-    if (observes_) engine_.observe_routes(nullptr);
+    if (observes_) engine_.experts().routes().observe(nullptr);
   }
   RouteTap(const RouteTap&) = delete;
   RouteTap& operator=(const RouteTap&) = delete;

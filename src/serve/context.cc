@@ -259,7 +259,7 @@ Status Context::in_turn(const Call& call, const std::function<Status()>& step) c
 
 uint64_t Context::shrink(uint64_t bytes) {
   const Turn turn(model_, {}, -1);
-  model_->engine->release_experts(bytes);
+  model_->engine->experts().release_memory(bytes);
   model_->publish(0, 0);
   return model_->engine->host_bytes();
 }

@@ -66,7 +66,7 @@ TEST_F(ReplanTest, TextsGoOnWithTheSameBits) {
   }
   const uint64_t read = engine_->expert_stats().bytes_read;
   replan(1, PlanMode::kShared);
-  EXPECT_EQ(engine_->expert_capacity_bytes(), (model_.num_slots() + 1) * model_.slot_bytes());
+  EXPECT_EQ(engine_->experts().capacity_bytes(), (model_.num_slots() + 1) * model_.slot_bytes());
   expect_resident_bits(2, "one near slot");
   EXPECT_EQ(engine_->expert_stats().bytes_read, 0u) << "of " << read;
   replan(std::nullopt, PlanMode::kResident);

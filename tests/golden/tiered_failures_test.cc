@@ -127,10 +127,10 @@ TEST_F(TieredFailures, AHostThatIsShortOfMemoryGetsNoneAndChangesNothing) {
     options.memory_interval = std::chrono::milliseconds(0);
     const auto engine = open(*device_, options);
     ASSERT_NE(engine, nullptr);
-    const uint64_t capacity = engine->expert_capacity_bytes();
+    const uint64_t capacity = engine->experts().capacity_bytes();
     memory.available_bytes = 0;
     expect_resident_bits(*engine);
-    EXPECT_EQ(engine->expert_capacity_bytes(), capacity);
+    EXPECT_EQ(engine->experts().capacity_bytes(), capacity);
   }
 }
 
@@ -174,7 +174,7 @@ TEST_F(TieredMemory, ThatADeviceLacksIsDoneWithoutAndSaid) {
   EXPECT_NE(lines_[1].find("near cache: 0 B instead of"), std::string::npos) << lines_[1];
   EXPECT_NE(lines_[1].find("cannot allocate"), std::string::npos) << lines_[1];
   expect_resident_bits(*engine);
-  EXPECT_EQ(engine->expert_capacity_bytes(), model_.num_slots() * model_.slot_bytes());
+  EXPECT_EQ(engine->experts().capacity_bytes(), model_.num_slots() * model_.slot_bytes());
 }
 
 TEST_F(TieredMemory, ThatIsThereIsTakenWithoutAWord) {
@@ -205,7 +205,7 @@ TEST_F(TieredMemory, OfTheHostThatCannotBePinnedComesFromTheDrive) {
   EXPECT_NE(lines_[0].find("the others come from the drive"), std::string::npos) << lines_[0];
   EXPECT_NE(lines_[0].find("cannot allocate"), std::string::npos) << lines_[0];
   EXPECT_TRUE(engine->memory_plan().streams());
-  EXPECT_EQ(engine->expert_capacity_bytes(), model_.num_slots() / 2 * model_.slot_bytes());
+  EXPECT_EQ(engine->experts().capacity_bytes(), model_.num_slots() / 2 * model_.slot_bytes());
   expect_resident_bits(*engine);
   EXPECT_GT(engine->expert_stats().misses, 0u);
   EXPECT_GT(engine->expert_stats().near_hits, 0u);
@@ -217,7 +217,7 @@ TEST_F(TieredMemory, OfTheHostIsUsedHoweverLittleCanBePinned) {
   const auto engine = open(*device, options(kTiered));
   ASSERT_NE(engine, nullptr);
   EXPECT_EQ(lines_.size(), 2u);
-  EXPECT_EQ(engine->expert_capacity_bytes(), 2 * model_.slot_bytes());
+  EXPECT_EQ(engine->experts().capacity_bytes(), 2 * model_.slot_bytes());
   expect_resident_bits(*engine);
 
   const auto none =

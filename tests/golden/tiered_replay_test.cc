@@ -42,7 +42,7 @@ class TieredReplayTest : public ::testing::Test {
     }
     auto writer = RouteTraceWriter::create(folder_ / "routes.csv", header);
     EXPECT_TRUE(writer.ok());
-    engine.observe_routes(writer->get());
+    engine.experts().routes().observe(writer->get());
     for (const size_t turn : {0, 1}) {
       const auto sequence = std::move(engine.create_sequence()).value();
       std::vector<TokenId> tokens;
@@ -55,7 +55,7 @@ class TieredReplayTest : public ::testing::Test {
         EXPECT_TRUE(eval_last(engine, *sequence, token, StepPhase::kDecode).ok());
       }
     }
-    engine.observe_routes(nullptr);
+    engine.experts().routes().observe(nullptr);
     EXPECT_TRUE((*writer)->commit().ok());
     auto trace = RouteTrace::read(folder_ / "routes.csv");
     EXPECT_TRUE(trace.ok());
@@ -101,7 +101,7 @@ TEST_F(TieredReplayTest, CountsAsTheEngineBeforeADrive) {
                               .prefill_chunk = 7,
                               .lookahead = LookaheadMode::kOff});
     ASSERT_NE(engine, nullptr);
-    ASSERT_EQ(engine->expert_capacity_bytes(), kCached * slot);
+    ASSERT_EQ(engine->experts().capacity_bytes(), kCached * slot);
     const RouteTrace trace = record(*engine);
     const ReplayResult result =
         replay(trace, {.num_slots = kCached, .staging = true, .near_slots = near});

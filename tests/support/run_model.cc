@@ -134,7 +134,7 @@ RunOutput run_model(const std::string& directory, std::span<const TokenId> token
   EXPECT_TRUE(engine.ok()) << (engine.ok() ? "" : engine.error().to_string());
   if (!engine.ok()) return output;
   output.vocab_size = (*engine)->spec().vocab_size;
-  output.expert_capacity_bytes = (*engine)->expert_capacity_bytes();
+  output.expert_capacity_bytes = (*engine)->experts().capacity_bytes();
   auto sequence = (*engine)->create_sequence();
   EXPECT_TRUE(sequence.ok());
   if (!sequence.ok()) return output;
@@ -147,7 +147,7 @@ RunOutput run_model(const std::string& directory, std::span<const TokenId> token
     EXPECT_TRUE(writer.ok()) << (writer.ok() ? "" : writer.error().to_string());
     if (!writer.ok()) return output;
     routes = std::move(writer).value();
-    (*engine)->observe_routes(routes.get());
+    (*engine)->experts().routes().observe(routes.get());
   }
   size_t eval_count = 0;
   while (!tokens.empty()) {
@@ -172,7 +172,7 @@ RunOutput run_model(const std::string& directory, std::span<const TokenId> token
   }
   output.experts = (*engine)->expert_stats();
   if (routes != nullptr) {
-    (*engine)->observe_routes(nullptr);
+    (*engine)->experts().routes().observe(nullptr);
     EXPECT_TRUE(routes->commit().ok());
     auto trace = RouteTrace::read(folder / "routes");
     EXPECT_TRUE(trace.ok()) << (trace.ok() ? "" : trace.error().to_string());

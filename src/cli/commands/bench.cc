@@ -212,7 +212,7 @@ Result<BenchResult> result_of(const Bench& bench, const BenchmarkTest& test) {
   result.batch = engine.prefill_chunk();
   result.test = test;
   result.test_time = utc_now();
-  result.expert_cache_bytes = engine.expert_capacity_bytes();
+  result.expert_cache_bytes = engine.experts().capacity_bytes();
   return result;
 }
 

@@ -157,7 +157,9 @@ LayerWeights Decoder::take_layer(WeightStore& weights, LayerId id,
   } else if (s.has_network()) {
     w.dense =
         take_ffn(weights, p + names.dense, h, s.dense_intermediate_size, s.dense_glu, s.dense_bias);
-    if (s.dense_out_scale) w.dense_out_scale = weights.scalar(p + names.dense_out_scale);
+    if (s.dense_out_scale) {
+      w.dense_out_scale = weights.host_vector(p + names.dense_out_scale, 1, 1.0f).front();
+    }
   }
   if (s.out_conv_taps > 0) {
     const Shape taps{h, s.out_conv_taps};

@@ -255,7 +255,7 @@ MoeWeights take_moe(WeightStore& weights, LayerId layer, const MoeNames& names, 
   if (s.weighed_shared > 0) {
     w.weighed = take_weighed_shared(weights, names.shared, s, hidden_size);
   }
-  if (s.out_scale) w.out_scale = weights.scalar(names.out_scale);
+  if (s.out_scale) w.out_scale = weights.host_vector(names.out_scale, 1, 1.0f).front();
   if (s.shared_intermediate_size > 0) {
     w.shared = take_ffn(weights, names.shared, hidden_size, s.shared_intermediate_size, s.glu);
     if (s.shared_gate) w.shared_gate = weights.matrix(names.shared_gate, 1, hidden_size);

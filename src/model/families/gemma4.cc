@@ -192,7 +192,7 @@ LayerWeights Gemma4::take_layer(WeightStore& weights, int32_t i) const {
   w.post_attention_norm = norm("post_attention_layernorm");
   w.pre_dense_norm = norm("pre_feedforward_layernorm");
   w.post_norm = norm("post_feedforward_layernorm");
-  w.layer_scalar = weights.scalar(p + "layer_scalar");
+  w.layer_scalar = weights.host_vector(p + "layer_scalar", 1, 1.0f).front();
   w.mixer =
       s.mixer->take(weights, {.layer = p, .hidden_size = h, .rms_norm_eps = spec_.rms_norm_eps});
   w.dense = blocks::take_ffn(weights, p + "mlp", h, s.dense_intermediate_size, s.dense_glu);

@@ -157,8 +157,6 @@ class WeightStore {
   /// A small tensor of `count` elements, read to the host at once; `absent` each unless loading is
   /// kRead. Layers may claim the same one.
   std::vector<float> host_vector(std::string_view name, int64_t count, float absent);
-  /// The same of one element; 1 unless loading is kRead.
-  float scalar(std::string_view name) { return host_vector(name, 1, 1.0f).front(); }
   /// f32 data computed by the family (rope frequencies).
   Tensor constant(std::span<const float> values);
 

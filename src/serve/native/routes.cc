@@ -128,7 +128,8 @@ void start_trace(Call& call) {
   if (const auto* error = std::get_if<ApiError>(&taken)) return call.fail(*error);
   const auto& model = std::get<ModelLease>(taken);
   const RouteTraceHeader header =
-      model ? model->model().engine->trace_header(model->options().model_name) : RouteTraceHeader();
+      model ? model->model().engine->loaded().trace_header(model->options().model_name)
+            : RouteTraceHeader();
   if (header.num_experts == 0) {
     return call.fail(
         {.status = 409, .code = "no_experts", .message = "no model with experts is loaded"});
