@@ -77,6 +77,17 @@ void cut_ngrams(Json& trunk, int64_t all, int64_t kept) {
   trunk["engram_compressed_vocab_size"] = trunk["vocab_size"];
 }
 
+/// Layers that are left before a loop of passes ends run once, as those of the family without one.
+void cut_loop(Json& trunk, int64_t kept) {
+  constexpr const char* kEnd = "loop_layer_index_end";
+  if (!trunk.contains(kEnd) || kept >= trunk[kEnd].get<int64_t>()) return;
+  for (const char* const key :
+       {"loop_layer_index_start", kEnd, "loop_num_passes", "loop_gate_rank"}) {
+    trunk.erase(key);
+  }
+  trunk["model_type"] = "inkling2_text";
+}
+
 /// As a converter would leave the first layers: the publisher's own quantisation is gone, and lists
 /// of what each layer is are as long as there are layers.
 Result<Json> sliced_config(std::string_view name, int64_t num_layers) {
@@ -94,6 +105,7 @@ Result<Json> sliced_config(std::string_view name, int64_t num_layers) {
   cut_lists(trunk, all, num_layers);
   cut_layer_numbers(trunk, num_layers);
   cut_ngrams(trunk, all, num_layers);
+  cut_loop(trunk, num_layers);
   return config;
 }
 

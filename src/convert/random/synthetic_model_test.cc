@@ -55,7 +55,7 @@ TEST(SyntheticModel, ConfigsReadAsTheSpecTheyDescribe) {
       ASSERT_TRUE(family.ok()) << family.error().to_string();
       const auto spec = (*family)->read_spec(*config);
       ASSERT_TRUE(spec.ok()) << spec.error().to_string();
-      EXPECT_EQ(spec->num_layers(), layers == 0 ? shape.num_layers : layers) << shape.name;
+      EXPECT_EQ(spec->num_own_layers(), layers == 0 ? shape.num_layers : layers) << shape.name;
       EXPECT_TRUE(spec->unread_keys.empty()) << shape.name << ": " << spec->unread_keys.front();
     }
   }
