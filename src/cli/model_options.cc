@@ -181,10 +181,8 @@ void add_engine_options(CommandOptions& command, ModelOptions& options) {
     return given.back() == "auto" ? Status() : parse_number(given.back(), threads);
   };
   command
-      .add_call(
-          "-t,--threads", "N", set_threads,
-          "Compute threads, or auto, the fastest number, measured where there are more than 8 "
-          "cores (default: auto)")
+      .add_call("-t,--threads", "N", set_threads,
+                "Compute threads; auto: measured beyond 8 cores (default: auto)")
       .range(0, kThreadsMax);
   add_memory_options(command, options);
   command.group("Tuning");
