@@ -39,7 +39,8 @@ void add_network_options(CommandOptions& command, ServeOptions& options) {
            "API key that also shows log, plan, options and routes; may be repeated")
       .value("KEY")
       .not_empty()
-      .secret();
+      .secret()
+      .in_help_all();
   command
       .add("--allow-host", options.allowed_hosts,
            "Further name of this server in Host headers; may be repeated")
@@ -90,6 +91,7 @@ void add_page_options(CommandOptions& command, ServeOptions& options) {
       .add("--mcp", options.mcp_urls,
            "MCP server whose tools chats of the page may call; may be repeated")
       .value("URL")
+      .in_help_all()
       .check([](const std::string& text) {
         return hub::is_mcp_url(text)
                    ? std::string()
