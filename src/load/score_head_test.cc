@@ -28,9 +28,9 @@ class ScoreHeadTest : public ::testing::Test {
     return read_score_head(**loaded_);
   }
   int64_t width() const {
-    return model_.config["text_config"].is_object()
-               ? model_.config["text_config"]["hidden_size"].get<int64_t>()
-               : model_.config["hidden_size"].get<int64_t>();
+    const Json& config = model_.config;
+    const Json& trunk = config.contains("text_config") ? config["text_config"] : config;
+    return trunk["hidden_size"].get<int64_t>();
   }
 
   testing::TinyModel model_ = testing::make_tiny_model({});
