@@ -1,5 +1,6 @@
 #include "schedule/route_record.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace moeflux {
@@ -17,11 +18,15 @@ size_t bytes_of(const TokenRoutes& token) {
 }  // namespace
 
 void RouteRecord::add(const LayerRoutes& routes, std::span<const ExpertId> misses, uint64_t bytes) {
-  token_.position = routes.position;
+  // Tokens before the last one were recorded once, and are evaluated again after a failed step.
+  const auto top_k = static_cast<size_t>(routes.top_k());
+  const auto ids = routes.ids.last(top_k);
+  const auto weights = routes.weights.last(std::min(top_k, routes.weights.size()));
+  token_.position = routes.position + routes.tokens - 1;
   token_.read_bytes += bytes;
   LayerChoice choice{.layer = routes.layer,
-                     .experts = {routes.ids.begin(), routes.ids.end()},
-                     .weights = {routes.weights.begin(), routes.weights.end()}};
+                     .experts = {ids.begin(), ids.end()},
+                     .weights = {weights.begin(), weights.end()}};
   for (const ExpertId expert : misses) choice.missed.push_back(index(expert));
   token_.layers.push_back(std::move(choice));
 }

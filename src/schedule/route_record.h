@@ -42,7 +42,8 @@ class RouteRecord {
 
   // --- The scheduler's thread ---
 
-  /// A layer's routes of the decoded token at hand, `bytes` read for its misses.
+  /// A layer's routes of the decoded token at hand, the last one of `routes`; `bytes` read for the
+  /// misses.
   void add(const LayerRoutes& routes, std::span<const ExpertId> misses, uint64_t bytes);
   /// The token's step has ended.
   void end_token(const StepCosts& costs);

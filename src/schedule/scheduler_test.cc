@@ -314,6 +314,48 @@ TEST_F(SchedulerTest, AnswersShareStepsAndHaveTheBitsTheyHaveAlone) {
   }
 }
 
+// Others draft beside it: the record has each of its tokens once, with what it chose by itself.
+TEST_F(SchedulerTest, RecordedRoutesAreOfTheTextsOwnTokens) {
+  const auto recorded = [&](DraftMode mode, bool has_company) {
+    const auto model = open_tiny();
+    model->drafts = {.mode = mode, .source = [](std::span<const TokenId> text, int64_t most) {
+                       return Tokens(static_cast<size_t>(std::min<int64_t>(most, 3)), text.back());
+                     }};
+    const auto scheduler = begin(model, {.active_max = 3, .sharing = Sharing::kSteps});
+    Gate gate;
+    const auto record = std::make_shared<RouteRecord>(size_t{1} << 20);
+    std::vector<std::shared_ptr<Collector>> receivers;
+    for (const size_t length : {11u, 6u, 9u}) {
+      const bool is_it = length == 6;
+      if (!is_it && !has_company) continue;
+      receivers.push_back(
+          std::make_shared<Collector>([&, length](const DrawnToken&, size_t before) {
+            if (length == 11 && before == 0) gate.pass();
+            return Verdict{};
+          }));
+      submit(*scheduler,
+             {.prompt = some_tokens(length), .tokens_max = 12, .routes = is_it ? record : nullptr},
+             receivers.back());
+      if (length == 11) gate.wait_for_arrival();
+    }
+    if (has_company) gate.open();
+    for (const auto& receiver : receivers) receiver->wait();
+    std::vector<std::vector<int32_t>> choices;
+    for (const TokenRoutes& token : record->tokens()) {
+      choices.push_back({static_cast<int32_t>(token.position)});
+      for (const LayerChoice& layer : token.layers) {
+        choices.back().insert(choices.back().end(), layer.experts.begin(), layer.experts.end());
+      }
+    }
+    return choices;
+  };
+  const auto expected = recorded(DraftMode::kOff, false);
+  ASSERT_EQ(expected.size(), 11u);
+  EXPECT_EQ(recorded(DraftMode::kOn, false), expected);
+  EXPECT_EQ(recorded(DraftMode::kOff, true), expected);
+  EXPECT_EQ(recorded(DraftMode::kOn, true), expected);
+}
+
 TEST_F(SchedulerTest, APromptThatSeveralBeginWithIsEvaluatedOnce) {
   const auto scheduler = begin(open_tiny(), {.sharing = Sharing::kSteps});
   Gate gate;
