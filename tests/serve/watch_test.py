@@ -75,6 +75,23 @@ def telemetry_is_for_all_and_places_for_few(anna, root):
                                       "planner": True, "version": root.json("/features")["version"]}
 
 
+def places_come_of_a_model_that_loads_later(program, folder):
+    with Server(program, context=256, model=None, template=None, home=folder) as server:
+        connection = server.connect()
+        connection.request("GET", "/v1/moeflux/telemetry")
+        answer = connection.getresponse()
+        frames = (json.loads(line[6:]) for line in answer if line.startswith(b"data: "))
+        first = next(frames)
+        assert first["tiers"] is None, first
+        # It ends within a frame's time, and the model is idle then.
+        status, text = server.ask("/v1/completions", {"prompt": "Once", "max_tokens": 1})
+        assert status == 200, text
+        later = [next(frames) for _ in range(8)]
+        assert any(frame["tiers"] and "residency" in frame for frame in later), later
+        connection.close()
+        assert server.stop() == 0
+
+
 def admin_paths_are_for_admins(anna, root):
     for path in ("/plan", "/options", "/log", "/trace", "/trace/csv", "/trace/replay"):
         status, answer = anna.ask("GET", path)
@@ -156,6 +173,7 @@ def main():
             assert anna.ask("DELETE", "/chats/one")[0] == 200
             assert anna.ask("GET", "/chats/one")[0] == 404
             assert server.stop() == 0
+        places_come_of_a_model_that_loads_later(program, folder)
     print("watch: ok")
 
 

@@ -32,7 +32,7 @@ function watch(): void {
 
 interface Uses { layers: { layer: number; expert_bytes: number; uses: number[] | null }[]; }
 let uses: Uses | null = null;
-let usesAt = 0;
+let usesAt = -Infinity;
 function refreshUses(): void {
   if (!app.features?.residency || performance.now() - usesAt < 1000) return;
   usesAt = performance.now();

@@ -24,10 +24,13 @@ bool sees_experts(const Call& call) {
   return call.request.is_admin || call.request.shares_with.empty();
 }
 
-// A model that computes publishes by itself, an idle one here.
-void publish_when_idle(const std::shared_ptr<OpenModel>& model) {
-  const Turn turn(model, {}, 0);
-  if (turn.state() == Turn::State::kRunning) model->publish(0, 0);
+// Null where the model computes its first step. One that computes publishes by itself when asked,
+// an idle one here.
+std::shared_ptr<const ExpertMap> latest_map(const ModelLease& lease) {
+  (void)lease->model().expert_map();  // asks
+  const Turn turn(lease->shared_model(), {}, 0);
+  if (turn.state() == Turn::State::kRunning) lease->model().publish(0, 0);
+  return lease->model().expert_map();
 }
 
 /// One watcher of telemetry; its frames are made on a thread of the transport.
@@ -44,9 +47,8 @@ class Watch {
     if (lease == nullptr || !*lease) {
       tiers_.add_none(json);
     } else {
-      OpenModel& model = (*lease)->model();
-      tiers_.add(json, (*lease)->options().model_name, model.engine->loaded().experts,
-                 model.expert_map());
+      tiers_.add(json, (*lease)->options().model_name, (*lease)->model().engine->loaded().experts,
+                 latest_map(*lease));
     }
     return data_frame(json);
   }
@@ -90,10 +92,6 @@ void watch_telemetry(Call& call) {
   const std::string name = query_value(call.request.query, "model").value_or("");
   TakenModel taken = call.models.loaded(name);
   if (const auto* error = std::get_if<ApiError>(&taken)) return call.fail(*error);
-  if (const auto& lease = std::get<ModelLease>(taken)) {
-    (void)lease->model().expert_map();  // asks for one
-    publish_when_idle(lease->shared_model());
-  }
   call.target.begin_stream();
   const auto watch = std::make_shared<Watch>(call.models, name, sees_experts(call));
   const auto frame = [watch] { return watch->frame(); };
@@ -106,10 +104,8 @@ void show_experts(Call& call) {
   if (!sees_experts(call) && !check_admin(call)) return;
   const ModelLease model = call.find_loaded(Json::object());
   if (!model) return;
-  (void)model->model().expert_map();
-  publish_when_idle(model->shared_model());
   const ExpertTable& table = model->model().engine->loaded().experts;
-  const std::shared_ptr<const ExpertMap> map = model->model().expert_map();
+  const std::shared_ptr<const ExpertMap> map = latest_map(model);
   if (!map) return call.answer(Json::object());  // busy until now with a first step
   call.answer({{"model", model->options().model_name},
                {"experts", map->num_experts},
