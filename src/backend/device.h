@@ -60,6 +60,8 @@ class Device {
   }
   /// Bytes left of the device's own memory; nothing when it works in the host's.
   virtual std::optional<uint64_t> free_bytes() const { return std::nullopt; }
+  /// How many devices it is made of.
+  virtual size_t num_parts() const { return 1; }
   /// The bytes that each of several has left, of a device that is made of several; else empty.
   virtual std::vector<uint64_t> free_bytes_by_part() const { return {}; }
   /// Says which of several devices gets each layer, by number, before allocate_for().

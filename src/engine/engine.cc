@@ -208,7 +208,7 @@ Status Engine::place_on_device(LoadedModel& counted, const EngineOptions& option
                                                   .step_tokens = prefill_chunk_,
                                                   .step_may_shrink = options.prefill_chunk == 0,
                                                   .copies_beside = device_->copies_beside(),
-                                                  .devices = device_->free_bytes_by_part().size(),
+                                                  .devices = device_->num_parts(),
                                                   .near_cache_bytes = options.near_cache_bytes});
   if (!plan.ok()) return plan.error().with_context(formatted("device {}", device_->name()));
   device_plan_ = *std::move(plan);

@@ -274,7 +274,7 @@ Status Engine::forward() {
   if (wanted > 0) return read_results();
   const EventId recorded = encoder_->submit();
   // The first of several devices goes on with the next tokens while the last has these.
-  if (!device_->free_bytes_by_part().empty() && !wants_hidden) return {};
+  if (device_->num_parts() > 1 && !wants_hidden) return {};
   return encoder_->wait(recorded);
 }
 

@@ -50,7 +50,7 @@ struct DevicePlanRequest {
   int64_t step_tokens = 0;
   bool step_may_shrink = false;              // rather than refuse, take fewer tokens in a step
   bool copies_beside = false;                // see Device
-  size_t devices = 0;                        // that free_bytes are of, where it is several
+  size_t devices = 1;                        // that free_bytes are of
   std::optional<uint64_t> near_cache_bytes;  // as the user asked
 };
 

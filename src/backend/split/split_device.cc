@@ -52,6 +52,7 @@ class SplitDevice : public Device {
     for (const uint64_t bytes : free_bytes_by_part()) sum += bytes;
     return first().free_bytes() ? std::optional(sum) : std::nullopt;
   }
+  size_t num_parts() const override { return parts_.size(); }
   std::vector<uint64_t> free_bytes_by_part() const override {
     std::vector<uint64_t> bytes;
     for (const std::unique_ptr<Device>& part : parts_) {

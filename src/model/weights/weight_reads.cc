@@ -53,7 +53,7 @@ Status WeightReads::open_block(MemoryKind kind, uint64_t bytes) {
 Result<Tensor> WeightReads::place(size_t bytes, const Shape& shape, DType dtype, MemoryKind kind,
                                   std::optional<LayerId> layer) {
   size_t block = static_cast<size_t>(kind);
-  if (layer && kind == MemoryKind::kDevice && !device_.free_bytes_by_part().empty()) {
+  if (layer && kind == MemoryKind::kDevice && device_.num_parts() > 1) {
     block = 2 + device_.part_of(*layer);
   }
   if (block >= open_blocks_.size()) open_blocks_.resize(block + 1);
