@@ -37,6 +37,7 @@ Decoding::Decoding(Session& session, Sampler sampler, TextLimits limits, TokenSi
       // Somebody else finds out what may follow a token before the next one is drawn.
       may_draft_(constrained == nullptr || !limits.follows_apart),
       draft_options_(session.model_->drafts),
+      overwrites_state_(session.engine().loaded().has_fixed_states()),
       text_(session.model_->text.tokenizer.ok() ? &*session.model_->text.tokenizer : nullptr,
             sampler_, std::move(limits), std::move(sink), std::move(constrained)) {
   move_to(session);
@@ -116,9 +117,8 @@ void Decoding::plan_drafts(int64_t tokens_max) {
 
 // Pages and windows forget a step's tokens; what has a fixed size is overwritten by them.
 void Decoding::begin_checkpoint() {
-  Engine& engine = session_->engine();
-  if (!engine.loaded().has_fixed_states()) return;
-  const Result<CheckpointId> made = engine.checkpoint(*session_->sequence_);
+  if (!overwrites_state_) return;
+  const Result<CheckpointId> made = session_->engine().checkpoint(*session_->sequence_);
   if (made.ok()) {
     checkpoint_ = *made;
   } else {

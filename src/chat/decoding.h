@@ -110,6 +110,7 @@ class Decoding {
   Sampler sampler_;
   const bool may_draft_;
   DraftOptions draft_options_;
+  const bool overwrites_state_;  // a step cannot be forgotten without a checkpoint
   Continuation text_;
   std::vector<float> first_;  // logits before any step
   StepLogits rows_;       // of the engine, until something else is evaluated, of first_ or best_
