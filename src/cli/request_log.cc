@@ -5,18 +5,19 @@
 #include <utility>
 
 #include "base/format.h"
+#include "serve/wire/forwarding_response.h"
 
 namespace moeflux {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-class LoggedResponse : public serve::Response {
+class LoggedResponse : public serve::ForwardingResponse {
  public:
   LoggedResponse(const serve::Request& request, std::shared_ptr<serve::Response> response,
                  std::function<void(const std::string&)> log)
-      : request_line_(formatted("{} {}", request.method, request.path)),
-        response_(std::move(response)),
+      : ForwardingResponse(std::move(response)),
+        request_line_(formatted("{} {}", request.method, request.path)),
         log_(std::move(log)) {}
   ~LoggedResponse() override { tell("closed"); }
 
@@ -29,27 +30,10 @@ class LoggedResponse : public serve::Response {
     status_ = status;
     response_->begin(status, std::move(headers));
   }
-  void write(std::string bytes) override { response_->write(std::move(bytes)); }
   void end() override {
     response_->end();
     tell(response_->is_closed() ? "closed" : "");
   }
-  void keep_alive(std::string bytes, std::chrono::milliseconds interval) override {
-    response_->keep_alive(std::move(bytes), interval);
-  }
-  void break_silence(std::function<std::string()> bytes,
-                     std::chrono::milliseconds interval) override {
-    response_->break_silence(std::move(bytes), interval);
-  }
-  size_t unsent_bytes() const override { return response_->unsent_bytes(); }
-  void when_drained(size_t bytes, std::function<void()> drained) override {
-    response_->when_drained(bytes, std::move(drained));
-  }
-  void when_closed(std::function<void()> closed) override {
-    response_->when_closed(std::move(closed));
-  }
-  bool is_closed() const override { return response_->is_closed(); }
-  std::string close_reason() const override { return response_->close_reason(); }
   void count_tokens(int64_t prompt, int64_t generated) override {
     prompt_tokens_ += prompt;
     generated_tokens_ += generated;
@@ -72,7 +56,6 @@ class LoggedResponse : public serve::Response {
 
   const std::string request_line_;
   const Clock::time_point begin_ = Clock::now();
-  const std::shared_ptr<serve::Response> response_;
   const std::function<void(const std::string&)> log_;
   std::atomic<int> status_ = 0;
   std::atomic<int64_t> prompt_tokens_ = 0;

@@ -23,7 +23,7 @@ bool wants_loading(const Json& body, const Interface& interface) {
 }
 
 LoadingStream::LoadingStream(AnswerTarget target, Json chunk)
-    : target_(std::move(target)), response_(target_.response), chunk_(std::move(chunk)) {}
+    : ForwardingResponse(target.response), target_(std::move(target)), chunk_(std::move(chunk)) {}
 
 void LoadingStream::tell(double progress) {
   const auto now = std::chrono::steady_clock::now();
