@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "base/check.h"
@@ -82,11 +83,6 @@ bool discard_host_memory(Buffer& buffer, size_t offset_bytes, size_t bytes) {
   return true;
 }
 
-ScratchExtent next_scratch_extent(size_t used, size_t bytes) {
-  const size_t begin = round_up(used, 64);
-  return {begin, begin + bytes};
-}
-
 Result<ScratchArena> ScratchArena::create(size_t bytes) {
   MF_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> buffer, allocate_host_buffer(bytes));
   return ScratchArena(std::move(buffer));
@@ -95,9 +91,10 @@ Result<ScratchArena> ScratchArena::create(size_t bytes) {
 Tensor ScratchArena::take(const Shape& shape, DType dtype) {
   const size_t bytes =
       static_cast<size_t>(shape.num_elements()) * static_cast<size_t>(dtype_bits(dtype)) / 8;
-  const ScratchExtent extent = next_scratch_extent(used_, bytes);
-  used_ = extent.end;
-  return Tensor::view(*buffer_, extent.begin, shape, dtype);
+  const size_t begin = round_up(used_, 64);
+  used_ = begin + bytes;
+  max_ = std::max(max_, used_);
+  return Tensor::view(*buffer_, begin, shape, dtype);
 }
 
 }  // namespace moeflux

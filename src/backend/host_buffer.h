@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <utility>
 
 #include "base/result.h"
 #include "tensor/tensor.h"
@@ -18,29 +19,25 @@ Result<std::unique_ptr<Buffer>> allocate_host_buffer(size_t bytes);
 /// allocate_host_buffer().
 bool discard_host_memory(Buffer& buffer, size_t offset_bytes, size_t bytes);
 
-/// A stack of 64-byte aligned tensors in one buffer; Encoder::scratch() of a host backend.
+/// A stack of 64-byte aligned tensors in one buffer: Encoder::scratch() of every backend. So the
+/// measure of a dry run is exact.
 class ScratchArena {
  public:
+  explicit ScratchArena(std::unique_ptr<Buffer> buffer) : buffer_(std::move(buffer)) {}
   static Result<ScratchArena> create(size_t bytes);
 
   /// Aborts when the arena is full: its size was measured by the dry run, so that is a bug.
   Tensor take(const Shape& shape, DType dtype);
   size_t mark() const { return used_; }
   void release(size_t mark) { used_ = mark; }
+  /// The most bytes that were taken at a time.
+  size_t bytes_max() const { return max_; }
+  Buffer& buffer() const { return *buffer_; }
 
  private:
-  explicit ScratchArena(std::unique_ptr<Buffer> buffer) : buffer_(std::move(buffer)) {}
-
   std::unique_ptr<Buffer> buffer_;
   size_t used_ = 0;
+  size_t max_ = 0;
 };
-
-/// Where the next scratch tensor of `bytes` begins and ends in an arena filled up to `used`.
-/// The dry run uses the same rule, which is why its measure is exact.
-struct ScratchExtent {
-  size_t begin = 0;
-  size_t end = 0;
-};
-ScratchExtent next_scratch_extent(size_t used, size_t bytes);
 
 }  // namespace moeflux

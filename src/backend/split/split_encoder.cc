@@ -49,37 +49,29 @@ SplitEncoder::SplitEncoder(std::vector<std::unique_ptr<Encoder>> encoders,
       is_recorded_(encoders_.size()),
       scratch_(std::move(scratch)) {}
 
-Encoder& SplitEncoder::current() {
-  is_recorded_[at_] = true;
-  return *encoders_[at_];
+Encoder& SplitEncoder::on(size_t part) {
+  is_recorded_[part] = true;
+  return *encoders_[part];
 }
 
 Tensor SplitEncoder::scratch(const Shape& shape, DType dtype) {
-  const auto bytes =
-      static_cast<size_t>(shape.num_elements()) * static_cast<size_t>(dtype_bits(dtype)) / 8;
-  const ScratchExtent extent = next_scratch_extent(used_, bytes);
-  used_ = extent.end;
-  return Tensor::view(*scratch_, extent.begin, shape, dtype);
+  return scratch_.take(shape, dtype);
 }
 
 void SplitEncoder::keep_alive(std::unique_ptr<Retained> resource) {
-  current().keep_alive(std::move(resource));
+  on(at_).keep_alive(std::move(resource));
 }
 
 void SplitEncoder::write(Tensor to, std::span<const std::byte> from) {
   const int part = to.buffer->part;
   if (part >= 0) {
-    is_recorded_[static_cast<size_t>(part)] = true;
-    encoders_[static_cast<size_t>(part)]->write(to, from);
-  } else if (part == Buffer::kAnyPart || to.buffer == scratch_.get()) {
-    current().write(copy_on(at_, to), from);
+    on(static_cast<size_t>(part)).write(to, from);
+  } else if (part == Buffer::kAnyPart || to.buffer == &scratch_.buffer()) {
+    on(at_).write(copy_on(at_, to), from);
   } else {
     // A step begins with it.
-    if (used_ == 0) at_ = 0;
-    for (size_t i = 0; i < encoders_.size(); ++i) {
-      is_recorded_[i] = true;
-      encoders_[i]->write(copy_on(i, to), from);
-    }
+    if (scratch_.mark() == 0) at_ = 0;
+    for (size_t i = 0; i < encoders_.size(); ++i) on(i).write(copy_on(i, to), from);
   }
 }
 
@@ -96,12 +88,12 @@ void SplitEncoder::run_on_host(int64_t count, const std::function<void(int64_t)>
 
 void SplitEncoder::experts_stay(const std::shared_ptr<const std::vector<ExpertWeights>>& experts,
                                 const ExpertMemory& memory) {
-  current().experts_stay(experts, memory);
+  on(at_).experts_stay(experts, memory);
 }
 
 void SplitEncoder::experts_moved(const std::vector<ExpertWeights>& experts,
                                  std::span<const size_t> which) {
-  current().experts_moved(experts, which);
+  on(at_).experts_moved(experts, which);
 }
 
 EventId SplitEncoder::submit() {
@@ -149,14 +141,14 @@ void SplitEncoder::run_where_it_lies(const Op& op) {
       const_cast<Tensor&>(tensor) = copy_on(at_, tensor);
     }
   });
-  current().run(own);
+  on(at_).run(own);
 }
 
 void SplitEncoder::move_to(size_t part) {
-  if (used_ > 0) {
-    const Tensor bytes = Tensor::view(*scratch_, 0, Shape{static_cast<int64_t>(used_)}, DType::kU8);
-    encoders_[part]->take(copy_on(part, bytes), *encoders_[at_], copy_on(at_, bytes));
-    is_recorded_[part] = is_recorded_[at_] = true;
+  if (const size_t used = scratch_.mark(); used > 0) {
+    const Tensor bytes =
+        Tensor::view(scratch_.buffer(), 0, Shape{static_cast<int64_t>(used)}, DType::kU8);
+    on(part).take(copy_on(part, bytes), on(at_), copy_on(at_, bytes));
   }
   at_ = part;
 }

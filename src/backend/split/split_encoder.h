@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backend/encoder.h"
+#include "backend/host_buffer.h"
 #include "backend/split/split_buffer.h"
 
 namespace moeflux {
@@ -20,8 +21,8 @@ class SplitEncoder : public Encoder {
                std::unique_ptr<SplitBuffer> scratch);
 
   Tensor scratch(const Shape& shape, DType dtype) override;
-  size_t scratch_mark() const override { return used_; }
-  void scratch_release(size_t mark) override { used_ = mark; }
+  size_t scratch_mark() const override { return scratch_.mark(); }
+  void scratch_release(size_t mark) override { scratch_.release(mark); }
   void keep_alive(std::unique_ptr<Retained> resource) override;
   /// Writes to all copies of memory that has some, but to one of scratch: that in use.
   void write(Tensor to, std::span<const std::byte> from) override;
@@ -43,14 +44,14 @@ class SplitEncoder : public Encoder {
   void run_where_it_lies(const Op& op);
   /// Goes on with a device, which gets what scratch holds.
   void move_to(size_t part);
-  Encoder& current();
+  /// To record on it.
+  Encoder& on(size_t part);
 
   std::vector<std::unique_ptr<Encoder>> encoders_;
   std::vector<EventId> submitted_;  // of each, the last; 0: none
   std::vector<bool> is_recorded_;   // work that has not been submitted
-  std::unique_ptr<SplitBuffer> scratch_;
-  size_t used_ = 0;  // of scratch_
-  size_t at_ = 0;    // the device of the work at hand
+  ScratchArena scratch_;            // a copy on each device
+  size_t at_ = 0;                   // the device of the work at hand
   uint64_t events_ = 0;
   Status status_;
 };

@@ -16,7 +16,7 @@ std::string text_of(const Tensor& tensor) { return tensor.shape.to_string(); }
 
 // Large enough for the scratch of any model.
 TraceEncoder::TraceEncoder(const Device* target)
-    : target_(target), unbacked_(make_unbacked_buffer(SIZE_MAX / 2)) {}
+    : target_(target), scratch_(make_unbacked_buffer(SIZE_MAX / 2)) {}
 
 void TraceEncoder::record(std::string text, uint64_t weight_bytes, uint64_t multiply_adds) {
   ops_.push_back({std::move(text), weight_bytes, multiply_adds});
@@ -41,12 +41,7 @@ std::string TraceEncoder::to_string() const {
 }
 
 Tensor TraceEncoder::scratch(const Shape& shape, DType dtype) {
-  const size_t bytes =
-      static_cast<size_t>(shape.num_elements()) * static_cast<size_t>(dtype_bits(dtype)) / 8;
-  const ScratchExtent extent = next_scratch_extent(scratch_used_, bytes);
-  scratch_used_ = extent.end;
-  scratch_max_ = std::max(scratch_max_, scratch_used_);
-  return Tensor::view(*unbacked_, extent.begin, shape, dtype);
+  return scratch_.take(shape, dtype);
 }
 
 void TraceEncoder::write(Tensor to, std::span<const std::byte> from) {

@@ -10,6 +10,7 @@
 
 #include "backend/device.h"
 #include "backend/encoder.h"
+#include "backend/host_buffer.h"
 
 namespace moeflux {
 
@@ -26,15 +27,15 @@ class TraceEncoder : public Encoder {
   explicit TraceEncoder(const Device* target = nullptr);
 
   const std::vector<TraceOp>& ops() const { return ops_; }
-  size_t scratch_bytes_max() const { return scratch_max_; }
+  size_t scratch_bytes_max() const { return scratch_.bytes_max(); }
   uint64_t weight_bytes() const;
   uint64_t multiply_adds() const;
   /// One op a line.
   std::string to_string() const;
 
   Tensor scratch(const Shape& shape, DType dtype) override;
-  size_t scratch_mark() const override { return scratch_used_; }
-  void scratch_release(size_t mark) override { scratch_used_ = mark; }
+  size_t scratch_mark() const override { return scratch_.mark(); }
+  void scratch_release(size_t mark) override { scratch_.release(mark); }
   void keep_alive(std::unique_ptr<Retained>) override {}
 
   void write(Tensor to, std::span<const std::byte> from) override;
@@ -54,9 +55,7 @@ class TraceEncoder : public Encoder {
 
   const Device* target_;
   Status status_;
-  std::unique_ptr<Buffer> unbacked_;
-  size_t scratch_used_ = 0;
-  size_t scratch_max_ = 0;
+  ScratchArena scratch_;  // without memory
   std::vector<TraceOp> ops_;
 };
 

@@ -95,13 +95,7 @@ void Recorder::take(const Tensor& to, Recorder& other, const Tensor& from) {
                   from.size_bytes());
 }
 
-Tensor Recorder::scratch(const Shape& shape, DType dtype) {
-  const size_t bytes =
-      static_cast<size_t>(shape.num_elements()) * static_cast<size_t>(dtype_bits(dtype)) / 8;
-  const ScratchExtent extent = next_scratch_extent(scratch_used_, bytes);
-  scratch_used_ = extent.end;
-  return Tensor::view(*scratch_, extent.begin, shape, dtype);
-}
+Tensor Recorder::scratch(const Shape& shape, DType dtype) { return scratch_.take(shape, dtype); }
 
 bool Recorder::take_workspace(size_t bytes, Binding& space) {
   const Result<Binding> taken = workspace_.take(bytes);

@@ -14,6 +14,7 @@
 #include "backend/gpu/launch/inline_vector.h"
 #include "backend/gpu/launch/plan.h"
 #include "backend/gpu/launch/quantized_rows.h"
+#include "backend/host_buffer.h"
 
 namespace moeflux::gpu {
 
@@ -61,8 +62,8 @@ class Recorder {
   /// As Encoder::take().
   void take(const Tensor& to, Recorder& other, const Tensor& from);
   Tensor scratch(const Shape& shape, DType dtype);
-  size_t scratch_mark() const { return scratch_used_; }
-  void scratch_release(size_t mark) { scratch_used_ = mark; }
+  size_t scratch_mark() const { return scratch_.mark(); }
+  void scratch_release(size_t mark) { scratch_.release(mark); }
   /// Memory for the launches of one operation. False, and the error sticks, if there is none.
   bool take_workspace(size_t bytes, Binding& space);
   /// The same of a second one, for what attention is to read.
@@ -91,8 +92,7 @@ class Recorder {
 
   Platform& platform_;
   std::unique_ptr<Executor> executor_;
-  std::unique_ptr<Buffer> scratch_;
-  size_t scratch_used_ = 0;
+  ScratchArena scratch_;
   InlineVector<Binding, Plan::kBindingsMax> written_;  // by the last launch
   bool has_written_by_address_ = false;                // it has
   QuantizedCache quantized_;
