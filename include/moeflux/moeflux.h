@@ -110,7 +110,7 @@ typedef struct mf_model_options {
   const char* precision;  // of the CPU: "f32", "int8", "q16", or "auto" (null): the faster of two
   int64_t context_length;              // tokens of a sequence; 0: what memory allows
   int64_t expert_cache_bytes;          // 0: what is free; MF_EXPERT_CACHE_MINIMUM; else bytes
-  int32_t threads;                     // that compute; 0: one per usable core
+  int32_t threads;                     // that compute; 0: as many as are fastest
   uint64_t prefix_cache_bytes;         // for mf_sequence_keep_prefix; 0: no prefix cache
   const char* prefix_cache_directory;  // keeps prefixes across processes; null: in memory alone
   const char* cache_type_k;  // of keys in memory: "f32", "f16", "q8_0"; null: as the device prefers

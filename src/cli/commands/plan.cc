@@ -12,7 +12,6 @@
 #include "backend/trace/trace_device.h"
 #include "base/format.h"
 #include "base/json.h"
-#include "base/thread_pool.h"
 #include "base/units.h"
 #include "cli/commands/command.h"
 #include "cli/commands/plan_summary.h"
@@ -166,7 +165,7 @@ Result<TierMachine> find_tier_machine(const Options& options, const LoadedModel&
                                       uint64_t device_bytes, Device* here) {
   TierMachine machine{.device_bytes = device_bytes};
   machine.threads =
-      options.model.device.threads > 0 ? options.model.device.threads : usable_cores();
+      options.model.device.threads > 0 ? options.model.device.threads : default_cpu_threads();
   MF_ASSIGN_OR_RETURN(machine.drive, find_drive(options, model, /*reads_layers=*/false));
   MF_ASSIGN_OR_RETURN(const std::unique_ptr<Device> host,
                       make_cpu_device({.threads = options.model.device.threads}));
