@@ -1,6 +1,10 @@
 // The page of `moeflux serve` with the embedded model: MOEFLUX names the program.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
+import { mkdtempSync, rmSync } from "node:fs";
+import { createServer } from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { answered, ask, openBrowser, openPage } from "./browser.mjs";
 
@@ -110,3 +114,79 @@ test("the real server's experts, routes, model and forecast are shown", () => wi
   await page.getByRole("button", { name: "Forecast" }).click();
   await page.getByRole("group", { name: "Forecast" }).waitFor();
 }));
+
+async function enter(address, key) {
+  const opened = await openPage(browser, address);
+  await opened.page.getByRole("textbox", { name: "Key" }).fill(key);
+  await opened.page.getByRole("button", { name: "Use it" }).click();
+  await opened.page.getByRole("option", { name: "fable-20m" }).waitFor({ state: "attached" });
+  return opened;
+}
+
+test("chats that the server keeps are there in another browser, for their key alone", async () => {
+  const folder = mkdtempSync(join(tmpdir(), "moeflux-chats-"));
+  const options = ["--api-key", "anna", "--api-key", "bert", "--admin-key", "root", "--states", folder, "--keep-chats"];
+  try {
+    const question = "A word for Anna alone";
+    const first = await serve(...options);
+    const anna = await enter(first.address, "anna");
+    await anna.page.getByRole("button", { name: "Settings" }).click();
+    await anna.page.getByLabel("Most tokens").fill("8");
+    const saved = anna.page.waitForResponse((response) =>
+      response.request().method() === "POST" && response.url().includes("/v1/moeflux/chats/") && response.ok() &&
+      response.request().postData().includes('"assistant"'));
+    await ask(anna.page, question);
+    await answered(anna.page);
+    await saved;
+    await anna.page.getByRole("tab", { name: "Experts" }).click();
+    await anna.page.getByText("are for an admin key").or(anna.page.getByText("The map is for an admin key")).first().waitFor();
+    anna.check();
+    await anna.context.close();
+    first.stop();
+
+    const second = await serve(...options);
+    for (const [key, count] of [["bert", 0], ["root", 0], ["anna", 1]]) {
+      const { page, context, check } = await enter(second.address, key);
+      if (count > 0) await page.getByRole("button", { name: question }).first().waitFor();
+      await page.waitForTimeout(300);
+      assert.equal(await page.getByRole("button", { name: question }).count() > 0, count > 0, key);
+      check();
+      await context.close();
+    }
+    second.stop();
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+});
+
+test("tools of a hostile MCP server are listed as text", async () => {
+  const hostile = "<img src=x onerror='window.bad=1'><script>window.bad=2</script>";
+  const results = {
+    initialize: { protocolVersion: "2025-06-18", capabilities: { tools: {} }, serverInfo: { name: "t", version: "1" } },
+    "tools/list": { tools: [{ name: "add", description: hostile, inputSchema: { type: "object" } }] },
+  };
+  const asked = [];
+  const tools = createServer((request, response) => {
+    let body = "";
+    request.on("data", (piece) => { body += piece; });
+    request.on("end", () => {
+      const { id, method } = JSON.parse(body || "{}");
+      asked.push([method, request.headers.authorization]);
+      response.writeHead(id === undefined ? 202 : 200, { "content-type": "application/json" });
+      response.end(id === undefined ? "" : JSON.stringify({ jsonrpc: "2.0", id, result: results[method] ?? {} }));
+    });
+  });
+  await new Promise((resolve) => { tools.listen(0, "127.0.0.1", resolve); });
+  try {
+    await withServer(["--mcp", `http://127.0.0.1:${tools.address().port}/mcp`], async ({ page }) => {
+      await page.getByRole("button", { name: "Settings" }).click();
+      await page.getByLabel("Offer the server's tools").check();
+      await page.getByText(hostile).waitFor();
+      assert.equal(await page.evaluate(() => window.bad), undefined);
+    });
+    assert.ok(asked.some(([method]) => method === "tools/list"), "nobody asked for tools");
+    assert.ok(asked.every(([, authorization]) => authorization === undefined));
+  } finally {
+    tools.close();
+  }
+});
