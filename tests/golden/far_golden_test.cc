@@ -1,17 +1,13 @@
 // A GPU whose memory does not hold a model's dense weights, keys and values reads what the host
 // keeps over its bus, and computes what one that holds them all does, bit for bit.
-// MOEFLUX_TEST_TIERED_DEVICE (emulator) may be cuda.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "backend/cpu/cpu_device.h"
-#include "backend/cuda/cuda_device.h"
 #include "backend/gpu/emulator/emulator.h"
 #include "backend/gpu/gpu_device.h"
 #include "backend/trace/trace_device.h"
@@ -33,12 +29,6 @@ using Logits = std::vector<float>;
 constexpr uint64_t kEnough = uint64_t{1} << 40;
 
 std::unique_ptr<Device> open_with(uint64_t memory_bytes) {
-  const char* const name = std::getenv("MOEFLUX_TEST_TIERED_DEVICE");
-  if (name != nullptr && std::string_view(name).starts_with("cuda")) {
-    auto device = make_cuda_device({.memory_bytes_max = memory_bytes});
-    EXPECT_TRUE(device.ok()) << (device.ok() ? "" : device.error().to_string());
-    return std::move(device).value();
-  }
   return make_emulator_device({.seed = 5, .matrix_units = true, .memory_bytes = memory_bytes});
 }
 
