@@ -12,6 +12,7 @@
 
 #include "base/format.h"
 #include "quant/formats/affine.h"
+#include "quant/formats/tensor_formats.h"
 #include "quant/formats/tiled.h"
 #include "tests/support/random_blocks.h"
 
@@ -167,6 +168,26 @@ static const GgmlType* ggml_type_of(const QuantFormat& format) {
   return nullptr;
 }
 
+namespace {
+
+/// Any codes but NaN, and scales that keep numbers below 1.
+void fill_fp8(EncodedWeight& w, Random& random) {
+  for (std::byte& code : w.data) {
+    const int64_t number = random.below(256);
+    code = static_cast<std::byte>((number & 0x7f) == 0x7f ? 0x7e : number);
+  }
+  if (w.format.dtype == DType::kF8E8M0) {
+    for (std::byte& scale : w.scales) scale = static_cast<std::byte>(114 + random.below(5));
+    return;
+  }
+  std::byte* to = w.scales.data();
+  while (to != w.scales.data() + w.scales.size()) {
+    to = store_float(to, random.uniform(0.0002f, 0.002f), w.format.dtype);
+  }
+}
+
+}  // namespace
+
 EncodedWeight random_weight(Random& random, const QuantFormat& format, int64_t rows, int64_t cols) {
   if (format.order == WeightOrder::kTiled) {
     return tiled(random_weight(random, format.with_order(WeightOrder::kRowMajor), rows, cols));
@@ -191,6 +212,8 @@ EncodedWeight random_weight(Random& random, const QuantFormat& format, int64_t r
       w.biases.resize(sizeof(float));
       store_float(w.biases.data(), 0.75f + values[0] / 4.0f, DType::kF32);
     }
+  } else if (format.kind == &fp8_format) {
+    fill_fp8(w, random);
   } else {
     std::byte* to = w.data.data();
     for (const float value : values) to = store_float(to, value, format.dtype);
@@ -254,10 +277,16 @@ std::vector<QuantFormat> all_formats() {
 }
 
 std::vector<QuantFormat> some_formats() {
-  return {QuantFormat::plain(DType::kF32),          QuantFormat::plain(DType::kBf16),
-          QuantFormat::plain(DType::kF16),          QuantFormat::affine(4, 64, DType::kBf16),
-          QuantFormat::affine(4, 32, DType::kF16),  QuantFormat::affine(8, 64, DType::kBf16),
-          QuantFormat::affine(3, 64, DType::kBf16), QuantFormat::affine(6, 128, DType::kF32)};
+  return {QuantFormat::plain(DType::kF32),
+          QuantFormat::plain(DType::kBf16),
+          QuantFormat::plain(DType::kF16),
+          QuantFormat::affine(4, 64, DType::kBf16),
+          QuantFormat::affine(4, 32, DType::kF16),
+          QuantFormat::affine(8, 64, DType::kBf16),
+          QuantFormat::affine(3, 64, DType::kBf16),
+          QuantFormat::affine(6, 128, DType::kF32),
+          fp8_of(DType::kF32, 128, 128),
+          fp8_of(DType::kF8E8M0, 1, 32)};
 }
 
 Session::Session(Device& device, size_t scratch_bytes) : device_(device) {
@@ -301,8 +330,13 @@ Weight Session::weight(const EncodedWeight& w) {
   weight.rows = w.rows;
   weight.cols = w.cols;
   if (!w.format.is_affine()) {
-    const Tensor codes = lay_out(w.format, w.rows, w.cols).parts.codes;
+    const Weight layout = lay_out(w.format, w.rows, w.cols);
+    const Tensor& codes = layout.parts.codes;
     weight.parts.codes = bytes(codes.shape, codes.dtype, w.data);
+    if (layout.has(PartRole::kScales)) {
+      const Tensor& scales = layout.parts.scales;
+      weight.parts.scales = bytes(scales.shape, scales.dtype, w.scales);
+    }
     if (w.format.outer_scale) weight.parts.outer_scale = bytes({1}, DType::kF32, w.biases);
     return weight;
   }

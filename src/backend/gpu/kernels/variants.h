@@ -17,4 +17,12 @@
   MF_TILES(X, name##_w5, bindings, Params)    \
   MF_TILES(X, name##_w6, bindings, Params)    \
   MF_TILES(X, name##_w8, bindings, Params)    \
+  MF_TILES(X, name##_fp8, bindings, Params)   \
   MF_TILES(X, name##_any, bindings, Params)
+
+// Large tiles of the formats that have them; large_tile_kernel() counts on the order.
+#define MF_LARGE_TILES(X, name, bindings, Params) \
+  X(name##_f32_t16, bindings, Params, kWaits)     \
+  X(name##_f16_t16, bindings, Params, kWaits)     \
+  X(name##_bf16_t16, bindings, Params, kWaits)    \
+  X(name##_fp8_t16, bindings, Params, kWaits)

@@ -1,5 +1,7 @@
 #include "backend/gpu/launch/matmul_plans.h"
 
+#include <optional>
+
 #include "backend/gpu/launch/mma_plans.h"
 #include "backend/gpu/launch/plan_building.h"
 
@@ -9,6 +11,8 @@ namespace {
 // Rows of one token are shared by larger groups where there are so many: each group brings the
 // token to its memory, which for four rows of 4 bits is twice what these take.
 constexpr uint32_t kManyHeadRows = 512;
+constexpr uint32_t kLargeTileGroupRows =
+    uint32_t{kLargeTileThreads} / kSimdLanes * uint32_t{kLargeTileRows};
 
 }  // namespace
 
@@ -27,7 +31,17 @@ LinearParams head_params(const Tensor& out, const Tensor& x, const Weight& weigh
   return p;
 }
 
-Plan product_plan(LinearParams p, const Weight& weight) {
+Plan product_plan(LinearParams p, const Weight& weight, const Platform& platform) {
+  const std::optional<KernelId> large =
+      large_tile_kernel(KernelId::linear_f32_t16, weight, p.wide != 0, platform);
+  const Extent3 groups = {groups_for(p.rows_per_head, kLargeTileGroupRows),
+                          groups_for(p.tokens, kLargeTileTokens), p.heads};
+  if (large && uint64_t{groups.x} * groups.y * groups.z >= platform.cores() &&
+      p.tokens >= uint32_t{kLargeTileTokens}) {
+    Plan plan = make_large_tile_plan(*large, weight, groups);
+    plan.set_params(p);
+    return plan;
+  }
   const uint32_t tile = tile_tokens(p.tokens);
   p.stage_cols = stage_cols(weight.cols, tile);
   const uint32_t threads =

@@ -15,7 +15,7 @@ constexpr uint32_t kMatmulThreads = 128;
 LinearParams head_params(const Tensor& out, const Tensor& x, const Weight& weight,
                          const HeadRows& rows);
 /// The plan of linear and head_linear, without bindings.
-Plan product_plan(LinearParams p, const Weight& weight);
+Plan product_plan(LinearParams p, const Weight& weight, const Platform& platform);
 /// With them: weight, x, output.
 Plan bound(Plan plan, const Tensor& out, const Tensor& x, const Weight& weight);
 

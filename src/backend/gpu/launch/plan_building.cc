@@ -39,18 +39,32 @@ uint32_t coded_number(const QuantFormat& format) {
   return 0;
 }
 
+// coded_list.h
+constexpr uint32_t kCodedFp8 = kFormatCoded + 1;
+static_assert(kCodedFormats[kCodedFp8 - kFormatCoded + 1] == "fp8");
+
 uint32_t format_index(const QuantFormat& format) {
-  constexpr uint32_t kAny = 9;
+  constexpr uint32_t kAny = 10;
   if (format.is_plain()) {
     return format.dtype == DType::kF32 ? 0 : format.dtype == DType::kF16 ? 1 : 2;
   }
-  if (!format.is_affine()) return kAny;
+  if (!format.is_affine()) return coded_number(format) == kCodedFp8 ? kAny - 1 : kAny;
   return format.bits == 8 ? 8 : 3 + static_cast<uint32_t>(format.bits - 2);
 }
 
 static_assert(static_cast<int>(KernelId::linear_any_t8) -
                   static_cast<int>(KernelId::linear_f32_t1) ==
-              9 * 3 + 2);
+              10 * 3 + 2);
+static_assert(static_cast<int>(KernelId::linear_fp8_t16) -
+                  static_cast<int>(KernelId::linear_f32_t16) ==
+              3);
+
+// Shared memory of a group, for its rows of x and of a matrix.
+uint32_t large_tile_bytes(uint64_t column_bytes) {
+  constexpr uint64_t kRows = uint64_t{kLargeTileThreads} / kSimdLanes * kLargeTileRows;
+  return static_cast<uint32_t>(uint64_t{kLargeTileStages} * kLargeTileCols *
+                               (kLargeTileTokens * sizeof(float) + kRows * column_bytes));
+}
 
 uint64_t element_bytes(DType dtype) { return static_cast<uint64_t>(dtype_bits(dtype)) / 8; }
 
@@ -241,6 +255,7 @@ MatrixLayout matrix_layout(const Weight& weight) {
     layout.group_shift = shift_of(format.group_size);
     layout.row_shift = shift_of(format.group_rows);
     layout.variant = format.variant;
+    if (layout.format == kCodedFp8) row_bytes = static_cast<uint64_t>(weight.cols);
     if (format.dtype == DType::kF8E8M0) layout.scales = kScalesE8m0;
     if (layout.format >= kFormatGgml && format.outer_scale) layout.scales = kFormatF32;
   }
@@ -256,6 +271,27 @@ KernelId any_format_kernel(KernelId first, uint32_t tokens) {
 KernelId matrix_kernel(KernelId first, const QuantFormat& format, uint32_t tokens) {
   const auto of_format = static_cast<uint32_t>(first) + format_index(format) * kTiles;
   return any_format_kernel(static_cast<KernelId>(of_format), tokens);
+}
+
+std::optional<KernelId> large_tile_kernel(KernelId first, const Weight& weight, bool wide_x,
+                                          const Platform& platform) {
+  const MatrixLayout layout = matrix_layout(weight);
+  const bool is_fp8 = layout.format == kCodedFp8;
+  const uint64_t column_bytes = is_fp8 ? 1 : element_bytes(weight.format.dtype);
+  if ((!is_fp8 && !weight.format.is_plain()) || !wide_x || layout.wide == 0 ||
+      weight.cols % 8 != 0 || large_tile_bytes(column_bytes) > platform.shared_bytes_max()) {
+    return std::nullopt;
+  }
+  const uint32_t index = is_fp8 ? 3 : format_index(weight.format);
+  return static_cast<KernelId>(static_cast<uint32_t>(first) + index);
+}
+
+Plan make_large_tile_plan(KernelId kernel, const Weight& weight, const Extent3& groups) {
+  const uint64_t column_bytes =
+      weight.format.is_plain() ? element_bytes(weight.format.dtype) : uint64_t{1};
+  Plan plan = make_plan(kernel, groups, kLargeTileThreads);
+  plan.shared_bytes = large_tile_bytes(column_bytes);
+  return plan;
 }
 
 uint32_t stage_cols(int64_t cols, uint32_t tokens) {

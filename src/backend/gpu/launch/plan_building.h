@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
 #include "backend/activation.h"
+#include "backend/gpu/launch/executor.h"
 #include "backend/gpu/launch/plan.h"
 #include "base/result.h"
 #include "quant/weight.h"
@@ -65,6 +67,12 @@ u32 float_format(DType dtype);
 KernelId matrix_kernel(KernelId first, const QuantFormat& format, uint32_t tokens);
 /// The same for kernels that look at MatrixLayout::format, the first of which is `first`.
 KernelId any_format_kernel(KernelId first, uint32_t tokens);
+/// Where kernels of large tiles, of which `first` is the one of f32, know the format and the rows:
+/// the one of the format. `wide_x`: so do the rows of x, as is_wide() says. Its bits are those of
+/// the kernels of smaller tiles.
+std::optional<KernelId> large_tile_kernel(KernelId first, const Weight& weight, bool wide_x,
+                                          const Platform& platform);
+Plan make_large_tile_plan(KernelId kernel, const Weight& weight, const Extent3& groups);
 /// Columns of x in shared memory at a time for tiles of `tokens` tokens.
 uint32_t stage_cols(int64_t cols, uint32_t tokens);
 /// The tile for n tokens.

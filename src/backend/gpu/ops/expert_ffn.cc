@@ -35,9 +35,26 @@ uint32_t mma_tile(const Platform& platform, const ExpertLaunch& launch) {
                   ggml_tile(platform, ggml_place_words(mma_matrix(like.down))));
 }
 
+// Slots of an expert above which large tiles are better filled than left.
+constexpr uint32_t kLargeTileSlots = 12;
+
+bool takes_large_tile(const Platform& platform, const ExpertLaunch& launch,
+                      const ops::ExpertFfn& op) {
+  const ExpertWeights& like = *launch.like;
+  const auto knows = [&](const Weight& weight, bool is_wide_matrix, const Tensor& x) {
+    return is_wide_matrix &&
+           large_tile_kernel(KernelId::expert_linear_f32_t16, weight, is_wide(x), platform);
+  };
+  return launch.slots >= kLargeTileSlots * launch.num_entries &&
+         like.gate.format == like.up.format && knows(like.gate, launch.wide_gate, op.x) &&
+         knows(like.up, launch.wide_up, op.x) &&
+         knows(like.down, launch.wide_down, op.intermediate);
+}
+
 // Finds on the device which slots go to which entry.
-bool list_slots(Recorder& recorder, ExpertLaunch& launch) {
+bool list_slots(Recorder& recorder, ExpertLaunch& launch, const ops::ExpertFfn& op) {
   launch.tile = launch.slots >= 6 * launch.num_entries ? 8 : 4;
+  if (takes_large_tile(recorder.platform(), launch, op)) launch.tile = kLargeTileTokens;
   if (launch.uses_mma) launch.tile = mma_tile(recorder.platform(), launch);
   launch.groups = launch.slots / launch.tile + std::min(launch.num_entries, launch.slots);
   const size_t list_bytes = round_up(launch.slots * sizeof(u32), 16);
@@ -76,32 +93,13 @@ bool list_slots(Recorder& recorder, ExpertLaunch& launch) {
   return true;
 }
 
-// Experts of any format.
-void record_any_experts(Recorder& recorder, const ExpertLaunch& launch, const ops::ExpertFfn& t) {
-  const ExpertWeights& like = *launch.like;
+// Launches of experts of any format: a product each, of gate and up or of down.
+struct AnyExperts {
+  Recorder& recorder;
+  const ExpertLaunch& launch;
   ExpertParams p{};
-  p.gate = matrix_layout(like.gate);
-  p.up = matrix_layout(like.up);
-  p.gate.wide = launch.wide_gate ? 1 : 0;
-  p.up.wide = launch.wide_up ? 1 : 0;
-  p.x_stride = row_stride(t.x);
-  p.out_stride = row_stride(t.intermediate);
-  p.wide = is_wide(t.x) ? 1 : 0;
-  p.slots = launch.slots;
-  p.ids = launch.num_ids;
-  p.top_k = launch.top_k;
-  p.use_tiles = launch.use_tiles ? 1 : 0;
-  p.stage_cols = stage_cols(like.gate.cols, launch.tile);
-  p.bias_format = like.gate_bias.is_null() ? kFormatF32 : float_format(like.gate_bias.dtype);
-  p.activation = static_cast<u32>(t.glu.activation);
-  p.alpha = t.glu.alpha;
-  p.limit = t.glu.limit;
-  p.up_offset = t.glu.up_offset;
-  const auto record_step = [&](KernelId kernel, uint32_t rows_per_simd, const Tensor& from,
-                               const Tensor& to) {
-    Plan plan = make_plan(
-        kernel, {groups_for(p.gate.rows, kSimds * rows_per_simd), launch.groups, 1}, kExpertThreads,
-        p.stage_cols * launch.tile * static_cast<uint32_t>(sizeof(float)));
+
+  void record(Plan plan, const Tensor& from, const Tensor& to) const {
     plan.set_params(p);
     plan.bind(launch.ids);
     plan.bind(launch.map);
@@ -111,24 +109,77 @@ void record_any_experts(Recorder& recorder, const ExpertLaunch& launch, const op
     plan.bind(range_of(from, Access::kRead));
     plan.bind(range_of(to, Access::kWrite));
     recorder.record(plan);
-  };
-  // Two formats in one product have a kernel of their own, which comes in tiles only.
-  const KernelId fused =
-      like.gate.format == like.up.format
-          ? matrix_kernel(KernelId::expert_gate_up_f32_t1, like.gate.format, launch.tile)
-          : any_format_kernel(KernelId::expert_gate_up_any_t1, launch.tile);
+  }
+  /// A SIMD group has `rows_per_simd` rows of each matrix.
+  void record_small(KernelId kernel, uint32_t rows_per_simd, const Tensor& from,
+                    const Tensor& to) const {
+    record(make_plan(kernel, {groups_for(p.gate.rows, kSimds * rows_per_simd), launch.groups, 1},
+                     kExpertThreads,
+                     p.stage_cols * launch.tile * static_cast<uint32_t>(sizeof(float))),
+           from, to);
+  }
+  void record_large(KernelId first, const Weight& weight, uint32_t rows_per_simd,
+                    const Tensor& from, const Tensor& to) const {
+    const KernelId kernel = *large_tile_kernel(first, weight, true, recorder.platform());
+    constexpr uint32_t kLargeSimds = uint32_t{kLargeTileThreads} / kSimdLanes;
+    record(make_large_tile_plan(
+               kernel, weight,
+               {groups_for(p.gate.rows, kLargeSimds * rows_per_simd), launch.groups, 1}),
+           from, to);
+  }
+  void set_x(const Tensor& from, const Tensor& to, const Tensor& bias) {
+    p.x_stride = row_stride(from);
+    p.out_stride = row_stride(to);
+    p.wide = is_wide(from) ? 1 : 0;
+    p.bias_format = bias.is_null() ? kFormatF32 : float_format(bias.dtype);
+  }
+};
+
+void record_any_experts(Recorder& recorder, const ExpertLaunch& launch, const ops::ExpertFfn& t) {
+  const ExpertWeights& like = *launch.like;
+  AnyExperts experts{recorder, launch};
+  ExpertParams& p = experts.p;
+  p.gate = matrix_layout(like.gate);
+  p.up = matrix_layout(like.up);
+  p.gate.wide = launch.wide_gate ? 1 : 0;
+  p.up.wide = launch.wide_up ? 1 : 0;
+  p.slots = launch.slots;
+  p.ids = launch.num_ids;
+  p.top_k = launch.top_k;
+  p.use_tiles = launch.use_tiles ? 1 : 0;
+  p.stage_cols = stage_cols(like.gate.cols, launch.tile);
+  p.activation = static_cast<u32>(t.glu.activation);
+  p.alpha = t.glu.alpha;
+  p.limit = t.glu.limit;
+  p.up_offset = t.glu.up_offset;
+  experts.set_x(t.x, t.intermediate, like.gate_bias);
   const bool one_token = launch.tile == 1;
-  record_step(fused, one_token ? kGateUpRowsOfOneToken : kGateUpRowsOfTile, t.x, t.intermediate);
+  const bool is_large = launch.tile == uint32_t{kLargeTileTokens};
+  if (is_large) {
+    experts.record_large(KernelId::expert_gate_up_f32_t16, like.gate, kLargeTileRows / 2, t.x,
+                         t.intermediate);
+  } else {
+    // Two formats in one product have a kernel of their own, which comes in tiles only.
+    const KernelId fused =
+        like.gate.format == like.up.format
+            ? matrix_kernel(KernelId::expert_gate_up_f32_t1, like.gate.format, launch.tile)
+            : any_format_kernel(KernelId::expert_gate_up_any_t1, launch.tile);
+    experts.record_small(fused, one_token ? kGateUpRowsOfOneToken : kGateUpRowsOfTile, t.x,
+                         t.intermediate);
+  }
   p.gate = matrix_layout(like.down);
   p.gate.wide = launch.wide_down ? 1 : 0;
-  p.x_stride = row_stride(t.intermediate);
-  p.out_stride = row_stride(t.slots);
-  p.wide = is_wide(t.intermediate) ? 1 : 0;
   p.top_k = 1;
   p.stage_cols = stage_cols(like.down.cols, launch.tile);
-  p.bias_format = like.down_bias.is_null() ? kFormatF32 : float_format(like.down_bias.dtype);
-  record_step(matrix_kernel(KernelId::expert_linear_f32_t1, like.down.format, launch.tile),
-              one_token ? kRowsOfOneToken : kRowsOfTile, t.intermediate, t.slots);
+  experts.set_x(t.intermediate, t.slots, like.down_bias);
+  if (is_large) {
+    experts.record_large(KernelId::expert_linear_f32_t16, like.down, kLargeTileRows, t.intermediate,
+                         t.slots);
+  } else {
+    experts.record_small(
+        matrix_kernel(KernelId::expert_linear_f32_t1, like.down.format, launch.tile),
+        one_token ? kRowsOfOneToken : kRowsOfTile, t.intermediate, t.slots);
+  }
 }
 
 void record_mma_experts(Recorder& recorder, const ExpertLaunch& launch, const ops::ExpertFfn& t) {
@@ -218,7 +269,7 @@ bool takes_few_slots(const ExpertLaunch& launch) {
 }
 
 void record_experts(Recorder& recorder, ExpertLaunch& launch, const ops::ExpertFfn& op) {
-  if (launch.use_tiles && !list_slots(recorder, launch)) return;
+  if (launch.use_tiles && !list_slots(recorder, launch, op)) return;
   if (launch.uses_mma) {
     record_mma_experts(recorder, launch, op);
   } else {

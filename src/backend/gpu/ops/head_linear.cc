@@ -8,7 +8,7 @@ namespace moeflux::gpu {
 
 void run(GpuContext& gpu, const ops::HeadLinear& op) {
   const LinearParams p = head_params(op.out, op.x, op.weight, op.rows);
-  gpu.record(bound(product_plan(p, op.weight), op.out, op.x, op.weight));
+  gpu.record(bound(product_plan(p, op.weight, gpu.platform()), op.out, op.x, op.weight));
 }
 
 }  // namespace moeflux::gpu

@@ -67,8 +67,8 @@ LinearParams linear_params(const ops::Linear& op) {
                      {0, 0, weight.rows});
 }
 
-Plan plan_linear(const ops::Linear& op) {
-  return bound(product_plan(linear_params(op), op.weight), op.out, op.x, op.weight);
+Plan plan_linear(const ops::Linear& op, const Platform& platform) {
+  return bound(product_plan(linear_params(op), op.weight, platform), op.out, op.x, op.weight);
 }
 
 /// One token times few rows of plain numbers, made from `made` on the way unless that is null;
@@ -100,13 +100,13 @@ void run(GpuContext& gpu, const ops::Linear& op) {
     if (rows_of(op.x) > 0) (void)gpu.fuse(op);
     return;
   }
-  if (rows_of(op.x) != 1) return gpu.record(plan_linear(op));
+  if (rows_of(op.x) != 1) return gpu.record(plan_linear(op, platform));
   Waiting& waiting = gpu.waiting();
   const bool makes =
       action_of(waiting, FewRowsOp{op}, platform.has_matrix_units()) == Action::kFinish;
   const std::optional<Plan> few = plan_few_rows(op, makes ? &waiting.chain : nullptr, platform);
   if (few && makes) waiting.clear();
-  gpu.record(few ? *few : plan_linear(op));
+  gpu.record(few ? *few : plan_linear(op, platform));
 }
 
 }  // namespace moeflux::gpu

@@ -4,6 +4,7 @@
 
 #include "backend/gpu/kernels/experts/expert_lists.h"
 #include "backend/gpu/kernels/experts/params.h"
+#include "backend/gpu/kernels/matmul/large_tile.h"
 #include "backend/gpu/kernels/matmul/matrix_tile.h"
 #include "backend/gpu/kernels/matmul/params.h"
 #include "backend/gpu/kernels/matmul/weights.h"
@@ -185,11 +186,98 @@ MF_FN void expert_gate_up_tile(MF_T t, MF_PARAMS(ExpertParams) p, MF_GLOBAL(cons
   MF_EXPERT_TILES(name##_w5, function, 5u)            \
   MF_EXPERT_TILES(name##_w6, function, 6u)            \
   MF_EXPERT_TILES(name##_w8, function, 8u)            \
+  MF_EXPERT_TILES(name##_fp8, function, kCoded_fp8)   \
   MF_EXPERT_TILES(name##_any, function, 0u)
 MF_EXPERT_FORMATS(expert_linear, expert_linear_tile)
 MF_EXPERT_FORMATS(expert_gate_up, expert_gate_up_tile)
 #undef MF_EXPERT_FORMATS
 #undef MF_EXPERT_TILES
+
+MF_FN MF_GLOBAL(const u8) scales_of(MF_T t, ExpertMatrix from) {
+  return MF_AT(t, const u8, from.scales == 0u ? from.data : from.scales);
+}
+
+/// Four rows of either matrix times 16 slots.
+template <u32 FORMAT>
+MF_FN void multiply_slots(MF_T t, MF_PARAMS(ExpertParams) p, MF_GLOBAL(const u32) list,
+                          SlotTile tile, ExpertMatrix upper, ExpertMatrix lower, u32 first,
+                          u32 second, MF_GLOBAL(const f32) x,
+                          MF_LOCAL(LargeTileSums<FORMAT>) sums) {
+  LargeTileRows rows = {p.gate,
+                        MF_AT(t, const u8, upper.data),
+                        MF_AT(t, const u8, lower.data),
+                        scales_of(t, upper),
+                        scales_of(t, lower),
+                        {first, second},
+                        p.gate.rows - 1u,
+                        x,
+                        p.x_stride,
+                        {}};
+  MF_UNROLL
+  for (u32 i = 0u; i < kLargeTileCopies; ++i) {
+    rows.x_row[i] = slot_of(p, list, tile, large_tile_token(t, i)) / p.top_k;
+  }
+  sums->multiply(t, &rows);
+}
+
+/// expert_linear_tile() of 16 slots. Group x: 8 rows a SIMD group; y: a tile.
+template <u32 FORMAT, u32>
+MF_FN void expert_linear_large(MF_T t, MF_PARAMS(ExpertParams) p, MF_GLOBAL(const i32) ids,
+                               MF_GLOBAL(const u32) map, MF_GLOBAL(const u64) entries,
+                               MF_GLOBAL(const u32) list, MF_GLOBAL(const u32) tiles,
+                               MF_GLOBAL(const f32) x, MF_GLOBAL(f32) out) {
+  const SlotTile tile = slot_tile(t, p, ids, map, tiles);
+  if (tile.count == 0u) return;
+  const ExpertMatrix down = expert_matrix(entries, tile.entry, 2u);
+  const u32 first = (t.group.x * t.simds + t.simd) * kLargeTileRows;
+  LargeTileSums<FORMAT> sums;
+  multiply_slots<FORMAT>(t, p, list, tile, down, down, first, first + 4u, x, &sums);
+  const u32 row = first + t.lane / 4u;
+  if (row >= p.gate.rows) return;
+  const f32 bias = bias_at(t, down.bias, row, p.bias_format);
+  MF_UNROLL
+  for (u32 i = 0u; i < 4u; ++i) {
+    const u32 j = t.lane % 4u * 4u + i;
+    if (j < tile.count) out[slot_of(p, list, tile, j) * p.out_stride + row] = sums.v[i] + bias;
+  }
+}
+
+/// expert_gate_up_tile() of 16 slots. Group x: 4 rows of either matrix a SIMD group; y: a tile.
+template <u32 FORMAT, u32>
+MF_FN void expert_gate_up_large(MF_T t, MF_PARAMS(ExpertParams) p, MF_GLOBAL(const i32) ids,
+                                MF_GLOBAL(const u32) map, MF_GLOBAL(const u64) entries,
+                                MF_GLOBAL(const u32) list, MF_GLOBAL(const u32) tiles,
+                                MF_GLOBAL(const f32) x, MF_GLOBAL(f32) out) {
+  const SlotTile tile = slot_tile(t, p, ids, map, tiles);
+  if (tile.count == 0u) return;
+  const ExpertMatrix gate = expert_matrix(entries, tile.entry, 0u);
+  const ExpertMatrix up = expert_matrix(entries, tile.entry, 1u);
+  const u32 first = (t.group.x * t.simds + t.simd) * (kLargeTileRows / 2u);
+  LargeTileSums<FORMAT> sums;
+  multiply_slots<FORMAT>(t, p, list, tile, gate, up, first, first, x, &sums);
+  const u32 row = first + t.lane / 4u % 4u;
+  const bool stores = t.lane < 16u && row < p.gate.rows;
+  const f32 gate_bias = stores ? bias_at(t, gate.bias, row, p.bias_format) : 0.0f;
+  const f32 up_bias = stores ? bias_at(t, up.bias, row, p.bias_format) : 0.0f;
+  MF_UNROLL
+  for (u32 i = 0u; i < 4u; ++i) {
+    const f32 other = simd_shuffle_xor(t, sums.v[i], 16u);
+    const u32 j = t.lane % 4u * 4u + i;
+    if (!stores || j >= tile.count) continue;
+    out[slot_of(p, list, tile, j) * p.out_stride + row] = gated_unit(
+        sums.v[i] + gate_bias, other + up_bias, p.activation, p.alpha, p.limit, p.up_offset);
+  }
+}
+
+#define MF_EXPERT_LARGE(name, function)                                                    \
+  MF_FITS(kLargeTileThreads, 1)                                                            \
+  MF_EXPERT(name##_f32_t16, function, kFormatF32, 16u)                                     \
+  MF_FITS(kLargeTileThreads, 1) MF_EXPERT(name##_f16_t16, function, kFormatF16, 16u)       \
+      MF_FITS(kLargeTileThreads, 1) MF_EXPERT(name##_bf16_t16, function, kFormatBf16, 16u) \
+          MF_FITS(kLargeTileThreads, 1) MF_EXPERT(name##_fp8_t16, function, kCoded_fp8, 16u)
+MF_EXPERT_LARGE(expert_linear, expert_linear_large)
+MF_EXPERT_LARGE(expert_gate_up, expert_gate_up_large)
+#undef MF_EXPERT_LARGE
 #undef MF_EXPERT
 
 /// A column of a token's slots.

@@ -11,6 +11,8 @@
   X(fetch_experts, 4, FetchParams, kWaits)                     \
   MF_FORMATS(X, expert_linear, 7, ExpertParams)                \
   MF_FORMATS(X, expert_gate_up, 7, ExpertParams)               \
+  MF_LARGE_TILES(X, expert_linear, 7, ExpertParams)            \
+  MF_LARGE_TILES(X, expert_gate_up, 7, ExpertParams)           \
   X(combine_slots, 3, CombineParams, kWaits)                   \
   X(mma_gate_up_w4_t1, 10, MmaExpertsOneParams, kWaits)        \
   X(mma_gate_up_w8_t1, 10, MmaExpertsOneParams, kWaits)        \

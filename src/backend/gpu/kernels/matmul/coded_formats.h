@@ -12,6 +12,14 @@ namespace moeflux {
 namespace gpu {
 namespace kernels {
 
+/// Their numbers in MatrixLayout::format.
+enum : u32 {
+  kCodedBegin = kFormatCoded - 1,
+#define MF_CODED_NUMBER(name) kCoded_##name,
+  MF_CODED_FORMATS(MF_CODED_NUMBER)
+#undef MF_CODED_NUMBER
+};
+
 /// One number of a matrix in one of GGML's types; an outer scale lies where offsets would.
 MF_FN_APART f32 ggml_at(MatrixLayout m, CodedParts parts, u64 at) {
   f32 value = 0.0f;

@@ -1,6 +1,7 @@
 // out = x W^T for rows of W of one head or of all: linear and head_linear.
 #pragma once
 
+#include "backend/gpu/kernels/matmul/large_tile.h"
 #include "backend/gpu/kernels/matmul/matrix_tile.h"
 #include "backend/gpu/kernels/matmul/params.h"
 #include "backend/gpu/kernels/params.h"
@@ -74,9 +75,59 @@ MF_LINEAR_TILES(linear_w4, 4u)
 MF_LINEAR_TILES(linear_w5, 5u)
 MF_LINEAR_TILES(linear_w6, 6u)
 MF_LINEAR_TILES(linear_w8, 8u)
+MF_LINEAR_TILES(linear_fp8, kCoded_fp8)
 MF_LINEAR_TILES(linear_any, 0u)
 #undef MF_LINEAR_TILES
 #undef MF_LINEAR
+
+/// Group x: 8 rows a SIMD group; group y: 16 tokens; group z: a head.
+template <u32 FORMAT>
+MF_FN void linear_large_tile(MF_T t, MF_PARAMS(LinearParams) p, MF_GLOBAL(const u8) data,
+                             MF_GLOBAL(const u8) scales, MF_GLOBAL(const f32) x,
+                             MF_GLOBAL(f32) out) {
+  const u32 token = t.group.y * kLargeTileTokens;
+  const u32 first = (t.group.x * t.simds + t.simd) * kLargeTileRows;
+  const u32 head_row = t.group.z * p.head_stride + p.row_begin;
+  LargeTileRows rows = {p.weight,
+                        data,
+                        data,
+                        scales,
+                        scales,
+                        {head_row + first, head_row + first + 4u},
+                        head_row + p.rows_per_head - 1u,
+                        x + t.group.z * p.x.head_stride,
+                        p.x.token_stride,
+                        {}};
+  MF_UNROLL
+  for (u32 i = 0u; i < kLargeTileCopies; ++i) {
+    const u32 own = token + large_tile_token(t, i);
+    rows.x_row[i] = own < p.tokens ? own : p.tokens - 1u;
+  }
+  LargeTileSums<FORMAT> sums;
+  sums.multiply(t, &rows);
+  const u32 row = first + t.lane / 4u;
+  const u32 own = token + t.lane % 4u * 4u;
+  MF_UNROLL
+  for (u32 i = 0u; i < 4u; ++i) {
+    if (row < p.rows_per_head && own + i < p.tokens) {
+      out[(own + i) * p.out.token_stride + t.group.z * p.out.head_stride + row] = sums.v[i];
+    }
+  }
+}
+
+#define MF_LINEAR_LARGE(name, FORMAT)                                             \
+  MF_FITS(kLargeTileThreads, 1)                                                   \
+  MF_KERNEL(name, LinearParams, MF_CONST(0, u8, data), MF_CONST(1, u8, scales),   \
+            MF_CONST(2, u8, biases), MF_READ(3, f32, x), MF_WRITE(4, f32, out)) { \
+    MF_THREAD;                                                                    \
+    static_cast<void>(biases);                                                    \
+    linear_large_tile<FORMAT>(t, p, data, scales, x, out);                        \
+  }
+MF_LINEAR_LARGE(linear_f32_t16, kFormatF32)
+MF_LINEAR_LARGE(linear_f16_t16, kFormatF16)
+MF_LINEAR_LARGE(linear_bf16_t16, kFormatBf16)
+MF_LINEAR_LARGE(linear_fp8_t16, kCoded_fp8)
+#undef MF_LINEAR_LARGE
 
 }  // namespace kernels
 }  // namespace gpu

@@ -7,6 +7,7 @@
 
 #define MF_MATMUL_KERNELS(X)                                  \
   MF_FORMATS(X, linear, 5, LinearParams)                      \
+  MF_LARGE_TILES(X, linear, 5, LinearParams)                  \
   X(linear_few_rows_f32_t1, 3, FewRowsParams, kWaits)         \
   X(linear_few_rows_normed_f32_t1, 7, FewRowsParams, kWaits)  \
   X(linear_few_rows_f16_t1, 3, FewRowsParams, kWaits)         \

@@ -206,7 +206,61 @@ MF_FN void accumulate_coded(MF_T t, MF_LOCAL(f32) acc, MatrixLayout m, CodedPart
   }
 }
 
-/// Either of the two. FORMAT 0 looks at the layout instead: one kernel for matrices of any format.
+/// Like accumulate_plain() for FP8. A single token waits for several packs at once.
+template <u32 ROWS, u32 TOKENS>
+MF_FN void accumulate_fp8(MF_T t, MF_LOCAL(f32) acc, MatrixLayout m, CodedParts parts,
+                          MF_LOCAL(const u32) rows, MF_SHARED(f32) staged, u32 stage_cols,
+                          u32 begin, u32 count) {
+  constexpr u32 kPacks = TOKENS == 1u ? 4u : 1u;
+  for (u32 first = t.lane * 8u; first < count; first += kPacks * 256u) {
+    u32 codes[kPacks][ROWS][2];
+    f32 scales[kPacks][ROWS];
+    MF_UNROLL
+    for (u32 i = 0u; i < kPacks; ++i) {
+      const u32 c = first + i * 256u;
+      if (c >= count) continue;
+      MF_UNROLL
+      for (u32 r = 0u; r < ROWS; ++r) {
+        const u64 at = static_cast<u64>(rows[r]) * m.cols + begin + c;
+        const W2 pair = load2(MF_CAST(const u32, parts.codes + at));
+        codes[i][r][0] = pair.v[0];
+        codes[i][r][1] = pair.v[1];
+        scales[i][r] = fp8_scale_at(m, parts.scales, rows[r], begin + c);
+      }
+    }
+    MF_UNROLL
+    for (u32 i = 0u; i < kPacks; ++i) {
+      const u32 c = first + i * 256u;
+      if (c >= count) continue;
+      MF_UNROLL
+      for (u32 q = 0u; q < 2u; ++q) {
+        f32 values[ROWS][4];
+        bool has_nan = false;
+        MF_UNROLL
+        for (u32 r = 0u; r < ROWS; ++r) {
+          has_nan |= fp8_quad(values[r], codes[i][r][q], scales[i][r]);
+        }
+        if (has_nan) {
+          MF_UNROLL
+          for (u32 r = 0u; r < ROWS; ++r) fp8_exact_quad(values[r], codes[i][r][q], scales[i][r]);
+        }
+        MF_UNROLL
+        for (u32 j = 0u; j < TOKENS; ++j) {
+          const F4 x = load4(staged + (j * stage_cols + staged_at(c + q * 4u)));
+          MF_UNROLL
+          for (u32 k = 0u; k < 4u; ++k) {
+            MF_UNROLL
+            for (u32 r = 0u; r < ROWS; ++r) {
+              acc[r * TOKENS + j] = mf_fma(values[r][k], x.v[k], acc[r * TOKENS + j]);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+/// Either of them. FORMAT 0 looks at the layout instead: one kernel for matrices of any format.
 template <u32 FORMAT, u32 ROWS, u32 TOKENS>
 struct Accumulate {
   static MF_FN_MEMBER void run(MF_T t, MF_LOCAL(f32) acc, MatrixLayout m, MF_GLOBAL(const u8) data,
@@ -234,6 +288,22 @@ MF_PLAIN_ACCUMULATE(kFormatF16)
 MF_PLAIN_ACCUMULATE(kFormatBf16)
 #undef MF_PLAIN_ACCUMULATE
 
+/// Rows that do not begin on 16-byte boundaries are read number by number.
+template <u32 ROWS, u32 TOKENS>
+struct Accumulate<kCoded_fp8, ROWS, TOKENS> {
+  static MF_FN_MEMBER void run(MF_T t, MF_LOCAL(f32) acc, MatrixLayout m, MF_GLOBAL(const u8) data,
+                               MF_GLOBAL(const u8) scales, MF_GLOBAL(const u8) biases,
+                               MF_LOCAL(const u32) rows, MF_SHARED(f32) staged, u32 stage_cols,
+                               u32 begin, u32 count) {
+    const CodedParts parts = {data, scales, biases};
+    if (m.wide != 0u) {
+      accumulate_fp8<ROWS, TOKENS>(t, acc, m, parts, rows, staged, stage_cols, begin, count);
+    } else {
+      accumulate_coded<ROWS, TOKENS>(t, acc, m, parts, rows, staged, stage_cols, begin, count);
+    }
+  }
+};
+
 #define MF_ANY_CASE(FORMAT)                                                              \
   if (m.format == FORMAT) {                                                              \
     Accumulate<FORMAT, ROWS, TOKENS>::run(t, acc, m, data, scales, biases, rows, staged, \
@@ -254,7 +324,8 @@ struct Accumulate<0u, ROWS, TOKENS> {
     MF_ANY_CASE(5u)
     MF_ANY_CASE(6u)
     MF_ANY_CASE(8u)
-    if (m.format >= kFormatCoded) {
+    MF_ANY_CASE(kCoded_fp8)
+    if (m.format >= kFormatCoded && m.format != kCoded_fp8) {
       accumulate_coded<ROWS, TOKENS>(t, acc, m, CodedParts{data, scales, biases}, rows, staged,
                                      stage_cols, begin, count);
     }

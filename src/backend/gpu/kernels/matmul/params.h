@@ -16,6 +16,16 @@ enum : u32 {
   kGateUpRowsOfTile = 2,
 };
 
+/// Large tiles: tokens, rows of a SIMD group, columns of a stage.
+enum : u32 {
+  kLargeTileTokens = 16,
+  kLargeTileRows = 8,
+  kLargeTileThreads = 256,
+  kLargeTileCols = 256,
+  kLargeTileStages = 2,
+  kLargeTileCopies = kLargeTileTokens * kLargeTileCols / 4 / kLargeTileThreads,
+};
+
 /// Threads of a group of the products of single tokens, at most: registers must do for so many.
 enum : u32 { kLinearThreadsMax = 512 };
 

@@ -57,20 +57,36 @@ MF_FN f32 nvfp4_at(MatrixLayout m, CodedParts parts, u64 row, u32 col) {
   return value * (m.variant == 2u ? 1.0f / outer : outer);
 }
 
-/// quant/formats/fp8_format.cc is the definition.
-MF_FN f32 fp8_at(MatrixLayout m, CodedParts parts, u64 row, u32 col) {
+/// The scale of a column of FP8, and of the seven behind it where it is a multiple of 8.
+MF_FN f32 fp8_scale_at(MatrixLayout m, MF_GLOBAL(const u8) scales, u64 row, u32 col) {
   const u64 groups = (static_cast<u64>(m.cols - 1u) >> m.group_shift) + 1u;
   const u64 at = (row >> m.row_shift) * groups + (col >> m.group_shift);
-  f32 scale;
-  if (m.scales == kScalesE8m0) {
-    scale = e8m0_of(parts.scales[at]);
-  } else if (m.scales == kFormatF32) {
-    scale = MF_CAST(const f32, parts.scales)[at];
-  } else {
-    const u16 bits = MF_CAST(const u16, parts.scales)[at];
-    scale = m.scales == kFormatBf16 ? bf16_to_float(bits) : f16_to_float(bits);
-  }
-  return scale * e4m3_of(parts.codes[row * m.cols + col]);
+  if (m.scales == kScalesE8m0) return e8m0_of(scales[at]);
+  if (m.scales == kFormatF32) return MF_CAST(const f32, scales)[at];
+  const u16 bits = MF_CAST(const u16, scales)[at];
+  return m.scales == kFormatBf16 ? bf16_to_float(bits) : f16_to_float(bits);
+}
+
+/// quant/formats/fp8_format.cc is the definition.
+MF_FN f32 fp8_at(MatrixLayout m, CodedParts parts, u64 row, u32 col) {
+  return fp8_scale_at(m, parts.scales, row, col) * e4m3_of(parts.codes[row * m.cols + col]);
+}
+
+/// Four codes in order, as fp8_at() has them: two at a time become halves that are 256 times too
+/// small. True where one of them is NaN, which has all bits and becomes another number here:
+/// fp8_exact_quad() is for those. Few matrices have any, so that callers ask once for many.
+MF_FN bool fp8_quad(MF_LOCAL(f32) values, u32 codes, f32 scale) {
+  const u32 even = (codes << 8u & 0x80008000u) | (codes << 7u & 0x3f803f80u);
+  const u32 odd = (codes & 0x80008000u) | (codes >> 1u & 0x3f803f80u);
+  values[0] = scale * (f16_half(even, 0u) * 256.0f);
+  values[1] = scale * (f16_half(odd, 0u) * 256.0f);
+  values[2] = scale * (f16_half(even, 1u) * 256.0f);
+  values[3] = scale * (f16_half(odd, 1u) * 256.0f);
+  return (((codes & 0x7f7f7f7fu) + 0x01010101u) & 0x80808080u) != 0u;
+}
+MF_FN void fp8_exact_quad(MF_LOCAL(f32) values, u32 codes, f32 scale) {
+  MF_UNROLL
+  for (u32 k = 0u; k < 4u; ++k) values[k] = scale * e4m3_of(codes >> (8u * k) & 0xffu);
 }
 
 }  // namespace kernels
