@@ -20,8 +20,9 @@ struct StepWork {
   double multiply_adds = 0.0;
   double expert_multiply_adds = 0.0;  // of these, the routed experts'
   double layers = 0.0;
-  double device_share =
-      1.0;  // of the rate at which a GPU reads, what it reaches with these weights
+  // A GPU reaches so much of the rates at which it reads and multiplies with these weights.
+  double device_share = 1.0;
+  double arithmetic_share = 1.0;
 };
 
 enum class CostLimit : uint8_t { kDrive, kMemory, kCompute };

@@ -5,6 +5,7 @@
 #include "backend/trace/trace_device.h"
 #include "engine/tiny_engine_test_util.h"
 #include "model/family/public_models.h"
+#include "quant/ggml_types.h"
 
 namespace moeflux {
 namespace {
@@ -69,6 +70,37 @@ TEST(Forecast, CountsAPublicModelFromItsConfigAlone) {
   // 3.04 billion active parameters, and attention's products.
   EXPECT_GT(result->cold_prompt.cost.compute_seconds, 512 * 2.7e9 / 300e9);
   EXPECT_LT(result->cold_prompt.cost.compute_seconds, 512 * 3.5e9 / 300e9);
+}
+
+TierForecast forecast_on_device(const AssumedFormat& assumed) {
+  const auto found = find_public_model("qwen3-30b-a3b");
+  EXPECT_TRUE(found.ok());
+  const std::unique_ptr<Device> trace = make_trace_device();
+  const auto model = assume_model(found->config_json, *trace, assumed);
+  EXPECT_TRUE(model.ok());
+  constexpr int64_t kPrompt = 4096;
+  const auto result = forecast_tiers(**model, {.home = ExpertHome::kDevice}, 4096, {&kPrompt, 1},
+                                     {.device_bytes_per_second = 3e12,
+                                      .bus_bytes_per_second = 50e9,
+                                      .memory_bytes_per_second = 100e9,
+                                      .drive_bytes_per_second = 2e9,
+                                      .multiply_adds_per_second = 50e12});
+  EXPECT_TRUE(result.ok());
+  return *result;
+}
+
+TEST(Forecast, TakesTypesOfBlocksByWhatTheirUnpackingTakes) {
+  const TierForecast affine = forecast_on_device({.bits = 4});
+  const TierForecast small = forecast_on_device({.type = find_ggml_type("Q1_0")});
+  const TierForecast grid = forecast_on_device({.type = find_ggml_type("IQ3_S")});
+  const TierForecast other = forecast_on_device({.type = find_ggml_type("IQ3_XXS")});
+  // 6.6 bits of affine groups, 8.8, and 7 of a type that was not measured.
+  EXPECT_NEAR(grid.uniform.cost.device_seconds / small.uniform.cost.device_seconds, 8.8 / 6.6,
+              1e-9);
+  EXPECT_NEAR(grid.uniform.cost.device_seconds / other.uniform.cost.device_seconds, 8.8 / 7, 1e-9);
+  EXPECT_LT(affine.uniform.cost.device_seconds, small.uniform.cost.device_seconds);
+  EXPECT_NEAR(affine.prompts[0].cost.compute_seconds / grid.prompts[0].cost.compute_seconds, 0.8,
+              1e-9);
 }
 
 }  // namespace

@@ -57,6 +57,7 @@ TierLimit largest_part(const TierCost& cost) {
 TierCost cost_on_tiers(const TierStep& step, const TierSpeeds& speeds) {
   const StepWork& work = step.work;
   const double device_rate = kDeviceShare * work.device_share * speeds.device_bytes_per_second;
+  const double arithmetic_rate = work.arithmetic_share * speeds.multiply_adds_per_second;
   const double far_bytes = step.found.far * work.expert_bytes;
   TierCost cost;
   cost.drive_bytes = step.found.drive * work.expert_bytes;
@@ -75,10 +76,8 @@ TierCost cost_on_tiers(const TierStep& step, const TierSpeeds& speeds) {
   cost.drive_seconds = cost.drive_bytes / speeds.drive_bytes_per_second;
   const double device_bytes = work.expert_bytes - helped_bytes;
   cost.device_seconds = (work.dense_bytes + device_bytes) / device_rate;
-  const double expert_compute =
-      work.expert_multiply_adds / step.tiles_filled / speeds.multiply_adds_per_second;
-  const double dense_compute =
-      (work.multiply_adds - work.expert_multiply_adds) / speeds.multiply_adds_per_second;
+  const double expert_compute = work.expert_multiply_adds / step.tiles_filled / arithmetic_rate;
+  const double dense_compute = (work.multiply_adds - work.expert_multiply_adds) / arithmetic_rate;
   cost.compute_seconds = dense_compute + expert_compute;
   cost.launch_seconds = work.layers * kLayerSeconds;
   if (step.far_reads == FarReads::kInPlace) {

@@ -34,6 +34,13 @@ TEST(TierCost, WeightsThatAreUnpackedSlowlyAreReadSlowly) {
   EXPECT_NEAR(cost_on_tiers({.work = work}, kSpeeds).device_seconds, 2 * 1.67e9 / 770e9, 1e-12);
 }
 
+TEST(TierCost, WeightsThatAreUnpackedSlowlyAreMultipliedSlowly) {
+  StepWork work = kToken;
+  work.multiply_adds = 1e12;
+  work.arithmetic_share = 0.8;
+  EXPECT_NEAR(cost_on_tiers({.work = work}, kSpeeds).compute_seconds, 0.125, 1e-12);
+}
+
 TEST(TierCost, WhatATokenFetchesComesBeforeItsProducts) {
   const TierCost cost =
       cost_on_tiers({.work = kToken, .found = {.near = 0.5, .far = 0.5}}, kSpeeds);
