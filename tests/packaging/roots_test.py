@@ -4,14 +4,16 @@
     tests/packaging/roots_test.py PACKAGES [SUITE...]
 
 PACKAGES is the folder that `make release` fills. In a copy of each root the archive, from 12 on the
-Debian packages, and on 12 the wheel (its interpreter is that system's) tell a story and answer
-openai's client, or a plain request where that cannot be installed. The steps of the Containerfile
-run in a root of Debian 12. lintian, systemd-analyze and ruby check what they know. Needs root, and
-a network for the first run, the wheel and the steps of the Containerfile.
+Debian packages, and on 12 the wheel (its interpreter is that system's) tell a story, answer
+openai's client, or a plain request where that cannot be installed, and give a browser the page. The
+steps of the Containerfile run in a root of Debian 12. lintian, systemd-analyze and ruby check what
+they know. Needs root, and a network for the first run, the wheel and the steps of the
+Containerfile.
 """
 
 import contextlib
 import glob
+import gzip
 import hashlib
 import json
 import os
@@ -123,6 +125,22 @@ def ask(address):
         return json.load(answer)["choices"][0]["message"]["content"]
 
 
+def look_at_page(address):
+    """A browser gets the page, and the script that it names."""
+
+    def get(path, kind):
+        request = urllib.request.Request(address + path, headers={"Accept": "text/html"})
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            found = answer.headers["Content-Type"]
+            check(found.startswith(kind), f"{address}{path} is {found}, expected {kind}")
+            return gzip.decompress(answer.read()).decode()
+
+    page = get("/", "text/html")
+    script = re.search(r'src="(/page/app-\w+\.js)"', page)
+    check(script, f"{address}/ names no script:", page)
+    get(script.group(1), "text/javascript")
+
+
 def answers(command, port, healthy=None):
     """The answer of a server that the command starts at the port; it ends before this returns."""
     address = f"http://127.0.0.1:{port}"
@@ -140,6 +158,7 @@ def answers(command, port, healthy=None):
                 time.sleep(0.2)
             if healthy:
                 healthy()
+            look_at_page(address)
             text = ask(address).strip()
             check(text, "an empty answer of", shlex.join(command))
             return text
