@@ -242,8 +242,8 @@ def area_cuda(runner, number):
     """Compiles kernels and the Python package; the package is asked for cuda:0."""
     if runner.is_left_out("cuda", verified.CUDA, number):
         return
-    ctest = ["ctest", "--test-dir", "build/release", "-R", "^python_cuda$", "--no-tests=error",
-             "--output-on-failure"] + runner.junit("cuda").split()
+    ctest = ["ctest", "--test-dir", "build/release", "-R", "^(python_cuda|cuda_driver)$",
+             "--no-tests=error", "--output-on-failure"] + runner.junit("cuda").split()
     outcome, _ = runner.suite("cuda", [["tools/install_cuda.sh"], CUDA_BUILD, ctest],
                               required=(r"^python_cuda$",))
     outcome.note += "; kernels compiled for 90a"

@@ -111,6 +111,21 @@ class CudaPlatform : public gpu::Platform {
   gpu::MemoryLimit limit_;
 };
 
+// The runtime has the same words for an old driver and for none. Drivers serve each CUDA of their
+// own major version and all before.
+Status check_driver(int device) {
+  int version = 0;
+  if (cudaDriverGetVersion(&version) != cudaSuccess || version == 0) {
+    return make_error(ErrorCode::kNotFound, "cuda:{}: no NVIDIA driver was found (libcuda.so.1)",
+                      device);
+  }
+  constexpr int kNeeded = CUDART_VERSION / 1000;
+  if (version / 1000 >= kNeeded) return {};
+  return make_error(ErrorCode::kNotFound,
+                    "cuda:{}: the NVIDIA driver has CUDA {}.{}, this build needs {}.0 or newer",
+                    device, version / 1000, version % 1000 / 10, kNeeded);
+}
+
 // A build has machine code for a list of GPUs; a call says whether this one is among them.
 Status check_kernels(int device) {
   cudaFuncAttributes attributes{};
@@ -125,6 +140,7 @@ Status check_kernels(int device) {
 }  // namespace
 
 Result<std::unique_ptr<gpu::Platform>> make_cuda_platform(const CudaOptions& options) {
+  MF_RETURN_IF_ERROR(check_driver(options.device));
   int count = 0;
   const Status counted = gpu::cuda_status(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
   if (!counted.ok()) return counted.error().with_context(formatted("cuda:{}", options.device));
