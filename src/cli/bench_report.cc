@@ -125,9 +125,15 @@ std::string markdown_rule(const std::vector<size_t>& widths) {
 // Below the table, of tests of several sequences.
 std::string parallel_line(const BenchResult& r) {
   if (r.test.n_parallel == 0) return {};
-  return formatted("\n{}: {:.2f} t/s a sequence, {:.3f} times what taking turns gives\n", r.label(),
-                   summarize(r.samples_ts()).mean / static_cast<double>(r.test.n_parallel),
-                   r.over_turns());
+  const auto a_step = [&](double token_bytes) {
+    return format_bytes(rounded(token_bytes * static_cast<double>(r.test.n_parallel)));
+  };
+  return formatted(
+      "\n{}: {:.2f} t/s a sequence, {:.3f} times what taking turns gives; bound {:.2f} t/s: {} of "
+      "dense weights, {} of experts ({} routes) and {} of states a step\n",
+      r.label(), summarize(r.samples_ts()).mean / static_cast<double>(r.test.n_parallel),
+      r.over_turns(), r.bound_ts(), a_step(r.traffic.dense_bytes), a_step(r.traffic.expert_bytes),
+      r.routes, a_step(r.traffic.state_bytes));
 }
 
 // Below the table, of tests that read experts.
@@ -248,6 +254,10 @@ double BenchResult::share_of_bound() const {
   return bandwidth_bytes_per_second > 0.0 ? bytes_per_second() / bandwidth_bytes_per_second : 0.0;
 }
 
+double BenchResult::bound_ts() const {
+  return traffic.total() > 0.0 ? bandwidth_bytes_per_second / traffic.total() : 0.0;
+}
+
 double BenchResult::share_of_drive() const {
   return drive_probe_bytes_per_second > 0.0
              ? run.experts.read_bytes_per_second() / drive_probe_bytes_per_second
@@ -292,6 +302,8 @@ Json bench_fields(const BenchResult& r) {
   json["bytes_per_second"] = rounded(r.bytes_per_second());
   json["memory_bandwidth"] = rounded(r.bandwidth_bytes_per_second);
   json["share_of_bound"] = r.share_of_bound();
+  json["bound_ts"] = r.bound_ts();
+  json["routes"] = r.routes;
   json["expert_lookups"] = r.run.experts.hits + r.run.experts.misses;
   json["expert_hit_rate"] = r.expert_hit_rate();
   json["storage_bytes_per_token"] = rounded(per_token(r.run.experts.bytes_read, r));

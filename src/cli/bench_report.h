@@ -38,7 +38,8 @@ struct BenchResult {
   BenchmarkTest test;
   std::string test_time;  // ISO 8601, UTC
   BenchmarkRun run;
-  Traffic traffic;  // per token
+  Traffic traffic;     // per token
+  std::string routes;  // of Traffic's experts: "counted", "recorded" or "uniform"
   double bandwidth_bytes_per_second = 0.0;
   double drive_probe_bytes_per_second = 0.0;  // 0: nothing was read, nothing probed
   uint64_t expert_cache_bytes = 0;
@@ -56,6 +57,8 @@ struct BenchResult {
   std::string label() const;
   /// The least time per token, at the measured bandwidth, over the time it took.
   double share_of_bound() const;
+  /// Tokens per second of all sequences in that time; 0 without a bandwidth.
+  double bound_ts() const;
   double bytes_per_second() const;
   /// The drive's rate while reads were in flight, over its rate in the probe.
   double share_of_drive() const;

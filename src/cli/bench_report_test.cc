@@ -20,6 +20,7 @@ BenchResult sample() {
                      .test = {.n_gen = 4, .n_depth = 100},
                      .test_time = "2026-01-02T03:04:05Z",
                      .traffic = {.dense_bytes = 1000, .expert_bytes = 400, .state_bytes = 100},
+                     .routes = "uniform",
                      .bandwidth_bytes_per_second = 15e9,
                      .expert_cache_bytes = 4096,
                      .peak_memory_bytes = 8192};
@@ -72,6 +73,8 @@ TEST(BenchResultRates, AddUp) {
   // 1500 bytes for each of 4 tokens in 2 microseconds on average: 3 GB/s, a fifth of 15.
   EXPECT_DOUBLE_EQ(sample().bytes_per_second(), 3e9);
   EXPECT_DOUBLE_EQ(sample().share_of_bound(), 0.2);
+  EXPECT_DOUBLE_EQ(sample().bound_ts(), 1e7);  // 15 GB/s over 1500 bytes
+  EXPECT_EQ(BenchResult{}.bound_ts(), 0.0);
   EXPECT_DOUBLE_EQ(sample().expert_hit_rate(), 0.75);
   EXPECT_DOUBLE_EQ(sample().share_of_drive(), 0.5);  // 100 MB/s of 200
   EXPECT_EQ(BenchResult{}.share_of_drive(), 0.0);
@@ -111,6 +114,8 @@ TEST(BenchJson, HasLlamaBenchsFieldsAndOurs) {
                           "bytes_per_second",
                           "memory_bandwidth",
                           "share_of_bound",
+                          "bound_ts",
+                          "routes",
                           "expert_hit_rate",
                           "stall_ns_per_token",
                           "storage_bytes_per_token",
@@ -152,7 +157,10 @@ TEST(BenchParallel, TellsTheRateOfAllOfEachAndOfTakingTurns) {
   EXPECT_EQ(fields["turns_ns"], Json({2000, 6000, 6000}));
   EXPECT_DOUBLE_EQ(fields["avg_ts_per_sequence"].get<double>(), fields["avg_ts"].get<double>() / 8);
   const std::string table = render_bench({&result, 1}, BenchFormat::kMarkdown);
-  EXPECT_NE(table.find("tg4 x8: 2333333.33 t/s a sequence, 2.000 times"), std::string::npos)
+  EXPECT_NE(table.find("tg4 x8: 2333333.33 t/s a sequence, 2.000 times what taking turns gives; "
+                       "bound 10000000.00 t/s: 7.81 KiB of dense weights, 3.12 KiB of experts "
+                       "(uniform routes) and 800 B of states a step"),
+            std::string::npos)
       << table;
 }
 

@@ -64,19 +64,33 @@ Status evaluate_step(Engine& engine, std::span<StepItem> items, std::span<const 
   return {};
 }
 
+// Sequences of n_depth tokens. Copies, which take the memory that as many texts do: forks would
+// read the same pages.
+Result<std::vector<std::unique_ptr<Sequence>>> sequences_at_depth(Engine& engine,
+                                                                  const BenchmarkTest& test,
+                                                                  TokenSource& source) {
+  std::vector<std::unique_ptr<Sequence>> sequences(static_cast<size_t>(test.n_parallel));
+  for (std::unique_ptr<Sequence>& sequence : sequences) {
+    MF_ASSIGN_OR_RETURN(sequence, engine.create_sequence());
+  }
+  const std::vector<TokenId> depth = source.take(test.n_depth);
+  if (depth.empty()) return sequences;
+  MF_RETURN_IF_ERROR(evaluate(engine, *sequences.front(), depth, {.logits = LogitsMode::kNone}));
+  if (sequences.size() == 1) return sequences;
+  MF_ASSIGN_OR_RETURN(const std::vector<std::byte> state, engine.save(*sequences.front()));
+  for (size_t i = 1; i < sequences.size(); ++i) {
+    MF_ASSIGN_OR_RETURN([[maybe_unused]] const auto extra, engine.load(*sequences[i], state));
+  }
+  return sequences;
+}
+
 Result<Repetition> repeat_in_common(Engine& engine, const BenchmarkTest& test,
                                     TokenSource& source) {
-  std::vector<std::unique_ptr<Sequence>> sequences;
+  MF_ASSIGN_OR_RETURN(const auto sequences, sequences_at_depth(engine, test, source));
   std::vector<StepItem> items;
-  for (int64_t i = 0; i < test.n_parallel; ++i) {
-    MF_ASSIGN_OR_RETURN(std::unique_ptr<Sequence> sequence, engine.create_sequence());
-    const std::vector<TokenId> depth = source.take(test.n_depth);
-    if (!depth.empty()) {
-      MF_RETURN_IF_ERROR(evaluate(engine, *sequence, depth, {.logits = LogitsMode::kNone}));
-    }
+  for (const std::unique_ptr<Sequence>& sequence : sequences) {
     items.push_back({.sequence = sequence.get(), .options = generating(engine)});
     items.back().sink = [](int64_t, std::span<const float>) { return Status(); };
-    sequences.push_back(std::move(sequence));
   }
   Repetition repetition;
   for (int64_t round = 0; round < test.n_gen; ++round) {

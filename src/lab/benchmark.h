@@ -18,7 +18,8 @@ struct BenchmarkTest {
   int64_t n_gen = 0;
   int64_t n_depth = 0;
   /// Sequences that generate in common steps, 0: one by itself. Between any two of their steps each
-  /// takes a token in a step of its own, timed apart: what they would do without common steps.
+  /// takes a token in a step of its own, timed apart: what they would do without common steps. The
+  /// first one evaluates n_depth tokens, the others have copies of its state.
   int64_t n_parallel = 0;
 
   int64_t sequences() const { return n_parallel > 0 ? n_parallel : 1; }

@@ -161,6 +161,22 @@ TEST_F(BenchmarkTestCase, SequencesInCommonAreTimedApartFromTheirTurns) {
   EXPECT_EQ(run->experts.hits + run->experts.misses, 2u * 5u * 4u * 4u);
 }
 
+TEST_F(BenchmarkTestCase, DepthIsEvaluatedOnceForAllSequences) {
+  write({});
+  const auto engine = open({.context_length = 64, .expert_cache_bytes = uint64_t{1} << 30});
+  const std::vector<TokenId> text = {7};
+  const auto lookups = [&](int64_t sequences) {
+    const ExpertStats before = engine->expert_stats();
+    const auto run = run_benchmark(*engine, {.n_gen = 1, .n_depth = 20, .n_parallel = sequences},
+                                   {.repetitions = 1, .warm_ups = 0, .text = text});
+    EXPECT_TRUE(run.ok()) << (run.ok() ? "" : run.error().to_string());
+    const ExpertStats used = engine->expert_stats() - before;
+    return used.hits + used.misses;
+  };
+  // The same token throughout: two more sequences have two more turns, of 4 experts in 4 layers.
+  EXPECT_EQ(lookups(3), lookups(1) + 2u * 4u * 4u);
+}
+
 TEST_F(BenchmarkTestCase, TakesTokensFromATextAgainAndAgain) {
   write({});
   const auto engine = open({.context_length = 64, .expert_cache_bytes = uint64_t{1} << 30});
@@ -220,6 +236,30 @@ TEST_F(BenchmarkTestCase, ExpertsThatNobodyCountedAreTakenToBeSpreadEvenly) {
   const auto prompt = traffic_per_token(**model, {.n_prompt = 4}, 2, run);
   ASSERT_TRUE(prompt.ok());
   EXPECT_DOUBLE_EQ(prompt->expert_bytes, 4 * 32 * (1.0 - 28.0 * 28 / (32 * 32)) * expert * 2 / 4);
+}
+
+TEST_F(BenchmarkTestCase, ExpertsThatNobodyCountedAreThoseOfForcedRoutes) {
+  write({});
+  const auto trace = make_trace_device();
+  const auto model = load_model(folder_.path(), *trace, WeightLoading::kCheckOnly);
+  ASSERT_TRUE(model.ok());
+  const auto routes = RouteTrace::parse(
+      "# route_trace v1\n# model=m arch=a n_layer=1 n_expert=32 n_expert_used=4\n"
+      "turn,phase,step,layer,slot,expert,weight,residency,expert_bytes\n"
+      "0,1,0,0,0,0,1,1,0\n0,1,0,0,1,1,1,1,0\n0,1,0,0,2,2,1,1,0\n0,1,0,0,3,3,1,1,0\n"
+      "0,1,1,0,0,2,1,1,0\n0,1,1,0,1,3,1,1,0\n0,1,1,0,2,4,1,1,0\n0,1,1,0,3,5,1,1,0\n");
+  ASSERT_TRUE(routes.ok()) << routes.error().to_string();
+  const double expert = 3 * 128 * 128 * 0.5625;
+  const BenchmarkRun run{.samples_ns = {1}};
+  // Two texts choose 0 to 3 and 2 to 5: six experts in each of 4 layers.
+  const auto two = traffic_per_token(**model, {.n_gen = 3, .n_parallel = 2}, 512, run, &*routes);
+  ASSERT_TRUE(two.ok());
+  EXPECT_DOUBLE_EQ(two->expert_bytes, 4 * 6 * expert / 2);
+  const auto one = traffic_per_token(**model, {.n_gen = 3}, 512, run, &*routes);
+  ASSERT_TRUE(one.ok());
+  EXPECT_DOUBLE_EQ(one->expert_bytes, 4 * 4 * expert);
+  // States of two texts, each as one alone has it after twice as many tokens.
+  EXPECT_GT(two->state_bytes, one->state_bytes);
 }
 
 TEST_F(BenchmarkTestCase, ParametersAreThoseOfDenseWeightsAndAllExperts) {

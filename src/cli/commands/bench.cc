@@ -45,6 +45,7 @@ struct Options {
   std::vector<std::string> plans = {"auto"};
   std::string routes;
   std::shared_ptr<const RouteTrace> forced_routes;  // of --routes
+  std::optional<double> memory_gb;
   double probe_seconds = 1.0;
 };
 
@@ -216,6 +217,12 @@ Result<BenchResult> result_of(const Bench& bench, const BenchmarkTest& test) {
   return result;
 }
 
+// Where the experts of a run's traffic come from.
+std::string routes_of(const Bench& bench, const BenchmarkRun& run) {
+  if (bench.options.forced_routes != nullptr) return "recorded";
+  return run.experts.hits + run.experts.misses > 0 ? "counted" : "uniform";
+}
+
 Status bench_cell(Bench& bench, const BenchCell& cell, std::vector<BenchResult>& results) {
   MF_RETURN_IF_ERROR(place_experts(bench, cell));
   Engine& engine = *bench.open->engine;
@@ -242,7 +249,9 @@ Status bench_cell(Bench& bench, const BenchCell& cell, std::vector<BenchResult>&
         result.near_cache_bytes = bench.near_cache_bytes;
       }
       MF_ASSIGN_OR_RETURN(result.traffic,
-                          traffic_per_token(*bench.model, test, result.batch, result.run));
+                          traffic_per_token(*bench.model, test, result.batch, result.run,
+                                            bench.options.forced_routes.get()));
+      result.routes = routes_of(bench, result.run);
       result.peak_memory_bytes = peak_resident_bytes();
       results.push_back(result);
     }
@@ -292,6 +301,13 @@ Result<std::unique_ptr<Device>> open_probe_device(const ModelOptions& options) {
   return make_cpu_device({.threads = options.device.threads, .isa = options.device.isa});
 }
 
+// Bytes per second: as given or measured.
+Result<double> memory_bandwidth(const Options& options) {
+  if (options.memory_gb) return *options.memory_gb * 1e9;
+  MF_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, open_probe_device(options.model));
+  return measure_read_bandwidth(*device, {.seconds = options.probe_seconds});
+}
+
 BenchFormat format_of(const std::string& name) {
   if (name == "json") return BenchFormat::kJson;
   return name == "csv" ? BenchFormat::kCsv : BenchFormat::kMarkdown;
@@ -319,9 +335,7 @@ Status run(Options options) {
     MF_RETURN_IF_ERROR(bench_model(options, tests, directory, results));
   }
   // Last, when models have gone, so that its buffer does not count as their memory.
-  MF_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, open_probe_device(options.model));
-  MF_ASSIGN_OR_RETURN(const double bandwidth,
-                      measure_read_bandwidth(*device, {.seconds = options.probe_seconds}));
+  MF_ASSIGN_OR_RETURN(const double bandwidth, memory_bandwidth(options));
   for (BenchResult& result : results) result.bandwidth_bytes_per_second = bandwidth;
   return print_out(render_bench(results, format_of(options.output)));
 }
@@ -375,6 +389,12 @@ void add_test_options(CommandOptions& command, Options& options) {
            "Route trace to take experts from: natural hit rates with random weights")
       .value("FILE")
       .not_empty()
+      .in_help_all();
+  command
+      .add("--memory-bandwidth", options.memory_gb,
+           "GB/s of the memory that bounds tokens per second (default: measured)")
+      .value("RATE")
+      .range(1e-3, 1e6)
       .in_help_all();
   command.add("-s,--seed", options.seed, "Seed of the random tokens").in_help_all();
   command.add("-o,--output", options.output, "Format of the table: md, json or csv")

@@ -1,6 +1,7 @@
 #include "experts/routes/forced_routes.h"
 
 #include <algorithm>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -56,11 +57,7 @@ class ForcedRoutes {
 
   Status operator()(LayerId layer, std::span<const StepRows> step, Encoder& encoder,
                     const Routes& routes) {
-    ids_.clear();
-    weights_.clear();
-    for (const StepRows& rows : step) {
-      MF_RETURN_IF_ERROR(choose(layer, rows, routes.ids.dim(1)));
-    }
+    MF_RETURN_IF_ERROR(choose(layer, step, routes.ids.dim(1)));
     MF_CHECK(ids_.size() == static_cast<size_t>(routes.ids.num_elements()));
     encoder.write(routes.ids, std::as_bytes(std::span(ids_)));
     if (options_.with_weights) {
@@ -69,20 +66,43 @@ class ForcedRoutes {
     return {};
   }
 
+  // Sets ids() to [rows, top_k] of the step, and the weights alike.
+  Status choose(LayerId layer, std::span<const StepRows> step, int64_t top_k) {
+    ids_.clear();
+    weights_.clear();
+    const auto at = static_cast<size_t>(index(layer));
+    const Tokens& decode = decode_[routed_index_[at] % decode_.size()];
+    const Tokens& prompt = prompt_[routed_index_[at] % prompt_.size()];
+    const auto sequences =
+        static_cast<size_t>(std::ranges::count(step, StepPhase::kDecode, &StepRows::phase));
+    Taken& taken = taken_[at];
+    size_t longest = 0;  // of those that decode
+    size_t sequence = 0;
+    for (const StepRows& rows : step) {
+      if (rows.phase == StepPhase::kDecode) {
+        const size_t ahead = sequence++ * decode.size() / sequences;
+        MF_RETURN_IF_ERROR(append(layer, decode, taken.decode + ahead, rows.rows, top_k));
+        longest = std::max(longest, static_cast<size_t>(rows.rows));
+      } else {
+        MF_RETURN_IF_ERROR(append(layer, prompt, taken.prompt, rows.rows, top_k));
+        taken.prompt = (taken.prompt + static_cast<size_t>(rows.rows)) % prompt.size();
+      }
+    }
+    taken.decode = (taken.decode + longest) % decode.size();
+    return {};
+  }
+  const std::vector<int32_t>& ids() const { return ids_; }
+
  private:
   struct Taken {
     size_t prompt = 0;
     size_t decode = 0;
   };
 
-  // Appends [rows, top_k] of the trace's next tokens to ids_ and weights_.
-  Status choose(LayerId layer, const StepRows& rows, int64_t top_k) {
-    const auto at = static_cast<size_t>(index(layer));
-    const bool decodes = rows.phase == StepPhase::kDecode;
-    const auto& layers = decodes ? decode_ : prompt_;
-    const Tokens& recorded = layers[routed_index_[at] % layers.size()];
-    size_t& next = decodes ? taken_[at].decode : taken_[at].prompt;
-    for (int64_t t = 0; t < rows.rows; ++t) {
+  // Appends [rows, top_k] of the recorded tokens from `first` on to ids_ and weights_.
+  Status append(LayerId layer, const Tokens& recorded, size_t first, int64_t rows, int64_t top_k) {
+    for (int64_t t = 0; t < rows; ++t) {
+      const size_t next = (first + static_cast<size_t>(t)) % recorded.size();
       const std::vector<float>& weights = recorded[next].weights;
       if (options_.with_weights && weights.size() != static_cast<size_t>(top_k)) {
         return make_error(ErrorCode::kInvalidArgument,
@@ -91,7 +111,6 @@ class ForcedRoutes {
       }
       weights_.insert(weights_.end(), weights.begin(), weights.end());
       append_token(recorded, next, static_cast<size_t>(top_k), table_.layer(layer).num_experts);
-      next = (next + 1) % recorded.size();
     }
     return {};
   }
@@ -133,18 +152,40 @@ class ForcedRoutes {
   std::vector<float> weights_;
 };
 
-}  // namespace
-
-Result<RouteReplacement> force_routes(const RouteTrace& trace, const ExpertTable& table,
-                                      const ForcedRoutesOptions& options) {
+Status check_decode(const RouteTrace& trace) {
   const bool has_decode =
       std::any_of(trace.visits().begin(), trace.visits().end(),
                   [](const auto& visit) { return visit.phase == StepPhase::kDecode; });
-  if (!has_decode) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "the trace of {} has no decode tokens, expected at least one",
-                      trace.header().model);
+  if (has_decode) return {};
+  return make_error(ErrorCode::kInvalidArgument,
+                    "the trace of {} has no decode tokens, expected at least one",
+                    trace.header().model);
+}
+
+}  // namespace
+
+Result<double> forced_expert_bytes(const RouteTrace& trace, const ExpertTable& table,
+                                   std::span<const int64_t> top_k, std::span<const StepRows> rows,
+                                   int64_t steps) {
+  MF_RETURN_IF_ERROR(check_decode(trace));
+  MF_CHECK(top_k.size() == table.layers.size() && steps > 0);
+  ForcedRoutes routes(trace, table, {});
+  double bytes = 0.0;
+  for (size_t l = 0; l < table.layers.size(); ++l) {
+    const ExpertLayer& layer = table.layers[l];
+    if (layer.num_experts == 0) continue;
+    for (int64_t step = 0; step < steps; ++step) {
+      MF_RETURN_IF_ERROR(routes.choose(LayerId{static_cast<int32_t>(l)}, rows, top_k[l]));
+      const std::set<int32_t> distinct(routes.ids().begin(), routes.ids().end());
+      bytes += static_cast<double>(distinct.size() * layer.bytes_per_expert());
+    }
   }
+  return bytes / static_cast<double>(steps);
+}
+
+Result<RouteReplacement> force_routes(const RouteTrace& trace, const ExpertTable& table,
+                                      const ForcedRoutesOptions& options) {
+  MF_RETURN_IF_ERROR(check_decode(trace));
   return RouteReplacement(ForcedRoutes(trace, table, options));
 }
 

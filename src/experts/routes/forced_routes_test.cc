@@ -85,6 +85,21 @@ TEST_F(ForcedRoutesTest, PromptsAndSingleTokensTakeTheirOwnTokensInTurn) {
   EXPECT_EQ(chosen(*store, 0, kOneOfDecode).front(), 9);
 }
 
+TEST_F(ForcedRoutesTest, SequencesOfAStepAreSpreadOverTheTrace) {
+  const std::vector<int64_t> top_k(world_.table().layers.size(), 2);
+  const auto bytes = [&](std::initializer_list<StepRows> rows, int64_t steps) {
+    const auto all = forced_expert_bytes(trace_, world_.table(), top_k, std::vector(rows), steps);
+    EXPECT_TRUE(all.ok()) << (all.ok() ? "" : all.error().to_string());
+    return all.ok() ? *all : 0.0;
+  };
+  // The trace has two tokens of decode, which share no expert: two sequences have one each, and of
+  // three one has another's.
+  const double one = bytes({kOneOfDecode}, 2);
+  EXPECT_EQ(bytes({kOneOfDecode, kOneOfDecode}, 1), 2 * one);
+  EXPECT_EQ(bytes({kOneOfDecode, kOneOfDecode, kOneOfDecode}, 2), 2 * one);
+  EXPECT_EQ(bytes({prompt_of(1), prompt_of(1)}, 1), 2 * one);
+}
+
 TEST_F(ForcedRoutesTest, LayersTakeTheRoutedLayersOfTheTraceInOrder) {
   const auto store = forced();
   EXPECT_EQ(chosen(*store, 1, prompt_of(2)), (Ids{5, 6, 7, 8}));
