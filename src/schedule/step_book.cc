@@ -18,6 +18,8 @@ constexpr double kResidentShare = 0.1;
 constexpr double kNewShare = 0.25;
 // The same as StepBookOptions::piece_min, of experts.
 constexpr int64_t kDrivePieceMin = 64;
+// Among steps with pieces of prompts, so many to one without: it tells what answers take alone.
+constexpr uint64_t kStepsToPlain = 32;
 
 }  // namespace
 
@@ -56,10 +58,20 @@ void StepBook::complete(StepView& view) {
   if (least) least_served_us_ = std::max(least_served_us_, *least);
   view.steps = steps_;
   view.is_drive_bound = is_drive_bound_;
-  view.prompt_tokens = prompt_tokens_;
+  view.prompt_tokens = needs_plain_step(view) ? 0 : prompt_tokens_;
   view.token_us = static_cast<int64_t>(token_us_);
   view.was_alone = was_alone_;
   view.slice = slice_;
+}
+
+// Whether the time of a step of these answers alone is to be measured.
+bool StepBook::needs_plain_step(const StepView& view) const {
+  if (is_drive_bound_) return false;
+  const int64_t answers =
+      std::ranges::count_if(view.texts, [](const auto& text) { return text.prompt_tokens == 0; });
+  if (answers == 0) return false;
+  const bool is_like_last = 2 * answers <= 3 * token_answers_ && 2 * token_answers_ <= 3 * answers;
+  return token_us_ == 0.0 || !is_like_last || steps_ - token_step_ >= kStepsToPlain;
 }
 
 void StepBook::note(const StepPlan& plan, const StepMeasure& measure) {
@@ -68,12 +80,15 @@ void StepBook::note(const StepPlan& plan, const StepMeasure& measure) {
   was_alone_ = plan.is_alone;
   charge(plan, measure.elapsed_us);
   int64_t prompt_tokens = 0;
-  for (const StepPart& part : plan.parts) prompt_tokens += part.is_prompt ? part.tokens : 0;
+  int64_t answers = 0;
+  for (const StepPart& part : plan.parts) {
+    prompt_tokens += part.is_prompt ? part.tokens : 0;
+    answers += part.is_prompt ? 0 : 1;
+  }
   if (prompt_tokens > 0) {
-    note_prompt(prompt_tokens, measure.elapsed_us);
+    note_prompt(prompt_tokens, answers > 0, measure.elapsed_us);
   } else {
-    const auto elapsed = static_cast<double>(measure.elapsed_us);
-    token_us_ += (token_us_ == 0.0 ? 1.0 : kNewShare) * (elapsed - token_us_);
+    note_plain(answers, measure.elapsed_us);
   }
   note_stall(measure);
 }
@@ -109,14 +124,26 @@ void StepBook::note_stall(const StepMeasure& measure) {
   prompt_tokens_ = kPromptTokensBegin;
 }
 
+void StepBook::note_plain(int64_t answers, int64_t elapsed_us) {
+  const auto elapsed = static_cast<double>(elapsed_us);
+  token_us_ += (answers != token_answers_ ? 1.0 : kNewShare) * (elapsed - token_us_);
+  token_answers_ = answers;
+  token_step_ = steps_;
+}
+
 // The next piece is as long as would have taken the time that there is, at most twice this one.
 // A step has costs that do not grow with its tokens; so this errs to the short side and comes
 // closer with every step.
-void StepBook::note_prompt(int64_t tokens, int64_t elapsed_us) {
-  const int64_t wanted_us = is_drive_bound_ ? options_.drive_step_us : options_.resident_step_us;
-  if (tokens < prompt_tokens_ && elapsed_us <= wanted_us) return;  // it was no whole piece
-  const double factor = std::min(
-      2.0, static_cast<double>(wanted_us) / static_cast<double>(std::max<int64_t>(1, elapsed_us)));
+void StepBook::note_prompt(int64_t tokens, bool is_beside_answers, int64_t elapsed_us) {
+  auto wanted_us = static_cast<double>(options_.drive_step_us);
+  auto piece_us = static_cast<double>(elapsed_us);
+  if (!is_drive_bound_) {
+    wanted_us = static_cast<double>(options_.resident_piece_us);
+    if (token_us_ > 0.0) wanted_us = std::min(wanted_us, token_us_);
+    if (is_beside_answers) piece_us -= token_us_;
+  }
+  if (tokens < prompt_tokens_ && piece_us <= wanted_us) return;  // it was no whole piece
+  const double factor = std::min(2.0, wanted_us / std::max(1.0, piece_us));
   const auto next = static_cast<int64_t>(static_cast<double>(tokens) * factor);
   const int64_t least = is_drive_bound_ ? kDrivePieceMin : options_.piece_min;
   prompt_tokens_ = std::clamp<int64_t>(next, least, int64_t{1} << 20);

@@ -16,10 +16,12 @@ enum class Sharing : uint8_t { kAuto, kSteps, kSlices };
 
 struct StepBookOptions {
   Sharing sharing = Sharing::kAuto;
-  bool experts_fit = false;            // all of them into memory: then no drive is waited for
-  int64_t resident_step_us = 200'000;  // what a step with a prompt may take beside answers, and
-  int64_t drive_step_us = 1'500'000;   // where experts come from a drive
-  int64_t piece_min = 16;  // tokens; a smaller one does not pay for the weights that it reads
+  bool experts_fit = false;  // all of them into memory: then no drive is waited for
+  /// A piece of a prompt may add so much to a step of answers. It never adds more than such a step
+  /// takes without it, so that the time between two tokens of an answer doubles at most.
+  int64_t resident_piece_us = 200'000;
+  int64_t drive_step_us = 1'500'000;  // of a whole step where experts come from a drive
+  int64_t piece_min = 2;              // tokens, if they take longer too
 };
 
 /// The time of a step.
@@ -54,8 +56,10 @@ class StepBook {
 
   Text* find(uint64_t id);
   void charge(const StepPlan& plan, int64_t elapsed_us);
+  bool needs_plain_step(const StepView& view) const;
   void note_stall(const StepMeasure& measure);
-  void note_prompt(int64_t tokens, int64_t elapsed_us);
+  void note_plain(int64_t answers, int64_t elapsed_us);
+  void note_prompt(int64_t tokens, bool is_beside_answers, int64_t elapsed_us);
 
   static constexpr int64_t kPromptTokensBegin = 64;
 
@@ -68,7 +72,9 @@ class StepBook {
   bool is_drive_bound_ = false;
   double recent_us_ = 0.0;        // of steps; what was long ago counts less
   double recent_stall_us_ = 0.0;  // the same
-  double token_us_ = 0.0;         // of a step without a prompt
+  double token_us_ = 0.0;         // of a step without a prompt, 0 until there was one,
+  int64_t token_answers_ = 0;     // with as many answers;
+  uint64_t token_step_ = 0;       // its number
   int64_t prompt_tokens_;
 };
 

@@ -1,6 +1,7 @@
 // One decision of the policy at a time: who is in a step, who begins, who gives way.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <vector>
 
 #include "schedule/step_book.h"
@@ -277,31 +278,102 @@ TEST(StepBook, WhoComesOrComesBackBeginsWhereTheLeastServedIs) {
 }
 
 TEST(StepBook, APieceGrowsToTheTimeThatAnswersCanWait) {
-  StepBook book({.sharing = Sharing::kSteps, .experts_fit = true, .resident_step_us = 1000});
+  StepBook book({.sharing = Sharing::kSteps, .experts_fit = true, .resident_piece_us = 1000});
   book.add(1);
   const auto piece_after = [&](int64_t tokens, int64_t elapsed_us) {
     StepPlan plan;
     plan.parts.push_back({.id = 1, .tokens = tokens, .is_prompt = true});
     book.note(plan, {.elapsed_us = elapsed_us});
-    return seen(book, {1}).prompt_tokens;
+    StepView view{.texts = {{.id = 1, .prompt_tokens = 1000}}};
+    book.complete(view);
+    return view.prompt_tokens;
   };
-  EXPECT_EQ(seen(book, {1}).prompt_tokens, 64);
   EXPECT_EQ(piece_after(64, 100), 128);   // twice at most
   EXPECT_EQ(piece_after(128, 800), 160);  // as would have taken the time
   EXPECT_EQ(piece_after(10, 999), 160);   // a prompt's end says nothing
-  EXPECT_EQ(piece_after(10, 2000), 16);   // unless it took too long; no less than this
-  EXPECT_EQ(piece_after(16, 100'000), 16);
+  EXPECT_EQ(piece_after(10, 2000), 5);    // unless it took too long; no less than
+  EXPECT_EQ(piece_after(16, 100'000), 2);
+}
+
+TEST(StepBook, AStepOfTheseAnswersAloneIsMeasuredNowAndThen) {
+  StepBook book({.sharing = Sharing::kSteps, .experts_fit = true});
+  for (const uint64_t id : {1, 2, 3, 4}) book.add(id);
+  const auto piece_beside = [&](int64_t answers) {
+    StepView view{.texts = {{.id = 4, .prompt_tokens = 1000}}};
+    for (int64_t id = 1; id <= answers; ++id) {
+      view.texts.push_back({.id = static_cast<uint64_t>(id)});
+    }
+    book.complete(view);
+    return view.prompt_tokens;
+  };
+  EXPECT_EQ(piece_beside(0), 64);
+  EXPECT_EQ(piece_beside(1), 0);  // nobody knows what it takes
+  book.note(of({1}), {.elapsed_us = 1000});
+  StepPlan mixed = of({1});
+  mixed.parts.push_back({.id = 4, .tokens = 64, .is_prompt = true});
+  for (int step = 0; step < 32; ++step) {
+    EXPECT_GT(piece_beside(1), 0) << step;
+    book.note(mixed, {.elapsed_us = 2000});
+  }
+  EXPECT_EQ(piece_beside(1), 0);
+  book.note(of({1}), {.elapsed_us = 1000});
+  EXPECT_GT(piece_beside(1), 0);
+  EXPECT_EQ(piece_beside(2), 0);  // of one it is known, not of two
+  book.note(of({1, 2}), {.elapsed_us = 1500});
+  EXPECT_GT(piece_beside(3), 0);
+}
+
+// Tokens of a step choose 8 of 256 experts each and share those that several choose.
+TEST(StepBook, PiecesOfPromptsDoubleTheTimeBetweenTokensAtMost) {
+  const auto cost_us = [](int64_t rows) {
+    return 10'000.0 + 20.0 * static_cast<double>(rows) +
+           200'000.0 * (1.0 - std::pow(1.0 - 8.0 / 256.0, static_cast<double>(rows)));
+  };
+  for (const int64_t answers : {1, 8, 32, 128}) {
+    StepBook book({.sharing = Sharing::kSteps, .experts_fit = true});
+    const StepLimits limits{.active_max = 256, .rows_max = 2048};
+    StepView view{.texts = {{.id = 999, .prompt_tokens = 1 << 20, .piece_tokens = 1 << 20}}};
+    book.add(999);
+    for (int64_t id = 1; id <= answers; ++id) {
+      book.add(static_cast<uint64_t>(id));
+      view.texts.push_back({.id = static_cast<uint64_t>(id)});
+    }
+    int slower = 0;
+    int64_t prompt_tokens = 0;
+    constexpr int kSteps = 1000;
+    for (int step = 0; step < kSteps; ++step) {
+      book.complete(view);
+      const StepPlan plan = plan_step(limits, view);
+      int64_t rows = 0;
+      for (const StepPart& part : plan.parts) {
+        rows += part.tokens;
+        prompt_tokens += part.is_prompt ? part.tokens : 0;
+      }
+      slower += cost_us(rows) > 2.02 * cost_us(answers) ? 1 : 0;
+      book.note(plan, {.elapsed_us = static_cast<int64_t>(cost_us(rows))});
+    }
+    EXPECT_LE(slower, kSteps / 100) << answers;
+    // And no less than half of what could have been.
+    int64_t most = 1;
+    while (answers + most < limits.rows_max && cost_us(answers + most) < 2.0 * cost_us(answers)) {
+      ++most;
+    }
+    EXPECT_GE(prompt_tokens, kSteps * most / 2) << answers;
+  }
 }
 
 // As where each step reads layers from the drive, whatever its tokens.
 TEST(StepBook, APieceIsNeverShorterThanItsLeast) {
-  StepBook book({.experts_fit = true, .resident_step_us = 1000, .piece_min = 2048});
+  StepBook book({.experts_fit = true, .resident_piece_us = 1000, .piece_min = 2048});
   book.add(1);
-  EXPECT_EQ(seen(book, {1}).prompt_tokens, 2048);
+  StepView view{.texts = {{.id = 1, .prompt_tokens = 5000}}};
+  book.complete(view);
+  EXPECT_EQ(view.prompt_tokens, 2048);
   StepPlan plan;
   plan.parts.push_back({.id = 1, .tokens = 2048, .is_prompt = true});
   book.note(plan, {.elapsed_us = 5'000'000});
-  EXPECT_EQ(seen(book, {1}).prompt_tokens, 2048);
+  book.complete(view);
+  EXPECT_EQ(view.prompt_tokens, 2048);
 }
 
 TEST(StepBook, DrivesAreWaitedForOrNotWithRoomBetween) {

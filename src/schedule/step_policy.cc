@@ -169,9 +169,10 @@ class StepChoice {
   }
 
   void take_together() {
-    const bool has_prompt = std::ranges::any_of(prompts_, [](auto* text) { return !text->alone; });
+    const bool has_prompt = view_.prompt_tokens > 0 &&
+                            std::ranges::any_of(prompts_, [](auto* text) { return !text->alone; });
     add_answers(has_prompt);
-    int64_t left = plan_.parts.empty() ? rows_left_ : std::max<int64_t>(1, view_.prompt_tokens);
+    int64_t left = plan_.parts.empty() ? rows_left_ : view_.prompt_tokens;
     for (const TextView* text : prompts_) {
       if (text->alone || left <= 0 || !has_room()) continue;
       const int64_t tokens = std::min({text->piece_tokens, left, rows_left_});

@@ -80,9 +80,10 @@ struct StepView {
   int64_t now_us = 0;
   uint64_t steps = 0;  // so far
   bool is_drive_bound = false;
-  int64_t prompt_tokens = 64;  // that a step may bring beside others' answers; see StepBook
-  int64_t token_us = 0;        // what a step of one token is expected to take
-  bool was_alone = false;      // the last step was of a text that has steps of its own
+  int64_t prompt_tokens =
+      64;                  // that a step may bring beside others' answers, 0: none; see StepBook
+  int64_t token_us = 0;    // what a step of one token is expected to take
+  bool was_alone = false;  // the last step was of a text that has steps of its own
   std::optional<SliceView> slice = {};
   std::vector<TextView> texts;  // that can go on, in the order in which they began
 };
