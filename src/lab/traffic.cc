@@ -30,27 +30,6 @@ std::vector<TestStep> steps_of(const BenchmarkTest& test, int64_t batch) {
   return steps;
 }
 
-// One expert's bytes on average over layers: the tests' counters do not tell layers apart.
-double mean_expert_bytes(const ExpertTable& table) {
-  double bytes = 0.0;
-  int layers = 0;
-  for (const ExpertLayer& layer : table.layers) {
-    if (layer.num_experts == 0) continue;
-    bytes += static_cast<double>(layer.bytes_per_expert());
-    ++layers;
-  }
-  return layers == 0 ? 0.0 : bytes / layers;
-}
-
-// States of a fixed size are written in every step; of the others a token's part is nothing.
-double state_bytes_written(const LoadedModel& model) {
-  double bytes = 0.0;
-  for (const LayerStateSpec& layer : model.states()) {
-    bytes += static_cast<double>(layer.bytes_fixed());
-  }
-  return bytes;
-}
-
 // The mean of a test's steps like this one.
 Result<double> uncounted_expert_bytes(const LoadedModel& model, const TestStep& step, int64_t steps,
                                       const RouteTrace* routes) {
@@ -88,8 +67,7 @@ Result<Traffic> traffic_per_token(const LoadedModel& model, const BenchmarkTest&
     traffic.dense_bytes += static_cast<double>(dense_bytes[step.rows]);
     if (lookups == 0) traffic.expert_bytes += expert_bytes[step.rows];
     length += step.grows;
-    traffic.state_bytes += static_cast<double>(test.sequences()) *
-                           (state_bytes_seen(model, length) + state_bytes_written(model));
+    traffic.state_bytes += static_cast<double>(test.sequences()) * state_bytes_moved(model, length);
   }
   if (lookups > 0) {
     const auto repetitions = static_cast<double>(std::max<size_t>(1, run.samples_ns.size()));

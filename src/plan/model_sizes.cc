@@ -69,4 +69,23 @@ double state_bytes_seen(const LoadedModel& model, int64_t length) {
   return bytes;
 }
 
+double state_bytes_moved(const LoadedModel& model, int64_t length) {
+  double bytes = state_bytes_seen(model, length);
+  for (const LayerStateSpec& layer : model.states()) {
+    bytes += static_cast<double>(layer.bytes_fixed());
+  }
+  return bytes;
+}
+
+double mean_expert_bytes(const ExpertTable& experts) {
+  double bytes = 0.0;
+  int layers = 0;
+  for (const ExpertLayer& layer : experts.layers) {
+    if (layer.num_experts == 0) continue;
+    bytes += static_cast<double>(layer.bytes_per_expert());
+    ++layers;
+  }
+  return layers == 0 ? 0.0 : bytes / layers;
+}
+
 }  // namespace moeflux

@@ -38,5 +38,12 @@ double expected_expert_bytes(const LoadedModel& model, int64_t tokens);
 
 /// Bytes of a sequence's state that the step of its token `length` - 1 reads.
 double state_bytes_seen(const LoadedModel& model, int64_t length);
+/// The same with the states of a fixed size that the step writes. A token's part of the others is
+/// nothing beside them.
+double state_bytes_moved(const LoadedModel& model, int64_t length);
+
+/// An expert's bytes on average over layers: counters of experts do not tell layers apart. 0
+/// without experts.
+double mean_expert_bytes(const ExpertTable& experts);
 
 }  // namespace moeflux

@@ -32,8 +32,9 @@ Result<std::unique_ptr<Scheduler>> Scheduler::start(std::shared_ptr<OpenModel> m
     const Turn turn(model, {}, -1);
     MF_ASSIGN_OR_RETURN(caller, Session::create(model));
   }
-  return std::unique_ptr<Scheduler>(new Scheduler(
-      std::make_unique<Loop>(std::move(model), std::move(caller), std::move(options))));
+  MF_ASSIGN_OR_RETURN(const StepTraffic traffic, StepTraffic::of(model->engine->loaded()));
+  return std::unique_ptr<Scheduler>(
+      new Scheduler(std::make_unique<Loop>(std::move(model), std::move(caller), options, traffic)));
 }
 
 Scheduler::Scheduler(std::unique_ptr<Loop> loop) : loop_(std::move(loop)) {}

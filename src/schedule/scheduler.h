@@ -3,6 +3,7 @@
 // takes part in a step, or on what was kept of earlier texts.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -47,7 +48,11 @@ struct SchedulerCounters {
   uint64_t steps = 0;             // of the engine, each with tokens of one or more texts
   uint64_t step_tokens = 0;       // in these
   uint64_t step_texts = 0;        // the same; a text counts once in each step
-  int64_t text_tokens_max = 0;    // of the longest text, with its prompt
+  /// Steps by their texts: at most 1, 2, 4 and so on to 256, each without those before, and more.
+  std::array<uint64_t, 10> steps_by_texts = {};
+  uint64_t decode_bytes = 0;         // that steps without prompts move at least; see StepTraffic
+  double decode_step_seconds = 0.0;  // of these steps
+  int64_t text_tokens_max = 0;       // of the longest text, with its prompt
   uint64_t preemptions = 0;
   double prefill_seconds = 0.0;      // of steps, as each text that took part in them sees them
   double decode_seconds = 0.0;       // the same

@@ -53,11 +53,12 @@ int64_t kept_tokens_max(const SchedulerOptions& options, const Engine& engine) {
 }  // namespace
 
 Scheduler::Loop::Loop(std::shared_ptr<OpenModel> model, std::shared_ptr<Session> caller,
-                      const SchedulerOptions& options)
+                      const SchedulerOptions& options, const StepTraffic& traffic)
     : model_(std::move(model)),
       engine_(*model_->engine),
       caller_(std::move(caller)),
       options_(options),
+      traffic_(traffic),
       limits_(step_limits(engine_, options_)),
       book_(book_options(*model_, options_)),
       kept_(kept_tokens_max(options, engine_)),

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "chat/session.h"
+#include "engine/step_traffic.h"
 #include "schedule/kept_states.h"
 #include "schedule/route_tap.h"
 #include "schedule/running_text.h"
@@ -30,7 +31,7 @@ class Scheduler::Loop {
  public:
   /// `caller` is an empty session, in whose name the loop takes its turns.
   Loop(std::shared_ptr<OpenModel> model, std::shared_ptr<Session> caller,
-       const SchedulerOptions& options);
+       const SchedulerOptions& options, const StepTraffic& traffic);
   ~Loop();
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
@@ -88,6 +89,7 @@ class Scheduler::Loop {
   std::vector<SessionStep> begin_parts(const StepPlan& plan, std::vector<Part>& parts);
   void take_parts(std::vector<SessionStep>& steps, double seconds, std::vector<Part>& parts);
   void count_step(const StepPlan& plan, const std::vector<Part>& parts, const StepMeasure& measure);
+  void count_decode(std::span<const SessionStep> steps, uint64_t experts, double seconds);
   void end_parts(const std::vector<Part>& parts);
   void make_room(const RunningText& text);
   Status begin(RunningText& text);
@@ -111,6 +113,7 @@ class Scheduler::Loop {
   Engine& engine_;
   const std::shared_ptr<Session> caller_;
   const SchedulerOptions options_;
+  const StepTraffic traffic_;
 
   // The loop's thread alone has these.
   StepLimits limits_;

@@ -1,6 +1,7 @@
 // The scheduler's steps: who begins and gives way, what a step has of each text, and what it
 // brings.
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <iterator>
 #include <utility>
@@ -264,6 +265,7 @@ void Scheduler::Loop::run_step(const StepPlan& plan, std::vector<Part>& parts) {
                      .stall_us = used.stall_us,
                      .step_us = static_cast<uint64_t>(seconds.count() * 1e6)});
   for (const Part& part : parts) part.text->add_experts(used);
+  if (is_whole) count_decode(steps, used.hits + used.misses, seconds.count());
   take_parts(steps, seconds.count(), parts);
   const auto elapsed =
       std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin_time);
@@ -373,6 +375,26 @@ void Scheduler::Loop::count_step(const StepPlan& plan, const std::vector<Part>& 
   ++counters_.steps;
   counters_.step_tokens += tokens;
   counters_.step_texts += done.parts.size();
+  const auto bucket = static_cast<size_t>(std::bit_width(done.parts.size() - 1));
+  ++counters_.steps_by_texts[std::min(bucket, counters_.steps_by_texts.size() - 1)];
+}
+
+// Holds a step of decode against what it had to move. Prompts are bound by arithmetic.
+void Scheduler::Loop::count_decode(std::span<const SessionStep> steps, uint64_t experts,
+                                   double seconds) {
+  const bool is_decode = std::ranges::all_of(
+      steps, [](const SessionStep& step) { return step.phase == StepPhase::kDecode; });
+  if (steps.empty() || !is_decode) return;
+  std::vector<int64_t> lengths;
+  int64_t rows = 0;
+  for (const SessionStep& step : steps) {
+    lengths.push_back(step.session->position());
+    rows += static_cast<int64_t>(step.tokens.size());
+  }
+  const double bytes = traffic_.decode_bytes(lengths, rows, experts);
+  const std::lock_guard lock(mutex_);
+  counters_.decode_bytes += static_cast<uint64_t>(bytes);
+  counters_.decode_step_seconds += seconds;
 }
 
 void Scheduler::Loop::end_parts(const std::vector<Part>& parts) {

@@ -96,6 +96,8 @@ TEST_F(SchedulerTest, ThePromptAloneIsEvaluatedForNoTokens) {
   EXPECT_TRUE(std::ranges::is_sorted(found->progress, {}, &PromptProgress::processed));
   EXPECT_EQ(scheduler->counters().prompt_tokens, 40u);
   EXPECT_EQ(scheduler->counters().finished, 1u);
+  EXPECT_EQ(scheduler->counters().steps_by_texts[0], scheduler->counters().steps);
+  EXPECT_EQ(scheduler->counters().decode_bytes, 0u);  // prompts do not count
 }
 
 TEST_F(SchedulerTest, ForcedTokensComeBeforeDrawnOnes) {

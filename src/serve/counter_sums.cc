@@ -11,6 +11,11 @@ void add_past(SchedulerCounters& sum, const SchedulerCounters& more) {
   sum.prompt_tokens += more.prompt_tokens;
   sum.generated_tokens += more.generated_tokens;
   sum.decode_steps += more.decode_steps;
+  sum.decode_bytes += more.decode_bytes;
+  sum.decode_step_seconds += more.decode_step_seconds;
+  for (size_t i = 0; i < sum.steps_by_texts.size(); ++i) {
+    sum.steps_by_texts[i] += more.steps_by_texts[i];
+  }
   sum.steps += more.steps;
   sum.step_tokens += more.step_tokens;
   sum.step_texts += more.step_texts;

@@ -26,6 +26,19 @@ class Page {
         name, help, sum, count);
   }
 
+  /// Steps by their completions.
+  void step_sizes(const SchedulerCounters& texts) {
+    constexpr std::string_view kName = "moeflux_step_texts";
+    text += formatted("# HELP {0} Completions of a step\n# TYPE {0} histogram\n", kName);
+    uint64_t steps = 0;
+    for (size_t i = 0; i + 1 < texts.steps_by_texts.size(); ++i) {
+      steps += texts.steps_by_texts[i];
+      text += formatted("{}_bucket{{le=\"{}\"}} {}\n", kName, 1u << i, steps);
+    }
+    text += formatted("{0}_bucket{{le=\"+Inf\"}} {2}\n{0}_sum {1}\n{0}_count {2}\n", kName,
+                      texts.step_texts, texts.steps);
+  }
+
   /// Lists the paths that were asked for at all.
   void requests(const std::vector<AskedCount>& asked) {
     constexpr std::string_view kName = "moeflux_http_requests_total";
@@ -100,6 +113,13 @@ void add_ours(Page& page, const SchedulerCounters& texts, const ModelCounters& m
              texts.preempted);
   page.counter("moeflux_steps_total", "Steps of the engine", texts.steps);
   page.counter("moeflux_step_tokens_total", "Tokens in these", texts.step_tokens);
+  page.step_sizes(texts);
+  page.counter("moeflux_decode_bytes_total",
+               "Bytes that steps without prompts move at least: over the memory's bandwidth, the "
+               "least seconds that they take",
+               texts.decode_bytes);
+  page.counter("moeflux_decode_step_seconds_total", "Seconds of these steps",
+               texts.decode_step_seconds);
   page.gauge("moeflux_kept_texts", "Ended completions whose states are cached", texts.kept_texts);
   page.gauge("moeflux_kept_tokens", "Tokens of these", texts.kept_tokens);
   page.counter("moeflux_state_write_failures_total", "States that could not be written",

@@ -230,6 +230,10 @@ TEST_F(ServiceTest, TellsWhatItIs) {
   EXPECT_EQ(post(*service, "/completions", body)->json()["model"], "teller");
   const std::string metrics = get(*service, "/metrics")->wait();
   EXPECT_NE(metrics.find("\nllamacpp:tokens_predicted_total 3\n"), std::string::npos) << metrics;
+  EXPECT_NE(metrics.find("\nmoeflux_step_texts_bucket{le=\"256\"} 3\n"), std::string::npos)
+      << metrics;
+  EXPECT_NE(metrics.find("\nmoeflux_step_texts_count 3\n"), std::string::npos) << metrics;
+  EXPECT_EQ(metrics.find("\nmoeflux_decode_bytes_total 0\n"), std::string::npos) << metrics;
   const Json back =
       post(*service, "/detokenize", post(*service, "/tokenize", {{"content", "a fox"}})->json())
           ->json();
