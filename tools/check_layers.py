@@ -53,7 +53,9 @@ MODULES = {
     # These two are for the program and for tests: libmoeflux does not hold them.
     "convert": {"base", "io", "tensor", "quant", "backend", "backend/trace", "checkpoint",
                 "experts", "model", "load"},
-    "lab": {"base", "io", "sampling", "experts", "load", "plan", "engine"},
+    # Forced texts are written by the decode loop that is measured.
+    "lab": {"base", "io", "sampling", "experts", "load", "plan", "engine", "chat",
+            "text"},
     "grammar": {"base", "text", "output", "constraint"},
     # From the checkpoint chat reads the vocabulary that a GGUF file holds.
     "chat": {"base", "backend", "checkpoint", "text", "output", "templates", "constraint",

@@ -26,7 +26,8 @@ TEXT = CPP + (".py", ".sh", ".cmake", ".md", ".txt", ".json", ".yml", ".yaml", "
 NAMES_OF_TEXT = ("Makefile", "CMakeLists.txt", "run", ".clang-tidy", ".clang-format")
 
 # Data, and texts of others, that nobody writes by hand.
-DATA = ("models/", "tests/golden/", "fuzz/corpus/", "benchmarks/results/")
+DATA = ("models/", "tests/golden/", "fuzz/corpus/", "benchmarks/results/",
+        "benchmarks/texts/")
 # Files whose lines may be long: tables in prose, and CMake, whose lists read better in one line.
 LONG_LINES = (".md", ".cmake", "CMakeLists.txt", ".json", ".jinja")
 

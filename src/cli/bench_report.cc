@@ -38,10 +38,9 @@ std::string csv_quoted(const std::string& text) {
   return quoted;
 }
 
-std::string render_csv(std::span<const BenchResult> results) {
+std::string render_csv(std::span<const Json> results) {
   std::string text;
-  for (const BenchResult& result : results) {
-    const Json fields = bench_fields(result);
+  for (const Json& fields : results) {
     std::string header;
     std::string row;
     for (const auto& [key, value] : fields.items()) {
@@ -59,33 +58,21 @@ std::string render_csv(std::span<const BenchResult> results) {
   return text;
 }
 
-std::string render_json(std::span<const BenchResult> results) {
-  Json all = Json::array();
-  for (const BenchResult& result : results) all.push_back(bench_fields(result));
+std::string render_json(std::span<const Json> results) {
+  const Json all(Json::array_t(results.begin(), results.end()));
   // A folder's name may be any bytes; what is not UTF-8 is replaced.
   return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
-
-std::string cell(std::string_view text) {
-  std::string escaped;
-  for (const char c : text) {
-    if (c == '|') escaped += '\\';
-    escaped += c;
-  }
-  return escaped;
-}
-
-using Row = std::vector<std::string>;
 
 std::string near_cache_text(const BenchResult& r) {
   return r.near_cache_bytes ? format_bytes(*r.near_cache_bytes) : "auto";
 }
 
-Row markdown_row(const BenchResult& r, bool with_plans) {
+BenchRow markdown_row(const BenchResult& r, bool with_plans) {
   const SampleStats speed = summarize(r.samples_ts());
-  Row row = {cell(r.model_type), format_bytes(r.model_size),
-             formatted("{:.2f} B", static_cast<double>(r.model_n_params) / 1e9), r.backend,
-             formatted("{}", r.threads)};
+  BenchRow row = {bench_cell(r.model_type), format_bytes(r.model_size),
+                  formatted("{:.2f} B", static_cast<double>(r.model_n_params) / 1e9), r.backend,
+                  formatted("{}", r.threads)};
   if (with_plans) row.insert(row.end(), {near_cache_text(r), r.plan});
   row.insert(row.end(), {r.name(), formatted("{:.2f} ± {:.2f}", speed.mean, speed.deviation),
                          format_bytes(rounded(r.traffic.total())),
@@ -105,7 +92,7 @@ size_t width_of(std::string_view text) {
 }
 
 // The first column is text and begins at the left, the others are numbers.
-std::string markdown_line(const Row& row, const std::vector<size_t>& widths) {
+std::string markdown_line(const BenchRow& row, const std::vector<size_t>& widths) {
   std::string line;
   for (size_t i = 0; i < row.size(); ++i) {
     const std::string room(widths[i] - width_of(row[i]), ' ');
@@ -173,21 +160,13 @@ std::string bus_line(const BenchResult& r) {
 std::string render_markdown(std::span<const BenchResult> results) {
   const bool with_plans =
       std::ranges::any_of(results, [](const BenchResult& r) { return !r.plan.empty(); });
-  Row head = {"model", "size", "params", "backend", "threads"};
+  BenchRow head = {"model", "size", "params", "backend", "threads"};
   if (with_plans) head.insert(head.end(), {"near cache", "plan"});
   head.insert(head.end(), {"test", "t/s", "bytes/token", "GB/s", "of bound", "hits", "read/token",
                            "stall ms/token"});
-  std::vector<Row> rows = {head};
+  std::vector<BenchRow> rows = {head};
   for (const BenchResult& result : results) rows.push_back(markdown_row(result, with_plans));
-  std::vector<size_t> widths(rows[0].size(), 3);
-  for (const Row& row : rows) {
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width_of(row[i]));
-  }
-  std::string text;
-  for (size_t line = 0; line < rows.size(); ++line) {
-    text += markdown_line(rows[line], widths);
-    if (line == 0) text += markdown_rule(widths);
-  }
+  std::string text = bench_table(rows);
   for (const BenchResult& r : results)
     text += parallel_line(r) + drive_line(r) + table_line(r) + bus_line(r);
   const BenchResult& last = results.back();
@@ -200,6 +179,28 @@ std::string render_markdown(std::span<const BenchResult> results) {
 }
 
 }  // namespace
+
+std::string bench_cell(std::string_view text) {
+  std::string escaped;
+  for (const char c : text) {
+    if (c == '|') escaped += '\\';
+    escaped += c;
+  }
+  return escaped;
+}
+
+std::string bench_table(std::span<const BenchRow> rows) {
+  std::vector<size_t> widths(rows[0].size(), 3);
+  for (const BenchRow& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width_of(row[i]));
+  }
+  std::string text;
+  for (size_t line = 0; line < rows.size(); ++line) {
+    text += markdown_line(rows[line], widths);
+    if (line == 0) text += markdown_rule(widths);
+  }
+  return text;
+}
 
 SampleStats summarize(std::span<const double> samples) {
   if (samples.empty()) return {};
@@ -220,17 +221,7 @@ std::vector<double> BenchResult::samples_ts() const {
 
 std::vector<double> BenchResult::turns_ts() const { return speeds_of(run.turns_ns, test.tokens()); }
 
-double BenchResult::over_turns() const {
-  std::vector<double> ratios;
-  for (size_t i = 0; i < run.turns_ns.size(); ++i) {
-    ratios.push_back(static_cast<double>(run.turns_ns[i]) /
-                     static_cast<double>(std::max<uint64_t>(1, run.samples_ns[i])));
-  }
-  if (ratios.empty()) return 0.0;
-  std::ranges::sort(ratios);
-  const size_t half = ratios.size() / 2;
-  return ratios.size() % 2 == 1 ? ratios[half] : (ratios[half - 1] + ratios[half]) / 2;
-}
+double BenchResult::over_turns() const { return median_ratio(run.turns_ns, run.samples_ns); }
 
 std::string BenchResult::name() const {
   std::string name;
@@ -334,17 +325,16 @@ Json bench_fields(const BenchResult& r) {
   return json;
 }
 
+std::string render_fields(std::span<const Json> results, BenchFormat format) {
+  return format == BenchFormat::kJson ? render_json(results) : render_csv(results);
+}
+
 std::string render_bench(std::span<const BenchResult> results, BenchFormat format) {
   if (results.empty() && format != BenchFormat::kJson) return {};
-  switch (format) {
-    case BenchFormat::kMarkdown:
-      return render_markdown(results);
-    case BenchFormat::kJson:
-      return render_json(results);
-    case BenchFormat::kCsv:
-      return render_csv(results);
-  }
-  __builtin_unreachable();
+  if (format == BenchFormat::kMarkdown) return render_markdown(results);
+  std::vector<Json> fields;
+  for (const BenchResult& result : results) fields.push_back(bench_fields(result));
+  return render_fields(fields, format);
 }
 
 }  // namespace moeflux

@@ -69,6 +69,15 @@ enum class BenchFormat : uint8_t { kMarkdown, kJson, kCsv };
 
 std::string render_bench(std::span<const BenchResult> results, BenchFormat format);
 
+/// A line of a table in Markdown.
+using BenchRow = std::vector<std::string>;
+/// A name as a cell has it.
+std::string bench_cell(std::string_view text);
+/// The first row is the head; the first column is text, the others are numbers.
+std::string bench_table(std::span<const BenchRow> rows);
+/// Results by their fields; not in Markdown.
+std::string render_fields(std::span<const Json> results, BenchFormat format);
+
 /// The fields of one result, in llama-bench's order, ours at the end.
 Json bench_fields(const BenchResult& result);
 

@@ -116,7 +116,9 @@ std::string render_help(const CommandOptions& command, const HelpStyle& style) {
     }
   }
   if (!style.shows_all) return text;
-  for (const HelpList& list : command.lists()) text += "\n" + render_list(list, style);
+  for (const HelpList& list : command.lists()) {
+    text += formatted("\n{}", render_list(list, style));
+  }
   return text;
 }
 

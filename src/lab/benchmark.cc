@@ -1,5 +1,6 @@
 #include "lab/benchmark.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "sampling/philox.h"
@@ -167,6 +168,18 @@ Result<std::vector<BenchmarkRun>> run_benchmark_in_turn(Engine& engine, const Be
     }
   }
   return runs;
+}
+
+double median_ratio(std::span<const uint64_t> times, std::span<const uint64_t> times_with) {
+  std::vector<double> ratios;
+  for (size_t i = 0; i < times.size(); ++i) {
+    ratios.push_back(static_cast<double>(times[i]) /
+                     static_cast<double>(std::max<uint64_t>(1, times_with[i])));
+  }
+  if (ratios.empty()) return 0.0;
+  std::ranges::sort(ratios);
+  const size_t half = ratios.size() / 2;
+  return ratios.size() % 2 == 1 ? ratios[half] : (ratios[half - 1] + ratios[half]) / 2;
 }
 
 }  // namespace moeflux

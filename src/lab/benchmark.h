@@ -57,4 +57,7 @@ Result<std::vector<BenchmarkRun>> run_benchmark_in_turn(Engine& engine, const Be
                                                         const BenchmarkOptions& options,
                                                         std::span<const PlanMode> plans);
 
+/// The median over repetitions of times[i] over times_with[i]; 0 without any. Both have one size.
+double median_ratio(std::span<const uint64_t> times, std::span<const uint64_t> times_with);
+
 }  // namespace moeflux

@@ -354,5 +354,42 @@ TEST(Bench, ErrorsNameWhatIsWrong) {
   expect_error_line({"bench", "-c", "16", "-p", "32"}, 1, {"context of 16"});
 }
 
+TEST(BenchText, ForcesATextWithoutAndWithDrafts) {
+  const TempFolder folder;
+  const std::string file = folder / "text.txt";
+  const std::string sentence = "the cat sat on the mat and the dog sat on the log";
+  write_bytes(file, "Copy this: " + sentence + "\f" + sentence);
+  const Words words = {"bench", "--text", file, "-r", "1", "-t", "1", "--draft", "on"};
+  const ProgramOutput table = moeflux(words);
+  expect_success(table);
+  for (const char* piece : {"| forced text", "| text.txt", "tokens/step", "forced text: each"}) {
+    EXPECT_TRUE(contains(table.out, piece)) << table.out;
+  }
+  Words json = words;
+  json.insert(json.end(), {"--text", file, "-o", "json"});
+  const ProgramOutput output = moeflux(json);
+  expect_success(output);
+  const auto results = parse_json(output.out, "bench");
+  ASSERT_TRUE(results.ok());
+  ASSERT_EQ(results->size(), 2u);
+  const Json& result = (*results)[0];
+  EXPECT_EQ(result["forced_text"], file);
+  EXPECT_EQ(result["draft"], "on");
+  EXPECT_EQ(result["tokens"].get<int64_t>() - result["steps"].get<int64_t>(),
+            result["draft_n_accepted"].get<int64_t>());
+  EXPECT_GT(result["draft_n_accepted"], 0);
+  EXPECT_EQ(result["samples_ns_without"].size(), 1u);
+}
+
+TEST(BenchText, ErrorsNameWhatIsWrong) {
+  const TempFolder folder;
+  const std::string file = folder / "text.txt";
+  write_bytes(file, "one\f");
+  expect_error_line({"bench", "--text", file}, 1, {file, "part 2", "form feeds"});
+  expect_error_line({"bench", "--text", folder / "none"}, 1, {"none"});
+  expect_error_line({"bench", "--text", file, "-n", "4"}, 2, {"--text", "--n-gen"});
+  expect_error_line({"bench", "--text", file, "--plan", "near,helper"}, 1, {file});
+}
+
 }  // namespace
 }  // namespace moeflux::testing

@@ -15,6 +15,7 @@
 #include "cli/bench_cells.h"
 #include "cli/bench_report.h"
 #include "cli/commands/command.h"
+#include "cli/forced_report.h"
 #include "cli/model_options.h"
 #include "cli/terminal.h"
 #include "cli/text_input.h"
@@ -40,6 +41,7 @@ struct Options {
   int64_t batch = 0;
   uint64_t seed = 0;
   std::string file;
+  std::vector<std::string> forced_texts;
   std::string output = "md";
   std::vector<std::string> near_caches = {""};
   std::vector<std::string> plans = {"auto"};
@@ -118,6 +120,15 @@ Result<EngineOptions> engine_options_for(const Options& options, const BenchCell
   }
   if (engine.context_length == 0) engine.context_length = longest;
   return engine;
+}
+
+Result<std::vector<ForcedPart>> read_forced_text(const std::string& file,
+                                                 const std::string& directory) {
+  MF_ASSIGN_OR_RETURN(const std::string text, read_text_input(file));
+  MF_ASSIGN_OR_RETURN(const Tokenizer tokenizer, load_tokenizer(directory));
+  Result<std::vector<ForcedPart>> parts = forced_parts(text, tokenizer);
+  if (!parts.ok()) return parts.error().with_context(file);
+  return parts;
 }
 
 // How the trace fits this model, for the reader of the results.
@@ -259,6 +270,56 @@ Status bench_cell(Bench& bench, const BenchCell& cell, std::vector<BenchResult>&
   return finish_route_trace(engine, std::move(routes));
 }
 
+Result<ForcedResult> bench_text(Bench& bench, const std::string& file,
+                                std::span<const ForcedPart> parts) {
+  ForcedResult result{.file = file};
+  for (const ForcedPart& part : parts) {
+    (part.is_prompt ? result.prompt_tokens : result.written_tokens) +=
+        static_cast<int64_t>(part.tokens.size());
+  }
+  const Options& options = bench.options;
+  ForcedPairsOptions pairs{.drafts = options.model.drafts,
+                           .pairs = options.repetitions,
+                           .warm_ups = options.no_warmup ? 0 : 1};
+  if (pairs.drafts.mode == DraftMode::kOff) pairs.drafts.mode = DraftMode::kAuto;
+  result.drafts = pairs.drafts;
+  ProgressBar progress(file, static_cast<uint64_t>(2 * pairs.pairs + pairs.warm_ups));
+  progress.update(0);
+  pairs.progress = [&](int n) { progress.update(static_cast<uint64_t>(n)); };
+  MF_ASSIGN_OR_RETURN(result.pairs, run_forced_pairs(bench.open, parts, pairs));
+  return result;
+}
+
+// Texts of one model, in its first near cache and plan.
+Status bench_texts(const Options& options, const std::string& directory,
+                   std::vector<ForcedResult>& results) {
+  std::vector<std::vector<ForcedPart>> texts;
+  std::vector<BenchmarkTest> lengths;
+  for (const std::string& file : options.forced_texts) {
+    MF_ASSIGN_OR_RETURN(std::vector<ForcedPart> parts, read_forced_text(file, directory));
+    BenchmarkTest& length = lengths.emplace_back();
+    for (const ForcedPart& part : parts) length.n_gen += static_cast<int64_t>(part.tokens.size());
+    texts.push_back(std::move(parts));
+  }
+  MF_ASSIGN_OR_RETURN(const std::vector<BenchCell> cells,
+                      bench_cells(options.near_caches, options.plans));
+  if (cells.size() > 1 || cells.front().plans.size() > 1) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--text takes one near cache and one plan, {} and {} were given",
+                      options.near_caches.size(), options.plans.size());
+  }
+  Bench bench{.options = options, .tests = lengths, .directory = directory};
+  const std::unique_ptr<Device> trace = make_trace_device();
+  MF_ASSIGN_OR_RETURN(bench.model, load_model(directory, *trace, WeightLoading::kCheckOnly));
+  MF_RETURN_IF_ERROR(place_experts(bench, cells.front()));
+  for (size_t i = 0; i < texts.size(); ++i) {
+    MF_ASSIGN_OR_RETURN(ForcedResult result, bench_text(bench, options.forced_texts[i], texts[i]));
+    MF_ASSIGN_OR_RETURN(result.of, result_of(bench, lengths[i]));
+    results.push_back(std::move(result));
+  }
+  return {};
+}
+
 Status bench_model(const Options& options, std::span<const BenchmarkTest> tests,
                    const std::string& directory, std::vector<BenchResult>& results) {
   MF_ASSIGN_OR_RETURN(const std::vector<BenchCell> cells,
@@ -330,6 +391,13 @@ Status run(Options options) {
     options.models.push_back(embedded);
   }
   MF_RETURN_IF_ERROR(read_forced_routes(options));
+  if (!options.forced_texts.empty()) {
+    std::vector<ForcedResult> texts;
+    for (const std::string& directory : options.models) {
+      MF_RETURN_IF_ERROR(bench_texts(options, directory, texts));
+    }
+    return print_out(render_forced(texts, format_of(options.output)));
+  }
   std::vector<BenchResult> results;
   for (const std::string& directory : options.models) {
     MF_RETURN_IF_ERROR(bench_model(options, tests, directory, results));
@@ -363,8 +431,15 @@ void add_plan_lists(CommandOptions& command, Options& options) {
 
 void add_test_options(CommandOptions& command, Options& options) {
   command.group("Tests");
+  Option& text =
+      command
+          .add("--text", options.forced_texts,
+               "Forced text: its own next token counts as the model's choice, without drafts and "
+               "with them (--draft; auto where it is off), in turn; again: several")
+          .value("FILE")
+          .not_empty();
   const auto add_counts = [&](const char* name, std::vector<int64_t>& counts, const char* help) {
-    command.add_list(name, counts, help).range(0, double(int64_t{1} << 30));
+    command.add_list(name, counts, help).range(0, double(int64_t{1} << 30)).excludes(text);
   };
   add_counts("-p,--n-prompt", options.prompts, "Tokens of a prompt, like 512 or 128,512; 0: none");
   add_counts("-n,--n-gen", options.generations, "Tokens generated one by one; 0: none");
@@ -372,7 +447,8 @@ void add_test_options(CommandOptions& command, Options& options) {
   command
       .add_list("-np,--parallel", options.parallel,
                 "Sequences that generate in common steps, like 1,2,4,8, against taking turns")
-      .range(1, 1 << 16);
+      .range(1, 1 << 16)
+      .excludes(text);
   command.add("-r,--repetitions", options.repetitions, "Repetitions, after one that warms up")
       .range(1, 10000);
   command.add("--no-warmup", options.no_warmup,
@@ -383,7 +459,8 @@ void add_test_options(CommandOptions& command, Options& options) {
       .range(0, 1 << 20);
   command.add("-f,--file", options.file, "Text to take tokens from; '-': standard input")
       .value("FILE")
-      .default_text("random tokens");
+      .default_text("random tokens")
+      .excludes(text);
   command
       .add("--routes", options.routes,
            "Route trace to take experts from: natural hit rates with random weights")

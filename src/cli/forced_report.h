@@ -1,0 +1,27 @@
+// Forced texts as a table, JSON or CSV: how far drafts take each, and how fast.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "chat/draft_options.h"
+#include "cli/bench_report.h"
+#include "lab/forced_text.h"
+
+namespace moeflux {
+
+/// One text on one model.
+struct ForcedResult {
+  BenchResult of;  // the model, device and time; without a run
+  std::string file;
+  int64_t prompt_tokens = 0;
+  int64_t written_tokens = 0;
+  DraftOptions drafts;  // those of pairs.with
+  ForcedPairs pairs;    // at least one
+};
+
+/// Counts are those of the last pair: with DraftMode::kAuto they follow from times.
+std::string render_forced(std::span<const ForcedResult> results, BenchFormat format);
+
+}  // namespace moeflux
