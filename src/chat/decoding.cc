@@ -62,15 +62,18 @@ Status Decoding::step_with(const StepLogits& logits, double seconds) {
   first_row_ = drafts_.empty() ? 0 : step_tokens_.size() - 1 - drafts_.size();
   lost_.clear();
   pending_.reset();
-  const size_t drafted = drafts_.size();
+  const auto drafted = static_cast<int64_t>(drafts_.size());
   const auto rows = static_cast<int64_t>(step_tokens_.size());
-  const int64_t accepted = counts_.accepted;
+  const int64_t before = counts_.accepted;
   const Status drawn = draw();
-  steps_ += 1 + counts_.accepted - accepted;
-  price_.note({.rows = rows,
-               .drafted = static_cast<int64_t>(drafted),
-               .accepted = counts_.accepted - accepted,
-               .seconds = seconds});
+  const int64_t accepted = counts_.accepted - before;
+  steps_ += 1 + accepted;
+  counts_.drafts += drafted > 0 ? 1 : 0;
+  if (rows > 1 && price_.plain_seconds() > 0.0) {
+    counts_.seconds += seconds;
+    counts_.plain_seconds += static_cast<double>(1 + accepted) * price_.plain_seconds();
+  }
+  price_.note({.rows = rows, .drafted = drafted, .accepted = accepted, .seconds = seconds});
   return drawn;
 }
 

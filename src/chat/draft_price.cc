@@ -17,6 +17,23 @@ void move_towards(double& known, double measured) { known += kWeight * (measured
 
 }  // namespace
 
+DraftCounts& DraftCounts::operator+=(const DraftCounts& more) {
+  drafts += more.drafts;
+  drafted += more.drafted;
+  accepted += more.accepted;
+  seconds += more.seconds;
+  plain_seconds += more.plain_seconds;
+  return *this;
+}
+
+DraftCounts operator-(const DraftCounts& all, const DraftCounts& before) {
+  return {.drafts = all.drafts - before.drafts,
+          .drafted = all.drafted - before.drafted,
+          .accepted = all.accepted - before.accepted,
+          .seconds = all.seconds - before.seconds,
+          .plain_seconds = all.plain_seconds - before.plain_seconds};
+}
+
 void DraftPrice::note(const Step& step) {
   double& seconds = seconds_[size_of(step.rows)];
   if (seconds == 0.0) {
@@ -40,7 +57,7 @@ double DraftPrice::cost(int64_t rows) const {
 }
 
 double DraftPrice::gain(int64_t drafts) const {
-  const double plain = cost(1);
+  const double plain = plain_seconds();
   const double with = cost(drafts + 1);
   if (plain <= 0.0 || with <= 0.0) return 1.0;
   const double p = std::min(acceptance_, 0.999);
@@ -50,7 +67,7 @@ double DraftPrice::gain(int64_t drafts) const {
 
 int64_t DraftPrice::worth(int64_t drafted) {
   if (drafted == 0) return 0;
-  if (cost(1) <= 0.0) return 0;  // the first step says what one costs without
+  if (plain_seconds() <= 0.0) return 0;  // the first step says what one costs without
   int64_t best = 0;
   double best_gain = kGainMin;
   const auto consider = [&](int64_t drafts) {

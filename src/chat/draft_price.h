@@ -11,8 +11,16 @@ namespace moeflux {
 
 /// Drafts of a text, from its beginning on.
 struct DraftCounts {
-  int64_t drafted = 0;
-  int64_t accepted = 0;
+  int64_t drafts = 0;          // steps that had any
+  int64_t drafted = 0;         // tokens of these
+  int64_t accepted = 0;        // of these
+  double seconds = 0.0;        // of steps of several rows, and
+  double plain_seconds = 0.0;  // what their tokens take one by one
+
+  /// How many times as fast these steps were; 1 while it is not known.
+  double gain() const { return seconds > 0.0 ? plain_seconds / seconds : 1.0; }
+  DraftCounts& operator+=(const DraftCounts& more);
+  friend DraftCounts operator-(const DraftCounts& all, const DraftCounts& before);
 };
 
 class DraftPrice {
@@ -25,6 +33,8 @@ class DraftPrice {
     double seconds = 0.0;
   };
   void note(const Step& step);
+  /// A step of one row; 0 while it is not known.
+  double plain_seconds() const { return seconds_[0]; }
   /// How many of `drafted` tokens give the most tokens a second: 0 where none pays. Drafts that are
   /// off are tried again, after waits that double while it does not pay.
   int64_t worth(int64_t drafted);

@@ -16,6 +16,18 @@ TEST(DraftPrice, AcceptedDraftsOfCheapRowsPay) {
   EXPECT_GT(price.gain(31), 5.0);
 }
 
+TEST(DraftCounts, GainIsOfStepsWhoseTokensHaveAKnownPrice) {
+  EXPECT_EQ(DraftCounts().gain(), 1.0);
+  const DraftCounts before = {
+      .drafts = 1, .drafted = 8, .accepted = 2, .seconds = 1.0, .plain_seconds = 1.5};
+  DraftCounts all = before;
+  all += {.drafts = 1, .drafted = 4, .accepted = 4, .seconds = 1.0, .plain_seconds = 2.5};
+  EXPECT_EQ(all.drafted, 12);
+  EXPECT_EQ(all.gain(), 2.0);
+  EXPECT_EQ((all - before).accepted, 4);
+  EXPECT_EQ((all - before).gain(), 2.5);
+}
+
 TEST(DraftPrice, RowsThatCostAsMuchAsStepsDoNotPay) {
   DraftPrice price;
   price.note({.rows = 1, .seconds = 1.0});

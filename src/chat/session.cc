@@ -211,6 +211,7 @@ Status Session::decode(const GenerateOptions& options, const TextSink& sink,
   if (decoding->end()) result.reason = *decoding->end();
   result.generated_tokens = decoding->generated_tokens();
   result.decode_steps = decoding->steps();
+  result.drafts = decoding->drafts();
   result.decode_seconds = timer.elapsed_seconds();
   result.decode_experts = engine().expert_stats() - experts_before;
   return done;

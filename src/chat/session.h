@@ -51,7 +51,8 @@ struct GenerateResult {
   int64_t generated_tokens = 0;  // without a stop token
   double prefill_seconds = 0.0;  // callbacks left out, as in decode_seconds
   double decode_seconds = 0.0;
-  int64_t decode_steps = 0;  // evaluations of a single token
+  int64_t decode_steps = 0;  // tokens that evaluations took the text further by
+  DraftCounts drafts;
   ExpertStats prefill_experts;
   ExpertStats decode_experts;
 };

@@ -106,6 +106,10 @@ std::string run_statistics_line(const RunStatistics& run) {
     const auto steps = static_cast<uint64_t>(result.decode_steps);
     line += formatted(" | decode {} tokens, {:.1f} tokens/s", result.decode_steps,
                       ratio(static_cast<double>(result.decode_steps), result.decode_seconds));
+    if (result.drafts.drafted > 0) {
+      line += formatted(" | drafts {} of {} accepted, {:.2f} times as fast", result.drafts.accepted,
+                        result.drafts.drafted, result.drafts.gain());
+    }
     // Nothing is looked up where there are no experts, or a device holds them all.
     if (decode.hits + decode.misses > 0) {
       line += formatted(" | expert hits {:.1f} % | read {}/token", 100.0 * hit_rate(decode),
@@ -138,6 +142,9 @@ Json run_statistics_json(const RunStatistics& run) {
   json["prefill"] =
       phase_json(result.prefill_experts, result.prompt_tokens, result.prefill_seconds);
   json["decode"] = phase_json(result.decode_experts, result.decode_steps, result.decode_seconds);
+  json["draft_n"] = result.drafts.drafted;
+  json["draft_n_accepted"] = result.drafts.accepted;
+  json["draft_gain"] = result.drafts.gain();
   json["generated_tokens"] = result.generated_tokens;
   json["seed"] = run.seed;
   json["peak_memory_bytes"] = run.peak_memory_bytes;

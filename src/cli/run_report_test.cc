@@ -38,6 +38,17 @@ TEST(RunStatistics, LineTellsSpeedHitsDriveStallAndPrefetches) {
             "| prompt read 1.00 MiB | peak memory 3.00 MiB");
 }
 
+TEST(RunStatistics, LineTellsDraftsWhereThereWereAny) {
+  RunStatistics run = sample();
+  EXPECT_EQ(run_statistics_line(run).find("draft"), std::string::npos);
+  run.result.drafts = {
+      .drafts = 2, .drafted = 12, .accepted = 9, .seconds = 2.0, .plain_seconds = 3.0};
+  const std::string line = run_statistics_line(run);
+  EXPECT_NE(line.find("| drafts 9 of 12 accepted, 1.50 times as fast |"), std::string::npos)
+      << line;
+  EXPECT_EQ(run_statistics_json(run)["draft_n_accepted"], 9);
+}
+
 TEST(RunStatistics, LineIsSilentAboutADriveThatWasNotNeeded) {
   RunStatistics run = sample();
   run.result.decode_experts = {.hits = 40};

@@ -34,7 +34,9 @@ int64_t RunningText::processed_tokens() const {
 }
 
 TextWork RunningText::work() const {
-  return {.statistics = statistics_,
+  TextStatistics statistics = statistics_;
+  if (decoding_) statistics.drafts = decoding_->drafts();
+  return {.statistics = statistics,
           .piece_tokens = piece_tokens_,
           .processed_tokens = processed_tokens(),
           .decode_steps = decoding_ ? decoding_->steps() : 0,

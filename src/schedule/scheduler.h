@@ -44,7 +44,8 @@ struct SchedulerCounters {
   uint64_t failed = 0;
   uint64_t prompt_tokens = 0;     // evaluated, in prompts
   uint64_t generated_tokens = 0;  // told, without stop tokens
-  uint64_t decode_steps = 0;      // evaluations of a single token that followed
+  uint64_t decode_steps = 0;      // tokens that evaluations took texts further by
+  DraftCounts drafts;
   uint64_t steps = 0;             // of the engine, each with tokens of one or more texts
   uint64_t step_tokens = 0;       // in these
   uint64_t step_texts = 0;        // the same; a text counts once in each step

@@ -448,6 +448,7 @@ void Scheduler::Loop::publish(const RunningText& text) {
   counters_.generated_tokens +=
       static_cast<uint64_t>(told.generated_tokens - before.statistics.generated_tokens);
   counters_.decode_steps += static_cast<uint64_t>(work.decode_steps - before.decode_steps);
+  counters_.drafts += told.drafts - before.statistics.drafts;
   counters_.prefill_seconds += told.prefill_seconds - before.statistics.prefill_seconds;
   counters_.decode_seconds += told.decode_seconds - before.statistics.decode_seconds;
   if (work.first_token_seconds && !before.first_token_seconds) {

@@ -10,6 +10,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "chat/continuation.h"
+#include "chat/draft_price.h"
 #include "chat/drawn_token.h"
 #include "constraint/constraint.h"
 #include "engine/engine.h"
@@ -73,6 +74,7 @@ struct TextStatistics {
   double prefill_seconds = 0.0;  // of evaluation; waiting for others and receivers left out
   double decode_seconds = 0.0;   // the same
   ExpertStats experts;           // of both
+  DraftCounts drafts;
 };
 
 /// The receiver's answer to a token.

@@ -16,6 +16,7 @@ void add_past(SchedulerCounters& sum, const SchedulerCounters& more) {
   for (size_t i = 0; i < sum.steps_by_texts.size(); ++i) {
     sum.steps_by_texts[i] += more.steps_by_texts[i];
   }
+  sum.drafts += more.drafts;
   sum.steps += more.steps;
   sum.step_tokens += more.step_tokens;
   sum.step_texts += more.step_texts;

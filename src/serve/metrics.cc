@@ -63,6 +63,16 @@ double rate(uint64_t tokens, double seconds) {
   return seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0;
 }
 
+// Both engines have these names.
+void add_drafts(Page& page, std::string_view engine, const DraftCounts& drafts) {
+  const auto name = [engine](std::string_view rest) {
+    return formatted("{}:spec_decode_num_{}_total", engine, rest);
+  };
+  page.counter(name("drafts"), "Drafts", drafts.drafts);
+  page.counter(name("draft_tokens"), "Tokens of drafts", drafts.drafted);
+  page.counter(name("accepted_tokens"), "Tokens of drafts that were accepted", drafts.accepted);
+}
+
 void add_llamacpp(Page& page, const SchedulerCounters& texts) {
   page.counter("llamacpp:prompt_tokens_total", "Prompt tokens evaluated", texts.prompt_tokens);
   page.counter("llamacpp:prompt_tokens_cached_total", "Prompt tokens that were there",
@@ -81,11 +91,7 @@ void add_llamacpp(Page& page, const SchedulerCounters& texts) {
              texts.steps == 0
                  ? 0.0
                  : static_cast<double>(texts.step_texts) / static_cast<double>(texts.steps));
-  // No model drafts for another here.
-  page.counter("llamacpp:spec_decode_num_drafts_total", "Drafts", 0);
-  page.counter("llamacpp:spec_decode_num_draft_tokens_total", "Tokens of drafts", 0);
-  page.counter("llamacpp:spec_decode_num_accepted_tokens_total",
-               "Tokens of drafts that were accepted", 0);
+  add_drafts(page, "llamacpp", texts.drafts);
   page.gauge("llamacpp:requests_processing", "Completions that have begun", texts.running);
   page.gauge("llamacpp:requests_deferred", "Requests that wait", texts.waiting);
 }
@@ -101,6 +107,7 @@ void add_vllm(Page& page, const SchedulerCounters& texts) {
                      texts.first_token_seconds, texts.first_tokens);
   page.sum_and_count("vllm:inter_token_latency_seconds", "Seconds of a token", texts.decode_seconds,
                      texts.decode_steps);
+  add_drafts(page, "vllm", texts.drafts);
 }
 
 void add_ours(Page& page, const SchedulerCounters& texts, const ModelCounters& model) {
@@ -120,6 +127,12 @@ void add_ours(Page& page, const SchedulerCounters& texts, const ModelCounters& m
                texts.decode_bytes);
   page.counter("moeflux_decode_step_seconds_total", "Seconds of these steps",
                texts.decode_step_seconds);
+  page.counter("moeflux_draft_seconds_total", "Seconds of steps with drafts", texts.drafts.seconds);
+  page.counter("moeflux_draft_plain_seconds_total",
+               "Seconds that the tokens of these steps take one by one",
+               texts.drafts.plain_seconds);
+  page.gauge("moeflux_draft_gain", "How many times as fast drafts make their steps",
+             texts.drafts.gain());
   page.gauge("moeflux_kept_texts", "Ended completions whose states are cached", texts.kept_texts);
   page.gauge("moeflux_kept_tokens", "Tokens of these", texts.kept_tokens);
   page.counter("moeflux_state_write_failures_total", "States that could not be written",

@@ -166,12 +166,14 @@ inline constexpr const char* kTemplate =
 
 class ServiceTest : public ::testing::Test {
  protected:
-  static std::unique_ptr<Service> start(ServiceOptions options = {}) {
+  static std::unique_ptr<Service> start(ServiceOptions options = {}, DraftOptions drafts = {}) {
     const std::string fable = std::string(MOEFLUX_SOURCE_DIR) + "/models/fable-20m";
     auto text = std::move(load_model_text(fable)).value();
-    auto model = open_model(
-        fable, {.device = {.threads = 1}, .engine = {.context_length = 256, .reader_threads = 1}},
-        std::move(text));
+    auto model = open_model(fable,
+                            {.device = {.threads = 1},
+                             .engine = {.context_length = 256, .reader_threads = 1},
+                             .drafts = std::move(drafts)},
+                            std::move(text));
     EXPECT_TRUE(model.ok()) << model.error().message();
     if (!options.template_text) options.template_text = kTemplate;
     auto service = Service::start(std::move(model).value(), std::move(options));

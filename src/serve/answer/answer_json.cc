@@ -64,16 +64,22 @@ Json timings_json(const TextStatistics& statistics) {
   const auto prompt = static_cast<double>(fresh);
   // The first token comes of the prompt's last step.
   const auto steps = static_cast<double>(std::max<int64_t>(statistics.generated_tokens - 1, 0));
-  return {{"cache_n", statistics.cached_tokens},
-          {"prompt_n", fresh},
-          {"prompt_ms", statistics.prefill_seconds * 1e3},
-          {"prompt_per_token_ms", rate(statistics.prefill_seconds * 1e3, prompt)},
-          {"prompt_per_second", rate(prompt, statistics.prefill_seconds)},
-          {"predicted_n", statistics.generated_tokens},
-          {"predicted_ms", statistics.decode_seconds * 1e3},
-          {"predicted_per_token_ms", rate(statistics.decode_seconds * 1e3, steps)},
-          {"predicted_per_second", rate(steps, statistics.decode_seconds)},
-          {"queued_ms", statistics.queued_seconds * 1e3}};
+  Json json = {{"cache_n", statistics.cached_tokens},
+               {"prompt_n", fresh},
+               {"prompt_ms", statistics.prefill_seconds * 1e3},
+               {"prompt_per_token_ms", rate(statistics.prefill_seconds * 1e3, prompt)},
+               {"prompt_per_second", rate(prompt, statistics.prefill_seconds)},
+               {"predicted_n", statistics.generated_tokens},
+               {"predicted_ms", statistics.decode_seconds * 1e3},
+               {"predicted_per_token_ms", rate(statistics.decode_seconds * 1e3, steps)},
+               {"predicted_per_second", rate(steps, statistics.decode_seconds)},
+               {"queued_ms", statistics.queued_seconds * 1e3}};
+  if (statistics.drafts.drafted > 0) {
+    json["draft_n"] = statistics.drafts.drafted;
+    json["draft_n_accepted"] = statistics.drafts.accepted;
+    json["draft_gain"] = statistics.drafts.gain();
+  }
+  return json;
 }
 
 Json moeflux_json(const AnswerIdentity& identity, const std::vector<AnswerPart>& answers) {

@@ -1,6 +1,7 @@
 // The requests of llama.cpp's own server tests to POST /completion and /infill, and more.
 #include "serve/native/completion.h"
 
+#include "base/format.h"
 #include "serve/service_test_util.h"
 
 namespace moeflux::serve {
@@ -220,6 +221,29 @@ TEST_F(NativeCompletion, AStreamTellsProgressAndTimingsWhereItIsAsked) {
   }
   EXPECT_GE(progress, 1);
   EXPECT_GE(timed, 2);
+}
+
+// Every fourth step has a draft of three tokens, which a model of stories hardly writes.
+TEST_F(NativeCompletion, TimingsAndMetricsTellOfDrafts) {
+  const Json without = post(*start(), "/completion", ask(12))->json();
+  EXPECT_FALSE(without["timings"].contains("draft_n"));
+  const auto service = start(
+      {}, {.mode = DraftMode::kOn, .source = [](std::span<const TokenId> text, int64_t) {
+             return text.size() % 4 == 0 ? std::vector<TokenId>{1, 2, 3} : std::vector<TokenId>();
+           }});
+  const Json with = post(*service, "/completion", ask(12))->json();
+  EXPECT_EQ(with["content"], without["content"]);
+  const Json& timings = with["timings"];
+  EXPECT_GE(timings["draft_n"], 6);
+  EXPECT_LT(timings["draft_n_accepted"], timings["draft_n"]);
+  EXPECT_GT(timings["draft_gain"], 0.0);
+  const std::string metrics = get(*service, "/metrics")->wait();
+  for (const char* engine : {"llamacpp", "vllm"}) {
+    const std::string line = formatted("\n{}:spec_decode_num_draft_tokens_total {}\n", engine,
+                                       timings["draft_n"].get<int64_t>());
+    EXPECT_NE(metrics.find(line), std::string::npos) << metrics;
+  }
+  EXPECT_NE(metrics.find("\nmoeflux_draft_gain "), std::string::npos) << metrics;
 }
 
 TEST_F(NativeCompletion, TheRateIsOfStepsBehindTheFirstToken) {
