@@ -19,9 +19,9 @@ import weakref
 from typing import (Any, AsyncGenerator, List, Mapping, NamedTuple, Optional, Sequence as Seq,
                     Tuple, Union)
 
-from . import _arguments as take, _core
-from ._errors import FailedPreconditionError, WrongTypeError
-from ._model import Model
+from .. import _arguments as take, _core
+from .._errors import FailedPreconditionError, WrongTypeError
+from .._model import Model
 
 __all__ = ["Piece", "Service"]
 
