@@ -142,6 +142,9 @@ test-all:
 	  $(MAKE) --no-print-directory test CASE_SECONDS=7200
 	@tools/install_deps.sh browser
 	@MOEFLUX=$(MOEFLUX) node --test $(wildcard web/tests/browser/*_test.mjs)
+	@tools/install_deps.sh proxies
+	@tools/install_ray.sh
+	@tests/ray/run.sh $(MOEFLUX)
 	@$(MAKE) --no-print-directory test-asan
 	@$(MAKE) --no-print-directory test-tsan
 	@if [ "$$(id -u)" = 0 ] && grep -q bookworm /etc/os-release; then \

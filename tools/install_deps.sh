@@ -1,7 +1,7 @@
 #!/bin/sh
 # The one list of system packages; installs what is missing, says nothing when nothing is.
 #
-#   tools/install_deps.sh [run|test|bench|fuzz|check|release|browser]...     (default: run)
+#   tools/install_deps.sh [run|test|bench|fuzz|check|release|browser|proxies]...     (default: run)
 #
 # As root, or where sudo asks no password, missing packages are installed with apt-get; otherwise
 # the exact command is printed and the exit status is 1. On macOS that is the command of brew.
@@ -25,6 +25,8 @@ release="binutils debootstrap dpkg-dev lintian python3 python3-dev python3-numpy
   pybind11-dev ruby systemd"
 # For the tests of the page in a browser.
 browser="chromium"
+# For the tests of examples/replicas.
+proxies="nginx"
 # The page is built where Node.js is.
 node="nodejs npm"
 # A distribution may not carry these versions any more; what needs them then skips with a reason.
@@ -57,8 +59,9 @@ for set in "${@:-run}"; do
     check) wanted="$wanted $check" ;;
     release) wanted="$wanted $release $node" ;;
     browser) wanted="$wanted $browser" ;;
+    proxies) wanted="$wanted $proxies" ;;
     *) echo "install_deps.sh: unknown set '$set', expected run, test, bench, fuzz, check," \
-         "release or browser" >&2
+         "release, browser or proxies" >&2
        exit 2 ;;
   esac
 done

@@ -37,6 +37,7 @@ PARSED = {
     ("docs/install.md", "make install"): "the tests install, install_library and python_pip do it",
     ("docs/install.md", "install_cuda.sh"): "fetches nvcc and builds for a GPU",
     ("docs/models.md", "moeflux pull"): "fetches tens of GB",
+    ("docs/replicas.md", "moeflux-ray"): "tests/ray/replicas_test.py runs it, with Ray from PyPI",
     ("docs/server.md", "import openai"): "tests/clients/run.py runs this client",
     ("docs/server.md", "claude"): "tests/clients/coding_agents.py runs this client",
     ("docs/library.md", "pkg-config"): "the test install_library builds it so",
