@@ -46,9 +46,9 @@ struct SchedulerCounters {
   uint64_t generated_tokens = 0;  // told, without stop tokens
   uint64_t decode_steps = 0;      // tokens that evaluations took texts further by
   DraftCounts drafts;
-  uint64_t steps = 0;             // of the engine, each with tokens of one or more texts
-  uint64_t step_tokens = 0;       // in these
-  uint64_t step_texts = 0;        // the same; a text counts once in each step
+  uint64_t steps = 0;        // of the engine, each with tokens of one or more texts
+  uint64_t step_tokens = 0;  // in these
+  uint64_t step_texts = 0;   // the same; a text counts once in each step
   /// Steps by their texts: at most 1, 2, 4 and so on to 256, each without those before, and more.
   std::array<uint64_t, 10> steps_by_texts = {};
   uint64_t decode_bytes = 0;         // that steps without prompts move at least; see StepTraffic
