@@ -33,6 +33,9 @@ constexpr double kTokenBitsElse = 7.0;
 /// device's arithmetic is measured. Forecasts of 17,700 tokens/s came to 13,100 (IQ3_S, MXFP4) to
 /// 14,800 (Q4_K) on one H100, and to 14,700 to 16,400 on another.
 constexpr double kPromptShareOfBlocks = 0.8;
+/// FP8 and plain numbers are not multiplied on matrix units: 0.20 and 0.26 of the prompts of affine
+/// groups on an H200 (benchmarks/results, 2026-11-28-fp8).
+constexpr double kPromptShareInF32 = 0.2;
 
 /// Products read weights in place once for each tile of so many tokens.
 constexpr double kTileTokens = 64.0;
@@ -41,6 +44,15 @@ bool has_blocks(const ExpertTable& experts) {
   return std::ranges::any_of(experts.layers, [](const ExpertLayer& layer) {
     return layer.num_experts > 0 && layer.down.format.kind->block.elements > 0;
   });
+}
+
+/// StepWork::arithmetic_share of a prompt.
+double prompt_share(const ExpertTable& experts) {
+  if (has_blocks(experts)) return kPromptShareOfBlocks;
+  const bool is_affine = std::ranges::all_of(experts.layers, [](const ExpertLayer& layer) {
+    return layer.num_experts == 0 || layer.down.format.is_affine();
+  });
+  return is_affine ? 1.0 : kPromptShareInF32;
 }
 
 double token_bits(const Weight& weight) {
@@ -229,7 +241,7 @@ Result<TierForecast> forecast_tiers(const LoadedModel& model, const ExpertPlan& 
   result.natural_high = decode([](double f) { return natural_hit_rates(f).high; });
   for (const int64_t tokens : prompts) {
     MF_ASSIGN_OR_RETURN(StepWork work, work_of_step(model, tokens, tokens));
-    if (has_blocks(model.experts)) work.arithmetic_share = kPromptShareOfBlocks;
+    work.arithmetic_share = prompt_share(model.experts);
     TierStep step = prompt_step(model, experts, work, tokens);
     step.found = found_in(slots, same);
     if (far.bytes > 0) read_far_dense(step, far, tokens);

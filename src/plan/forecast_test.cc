@@ -103,5 +103,12 @@ TEST(Forecast, TakesTypesOfBlocksByWhatTheirUnpackingTakes) {
               1e-9);
 }
 
+TEST(Forecast, TakesPlainNumbersForWhatTheirArithmeticTakes) {
+  const TierForecast affine = forecast_on_device({.bits = 4});
+  const TierForecast plain = forecast_on_device({.type = find_ggml_type("BF16")});
+  EXPECT_NEAR(affine.prompts[0].cost.compute_seconds / plain.prompts[0].cost.compute_seconds, 0.2,
+              1e-9);
+}
+
 }  // namespace
 }  // namespace moeflux
