@@ -47,6 +47,29 @@ MF_FN f32 f16_half(u32 pair, u32 half) {
   return f16_to_float(static_cast<u16>(half == 0u ? pair & 0xffffu : pair >> 16u));
 }
 
+/// A number of e4m3. All but NaN are halves that are 256 times too small.
+MF_FN f32 e4m3_of(u32 code) {
+  const u32 magnitude = code & 0x7fu;
+  if (magnitude == 0x7fu) return f16_to_float(static_cast<u16>(0x7e00u));
+  return f16_to_float(static_cast<u16>((code & 0x80u) << 8 | magnitude << 7)) * 256.0f;
+}
+
+#if !defined(MF_HAS_E4M3)
+/// Four of a word, in order: two at a time become halves.
+MF_FN void e4m3_quad(MF_LOCAL(f32) values, u32 codes) {
+  const u32 even = (codes << 8u & 0x80008000u) | (codes << 7u & 0x3f803f80u);
+  const u32 odd = (codes & 0x80008000u) | (codes >> 1u & 0x3f803f80u);
+  values[0] = f16_half(even, 0u) * 256.0f;
+  values[1] = f16_half(odd, 0u) * 256.0f;
+  values[2] = f16_half(even, 1u) * 256.0f;
+  values[3] = f16_half(odd, 1u) * 256.0f;
+  // A code of all bits is NaN; few matrices have one.
+  if ((((codes & 0x7f7f7f7fu) + 0x01010101u) & 0x80808080u) == 0u) return;
+  MF_UNROLL
+  for (u32 k = 0u; k < 4u; ++k) values[k] = e4m3_of(codes >> (8u * k) & 0xffu);
+}
+#endif
+
 #if !defined(MF_HAS_MATRIX_UNITS)
 // Functions for which CUDA's dialect has instructions; slow here, for tests and for GPUs without
 // them.

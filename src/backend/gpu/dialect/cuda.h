@@ -135,6 +135,22 @@ MF_FN f32 f16_to_float(u16 bits) {
   return value;
 }
 
+#if __CUDA_ARCH__ >= 890
+#define MF_HAS_E4M3 1
+/// Four numbers of e4m3, in order.
+MF_FN void e4m3_quad(f32* values, u32 codes) {
+  u32 pairs[2];
+  asm("{.reg .b16 low, high; mov.b32 {low, high}, %2;"
+      " cvt.rn.f16x2.e4m3x2 %0, low; cvt.rn.f16x2.e4m3x2 %1, high;}"
+      : "=r"(pairs[0]), "=r"(pairs[1])
+      : "r"(codes));
+  MF_UNROLL
+  for (u32 k = 0u; k < 4u; ++k) {
+    values[k] = f16_to_float(static_cast<u16>(pairs[k / 2u] >> (16u * (k % 2u))));
+  }
+}
+#endif
+
 /// Four elements from a 16-byte boundary.
 MF_FN F4 load4(const f32* from) {
   const float4 v = *reinterpret_cast<const float4*>(from);

@@ -32,15 +32,16 @@ LinearParams head_params(const Tensor& out, const Tensor& x, const Weight& weigh
 }
 
 Plan product_plan(LinearParams p, const Weight& weight, const Platform& platform) {
-  const std::optional<KernelId> large =
-      large_tile_kernel(KernelId::linear_f32_t16, weight, p.wide != 0, platform);
-  const Extent3 groups = {groups_for(p.rows_per_head, kLargeTileGroupRows),
-                          groups_for(p.tokens, kLargeTileTokens), p.heads};
-  if (large && uint64_t{groups.x} * groups.y * groups.z >= platform.cores() &&
-      p.tokens >= uint32_t{kLargeTileTokens}) {
-    Plan plan = make_large_tile_plan(*large, weight, groups);
-    plan.set_params(p);
-    return plan;
+  if (p.tokens >= uint32_t{kLargeTileTokens}) {
+    const Extent3 groups = {groups_for(p.rows_per_head, kLargeTileGroupRows),
+                            groups_for(p.tokens, kLargeTileTokens), p.heads};
+    const std::optional<KernelId> large =
+        large_tile_kernel(KernelId::linear_f32_t16, weight, p.wide != 0, platform);
+    if (large && uint64_t{groups.x} * groups.y * groups.z >= platform.cores()) {
+      Plan plan = make_large_tile_plan(*large, weight, groups);
+      plan.set_params(p);
+      return plan;
+    }
   }
   const uint32_t tile = tile_tokens(p.tokens);
   p.stage_cols = stage_cols(weight.cols, tile);

@@ -269,13 +269,14 @@ MF_FN void expert_gate_up_large(MF_T t, MF_PARAMS(ExpertParams) p, MF_GLOBAL(con
   }
 }
 
-#define MF_EXPERT_LARGE(name, function)                                                    \
-  MF_FITS(kLargeTileThreads, 1)                                                            \
-  MF_EXPERT(name##_f32_t16, function, kFormatF32, 16u)                                     \
-  MF_FITS(kLargeTileThreads, 1)                                                            \
-  MF_EXPERT(name##_f16_t16, function, kFormatF16, 16u) MF_FITS(kLargeTileThreads, 1)       \
-      MF_EXPERT(name##_bf16_t16, function, kFormatBf16, 16u) MF_FITS(kLargeTileThreads, 1) \
-          MF_EXPERT(name##_fp8_t16, function, kCoded_fp8, 16u)
+#define MF_EXPERT_LARGE(name, function)                  \
+  MF_FITS(kLargeTileThreads, 1)                          \
+  MF_EXPERT(name##_f32_t16, function, kFormatF32, 16u)   \
+  MF_FITS(kLargeTileThreads, 1)                          \
+  MF_EXPERT(name##_f16_t16, function, kFormatF16, 16u)   \
+  MF_FITS(kLargeTileThreads, 1)                          \
+  MF_EXPERT(name##_bf16_t16, function, kFormatBf16, 16u) \
+  MF_FITS(kLargeTileThreads, 1) MF_EXPERT(name##_fp8_t16, function, kCoded_fp8, 16u)
 MF_EXPERT_LARGE(expert_linear, expert_linear_large)
 MF_EXPERT_LARGE(expert_gate_up, expert_gate_up_large)
 #undef MF_EXPERT_LARGE

@@ -16,46 +16,35 @@ namespace gpu {
 namespace kernels {
 
 /// A row's 256 columns of a stage in shared memory, from byte `at`: half q of this lane's 8.
-/// quad() returns true where exact_quad() has to make the numbers.
 template <u32 FORMAT>
 struct LargeTilePack {
   enum : u32 { kBytes = 2, kScaled = 0 };
   static MF_FN_MEMBER u32 place(u32 piece) { return piece * 4u; }
-  static MF_FN_MEMBER void exact_quad(MF_T, u32, u32, f32, MF_LOCAL(f32)) {}
-  static MF_FN_MEMBER bool quad(MF_T t, u32 at, u32 q, f32, MF_LOCAL(f32) values) {
+  static MF_FN_MEMBER void quad(MF_T t, u32 at, u32 q, f32, MF_LOCAL(f32) values) {
     const W2 pairs = load2(MF_SHARED_AT(t, u32, at + t.lane * 16u + q * 8u));
     MF_UNROLL
     for (u32 k = 0u; k < 4u; ++k) {
       const u16 bits = static_cast<u16>(pairs.v[k / 2u] >> (16u * (k % 2u)));
       values[k] = FORMAT == kFormatBf16 ? bf16_to_float(bits) : f16_to_float(bits);
     }
-    return false;
   }
 };
 template <>
 struct LargeTilePack<kFormatF32> {
   enum : u32 { kBytes = 4, kScaled = 0 };
   static MF_FN_MEMBER u32 place(u32 piece) { return staged_at(piece * 4u); }
-  static MF_FN_MEMBER void exact_quad(MF_T, u32, u32, f32, MF_LOCAL(f32)) {}
-  static MF_FN_MEMBER bool quad(MF_T t, u32 at, u32 q, f32, MF_LOCAL(f32) values) {
+  static MF_FN_MEMBER void quad(MF_T t, u32 at, u32 q, f32, MF_LOCAL(f32) values) {
     const F4 four = load4(MF_SHARED_AT(t, f32, at) + staged_at(t.lane * 8u + q * 4u));
     MF_UNROLL
     for (u32 k = 0u; k < 4u; ++k) values[k] = four.v[k];
-    return false;
   }
 };
 template <>
 struct LargeTilePack<kCoded_fp8> {
   enum : u32 { kBytes = 1, kScaled = 1 };
   static MF_FN_MEMBER u32 place(u32 piece) { return piece * 4u; }
-  static MF_FN_MEMBER u32 codes(MF_T t, u32 at, u32 q) {
-    return MF_SHARED_AT(t, u32, at + t.lane * 8u + q * 4u)[0];
-  }
-  static MF_FN_MEMBER bool quad(MF_T t, u32 at, u32 q, f32 scale, MF_LOCAL(f32) values) {
-    return fp8_quad(values, codes(t, at, q), scale);
-  }
-  static MF_FN_MEMBER void exact_quad(MF_T t, u32 at, u32 q, f32 scale, MF_LOCAL(f32) values) {
-    fp8_exact_quad(values, codes(t, at, q), scale);
+  static MF_FN_MEMBER void quad(MF_T t, u32 at, u32 q, f32 scale, MF_LOCAL(f32) values) {
+    fp8_quad(values, MF_SHARED_AT(t, u32, at + t.lane * 8u + q * 4u)[0], scale);
   }
 };
 
@@ -140,39 +129,40 @@ struct LargeTileSums {
                                      rows->row(r), c);
     }
   }
-  /// Columns from `begin` on; `scales` then are those of the next stage.
-  MF_FN_MEMBER void multiply_stage(MF_T t, MF_LOCAL(const LargeTileRows) rows, u32 stage, u32 begin,
-                                   MF_LOCAL(f32) scales) {
+  /// Half q of each lane's columns; behind the last one, `scales` are those of the next stage.
+  MF_FN_MEMBER void multiply_half(MF_T t, MF_LOCAL(const LargeTileRows) rows, u32 stage, u32 begin,
+                                  u32 q, MF_LOCAL(f32) scales) {
     const u32 from = rows_at(t, stage) * 4u;
+    f32 values[kLargeTileRows][4];
     MF_UNROLL
-    for (u32 q = 0u; q < 2u; ++q) {
-      f32 values[kLargeTileRows][4];
-      bool is_special = false;
+    for (u32 r = 0u; r < kLargeTileRows; ++r) {
+      Pack::quad(t, from + r * (kRowWords * 4u), q, scales[r], values[r]);
+    }
+    if (q == 1u) load_scales(t, rows, begin + kLargeTileCols, scales);
+    MF_SHARED(f32)
+    x = MF_SHARED_AT(t, f32, stage * kStage * 4u) + staged_at(t.lane * 8u + q * 4u);
+    MF_UNROLL
+    for (u32 j = 0u; j < kLargeTileTokens; ++j) {
+      const F4 own = load4(x + j * kLargeTileCols);
       MF_UNROLL
-      for (u32 r = 0u; r < kLargeTileRows; ++r) {
-        is_special |= Pack::quad(t, from + r * (kRowWords * 4u), q, scales[r], values[r]);
-      }
-      if (is_special) {
+      for (u32 k = 0u; k < 4u; ++k) {
         MF_UNROLL
         for (u32 r = 0u; r < kLargeTileRows; ++r) {
-          Pack::exact_quad(t, from + r * (kRowWords * 4u), q, scales[r], values[r]);
+          const u32 i = r * kLargeTileTokens + j;
+          v[i] = mf_fma(values[r][k], own.v[k], v[i]);
         }
       }
-      if (q == 1u) load_scales(t, rows, begin + kLargeTileCols, scales);
-      MF_SHARED(f32)
-      x = MF_SHARED_AT(t, f32, stage * kStage * 4u) + staged_at(t.lane * 8u + q * 4u);
+    }
+  }
+  /// Registers do not do for scales and for the numbers of both halves.
+  MF_FN_MEMBER void multiply_stage(MF_T t, MF_LOCAL(const LargeTileRows) rows, u32 stage, u32 begin,
+                                   MF_LOCAL(f32) scales) {
+    if (Pack::kScaled != 0u) {
+      MF_ROLLED
+      for (u32 q = 0u; q < 2u; ++q) multiply_half(t, rows, stage, begin, q, scales);
+    } else {
       MF_UNROLL
-      for (u32 j = 0u; j < kLargeTileTokens; ++j) {
-        const F4 own = load4(x + j * kLargeTileCols);
-        MF_UNROLL
-        for (u32 k = 0u; k < 4u; ++k) {
-          MF_UNROLL
-          for (u32 r = 0u; r < kLargeTileRows; ++r) {
-            const u32 i = r * kLargeTileTokens + j;
-            v[i] = mf_fma(values[r][k], own.v[k], v[i]);
-          }
-        }
-      }
+      for (u32 q = 0u; q < 2u; ++q) multiply_half(t, rows, stage, begin, q, scales);
     }
   }
   MF_FN_MEMBER void multiply(MF_T t, MF_LOCAL(const LargeTileRows) rows) {

@@ -235,15 +235,8 @@ MF_FN void accumulate_fp8(MF_T t, MF_LOCAL(f32) acc, MatrixLayout m, CodedParts 
       MF_UNROLL
       for (u32 q = 0u; q < 2u; ++q) {
         f32 values[ROWS][4];
-        bool has_nan = false;
         MF_UNROLL
-        for (u32 r = 0u; r < ROWS; ++r) {
-          has_nan |= fp8_quad(values[r], codes[i][r][q], scales[i][r]);
-        }
-        if (has_nan) {
-          MF_UNROLL
-          for (u32 r = 0u; r < ROWS; ++r) fp8_exact_quad(values[r], codes[i][r][q], scales[i][r]);
-        }
+        for (u32 r = 0u; r < ROWS; ++r) fp8_quad(values[r], codes[i][r][q], scales[i][r]);
         MF_UNROLL
         for (u32 j = 0u; j < TOKENS; ++j) {
           const F4 x = load4(staged + (j * stage_cols + staged_at(c + q * 4u)));

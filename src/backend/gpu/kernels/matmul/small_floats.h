@@ -30,13 +30,6 @@ MF_FN f32 e8m0_of(u32 scale) {
                                                         : scale << 7));
 }
 
-/// All but NaN are halves that are 256 times too small.
-MF_FN f32 e4m3_of(u32 code) {
-  const u32 magnitude = code & 0x7fu;
-  if (magnitude == 0x7fu) return f16_to_float(static_cast<u16>(0x7e00u));
-  return f16_to_float(static_cast<u16>((code & 0x80u) << 8 | magnitude << 7)) * 256.0f;
-}
-
 /// Code `at` of two a byte, the even one in the low half.
 MF_FN u32 nibble_at(MF_GLOBAL(const u8) codes, u64 at) {
   return (static_cast<u32>(codes[at / 2u]) >> (static_cast<u32>(at % 2u) * 4u)) & 15u;
@@ -72,21 +65,11 @@ MF_FN f32 fp8_at(MatrixLayout m, CodedParts parts, u64 row, u32 col) {
   return fp8_scale_at(m, parts.scales, row, col) * e4m3_of(parts.codes[row * m.cols + col]);
 }
 
-/// Four codes in order, as fp8_at() has them: two at a time become halves that are 256 times too
-/// small. True where one of them is NaN, which has all bits and becomes another number here:
-/// fp8_exact_quad() is for those. Few matrices have any, so that callers ask once for many.
-MF_FN bool fp8_quad(MF_LOCAL(f32) values, u32 codes, f32 scale) {
-  const u32 even = (codes << 8u & 0x80008000u) | (codes << 7u & 0x3f803f80u);
-  const u32 odd = (codes & 0x80008000u) | (codes >> 1u & 0x3f803f80u);
-  values[0] = scale * (f16_half(even, 0u) * 256.0f);
-  values[1] = scale * (f16_half(odd, 0u) * 256.0f);
-  values[2] = scale * (f16_half(even, 1u) * 256.0f);
-  values[3] = scale * (f16_half(odd, 1u) * 256.0f);
-  return (((codes & 0x7f7f7f7fu) + 0x01010101u) & 0x80808080u) != 0u;
-}
-MF_FN void fp8_exact_quad(MF_LOCAL(f32) values, u32 codes, f32 scale) {
+/// Four codes in order, as fp8_at() has them.
+MF_FN void fp8_quad(MF_LOCAL(f32) values, u32 codes, f32 scale) {
+  e4m3_quad(values, codes);
   MF_UNROLL
-  for (u32 k = 0u; k < 4u; ++k) values[k] = scale * e4m3_of(codes >> (8u * k) & 0xffu);
+  for (u32 k = 0u; k < 4u; ++k) values[k] = scale * values[k];
 }
 
 }  // namespace kernels
