@@ -15,17 +15,18 @@ namespace moeflux {
 namespace {
 
 /// How many bits of affine groups take an H100 as long as one weight of GGML's types does in a
-/// single token: blocks are unpacked meanwhile. From stored bytes read a second beside those of
-/// affine groups (benchmarks/results, 2026-11-27-files and -types); doubtful on other GPUs.
+/// single token: blocks are unpacked meanwhile. The first six are from whole models of 40 layers
+/// (benchmarks/results, 2026-11-27-files and -types): their tokens less what layers take to begin.
+/// The others are from stored bytes read a second beside those of affine groups. Doubtful on other
+/// GPUs: an H200 reads more, and unpacks no faster.
 struct TokenBits {
   std::string_view format;
   double bits;
 };
 constexpr std::array kTokenBits = {
-    TokenBits{"q4_0", 5.5},  TokenBits{"q4_k", 5.9},   TokenBits{"q2_0", 6.3},
-    TokenBits{"q1_0", 6.6},  TokenBits{"iq4_xs", 6.9}, TokenBits{"q5_k", 6.9},
-    TokenBits{"iq1_s", 7.1}, TokenBits{"iq1_m", 7.6},  TokenBits{"iq2_xs", 8.0},
-    TokenBits{"tq1_0", 8.0}, TokenBits{"q6_k", 8.8},   TokenBits{"iq3_s", 8.8}};
+    TokenBits{"q4_0", 6.4},   TokenBits{"q4_k", 6.7},   TokenBits{"q2_0", 7.0},
+    TokenBits{"iq2_xs", 7.7}, TokenBits{"iq4_xs", 9.7}, TokenBits{"iq3_s", 10.9},
+    TokenBits{"iq1_m", 7.6},  TokenBits{"tq1_0", 8.0},  TokenBits{"q6_k", 8.8}};
 /// Types that were not measured are taken for this, between the least and the most.
 constexpr double kTokenBitsElse = 7.0;
 
