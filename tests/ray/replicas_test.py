@@ -131,6 +131,20 @@ class ReplicasTest(unittest.TestCase):
         print(f"{sum(map(len, told))} turns of {CONVERSATIONS} conversations over a rolling "
               f"restart, at {len(places)} replicas, none lost")
 
+    def test_wrong_settings_change_nothing(self):
+        path = os.path.join(self.fleet.folder, "fleet.yaml")
+        with open(path, encoding="utf-8") as file:
+            right = file.read()
+        try:
+            with open(path, "w", encoding="utf-8") as file:
+                file.write("replica: 2")
+            self.fleet.process.send_signal(signal.SIGHUP)
+            self.fleet.wait_for("unknown key 'replica'", 1)
+        finally:
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(right)
+        self.assertEqual(self.fleet.ask("/health")[0], 200)
+
     def save(self, name):
         return self.fleet.ask(f"/v1/moeflux/conversations/{name}", {"messages": []})[0] == 200
 

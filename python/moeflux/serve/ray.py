@@ -318,6 +318,17 @@ def _read(path: str) -> Fleet:
     return dataclasses.replace(fleet, folder=fleet.folder or os.getcwd())
 
 
+def _say(text: str) -> None:
+    print(f"moeflux-ray: {text}", file=sys.stderr, flush=True)
+
+
+def _deploy(fleet: Fleet) -> None:
+    """Returns when all replicas are those of `fleet`; RuntimeError where they do not start."""
+    serve.run(_application(fleet), name=APPLICATION, route_prefix="/")
+    _say(f"http://{fleet.host}:{fleet.port}/v1 has {fleet.replicas_min} to {fleet.replicas_max} "
+         "replicas")
+
+
 def _serve(path: str) -> None:
     fleet = _read(path)
     # Signals wait until they are asked for, in threads that Ray starts too.
@@ -326,17 +337,20 @@ def _serve(path: str) -> None:
     ray.init(include_dashboard=False, configure_logging=False)
     serve.start(http_options={"host": fleet.host, "port": fleet.port})
     try:
-        while True:
-            serve.run(_application(fleet), name=APPLICATION, route_prefix="/")
-            print(f"moeflux-ray: http://{fleet.host}:{fleet.port}/v1 has {fleet.replicas_min} to "
-                  f"{fleet.replicas_max} replicas", file=sys.stderr, flush=True)
-            if signal.sigwait(signals) != signal.SIGHUP:
-                return
+        _deploy(fleet)
+        while signal.sigwait(signals) == signal.SIGHUP:
             try:
-                fleet = dataclasses.replace(_read(path), host=fleet.host, port=fleet.port)
+                following = dataclasses.replace(_read(path), host=fleet.host, port=fleet.port,
+                                                revision=str(uuid.uuid4()))
+                _deploy(following)
+                fleet = following
             except (OSError, ValueError) as error:
-                print(f"moeflux-ray: {error}; replicas stay", file=sys.stderr, flush=True)
-            fleet = dataclasses.replace(fleet, revision=str(uuid.uuid4()))
+                _say(f"error: {error}; nothing was changed")
+            except RuntimeError as error:  # the servers' own words are above it
+                _say(f"error: {error}; going back to the settings before")
+                _deploy(fleet)
+    except RuntimeError as error:
+        raise ValueError(f"{path}: {error}") from None
     finally:
         serve.shutdown()
         ray.shutdown()
