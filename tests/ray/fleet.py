@@ -15,9 +15,6 @@ MODEL = os.path.join(ROOT, "models", "fable-20m")
 TEMPLATE = ("{% for m in messages %}{{ m.role }}:{{ m.content }}\n{% endfor %}"
             "{% if add_generation_prompt %}assistant:{% endif %}")
 REPLICA = "x-moeflux-replica"
-# Ray gives a proxy five seconds to import its modules; machines with other work need more.
-PATIENCE = {"RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "120",
-            "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "120", "RAY_USAGE_STATS_ENABLED": "0"}
 
 
 def free_port():
@@ -43,7 +40,8 @@ class Fleet:
                                   "chat-template-file": template}, **keys}, file)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "moeflux.serve.ray", "serve", config], stderr=subprocess.PIPE,
-            stdout=subprocess.DEVNULL, text=True, cwd=folder, env={**os.environ, **PATIENCE})
+            stdout=subprocess.DEVNULL, text=True, cwd=folder,
+            env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0"})
         self.lines = []
         self.heard = threading.Condition()
         threading.Thread(target=self._listen, daemon=True).start()

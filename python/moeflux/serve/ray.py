@@ -334,6 +334,10 @@ def _serve(path: str) -> None:
     # Signals wait until they are asked for, in threads that Ray starts too.
     signals = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    # For processes that Ray starts here: five seconds, its own choice, are too few for a proxy to
+    # import its modules on a small or busy machine, and Ray gives up after three of them.
+    for name in ("READY", "HEALTH"):
+        os.environ.setdefault(f"RAY_SERVE_PROXY_{name}_CHECK_TIMEOUT_S", "60")
     ray.init(include_dashboard=False, configure_logging=False)
     serve.start(http_options={"host": fleet.host, "port": fleet.port})
     try:
