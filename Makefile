@@ -204,7 +204,7 @@ release:
 	@tools/install_python.sh
 	@tools/release/root.sh
 	@$(CONFIGURE) package $(CMAKE_FLAGS)
-	@cmake --build --preset package --target moeflux moeflux_shared _core
+	@cmake --build --preset package --target moeflux moeflux_shared _core _core_others
 	@tools/release/pack.sh
 
 # Documents, commands and reference as HTML in build/site/html.

@@ -44,7 +44,7 @@ newest_glibc() {
   objdump -T "$1" | grep -o 'GLIBC_[0-9.]*' | cut -d _ -f 2 | sort -V | tail -n 1
 }
 for file in "$tree/bin/moeflux" "$tree/lib/libmoeflux.so.$version" \
-  "$build"/python/moeflux/_core*.so; do
+  "$build"/python/moeflux/_core*.so "$build"/python-others/_core*.so; do
   newest=$(newest_glibc "$file")
   [ -n "$newest" ] || fail "$file names no symbols of glibc"
   [ "$(printf '%s\n' "$newest" $glibc_max | sort -V | tail -n 1)" = $glibc_max ] ||
@@ -160,7 +160,7 @@ from the sources.
 END
 rm -rf "$work" "$tree" "$out/log"
 
-# The wheel holds the extension that was built, for that interpreter.
+# A wheel holds the extension that was built, for that interpreter; others differ in that file alone.
 if ls build/python-wheels/scikit_build_core-*.whl >/dev/null 2>&1; then
   python=$(sed -n 's/^MOEFLUX_PYTHON_PROGRAM:INTERNAL=//p' "$build/CMakeCache.txt")
   "$python" -m venv "$out/venv"
@@ -171,8 +171,17 @@ if ls build/python-wheels/scikit_build_core-*.whl >/dev/null 2>&1; then
     --config-settings=wheel.platlib=true --config-settings=install.strip=true .
   rm -rf "$out/venv" "$out/wheel"
   # The tag of a system with that glibc: the extension needs nothing else, as was checked above.
-  python3 tools/release/retag.py "$out"/moeflux-*-linux_x86_64.whl \
-    "manylinux_$(echo $glibc_max | tr . _)_x86_64"
+  platform=manylinux_$(echo $glibc_max | tr . _)_x86_64
+  wheel=$(ls "$out"/moeflux-*-linux_x86_64.whl)
+  mkdir "$out/others"
+  for extension in "$build"/python-others/_core*.so; do
+    stripped=$out/others/$(basename "$extension")
+    strip --strip-unneeded -o "$stripped" "$extension"
+    python3 tools/release/retag.py "$wheel" "$platform" "$stripped"
+  done
+  rm -rf "$out/others"
+  python3 tools/release/retag.py "$wheel" "$platform"
+  rm "$wheel"
 else
   echo "pack.sh: no wheel: tools/install_python.sh brings what builds it" >&2
 fi

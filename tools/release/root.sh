@@ -12,7 +12,7 @@ stamp=$(cksum <tools/release/root.sh)
 rm -rf "$root"
 mkdir -p "$root/apt/lists/partial" "$root/apt/archives/partial" "$root/packages"
 key=/usr/share/keyrings/debian-archive-keyring.gpg
-for suite in bullseye bookworm; do
+for suite in bullseye bookworm trixie; do
   for type in deb deb-src; do
     echo "$type [signed-by=$key] http://deb.debian.org/debian $suite main"
   done
@@ -32,7 +32,9 @@ apt download libc6/bullseye libc6-dev/bullseye libcurl4-openssl-dev/bullseye \
   nlohmann-json3-dev/bookworm libpcre2-dev/bookworm libutf8proc-dev/bookworm \
   libxxhash-dev/bookworm \
   libboost1.74-dev/bookworm liburing-dev/bookworm libedit-dev/bookworm libbsd-dev/bookworm \
-  libmd-dev/bookworm libncurses-dev/bookworm libpython3.11-dev/bookworm pybind11-dev/bookworm
+  libmd-dev/bookworm libncurses-dev/bookworm libcrypt-dev/bullseye libpython3.9-dev/bullseye \
+  libpython3.11-dev/bookworm libpython3.13-dev/trixie pybind11-dev/trixie
+# Python's headers are those of Debian 11, 12 and 13, and pybind11 the first that knows all three.
 for package in *.deb; do
   dpkg -x "$package" "$root"
 done
