@@ -147,6 +147,7 @@ test-all:
 	@tests/ray/run.sh $(MOEFLUX)
 	@$(MAKE) --no-print-directory test-asan
 	@$(MAKE) --no-print-directory test-tsan
+	@$(MAKE) --no-print-directory test-arm64
 	@if [ "$$(id -u)" = 0 ] && grep -q bookworm /etc/os-release; then \
 	  $(MAKE) --no-print-directory release && tests/packaging/roots_test.py build/packages; \
 	else echo "packages are tested as root on Debian 12 alone" >&2; fi
@@ -195,7 +196,10 @@ bench:
 	  test -x "$$program" || continue; found=yes; "$$program" $(ARGS); \
 	done; test -n "$$found" || { echo "bench: no programs in build/bench/bin" >&2; exit 1; }
 
-# Packages for Linux on x86-64 in build/packages; on Debian 12.
+# Packages for Linux in build/packages, on Debian 12 for x86-64; for 64-bit Arm the archive, where
+# Rust has its library for it (rustup target add aarch64-unknown-linux-gnu). ARM64= leaves it out.
+ARM64 ?= $(shell PATH=$$PATH:$$HOME/.cargo/bin; \
+  ls $$(rustc --print target-libdir --target aarch64-unknown-linux-gnu)/libcore-*.rlib 2>/dev/null)
 release:
 	@tools/install_deps.sh run release
 	@$(CRATES)
@@ -205,6 +209,11 @@ release:
 	@tools/release/root.sh
 	@$(CONFIGURE) package $(CMAKE_FLAGS)
 	@cmake --build --preset package --target moeflux moeflux_shared _core _core_others
+	@rm -rf build/package-arm64/bin
+	@if [ -n "$(ARM64)" ]; then tools/install_arm64.sh && tools/release/root.sh arm64 && \
+	  $(CONFIGURE) package-arm64 $(CMAKE_FLAGS) && \
+	  cmake --build --preset package-arm64 --target moeflux moeflux_shared; \
+	else echo "no archive for 64-bit Arm: no library of Rust for it" >&2; fi
 	@tools/release/pack.sh
 
 # Documents, commands and reference as HTML in build/site/html.
@@ -236,7 +245,7 @@ help:
 	@echo "make lint            clang-tidy over src/"
 	@echo "make fuzz            every fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS)"
 	@echo "make bench           benchmarks of the operations"
-	@echo "make release         archive, Debian packages, wheel and checksums in build/packages"
+	@echo "make release         archives, Debian packages, wheel and checksums in build/packages"
 	@echo "make site            documents, commands and reference as HTML in build/site/html"
 	@echo "make install         install below PREFIX=$(PREFIX)"
 	@echo "make clean           remove build/"

@@ -1,4 +1,6 @@
 # Third-party libraries, from the system's packages; nothing is downloaded.
+# A toolchain that names all folders of headers has the system's last: libraries' packages must not name it before.
+list(APPEND CMAKE_CXX_IMPLICIT_INCLUDE_DIRECTORIES ${MOEFLUX_SYSTEM_HEADERS})
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 find_package(fmt REQUIRED)

@@ -10,10 +10,6 @@ function(moeflux_find_rust missing)
     set(${missing} "MOEFLUX_RUST=OFF" PARENT_SCOPE)
     return()
   endif()
-  if(CMAKE_CROSSCOMPILING)
-    set(${missing} "cross-compiling" PARENT_SCOPE)
-    return()
-  endif()
   find_program(MOEFLUX_CARGO cargo PATHS $ENV{HOME}/.cargo/bin)
   if(NOT MOEFLUX_CARGO)
     set(${missing} "no cargo (tools/install_deps.sh installs it)" PARENT_SCOPE)
@@ -24,6 +20,19 @@ function(moeflux_find_rust missing)
   if(NOT status EQUAL 0 OR version VERSION_LESS 1.85)
     set(${missing} "${MOEFLUX_CARGO} is of Rust ${version}, expected 1.85 or newer" PARENT_SCOPE)
     return()
+  endif()
+  if(CMAKE_CROSSCOMPILING)
+    # Rust's own library for that processor, where rustup has it.
+    set(target ${CMAKE_SYSTEM_PROCESSOR}-unknown-linux-gnu)
+    get_filename_component(folder ${MOEFLUX_CARGO} DIRECTORY)
+    execute_process(COMMAND ${folder}/rustc --print target-libdir --target ${target}
+      OUTPUT_VARIABLE libraries OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+    file(GLOB core ${libraries}/libcore-*.rlib)
+    if(NOT CMAKE_SYSTEM_NAME STREQUAL "Linux" OR NOT core)
+      set(${missing} "no library of Rust for ${target} (rustup target add ${target})" PARENT_SCOPE)
+      return()
+    endif()
+    set(rust_target ${target} PARENT_SCOPE)
   endif()
   execute_process(COMMAND ${MOEFLUX_CARGO} fetch --locked --offline --quiet --manifest-path
       ${CMAKE_SOURCE_DIR}/rust/Cargo.toml OUTPUT_QUIET ERROR_QUIET RESULT_VARIABLE status)
@@ -49,9 +58,17 @@ else()
     set(rust_features --features constraints)
   endif()
   set(rust_library ${MOEFLUX_CARGO_FOLDER}/release/libmoeflux_rust.a)
+  if(rust_target)
+    set(rust_library ${MOEFLUX_CARGO_FOLDER}/${rust_target}/release/libmoeflux_rust.a)
+    list(APPEND rust_features --target ${rust_target})
+    # One crate is a shared library beside, which nothing uses: the compiler's own C library will do.
+    string(TOUPPER ${rust_target} variable)
+    string(REPLACE "-" "_" variable ${variable})
+    set(rust_linker CARGO_TARGET_${variable}_LINKER=${CMAKE_CXX_COMPILER})
+  endif()
   file(GLOB rust_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/rust/src/*.rs)
   add_custom_command(OUTPUT ${rust_library}
-    COMMAND ${CMAKE_COMMAND} -E env CARGO_TARGET_DIR=${MOEFLUX_CARGO_FOLDER}
+    COMMAND ${CMAKE_COMMAND} -E env CARGO_TARGET_DIR=${MOEFLUX_CARGO_FOLDER} ${rust_linker}
       ${MOEFLUX_CARGO} build --release --locked --offline --quiet ${rust_features}
     WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}/rust
     DEPENDS ${rust_sources} ${CMAKE_SOURCE_DIR}/rust/Cargo.toml ${CMAKE_SOURCE_DIR}/rust/Cargo.lock

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Lists everything inside a release: an SBOM (CycloneDX 1.5, JSON) and the licences.
 
-    tools/release/inventory.py --version 0.2.0 --root ROOT --sbom FILE --licences FILE
+    tools/release/inventory.py --version 0.2.0 --root ROOT --sbom FILE --licences FILE \\
+        [--architecture arm64]
 
 Crates come from cargo and rust/Cargo.lock, with their checksums and licence files. C++ libraries
 come from ROOT/versions, which tools/release/root.sh writes, and from the packages' copyright files
@@ -43,12 +44,12 @@ LIBRARIES = {
 NOT_INSIDE = {
     "libc6",
     "libc6-dev",
-    "libcurl4-openssl-dev",
     "libcrypt-dev",
+    "libcurl4-openssl-dev",
     "libpython3.11-dev",
-    "linux-libc-dev",
     "libpython3.13-dev",
     "libpython3.9-dev",
+    "linux-libc-dev",
     "gcc-10-base",
     "gcc-12-base",
     "libtinfo6",
@@ -138,7 +139,7 @@ def libraries(root):
     return sorted(found)
 
 
-def sbom(version, crate_list, page_list, library_list):
+def sbom(version, architecture, crate_list, page_list, library_list):
     components = [
         {
             "type": "library",
@@ -161,7 +162,7 @@ def sbom(version, crate_list, page_list, library_list):
             "bom-ref": f"pkg:deb/debian/{package}@{number}",
             "name": source,
             "version": number,
-            "purl": f"pkg:deb/debian/{package}@{number}?arch=amd64",
+            "purl": f"pkg:deb/debian/{package}@{number}?arch={architecture}",
             "licenses": [{"expression": licence}],
         }
         for package, number, source, licence, _ in library_list
@@ -228,10 +229,15 @@ def main():
     parser = argparse.ArgumentParser()
     for name in ("version", "root", "sbom", "licences"):
         parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--architecture", default="amd64", help="Debian's word for that of ROOT")
     options = parser.parse_args()
     crate_list, page_list, library_list = crates(), page_packages(), libraries(options.root)
     with open(options.sbom, "w", encoding="utf-8") as file:
-        json.dump(sbom(options.version, crate_list, page_list, library_list), file, indent=1)
+        json.dump(
+            sbom(options.version, options.architecture, crate_list, page_list, library_list),
+            file,
+            indent=1,
+        )
         file.write("\n")
     write_licences(options.licences, crate_list + page_list, library_list)
     print(f"inventory.py: {len(crate_list)} crates, {len(page_list)} packages of the page, "

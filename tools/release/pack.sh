@@ -1,8 +1,10 @@
 #!/bin/sh
-# Packs what `make release` built into build/packages: an archive, Debian packages, a wheel, and for
-# them an SBOM, licences and checksums. The same commit gives the same archive and packages.
+# Packs what `make release` built into build/packages: archives, Debian packages, a wheel, and for
+# them an SBOM, licences and checksums. The same commit gives the same archives and packages.
 #
 #   tools/release/pack.sh [BUILD_FOLDER]       (default: build/package)
+#
+# Where BUILD_FOLDER-arm64 has a program, its archive is made too.
 set -eu
 cd "$(dirname "$0")/../.."
 source=$PWD
@@ -14,8 +16,6 @@ maintainer=${MOEFLUX_MAINTAINER:-$(git log -1 --format='%an <%ae>')}
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
 glibc_max=2.31
-name=moeflux-$version-linux-x86_64
-tree=$out/$name
 umask 022
 
 fail() {
@@ -25,38 +25,50 @@ fail() {
 
 rm -rf "$out"
 mkdir -p "$out"
-cmake --install "$build" --prefix "$tree" --strip >"$out/install.log" || fail "see $out/install.log"
-rm "$out/install.log"
-doc=$tree/share/doc/moeflux
-mkdir -p "$doc"
-cp LICENSE README.md CHANGELOG.md "$doc"
-cp -r docs examples "$doc"
-find "$doc" -name __pycache__ -prune -exec rm -r {} +
-tools/release/inventory.py --version "$version" --root build/release-root \
-  --sbom "$out/moeflux-$version.cdx.json" --licences "$doc/THIRD-PARTY.txt"
-cp "$out/moeflux-$version.cdx.json" "$doc/sbom.cdx.json"
-mkdir -p "$tree/lib/systemd/system"
-cp tools/release/moeflux.service "$tree/lib/systemd/system"
-ls "$build"/python/moeflux/_core*.so >/dev/null || fail "no python/moeflux/_core*.so in $build"
 
-# newest_glibc FILE: the newest version of glibc whose symbols it asks for.
-newest_glibc() {
-  objdump -T "$1" | grep -o 'GLIBC_[0-9.]*' | cut -d _ -f 2 | sort -V | tail -n 1
+# check_needs FILE...: each asks for the C library alone, at most for the version above.
+check_needs() {
+  for file; do
+    newest=$(readelf --wide --dyn-syms "$file" | grep -o 'GLIBC_[0-9.]*' | cut -d _ -f 2 |
+      sort -V | tail -n 1)
+    [ -n "$newest" ] || fail "$file names no symbols of glibc"
+    [ "$(printf '%s\n' "$newest" $glibc_max | sort -V | tail -n 1)" = $glibc_max ] ||
+      fail "$file needs glibc $newest, expected at most $glibc_max"
+    strange=$(readelf -d "$file" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' |
+      grep -Ev '^(lib(c|m|dl|pthread|rt)\.so\.[0-9]|ld-linux-(x86-64|aarch64)\.so\.[12])$' || true)
+    [ -z "$strange" ] || fail "$file needs $strange, expected the C library alone"
+  done
 }
-for file in "$tree/bin/moeflux" "$tree/lib/libmoeflux.so.$version" \
-  "$build"/python/moeflux/_core*.so "$build"/python-others/_core*.so; do
-  newest=$(newest_glibc "$file")
-  [ -n "$newest" ] || fail "$file names no symbols of glibc"
-  [ "$(printf '%s\n' "$newest" $glibc_max | sort -V | tail -n 1)" = $glibc_max ] ||
-    fail "$file needs glibc $newest, expected at most $glibc_max"
-  strange=$(readelf -d "$file" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' |
-    grep -Ev '^(lib(c|m|dl|pthread|rt)\.so\.[0-9]|ld-linux-x86-64\.so\.2)$' || true)
-  [ -z "$strange" ] || fail "$file needs $strange, expected the C library alone"
-done
 
-# archive FOLDER FILE: with no trace of this machine and time.
-tar -C "$out" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner \
-  -cf - "$name" | gzip -9n >"$out/$name.tar.gz"
+# archive BUILD_FOLDER ARCHITECTURE MACHINE ROOT: leaves what it packs in $tree.
+archive() {
+  name=moeflux-$version-linux-$3
+  tree=$out/$name
+  cmake --install "$1" --prefix "$tree" --strip >"$out/install.log" || fail "see $out/install.log"
+  rm "$out/install.log"
+  doc=$tree/share/doc/moeflux
+  mkdir -p "$doc"
+  cp LICENSE README.md CHANGELOG.md "$doc"
+  cp -r docs examples "$doc"
+  find "$doc" -name __pycache__ -prune -exec rm -r {} +
+  tools/release/inventory.py --version "$version" --architecture "$2" --root "$4" \
+    --sbom "$doc/sbom.cdx.json" --licences "$doc/THIRD-PARTY.txt"
+  mkdir -p "$tree/lib/systemd/system"
+  cp tools/release/moeflux.service "$tree/lib/systemd/system"
+  check_needs "$tree/bin/moeflux" "$tree/lib/libmoeflux.so.$version"
+  # No trace of this machine and time.
+  tar -C "$out" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner \
+    -cf - "$name" | gzip -9n >"$out/$name.tar.gz"
+}
+
+if [ -x "$build-arm64/bin/moeflux" ]; then
+  archive "$build-arm64" arm64 aarch64 build/release-root-arm64
+  rm -rf "$tree"
+fi
+archive "$build" amd64 x86_64 build/release-root
+cp "$doc/sbom.cdx.json" "$out/moeflux-$version.cdx.json"
+ls "$build"/python/moeflux/_core*.so >/dev/null || fail "no python/moeflux/_core*.so in $build"
+check_needs "$build"/python/moeflux/_core*.so "$build"/python-others/_core*.so
 
 # Files of the tree are shared out among packages, below /usr.
 work=$out/debian
