@@ -41,6 +41,10 @@ void DraftPrice::note(const Step& step) {
   } else {
     move_towards(seconds, step.seconds);
   }
+  if (step.rows > 1 && plain_seconds() > 0.0) {
+    spent_ = (1.0 - kWeight) * spent_ + step.seconds;
+    earned_ = (1.0 - kWeight) * earned_ + static_cast<double>(1 + step.accepted) * plain_seconds();
+  }
   if (step.drafted == 0) return;
   // Each accepted draft is a trial that succeeded; the first that was not, one that failed.
   for (int64_t i = 0; i < step.accepted; ++i) acceptance_ += (1.0 - acceptance_) / 16;
@@ -78,7 +82,8 @@ int64_t DraftPrice::worth(int64_t drafted) {
   };
   for (int64_t rows = 2; rows <= drafted; rows *= 2) consider(rows - 1);
   consider(drafted);
-  if (best > 0) {
+  // Steps that evaluate accepted tokens again, where states have a fixed size, are in no forecast.
+  if (best > 0 && spent_ <= earned_) {
     wait_ = kWaitMin;
     skipped_ = 0;
     return best;

@@ -51,6 +51,8 @@ class DraftPrice {
 
   std::array<double, kSizes> seconds_ = {};  // of a step; 0: not known
   double acceptance_ = 0.9;                  // of a draft behind accepted ones
+  double spent_ = 0.0;                       // lately, by steps of several rows, and
+  double earned_ = 0.0;                      // what their tokens take one by one
   int64_t skipped_ = 0;                      // drafts since the last that was tried
   int64_t wait_ = 16;                        // and how many are skipped before the next
 };

@@ -38,6 +38,21 @@ TEST(DraftPrice, RowsThatCostAsMuchAsStepsDoNotPay) {
   EXPECT_EQ(price.worth(15), 0);
 }
 
+// Where states have a fixed size, accepted tokens are evaluated again behind a wrong draft.
+TEST(DraftPrice, StepsThatMendStatesCount) {
+  const auto worth_with_mends_of = [](double seconds) {
+    DraftPrice price;
+    price.note({.rows = 1, .seconds = 1.0});
+    for (int i = 0; i < 8; ++i) {
+      price.note({.rows = 8, .drafted = 7, .accepted = 6, .seconds = 4.0});
+      price.note({.rows = 8, .seconds = seconds});
+    }
+    return price.worth(7);
+  };
+  EXPECT_GT(worth_with_mends_of(3.0), 0);
+  EXPECT_EQ(worth_with_mends_of(5.0), 0);
+}
+
 TEST(DraftPrice, WrongDraftsEndThemAndAreTriedAgainLater) {
   DraftPrice price;
   price.note({.rows = 1, .seconds = 1.0});
