@@ -33,8 +33,11 @@ Result<std::optional<TokenId>> Continuation::next(const LastLogits& logits) {
   ++generated_tokens_;
   end_at_limits();
   if (constrained_ != nullptr && limits_.follows_apart && !end_) {
-    followed_ = {.token = token, .logprobs = known};
-    return std::optional<TokenId>(token);
+    if (!constrained_->follow_ahead(token)) {
+      followed_ = {.token = token, .logprobs = known};
+      return std::optional<TokenId>(token);
+    }
+    MF_RETURN_IF_ERROR(follow());
   }
   if (constrained_ != nullptr && !limits_.follows_apart) {
     MF_RETURN_IF_ERROR(constrained_->push(token));

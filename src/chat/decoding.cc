@@ -34,8 +34,7 @@ Decoding::Decoding(Session& session, Sampler sampler, TextLimits limits, TokenSi
                    std::shared_ptr<ConstrainedText> constrained)
     : session_(nullptr),
       sampler_(std::move(sampler)),
-      // Somebody else finds out what may follow a token before the next one is drawn.
-      may_draft_(constrained == nullptr || !limits.follows_apart),
+      apart_(limits.follows_apart ? constrained : nullptr),
       draft_options_(session.model_->drafts),
       overwrites_state_(session.engine().loaded().has_fixed_states()),
       text_(session.model_->text.tokenizer.ok() ? &*session.model_->text.tokenizer : nullptr,
@@ -93,28 +92,56 @@ std::span<const TokenId> Decoding::begin_step(int64_t tokens_max) {
   return step_tokens_;
 }
 
-void Decoding::plan_drafts(int64_t tokens_max) {
-  if (!may_draft_ || draft_options_.mode == DraftMode::kOff) return;
-  const Engine& engine = session_->engine();
-  const auto end = session_->sequence_->length() + static_cast<int64_t>(step_tokens_.size());
-  const int64_t most = std::min({tokens_max, draft_options_.tokens_max, text_.tokens_left() - 1,
-                                 engine.memory_plan().context_length - end});
-  if (most <= 0) return;
+// As many as fit behind the step's tokens, and none where forced tokens come.
+std::vector<TokenId> Decoding::find_drafts(int64_t tokens_max) {
   if (!index_) index_.emplace(draft_options_.match_min);
   // The index has what was accepted alone, which is never taken back.
   const std::span<const TokenId> evaluated = session_->tokens();
-  while (index_->length() < end) {
+  const size_t end = evaluated.size() + step_tokens_.size();
+  while (index_->length() < static_cast<int64_t>(end)) {
     const auto at = static_cast<size_t>(index_->length());
     index_->push(at < evaluated.size() ? evaluated[at] : step_tokens_[at - evaluated.size()]);
   }
-  const std::deque<TokenId>& forced = text_.forced();
+  std::vector<TokenId> drafts;
   const auto& source = draft_options_.source;
-  if (forced.empty()) drafts_ = source ? source(index_->text(), most) : index_->draft(most);
-  if (draft_options_.mode == DraftMode::kAuto) {
-    drafts_.resize(static_cast<size_t>(price_.worth(static_cast<int64_t>(drafts_.size()))));
+  if (text_.forced().empty()) {
+    drafts = source ? source(index_->text(), tokens_max) : index_->draft(tokens_max);
   }
-  const auto certain = std::min(static_cast<ptrdiff_t>(forced.size()), ptrdiff_t{most});
-  drafts_.insert(drafts_.end(), forced.begin(), forced.begin() + certain);
+  if (draft_options_.mode == DraftMode::kAuto) {
+    drafts.resize(static_cast<size_t>(price_.worth(static_cast<int64_t>(drafts.size()))));
+  }
+  return drafts;
+}
+
+int64_t Decoding::drafts_max(int64_t tokens_max) const {
+  if (draft_options_.mode == DraftMode::kOff) return 0;
+  const auto end = session_->sequence_->length() + static_cast<int64_t>(step_tokens_.size());
+  return std::min({tokens_max, draft_options_.tokens_max, text_.tokens_left() - 1,
+                   session_->engine().memory_plan().context_length - end});
+}
+
+std::vector<TokenId> Decoding::drafts_ahead() {
+  if (apart_ == nullptr || !pending_) return {};
+  step_tokens_ = lost_;
+  step_tokens_.push_back(*pending_);
+  const int64_t most = drafts_max(kDraftTokensMax);
+  return most > 0 ? find_drafts(most) : std::vector<TokenId>();
+}
+
+void Decoding::plan_drafts(int64_t tokens_max) {
+  const int64_t most = drafts_max(tokens_max);
+  if (most <= 0) return;
+  const std::deque<TokenId>& forced = text_.forced();
+  if (apart_ != nullptr) {
+    if (!forced.empty()) return;
+    const std::span<const TokenId> ahead = apart_->ahead();
+    const size_t count = std::min(ahead.size(), static_cast<size_t>(most));
+    drafts_.assign(ahead.begin(), ahead.begin() + static_cast<ptrdiff_t>(count));
+  } else {
+    drafts_ = find_drafts(most);
+    const auto certain = std::min(static_cast<ptrdiff_t>(forced.size()), ptrdiff_t{most});
+    drafts_.insert(drafts_.end(), forced.begin(), forced.begin() + certain);
+  }
   if (!drafts_.empty()) begin_checkpoint();
 }
 

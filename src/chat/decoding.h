@@ -66,6 +66,9 @@ class Decoding {
   LogitsMode logits_needed() const {
     return drafts_.empty() ? LogitsMode::kLast : LogitsMode::kAll;
   }
+  /// With a constraint that somebody else follows: what may come behind the pending token, for whom
+  /// to know the constraint there as well. The next step drafts what is known.
+  std::vector<TokenId> drafts_ahead();
   /// Draws what follows, given the logits. The step took `seconds`.
   Status step_with(const StepLogits& logits, double seconds);
   /// The step has failed. True where it had drafts and memory ran out: the sequence is mended, and
@@ -100,6 +103,8 @@ class Decoding {
   Status eval_step();
   Status eval_lost(bool with_pending);
   void plan_drafts(int64_t tokens_max);
+  std::vector<TokenId> find_drafts(int64_t tokens_max);
+  int64_t drafts_max(int64_t tokens_max) const;
   void begin_checkpoint();
   LastLogits row(size_t i) const;
   Status draw();
@@ -108,7 +113,7 @@ class Decoding {
 
   Session* session_;
   Sampler sampler_;
-  const bool may_draft_;
+  const std::shared_ptr<ConstrainedText> apart_;  // that somebody else follows, or null
   DraftOptions draft_options_;
   const bool overwrites_state_;  // a step cannot be forgotten without a checkpoint
   Continuation text_;

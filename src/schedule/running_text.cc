@@ -287,7 +287,9 @@ Status RunningText::settle() {
 
 Status RunningText::drawn(Status drawn) {
   if (drawn.ok()) is_alone_ = false;
-  if (drawn.ok() && decoding_->followed()) masks_.submit(decoding_->followed());
+  if (drawn.ok() && decoding_->followed()) {
+    masks_.submit(decoding_->followed(), decoding_->drafts_ahead());
+  }
   if (decoding_->end()) end_ = decoding_->end();
   return drawn;
 }

@@ -45,10 +45,12 @@ SchedulerMasks::~SchedulerMasks() {
 
 std::shared_ptr<const MaskJob> SchedulerMasks::submit(std::shared_ptr<ConstrainedText> text,
                                                       std::optional<TokenId> token,
+                                                      std::vector<TokenId> drafts,
                                                       MaskPace::Kind pace) {
   auto job = std::make_shared<MaskJob>();
   job->text = std::move(text);
   job->token = token;
+  job->drafts = std::move(drafts);
   job->pace = pace;
   if (threads_.empty()) {
     threads_.emplace_back([this] { run(true); });
@@ -123,6 +125,7 @@ void SchedulerMasks::compute(MaskJob& job) {
   const std::chrono::microseconds begin = processor_time();
   job.outcome = job.text->advance(job.token);
   job.taken = processor_time() - begin;
+  if (job.outcome.ok() && !job.drafts.empty()) job.outcome = job.text->look_ahead(job.drafts);
 }
 
 void TextMasks::begin(SchedulerMasks& masks, const std::shared_ptr<const Constraint>& constraint) {
@@ -132,8 +135,10 @@ void TextMasks::begin(SchedulerMasks& masks, const std::shared_ptr<const Constra
   submit(std::nullopt);
 }
 
-void TextMasks::submit(std::optional<TokenId> token) {
-  job_ = masks_->submit(text_, token, pace_.kind());
+void TextMasks::submit(std::optional<TokenId> token, std::vector<TokenId> drafts) {
+  // A slow grammar's time is not for tokens that may not come.
+  if (pace_.kind() != MaskPace::Kind::kQuick) drafts.clear();
+  job_ = masks_->submit(text_, token, std::move(drafts), pace_.kind());
 }
 
 Status TextMasks::take() {

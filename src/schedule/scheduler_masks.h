@@ -41,6 +41,7 @@ struct MaskJob {
 
   std::shared_ptr<ConstrainedText> text;
   std::optional<TokenId> token;  // that comes first
+  std::vector<TokenId> drafts;   // that may come behind it
   MaskPace::Kind pace = MaskPace::Kind::kNew;
   Clock::time_point since = Clock::now();
 
@@ -61,7 +62,8 @@ class SchedulerMasks {
   SchedulerMasks& operator=(const SchedulerMasks&) = delete;
 
   std::shared_ptr<const MaskJob> submit(std::shared_ptr<ConstrainedText> text,
-                                        std::optional<TokenId> token, MaskPace::Kind pace);
+                                        std::optional<TokenId> token, std::vector<TokenId> drafts,
+                                        MaskPace::Kind pace);
   /// Returns when these are done, or then.
   void wait(std::span<const std::shared_ptr<const MaskJob>> jobs, MaskJob::Clock::time_point then);
 
@@ -94,8 +96,8 @@ class TextMasks {
   const std::shared_ptr<ConstrainedText>& text() const { return text_; }
   /// A mask that is being computed or was, until take(); or null.
   const std::shared_ptr<const MaskJob>& job() const { return job_; }
-  /// Has the mask behind this token computed.
-  void submit(std::optional<TokenId> token);
+  /// Has the mask behind this token computed, and those behind drafts.
+  void submit(std::optional<TokenId> token, std::vector<TokenId> drafts = {});
   /// The job's outcome once it is done.
   Status take();
   /// The mask is of no use any more.

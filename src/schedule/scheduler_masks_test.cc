@@ -232,5 +232,143 @@ TEST(MaskPace, OneSlowMaskMakesATextSlowAndSeveralQuickOnesQuick) {
   EXPECT_EQ(pace.kind(), MaskPace::Kind::kQuick);
 }
 
+/// Allows a third of the vocabulary, by the tokens so far. Fails for good where `poison` comes.
+class ThirdMatcher final : public Matcher {
+ public:
+  explicit ThirdMatcher(TokenId poison) : poison_(poison) {}
+
+  Result<Next> next() override {
+    has_failed_ = has_failed_ || std::ranges::count(tokens_, poison_) > 0;
+    if (has_failed_) return make_error(ErrorCode::kUnsupported, "poison");
+    TokenId sum = 0;
+    for (const TokenId token : tokens_) sum += token;
+    words_.assign(2, 0);
+    for (TokenId token = 0; token < 64; ++token) {
+      const bool is_allowed = (token + sum) % 3 == 0 || token == poison_;
+      if (is_allowed) words_[static_cast<size_t>(token / 32)] |= 1u << (token % 32);
+    }
+    return Next{.mask = {words_}};
+  }
+  Status consume(TokenId token) override {
+    if (has_failed_) return make_error(ErrorCode::kUnsupported, "poison");
+    tokens_.push_back(token);
+    return {};
+  }
+  Status rollback(int64_t count) override {
+    tokens_.resize(tokens_.size() - static_cast<size_t>(count));
+    return {};
+  }
+  void stop() override {}
+
+ private:
+  const TokenId poison_;
+  bool has_failed_ = false;
+  std::vector<TokenId> tokens_;
+  std::vector<uint32_t> words_;
+};
+
+class ThirdConstraint final : public Constraint {
+ public:
+  explicit ThirdConstraint(TokenId poison = -1) : poison_(poison) {}
+  Result<std::unique_ptr<Matcher>> start() const override {
+    return std::unique_ptr<Matcher>(std::make_unique<ThirdMatcher>(poison_));
+  }
+
+ private:
+  const TokenId poison_;
+};
+
+class ConstrainedDrafts : public SchedulerTest, public ::testing::WithParamInterface<bool> {
+ protected:
+  ConstrainedDrafts() {
+    if (GetParam()) write_attention_model();
+  }
+  static std::vector<TextRequest> requests(TokenId poison = -1) {
+    std::vector<TextRequest> all;
+    for (TokenId first = 1; first <= 3; ++first) {
+      all.push_back({.prompt = {first, 2, 3, 4},
+                     .sampler = {.temperature = first == 1 ? 0.0f : 0.9f,
+                                 .logit_bias = {{.token = poison, .bias = -1000.0f}},
+                                 .seed = static_cast<uint64_t>(first)},
+                     .tokens_max = 60,
+                     .top_logprobs = 0});
+      if (poison < 0) all.back().sampler.logit_bias = {};
+      if (first < 3) all.back().constraint = std::make_shared<ThirdConstraint>(poison);
+    }
+    return all;
+  }
+  using Texts = std::vector<std::shared_ptr<Collector>>;
+  static Texts write(const std::shared_ptr<OpenModel>& model,
+                     const std::vector<TextRequest>& requests) {
+    const auto scheduler = begin(model);
+    Texts texts;
+    for (const TextRequest& request : requests) {
+      texts.push_back(std::make_shared<Collector>());
+      submit(*scheduler, request, texts.back());
+    }
+    for (const auto& text : texts) text->wait();
+    return texts;
+  }
+  /// The rest of the text that begins so, with every `wrong`-th token replaced.
+  static DraftOptions drafts_of(const std::vector<TextRequest>& requests, const Texts& written,
+                                int wrong, TokenId with) {
+    std::vector<std::vector<TokenId>> known;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      known.push_back(joined(requests[i].prompt, written[i]->tokens));
+    }
+    const auto source = [known, wrong, with, calls = 0](std::span<const TokenId> text,
+                                                        int64_t tokens_max) mutable {
+      std::vector<TokenId> drafts;
+      for (const auto& one : known) {
+        if (one.size() < text.size() || !std::equal(text.begin(), text.end(), one.begin()))
+          continue;
+        for (size_t i = text.size(); i < one.size() && std::ssize(drafts) < tokens_max; ++i) {
+          drafts.push_back(++calls % wrong == 0 ? with : one[i]);
+        }
+      }
+      return drafts;
+    };
+    return {.mode = DraftMode::kOn, .source = source};
+  }
+  static void expect_same(const Texts& with, const Texts& without) {
+    for (size_t i = 0; i < with.size(); ++i) {
+      EXPECT_TRUE(with[i]->error.ok()) << i << " " << with[i]->error.error().to_string();
+      EXPECT_EQ(with[i]->tokens, without[i]->tokens) << i;
+      EXPECT_EQ(with[i]->logprobs, without[i]->logprobs) << i;
+    }
+  }
+};
+
+TEST_P(ConstrainedDrafts, KeepTheText) {
+  const auto all = requests();
+  const auto model = open_tiny();
+  const Texts without = write(model, all);
+  for (const int wrong : {1000, 5, 2}) {
+    model->drafts = drafts_of(all, without, wrong, 7);
+    const Texts with = write(model, all);
+    expect_same(with, without);
+    for (const auto& text : with) EXPECT_GT(text->statistics.drafts.accepted, 0) << wrong;
+  }
+  model->drafts = {.mode = DraftMode::kOn, .match_min = 1};
+  expect_same(write(model, all), without);
+  model->drafts = {.mode = DraftMode::kAuto, .match_min = 1};
+  expect_same(write(model, all), without);
+}
+
+// A draft that is allowed and never drawn: what the matcher does behind it is of no concern.
+TEST_P(ConstrainedDrafts, MatchersMayFailBehindAWrongOne) {
+  const auto all = requests(5);
+  const auto model = open_tiny();
+  const Texts without = write(model, all);
+  model->drafts = drafts_of(all, without, 4, 5);
+  const Texts with = write(model, all);
+  expect_same(with, without);
+  EXPECT_GT(with.front()->statistics.drafts.accepted, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ConstrainedDrafts, ::testing::Bool(), [](const auto& forgets) {
+  return forgets.param ? "Attention" : "FixedStates";
+});
+
 }  // namespace
 }  // namespace moeflux

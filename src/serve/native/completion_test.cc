@@ -246,6 +246,17 @@ TEST_F(NativeCompletion, TimingsAndMetricsTellOfDrafts) {
   EXPECT_NE(metrics.find("\nmoeflux_draft_gain "), std::string::npos) << metrics;
 }
 
+TEST_F(NativeCompletion, SchemasGiveTheSameTextWithDrafts) {
+  if (testing::without_engine()) return;
+  Json body = ask(100);
+  body["json_schema"] = {{"type", "array"}, {"items", {{"type", "integer"}}}, {"minItems", 30}};
+  const Json without = post(*start(), "/completion", body)->json();
+  const auto service = start({}, {.mode = DraftMode::kOn, .match_min = 1});
+  const Json with = post(*service, "/completion", body)->json();
+  EXPECT_EQ(with["content"], without["content"]);
+  EXPECT_GT(with["timings"]["draft_n"], 0);
+}
+
 TEST_F(NativeCompletion, TheRateIsOfStepsBehindTheFirstToken) {
   const auto service = start();
   const Json one = post(*service, "/completion", ask(1))->json()["timings"];
