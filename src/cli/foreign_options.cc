@@ -19,7 +19,7 @@ constexpr std::string_view kDownload =
     "from "
     "elsewhere get the file and name it with -m";
 constexpr std::string_view kRotary = "rotary scaling comes from the model's config.json or keys";
-constexpr std::string_view kDraft = "there is no speculative decoding";
+constexpr std::string_view kDraft = "drafts repeat the text itself, see --draft and --draft-max";
 constexpr std::string_view kAdapter = "there are no adapters; merge them into the model first";
 constexpr std::string_view kImages = "there is no input but text";
 constexpr std::string_view kRead =
