@@ -107,6 +107,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
   engine->memory_request_ = {.available_bytes = available,
                              .context_length = engine->planned_tokens_,
                              .context_may_grow = options.context_length == 0,
+                             .sequences = options.step_sequences,
                              .step_tokens_max = n,
                              .scratch_bytes = needs.scratch_bytes + engine->logits_.size_bytes() +
                                               engine->device_plan_.listed_bytes,

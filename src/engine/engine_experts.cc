@@ -95,10 +95,17 @@ HelpMode help_mode(PlanMode plan) {
 std::optional<DeviceMemory> Engine::device_memory() const {
   const std::optional<uint64_t> free = device_->free_bytes();
   if (!free) return std::nullopt;
-  return DeviceMemory{.free_bytes = *free,
+  DeviceMemory memory{.free_bytes = *free,
                       .taken_bytes = device_plan_.share.state_bytes + device_plan_.listed_bytes +
                                      device_plan_.reserve_bytes,
                       .copies_beside = device_->copies_beside()};
+  const uint64_t left = *free > memory.taken_bytes ? *free - memory.taken_bytes : 0;
+  if (left >= resident_experts_bytes(loaded_->experts)) return memory;
+  // Where the device holds some experts, fewer of them make room for the states of all sequences.
+  const int64_t tokens = std::min(planned_tokens_, kSequenceTokens);
+  const uint64_t others = static_cast<uint64_t>(options_.step_sequences - 1) * state_bytes(tokens);
+  memory.taken_bytes += std::min(others, left / kContextShare);
+  return memory;
 }
 
 Status Engine::check_resident(uint64_t bytes_for_experts) const {
@@ -258,12 +265,13 @@ uint64_t Engine::host_bytes() const {
   const uint64_t grows = plan_.on_device.state_bytes > 0 || plan_.context_bytes < plan_.state_bytes
                              ? 0
                              : plan_.context_bytes - plan_.state_bytes;
-  // States of further sequences may take half of the reserve; the rest is the system's.
+  // States of further sequences may take half of the reserve, too; the rest is the system's.
   return plan_.taken_bytes() - plan_.reserve_bytes / 2 + grows + experts;
 }
 
 uint64_t Engine::state_room_bytes() const {
-  return std::max(plan_.context_bytes + plan_.reserve_bytes / 2, state_memory_->near_bytes_max());
+  return std::max(plan_.context_bytes + plan_.sequences_bytes + plan_.reserve_bytes / 2,
+                  state_memory_->near_bytes_max());
 }
 
 Status Engine::set_plan(PlanMode plan) {

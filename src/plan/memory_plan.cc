@@ -49,6 +49,20 @@ int64_t context_within(const LoadedModel& model, const MemoryPlanRequest& reques
   return tokens;
 }
 
+// See MemoryPlanRequest::sequences. `plan` has all parts but the experts. Where states lie in a
+// device's memory, the host's has none.
+uint64_t further_states(const LoadedModel& model, const MemoryPlanRequest& request,
+                        const MemoryPlan& plan) {
+  if (request.sequences <= 1 || plan.on_device.state_bytes > 0) return 0;
+  const int64_t tokens = std::min(request.context_length, kSequenceTokens);
+  const uint64_t wanted = static_cast<uint64_t>(request.sequences - 1) *
+                          state_bytes(model, tokens, request.step_tokens_max);
+  const uint64_t half = plan.reserve_bytes / 2;
+  const uint64_t taken = plan.taken_bytes();
+  const uint64_t experts = plan.available_bytes > taken ? plan.available_bytes - taken : 0;
+  return std::min(wanted > half ? wanted - half : 0, experts / kContextShare);
+}
+
 // A bus takes 10 to 20 ms for so many bytes, longer than a layer's other work lasts for some
 // thousand tokens.
 constexpr uint64_t kRingBytesUseful = 512 * kMiB;
@@ -123,8 +137,8 @@ std::string describe_host_share(const MemoryPlan& plan) {
 }
 
 uint64_t MemoryPlan::taken_bytes() const {
-  const uint64_t parts =
-      dense_bytes + state_bytes + scratch_bytes + reader_bytes + table_rows_bytes + reserve_bytes;
+  const uint64_t parts = dense_bytes + state_bytes + sequences_bytes + scratch_bytes +
+                         reader_bytes + table_rows_bytes + reserve_bytes;
   return parts - on_device.total_bytes();
 }
 
@@ -176,6 +190,7 @@ MemoryPlan plan_memory(const LoadedModel& model, const MemoryPlanRequest& reques
   plan.on_device = {.dense_bytes = std::min(request.on_device.dense_bytes, plan.dense_bytes),
                     .state_bytes = std::min(request.on_device.state_bytes, plan.state_bytes),
                     .scratch_bytes = std::min(request.on_device.scratch_bytes, plan.scratch_bytes)};
+  plan.sequences_bytes = further_states(model, request, plan);
   plan.experts_bytes = model.experts.bytes_total();
   plan.expert_slot_bytes = model.experts.slot_bytes_max();
   for (size_t i = 0; i < model.experts.layers.size(); ++i) {

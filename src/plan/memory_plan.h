@@ -38,6 +38,7 @@ struct MemoryPlan {
   uint64_t cold_bytes_per_token = 0;  // read per decoded token when nothing is cached
   int64_t context_length = 0;         // tokens that fit a sequence
   uint64_t context_bytes = 0;         // of their state
+  uint64_t sequences_bytes = 0;       // of further sequences' states, beyond half of the reserve
   uint64_t available_bytes = 0;       // of the host, before the dense weights were loaded
   DeviceShare on_device;              // of the first three; no more than they are
 
@@ -85,12 +86,18 @@ uint64_t listed_keys_bytes(const ModelSpec& spec, const CacheTypes& types, int64
 /// beside the experts that the smaller cache misses.
 constexpr uint64_t kContextShare = 4;
 
+/// Tokens for which a further sequence's state is planned, unless contexts are shorter.
+constexpr int64_t kSequenceTokens = 1024;
+
 struct MemoryPlanRequest {
   uint64_t available_bytes = 0;  // HostMemory::available_bytes before anything is loaded
   int64_t context_length = 0;    // tokens whose state is set aside, so that it is no cache's
   /// The context is what memory allows: a power of two, so that it is the same from start to start,
   /// or the model's maximum; `context_length` at least.
   bool context_may_grow = false;
+  /// Sequences that share the engine. The states of all but one have half of the reserve; what they
+  /// need beyond it comes out of the experts' memory, at most a quarter of it (kContextShare).
+  int64_t sequences = 1;
   int64_t step_tokens_max = 0;
   uint64_t scratch_bytes = 0;                  // with logits and listed_bytes
   uint64_t listed_bytes = 0;                   // see listed_keys_bytes()

@@ -60,6 +60,26 @@ TEST_F(MemoryPlanTest, TheCacheTakesWhatTheOthersLeave) {
   EXPECT_EQ(plan_for(taken + 9 * slot).expert_cache_bytes, 8 * slot);
 }
 
+TEST_F(MemoryPlanTest, FurtherSequencesHaveHalfOfTheReserveAndThenTheirStates) {
+  const auto plan = [&](int64_t sequences, uint64_t available = 16 * kGiB) {
+    return plan_memory(*model_, {.available_bytes = available,
+                                 .context_length = 2048,
+                                 .sequences = sequences,
+                                 .scratch_bytes = kScratch});
+  };
+  const uint64_t one = state_bytes(*model_, kSequenceTokens, 0);
+  const uint64_t half = plan(1).reserve_bytes / 2;
+  const auto beyond = static_cast<int64_t>(half / one);
+  EXPECT_EQ(plan(1).sequences_bytes, 0u);
+  EXPECT_EQ(plan(1 + beyond).sequences_bytes, 0u);
+  EXPECT_EQ(plan(1 + 2 * beyond).sequences_bytes, 2 * beyond * one - half);
+  EXPECT_EQ(plan(1 + 2 * beyond).taken_bytes(),
+            plan(1).taken_bytes() + plan(1 + 2 * beyond).sequences_bytes);
+  // Experts keep three quarters of what is left for them.
+  const uint64_t little = plan(1).taken_bytes() + 4000;
+  EXPECT_EQ(plan(1 + 2 * beyond, little).sequences_bytes, 1000u);
+}
+
 TEST_F(MemoryPlanTest, WhatTheUserAsksForIsTaken) {
   EXPECT_EQ(plan_for(0, 12345).expert_cache_bytes, 12345u);
   EXPECT_EQ(plan_for(uint64_t{1} << 50, 0).expert_cache_bytes, 0u);

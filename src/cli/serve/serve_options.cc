@@ -63,7 +63,7 @@ void add_network_options(CommandOptions& command, ServeOptions& options) {
 void add_request_options(CommandOptions& command, ServeOptions& options) {
   command.group("Requests");
   command.add("-np,--parallel", options.active_max, "Requests generated at the same time")
-      .range(1, 64);
+      .range(1, 256);
   command.add("--queue", options.queue_max, "Requests waiting in line before others get 429")
       .range(0, 4096);
   command
