@@ -45,6 +45,7 @@ Json plan_json(const OpenModel& model) {
           {"available_bytes", plan.available_bytes},
           {"dense_bytes", plan.dense_bytes},
           {"state_bytes", plan.state_bytes},
+          {"sequences_bytes", plan.sequences_bytes},
           {"scratch_bytes", plan.scratch_bytes},
           {"listed_key_bytes", plan.listed_bytes},
           {"reader_bytes", plan.reader_bytes},
