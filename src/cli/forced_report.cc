@@ -4,6 +4,8 @@
 #include <vector>
 
 #include "base/format.h"
+#include "chat/model_text.h"
+#include "cli/text_input.h"
 
 namespace moeflux {
 namespace {
@@ -90,6 +92,15 @@ Json fields_of(const ForcedResult& r) {
 }
 
 }  // namespace
+
+Result<std::vector<ForcedPart>> read_forced_text(const std::string& file,
+                                                 const std::string& directory) {
+  MF_ASSIGN_OR_RETURN(const std::string text, read_text_input(file));
+  MF_ASSIGN_OR_RETURN(const Tokenizer tokenizer, load_tokenizer(directory));
+  Result<std::vector<ForcedPart>> parts = forced_parts(text, tokenizer);
+  if (!parts.ok()) return parts.error().with_context(file);
+  return parts;
+}
 
 std::string render_forced(std::span<const ForcedResult> results, BenchFormat format) {
   if (results.empty()) return {};

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
+#include "base/result.h"
 #include "chat/draft_options.h"
 #include "cli/bench_report.h"
 #include "lab/forced_text.h"
@@ -20,6 +22,10 @@ struct ForcedResult {
   DraftOptions drafts;  // those of pairs.with
   ForcedPairs pairs;    // at least one
 };
+
+/// The parts of a file, in tokens of the model in `directory`. Errors name the file.
+Result<std::vector<ForcedPart>> read_forced_text(const std::string& file,
+                                                 const std::string& directory);
 
 /// Counts are those of the last pair: with DraftMode::kAuto they follow from times.
 std::string render_forced(std::span<const ForcedResult> results, BenchFormat format);

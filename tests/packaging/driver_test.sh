@@ -17,7 +17,8 @@ int cuDriverGetVersion(int* version) {
   *version = VERSION;
   return 0;
 }
-int cuGetProcAddress_v2(const char* name, void** to, int version, unsigned long long flags, int* found) {
+int cuGetProcAddress_v2(const char* name, void** to, int version, unsigned long long flags,
+                        int* found) {
   *to = 0;
   if (strcmp(name, "cuInit") == 0) *to = (void*)cuInit;
   if (strcmp(name, "cuDriverGetVersion") == 0) *to = (void*)cuDriverGetVersion;
@@ -36,7 +37,8 @@ expect() {
     cat "$folder/words" >&2
     exit 1
   }
-  if [ ! -s "$folder/story" ] || [ "$(grep -c 'device auto: cpu, cuda:0: ' "$folder/words")" != 1 ] ||
+  if [ ! -s "$folder/story" ] ||
+    [ "$(grep -c 'device auto: cpu, cuda:0: ' "$folder/words")" != 1 ] ||
     ! grep -q "$2" "$folder/words"; then
     echo "driver_test: version $1 gives the text below, expected a story and one line '$2'" >&2
     cat "$folder/story" "$folder/words" >&2

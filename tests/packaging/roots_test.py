@@ -4,11 +4,11 @@
     tests/packaging/roots_test.py PACKAGES [SUITE...]
 
 PACKAGES is the folder that `make release` fills. In a copy of each root the archive, from 12 on the
-Debian packages, and the wheel for that system's interpreter tell a story; programs answer
-openai's client, or a plain request where that cannot be installed, and give a browser the page. The
-steps of the Containerfile run in a root of Debian 12. lintian, systemd-analyze and ruby check what
-they know. The archive for 64-bit Arm runs in an emulator. Needs root, and a network for the first
-run, the wheel and the steps of the Containerfile.
+Debian packages, and the wheel for that system's interpreter tell a story. Programs answer openai's
+client, or a plain request where that cannot be installed, and give a browser the page. The steps of
+the Containerfile run in a root of Debian 12. lintian, systemd-analyze and ruby check what they
+know. The archive for 64-bit Arm runs in an emulator. Needs root, and a network for the first run,
+the wheel and the steps of the Containerfile.
 """
 
 import contextlib
@@ -247,7 +247,7 @@ def wheel_in(root, suite, model):
     packages = ["python3-pip", "python3-numpy"]
     wheels = ["/tmp/" + os.path.basename(wheel)]
     options = ["--no-index", "--break-system-packages"]
-    if suite == "bullseye":  # its NumPy 1.19 is older than the wheel asks for, its pip than an option
+    if suite == "bullseye":  # NumPy 1.19 is older than the wheel asks for, pip than an option
         packages.pop()
         options.pop()
         wheels.append("/tmp/" + numpy_into(os.path.join(root, "tmp")))

@@ -172,7 +172,7 @@ from the sources.
 END
 rm -rf "$work" "$tree" "$out/log"
 
-# A wheel holds the extension that was built, for that interpreter; others differ in that file alone.
+# A wheel holds the extension that was built, for that interpreter; others differ in that alone.
 if ls build/python-wheels/scikit_build_core-*.whl >/dev/null 2>&1; then
   python=$(sed -n 's/^MOEFLUX_PYTHON_PROGRAM:INTERNAL=//p' "$build/CMakeCache.txt")
   "$python" -m venv "$out/venv"

@@ -122,15 +122,6 @@ Result<EngineOptions> engine_options_for(const Options& options, const BenchCell
   return engine;
 }
 
-Result<std::vector<ForcedPart>> read_forced_text(const std::string& file,
-                                                 const std::string& directory) {
-  MF_ASSIGN_OR_RETURN(const std::string text, read_text_input(file));
-  MF_ASSIGN_OR_RETURN(const Tokenizer tokenizer, load_tokenizer(directory));
-  Result<std::vector<ForcedPart>> parts = forced_parts(text, tokenizer);
-  if (!parts.ok()) return parts.error().with_context(file);
-  return parts;
-}
-
 // How the trace fits this model, for the reader of the results.
 void note_forced_routes(const Log& log, const RouteTrace& trace, const Engine& engine) {
   int64_t layers = 0;
