@@ -3,9 +3,10 @@
 
     tests/docs/commands_test.py MOEFLUX [PYTHON PACKAGE_FOLDER]
 
-The blocks of a document run in order, in a folder with the source tree's models and examples. Files
-of models to download are small ones there. A block that serves goes on while later ones run. Python
-is read but not run where there is no package. A line "..." of an output stands for any lines.
+The blocks of a document run in order, in a folder with the source tree's models, examples and
+benchmarks. Files of models to download are small ones there. A block that serves goes on while
+later ones run. Python is read but not run where there is no package. A line "..." of an output
+stands for any lines.
 """
 
 import json
@@ -27,7 +28,7 @@ import check_docs  # noqa: E402
 SECONDS_MAX = 120  # of a block
 PORT = "8080"  # of the documents
 DOWNLOADED = ("Qwen3-30B-A3B-Instruct-2507-Q4_K_M.gguf",)
-LINKED = ("models", "examples")
+LINKED = ("models", "examples", "benchmarks")
 
 # Blocks that are parsed and not run: (document, a part of the block) and why. Ten at most.
 PARSED = {
