@@ -36,7 +36,8 @@ class DraftPrice {
   /// A step of one row; 0 while it is not known.
   double plain_seconds() const { return seconds_[0]; }
   /// How many of `drafted` tokens give the most tokens a second: 0 where none pays. Drafts that are
-  /// off are tried again, after waits that double while it does not pay.
+  /// off are tried again, after waits that double while it does not pay, and as long as all that
+  /// was lost by drafts is a hundredth of the text's time.
   int64_t worth(int64_t drafted);
   /// Tokens a second of a step with so many drafts beside those without; 1 while it is not known.
   double gain(int64_t drafts) const;
@@ -48,11 +49,15 @@ class DraftPrice {
     return size < kSizes ? size : kSizes - 1;
   }
   double cost(int64_t rows) const;
+  int64_t known_rows() const;
+  bool may_lose() const;
 
   std::array<double, kSizes> seconds_ = {};  // of a step; 0: not known
   double acceptance_ = 0.9;                  // of a draft behind accepted ones
   double spent_ = 0.0;                       // lately, by steps of several rows, and
   double earned_ = 0.0;                      // what their tokens take one by one
+  double all_seconds_ = 0.0;                 // of all steps
+  double lost_seconds_ = 0.0;                // by all steps of several rows; below 0: earned
   int64_t skipped_ = 0;                      // drafts since the last that was tried
   int64_t wait_ = 16;                        // and how many are skipped before the next
 };

@@ -10,8 +10,11 @@ TEST(DraftPrice, TheFirstStepHasNoDrafts) { EXPECT_EQ(DraftPrice().worth(8), 0);
 TEST(DraftPrice, AcceptedDraftsOfCheapRowsPay) {
   DraftPrice price;
   price.note({.rows = 1, .seconds = 1.0});
-  EXPECT_EQ(price.worth(31), 31);
-  price.note({.rows = 32, .drafted = 31, .accepted = 31, .seconds = 1.5});
+  // Twice the rows that are known.
+  for (const int64_t drafts : {7, 15, 31}) {
+    EXPECT_EQ(price.worth(31), drafts);
+    price.note({.rows = drafts + 1, .drafted = drafts, .accepted = drafts, .seconds = 1.5});
+  }
   EXPECT_EQ(price.worth(31), 31);
   EXPECT_GT(price.gain(31), 5.0);
 }
@@ -59,12 +62,30 @@ TEST(DraftPrice, WrongDraftsEndThemAndAreTriedAgainLater) {
   int tried = 0;
   for (int i = 0; i < 1000; ++i) {
     const int64_t drafts = price.worth(15);
-    if (drafts == 0) continue;
-    ++tried;
-    price.note({.rows = drafts + 1, .drafted = drafts, .accepted = 0, .seconds = 3.0});
+    if (drafts > 0) ++tried;
+    price.note(
+        {.rows = drafts + 1, .drafted = drafts, .accepted = 0, .seconds = drafts == 0 ? 1.0 : 3.0});
   }
   EXPECT_GT(tried, 1);
   EXPECT_LT(tried, 20);
+}
+
+// As a GPU that has a part of the experts: a step of eight rows reads those of all of them.
+TEST(DraftPrice, WhatIsTriedLosesAHundredthOfTheText) {
+  for (const double cost : {4.0, 12.0, 40.0}) {
+    DraftPrice price;
+    double seconds = 0.0;
+    double plain = 0.0;
+    for (int i = 0; i < 4000; ++i) {
+      const int64_t drafts = i == 0 ? 0 : price.worth(63);
+      const double step = drafts == 0 ? 1.0 : cost * static_cast<double>(drafts + 1) / 4.0;
+      price.note({.rows = drafts + 1, .drafted = drafts, .accepted = drafts, .seconds = step});
+      seconds += step;
+      plain += static_cast<double>(drafts + 1);
+    }
+    // And one trial more.
+    EXPECT_LE(seconds, 1.01 * plain + 2.0 * cost) << cost;
+  }
 }
 
 }  // namespace
