@@ -98,7 +98,7 @@ int64_t DraftPrice::worth(int64_t drafted) {
     best_gain = found;
     best = drafts;
   };
-  // What is not known is tried at twice the rows that are.
+  // Steps of more rows than are known are tried at twice as many.
   const int64_t most =
       std::min(drafted, std::max(kFirstRows, (may_lose() ? 2 : 1) * known_rows()) - 1);
   for (int64_t rows = 2; rows <= most; rows *= 2) consider(rows - 1);
