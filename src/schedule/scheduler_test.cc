@@ -307,8 +307,10 @@ TEST_F(SchedulerTest, AnswersShareStepsAndHaveTheBitsTheyHaveAlone) {
   gate.open();
   for (const auto& receiver : receivers) receiver->wait();
   const SchedulerCounters counters = scheduler->counters();
-  EXPECT_LT(counters.steps, 50u);
-  EXPECT_GT(counters.step_tokens, 3 * counters.steps);
+  // Alone, each step has one text. How many there are depends on time: pieces of prompts may be as
+  // short as two tokens.
+  EXPECT_GT(2 * counters.step_texts, 3 * counters.steps);
+  EXPECT_GT(counters.step_tokens, 2 * counters.steps);
   for (size_t i = 0; i < 6; ++i) {
     Tokens expected = alone(requests[i]);
     if (i == 2) expected.resize(7);
