@@ -384,19 +384,7 @@ TEST(TokenInvariance, ExpertFfn) {
         random, format, {.hidden = 128, .intermediate = 128, .experts = 4, .top_k = 2, .n = 40});
     p.add_biases(random, DType::kBf16);
     p.glu = {.alpha = 1.702f, .limit = 7.0f, .up_offset = 1.0f};
-    const auto slots = static_cast<size_t>(p.top_k * p.hidden);
-    for (const NamedDevice* device : one_device_per_family()) {
-      Session whole(*device->device);
-      const std::vector<float> expected = p.run(whole, p.all_at_once());
-      for (int64_t t = 0; t < p.n; ++t) {
-        Session s(*device->device);
-        const std::vector<float> got = p.run_tokens(s, t, 1, p.all_at_once());
-        expect_same_bits(
-            formatted("expert_ffn {}[{}, token {}]", format.to_string(), device->name, t),
-            std::span(expected).subspan(static_cast<size_t>(t) * slots, slots),
-            std::span(got).first(slots));
-      }
-    }
+    check_token_invariance(formatted("expert_ffn {}", format.to_string()), p);
   }
 }
 

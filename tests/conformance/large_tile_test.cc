@@ -110,18 +110,7 @@ TEST(LargeTiles, OfExpertsHaveTheBitsOfSingleTokens) {
   for (const QuantFormat& format : formats()) {
     const MoeProblem p = MoeProblem::make(
         random, format, {.hidden = 272, .intermediate = 80, .experts = 3, .top_k = 2, .n = 33});
-    const auto slots = static_cast<size_t>(p.top_k * p.hidden);
-    for (const NamedDevice* device : one_device_per_family()) {
-      Session whole(*device->device);
-      const std::vector<float> expected = p.run(whole, p.all_at_once());
-      for (int64_t t = 0; t < p.n; ++t) {
-        Session s(*device->device);
-        const std::vector<float> got = p.run_tokens(s, t, 1, p.all_at_once());
-        expect_same_bits(formatted("{}[{}, token {}]", format.to_string(), device->name, t),
-                         std::span(expected).subspan(static_cast<size_t>(t) * slots, slots),
-                         std::span(got).first(slots));
-      }
-    }
+    check_token_invariance(format.to_string(), p);
   }
 }
 

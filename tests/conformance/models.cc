@@ -332,6 +332,21 @@ std::vector<std::vector<int32_t>> MoeProblem::all_at_once() const {
   return {wave};
 }
 
+void check_token_invariance(const std::string& what, const MoeProblem& problem) {
+  const auto slots = static_cast<size_t>(problem.top_k * problem.hidden);
+  for (const NamedDevice* device : one_device_per_family()) {
+    Session whole(*device->device);
+    const std::vector<float> expected = problem.run(whole, problem.all_at_once());
+    for (int64_t t = 0; t < problem.n; ++t) {
+      Session s(*device->device);
+      const std::vector<float> got = problem.run_tokens(s, t, 1, problem.all_at_once());
+      expect_same_bits(formatted("{}[{}, token {}]", what, device->name, t),
+                       std::span(expected).subspan(static_cast<size_t>(t) * slots, slots),
+                       std::span(got).first(slots));
+    }
+  }
+}
+
 void check_linear(const std::string& op, Random& random, const QuantFormat& format,
                   const LinearProblem& p) {
   const EncodedWeight w = random_weight(random, format, p.rows, p.cols);

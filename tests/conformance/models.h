@@ -137,6 +137,9 @@ struct MoeProblem : MoeSizes {
   std::vector<std::vector<int32_t>> all_at_once() const;
 };
 
+/// Each token's slots have the bits that they have alone, on one device of each family.
+void check_token_invariance(const std::string& what, const MoeProblem& problem);
+
 /// x[n, cols] times the transpose of a matrix [rows, cols].
 struct LinearProblem {
   int64_t n;
