@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/result.h"
 #include "load/model_loader.h"
@@ -22,11 +23,12 @@ class StepTraffic {
   double decode_bytes(std::span<const int64_t> lengths, int64_t rows, uint64_t experts) const;
 
  private:
-  StepTraffic(const LoadedModel& model, uint64_t dense_bytes)
-      : model_(&model), dense_bytes_(dense_bytes) {}
+  StepTraffic(const LoadedModel& model, uint64_t dense_bytes);
 
   const LoadedModel* model_;
-  uint64_t dense_bytes_;
+  double dense_bytes_;
+  double expert_bytes_;  // on average
+  std::vector<LayerStateSpec> states_;
 };
 
 }  // namespace moeflux

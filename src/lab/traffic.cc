@@ -53,6 +53,7 @@ Result<Traffic> traffic_per_token(const LoadedModel& model, const BenchmarkTest&
   const uint64_t lookups = run.experts.hits + run.experts.misses;
   std::map<int64_t, uint64_t> dense_bytes;  // by size of the step,
   std::map<int64_t, double> expert_bytes;   // where nobody counted
+  const std::vector<LayerStateSpec> states = model.states();
   int64_t length = test.n_depth;
   for (const TestStep& step : steps_of(test, batch)) {
     if (!dense_bytes.contains(step.rows)) {
@@ -67,7 +68,8 @@ Result<Traffic> traffic_per_token(const LoadedModel& model, const BenchmarkTest&
     traffic.dense_bytes += static_cast<double>(dense_bytes[step.rows]);
     if (lookups == 0) traffic.expert_bytes += expert_bytes[step.rows];
     length += step.grows;
-    traffic.state_bytes += static_cast<double>(test.sequences()) * state_bytes_moved(model, length);
+    traffic.state_bytes +=
+        static_cast<double>(test.sequences()) * state_bytes_moved(states, length);
   }
   if (lookups > 0) {
     const auto repetitions = static_cast<double>(std::max<size_t>(1, run.samples_ns.size()));

@@ -69,10 +69,10 @@ double state_bytes_seen(const LoadedModel& model, int64_t length) {
   return bytes;
 }
 
-double state_bytes_moved(const LoadedModel& model, int64_t length) {
-  double bytes = state_bytes_seen(model, length);
-  for (const LayerStateSpec& layer : model.states()) {
-    bytes += static_cast<double>(layer.bytes_fixed());
+double state_bytes_moved(std::span<const LayerStateSpec> states, int64_t length) {
+  double bytes = 0.0;
+  for (const LayerStateSpec& layer : states) {
+    bytes += static_cast<double>(layer.bytes_seen(length) + layer.bytes_fixed());
   }
   return bytes;
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 
 #include "load/model_loader.h"
@@ -40,7 +41,7 @@ double expected_expert_bytes(const LoadedModel& model, int64_t tokens);
 double state_bytes_seen(const LoadedModel& model, int64_t length);
 /// The same with the states of a fixed size that the step writes. A token's part of the others is
 /// nothing beside them.
-double state_bytes_moved(const LoadedModel& model, int64_t length);
+double state_bytes_moved(std::span<const LayerStateSpec> states, int64_t length);
 
 /// An expert's bytes on average over layers: counters of experts do not tell layers apart. 0
 /// without experts.

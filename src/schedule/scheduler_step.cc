@@ -297,11 +297,11 @@ std::vector<StepPart> Scheduler::Loop::with_drafts(const StepPlan& plan) const {
   }
   for (StepPart& part : parts) {
     if (part.is_prompt) continue;
-    const int64_t needed = least(part);
+    const TextPtr text = find(part.id);
+    const int64_t needed = text->rows_needed();
     // With drafts, logits of all its rows are wanted. A client that asked for a token's routes gets
     // those of a step of its own, whatever a draft would have chosen.
-    const bool is_recorded = find(part.id)->request().routes != nullptr;
-    const int64_t most = is_recorded ? 0 : kDraftTokensMax;
+    const int64_t most = text->request().routes != nullptr ? 0 : kDraftTokensMax;
     const int64_t more = std::clamp<int64_t>(std::min(rows, answers - needed + 1), 0, most);
     part.tokens = needed + more;
     rows -= more;
