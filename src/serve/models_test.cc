@@ -1,6 +1,7 @@
 // Several models in one service: loaded when they are named, waited for, and gone again.
 #include "serve/models.h"
 
+#include <algorithm>
 #include <set>
 #include <sstream>
 #include <thread>
@@ -117,6 +118,16 @@ class ModelsTest : public ServiceTest {
     while (!is_so()) std::this_thread::yield();
   }
 
+  // A model is in use until its request has gone, which may be after the answer has come.
+  static void chat_and_rest(Service& service, const std::string& model) {
+    EXPECT_EQ(chat(service, model)->status(), 200);
+    wait_until([&] {
+      return std::ranges::all_of(service.models().list(), [](const ModelStatus& one) {
+        return one.state != ModelState::kLoaded || one.expires.has_value();
+      });
+    });
+  }
+
   std::shared_ptr<TestCatalog> catalog_ =
       std::make_shared<TestCatalog>(std::set<std::string>{"a", "b", "foreign"});
 };
@@ -203,10 +214,10 @@ TEST_F(ModelsTest, TheLeastRecentlyUsedLeavesForAnother) {
   const uint64_t bytes = alone->models().all_loaded().front()->shrink(0);
   catalog_->set_room({.needed_bytes = bytes, .experts_bytes = 0});
   const auto service = serve({.memory_bytes = 2 * bytes + bytes / 2});
-  EXPECT_EQ(chat(*service, "a")->status(), 200);
-  EXPECT_EQ(chat(*service, "b")->status(), 200);
-  EXPECT_EQ(chat(*service, "a")->status(), 200);
-  EXPECT_EQ(chat(*service, "foreign")->status(), 200);
+  chat_and_rest(*service, "a");
+  chat_and_rest(*service, "b");
+  chat_and_rest(*service, "a");
+  chat_and_rest(*service, "foreign");
   EXPECT_EQ(state_of(*service, "a"), "loaded");
   EXPECT_EQ(state_of(*service, "b"), "unloaded");
   catalog_->set_room({.needed_bytes = 9 * bytes, .experts_bytes = 0});
