@@ -112,9 +112,9 @@ function(moeflux_precompile target)
 endfunction()
 
 # moeflux_join(TARGET)
-# With MOEFLUX_UNITY the files of a folder are compiled several at a time, so that they share what they include: four
-# fifths of a file alone are headers. Names in anonymous namespaces therefore differ within a folder. Files with flags of
-# their own stay alone: kernels of several instruction sets must never share a function.
+# With MOEFLUX_UNITY the files of a folder, or its tests, are compiled several at a time, so that they share what they
+# include: four fifths of a file alone are headers. Names in anonymous namespaces therefore differ within a folder. Files
+# with flags of their own stay alone: kernels of several instruction sets must never share a function.
 function(moeflux_join target)
   if(NOT MOEFLUX_UNITY)
     return()
@@ -207,6 +207,7 @@ function(moeflux_tests name)
     return()
   endif()
   add_executable(${name} ${ARG_SOURCES})
+  moeflux_join(${name})
   # Programs of the shared library read its public headers alone, whose names the modules' headers have too.
   if(NOT "shared" IN_LIST ARG_DEPENDS)
     moeflux_precompile(${name} <gtest/gtest.h>)

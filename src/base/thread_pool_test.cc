@@ -14,7 +14,7 @@
 namespace moeflux {
 namespace {
 
-class ThreadPoolSizes : public testing::TestWithParam<int> {};
+class ThreadPoolSizes : public ::testing::TestWithParam<int> {};
 
 TEST_P(ThreadPoolSizes, RunsEveryTaskExactlyOnce) {
   ThreadPool pool(GetParam());
@@ -90,7 +90,7 @@ TEST_P(ThreadPoolSizes, LoopsHaveNoMoreMembersThanTheyAskFor) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Threads, ThreadPoolSizes, testing::Values(1, 2, 3, 8));
+INSTANTIATE_TEST_SUITE_P(Threads, ThreadPoolSizes, ::testing::Values(1, 2, 3, 8));
 
 TEST(ThreadPool, CountsTheCallerAsAThread) {
   EXPECT_EQ(ThreadPool(1).threads(), 1);

@@ -226,7 +226,7 @@ std::vector<Refusal> data_refusals() {
   };
 }
 
-class SafetensorsRefusal : public testing::TestWithParam<Refusal> {};
+class SafetensorsRefusal : public ::testing::TestWithParam<Refusal> {};
 
 TEST_P(SafetensorsRefusal, NamesFileTensorFoundAndExpected) {
   const Refusal& refusal = GetParam();
@@ -241,11 +241,12 @@ TEST_P(SafetensorsRefusal, NamesFileTensorFoundAndExpected) {
   }
 }
 
-std::string fact_of(const testing::TestParamInfo<Refusal>& refusal) { return refusal.param.fact; }
+std::string fact_of(const ::testing::TestParamInfo<Refusal>& refusal) { return refusal.param.fact; }
 
-INSTANTIATE_TEST_SUITE_P(Header, SafetensorsRefusal, testing::ValuesIn(header_refusals()), fact_of);
-INSTANTIATE_TEST_SUITE_P(Shape, SafetensorsRefusal, testing::ValuesIn(shape_refusals()), fact_of);
-INSTANTIATE_TEST_SUITE_P(Data, SafetensorsRefusal, testing::ValuesIn(data_refusals()), fact_of);
+INSTANTIATE_TEST_SUITE_P(Header, SafetensorsRefusal, ::testing::ValuesIn(header_refusals()),
+                         fact_of);
+INSTANTIATE_TEST_SUITE_P(Shape, SafetensorsRefusal, ::testing::ValuesIn(shape_refusals()), fact_of);
+INSTANTIATE_TEST_SUITE_P(Data, SafetensorsRefusal, ::testing::ValuesIn(data_refusals()), fact_of);
 
 void expect_refused(std::string_view bytes, std::initializer_list<const char*> words) {
   const auto header = read_header(MemoryFile("m.safetensors", bytes));
@@ -290,23 +291,23 @@ TEST(SafetensorsHeader, ControlCharactersOfNamesDoNotReachTheTerminal) {
 TEST(SafetensorsHeader, HundredThousandTensorsAreNotQuadratic) {
   // Quadratic key handling would take minutes here and run into the time limit of the suite.
   std::string json = "{";
-  constexpr int kTensors = 100'000;
-  for (int i = 0; i < kTensors; ++i) {
+  constexpr int kMany = 100'000;
+  for (int i = 0; i < kMany; ++i) {
     json += formatted(
         R"({}"model.mlp.experts.{}.weight":{{"dtype":"U8","shape":[1],"data_offsets":[{},{}]}})",
         i == 0 ? "" : ",", i, i, i + 1);
   }
   json += "}";
-  const auto header = parse_header(json, kTensors);
+  const auto header = parse_header(json, kMany);
   ASSERT_TRUE(header.ok()) << header.error().to_string();
-  EXPECT_EQ(header->entries.size(), static_cast<size_t>(kTensors));
+  EXPECT_EQ(header->entries.size(), static_cast<size_t>(kMany));
 }
 
-class SafetensorsWriter : public testing::Test {
+class SafetensorsWriter : public ::testing::Test {
  protected:
   SafetensorsWriter() {
-    const auto* info = testing::UnitTest::GetInstance()->current_test_info();
-    folder_ = testing::TempDir() + "moeflux_writer_" + std::to_string(::getpid()) + info->name();
+    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
+    folder_ = ::testing::TempDir() + "moeflux_writer_" + std::to_string(::getpid()) + info->name();
     std::filesystem::create_directories(folder_);
     path_ = folder_ + "/m.safetensors";
   }

@@ -12,11 +12,11 @@
 namespace moeflux {
 namespace {
 
-class TensorIndexTest : public testing::Test {
+class TensorIndexTest : public ::testing::Test {
  protected:
   TensorIndexTest() {
-    const auto* info = testing::UnitTest::GetInstance()->current_test_info();
-    folder_ = testing::TempDir() + "moeflux_index_" + std::to_string(::getpid()) + info->name();
+    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
+    folder_ = ::testing::TempDir() + "moeflux_index_" + std::to_string(::getpid()) + info->name();
     std::filesystem::create_directories(folder_);
   }
   ~TensorIndexTest() override { std::filesystem::remove_all(folder_); }

@@ -5,7 +5,7 @@
 namespace moeflux {
 namespace {
 
-RunStatistics sample() {
+RunStatistics sample_run() {
   GenerateResult result{.prompt_tokens = 8,
                         .generated_tokens = 5,
                         .prefill_seconds = 2.0,
@@ -32,14 +32,14 @@ TEST(RunStatistics, WhatCutATextIsAnOptionOrTheContext) {
 }
 
 TEST(RunStatistics, LineTellsSpeedHitsDriveStallAndPrefetches) {
-  EXPECT_EQ(run_statistics_line(sample()),
+  EXPECT_EQ(run_statistics_line(sample_run()),
             "prefill 8 tokens, 4.0 tokens/s | decode 4 tokens, 8.0 tokens/s | expert hits 75.0 % "
             "| read 1.00 MiB/token at 2.10 GB/s | stall 2.0 ms/token | prefetch 4 of 6 useful "
             "| prompt read 1.00 MiB | peak memory 3.00 MiB");
 }
 
 TEST(RunStatistics, LineTellsDraftsWhereThereWereAny) {
-  RunStatistics run = sample();
+  RunStatistics run = sample_run();
   EXPECT_EQ(run_statistics_line(run).find("draft"), std::string::npos);
   run.result.drafts = {
       .drafts = 2, .drafted = 12, .accepted = 9, .seconds = 2.0, .plain_seconds = 3.0};
@@ -50,7 +50,7 @@ TEST(RunStatistics, LineTellsDraftsWhereThereWereAny) {
 }
 
 TEST(RunStatistics, LineIsSilentAboutADriveThatWasNotNeeded) {
-  RunStatistics run = sample();
+  RunStatistics run = sample_run();
   run.result.decode_experts = {.hits = 40};
   const std::string line = run_statistics_line(run);
   EXPECT_EQ(line.find("stall"), std::string::npos) << line;
@@ -59,13 +59,13 @@ TEST(RunStatistics, LineIsSilentAboutADriveThatWasNotNeeded) {
 }
 
 TEST(RunStatistics, LineIsSilentAboutExpertsThatNobodyLooksUp) {
-  RunStatistics run = sample();
+  RunStatistics run = sample_run();
   run.result.decode_experts = {};
   EXPECT_EQ(run_statistics_line(run).find("expert"), std::string::npos);
 }
 
 TEST(RunStatistics, RowsOfTablesAreToldApart) {
-  RunStatistics run = sample();
+  RunStatistics run = sample_run();
   run.result.decode_experts.table_bytes_read = 4 << 12;
   run.result.decode_experts.table_stall_us = 2000;
   const std::string line = run_statistics_line(run);
@@ -78,7 +78,7 @@ TEST(RunStatistics, RowsOfTablesAreToldApart) {
 }
 
 TEST(RunStatistics, JsonHasTheSameFiguresUnrounded) {
-  const Json json = run_statistics_json(sample());
+  const Json json = run_statistics_json(sample_run());
   const Json& decode = json["decode"];
   EXPECT_DOUBLE_EQ(decode["expert_hit_rate"].get<double>(), 0.75);
   EXPECT_DOUBLE_EQ(decode["storage_bytes_per_token"].get<double>(), 1 << 20);
@@ -93,7 +93,7 @@ TEST(RunStatistics, JsonHasTheSameFiguresUnrounded) {
 }
 
 TEST(RunStatistics, AnErrorIsTheEndOfTheText) {
-  RunStatistics run = sample();
+  RunStatistics run = sample_run();
   run.failed = true;
   EXPECT_TRUE(run_statistics_line(run).ends_with(" | error"));
   EXPECT_EQ(run_statistics_json(run)["finish_reason"], "error");

@@ -55,7 +55,7 @@ void consume(Matcher& matcher, std::string_view text) {
   }
 }
 
-class ConstraintTest : public testing::Test {};
+class ConstraintTest : public ::testing::Test {};
 
 TEST_F(ConstraintTest, MasksAreOfTokensWholeOrCut) {
   if (!has_constraints()) return;

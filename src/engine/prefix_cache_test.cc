@@ -75,10 +75,10 @@ class PrefixCacheTest : public ::testing::TestWithParam<bool> {
   testing::TempFolder folder_;
 };
 
-constexpr uint64_t kRoomy = 1 << 20;
+constexpr uint64_t kRoomyCache = 1 << 20;
 
 TEST_P(PrefixCacheTest, LongestMatchWins) {
-  const auto cache = open(kRoomy);
+  const auto cache = open(kRoomyCache);
   keep(*cache, {1, 2});
   keep(*cache, {1, 2, 3, 4});
   keep(*cache, {1, 2, 9});
@@ -92,7 +92,7 @@ TEST_P(PrefixCacheTest, LongestMatchWins) {
 }
 
 TEST_P(PrefixCacheTest, StatesThatCanBeCutServeWhatTheyShare) {
-  const auto cache = open(kRoomy, States::kCut);
+  const auto cache = open(kRoomyCache, States::kCut);
   keep(*cache, {1, 2, 3, 4});
   EXPECT_EQ(reuse(*cache, {1, 2, 9}).length, 2);
   EXPECT_FALSE(cache->wants(Tokens{1, 2, 3}, 10));  // the longer one serves
@@ -119,7 +119,7 @@ TEST_P(PrefixCacheTest, LeastRecentlyUsedGoesFirst) {
 }
 
 TEST_P(PrefixCacheTest, AClientsStatesAreNothingToOthers) {
-  const auto cache = open(kRoomy, States::kCut);
+  const auto cache = open(kRoomyCache, States::kCut);
   keep(*cache, {1, 2, 3}, "ann");
   EXPECT_EQ(reuse(*cache, {1, 2, 3}, "ann").length, 3);
   EXPECT_EQ(reuse(*cache, {1, 2, 3}, "bob").length, 0);
@@ -141,7 +141,7 @@ TEST_P(PrefixCacheTest, WhatExceedsTheCapacityIsNotWanted) {
 }
 
 TEST_P(PrefixCacheTest, RefusedStateIsRemovedAndTheNextTried) {
-  const auto cache = open(kRoomy);
+  const auto cache = open(kRoomyCache);
   keep(*cache, {1, 2});
   keep(*cache, {1, 2, 3});
   const auto length = cache->reuse(Tokens{1, 2, 3}, [](int64_t n, std::span<const std::byte>) {
@@ -153,7 +153,7 @@ TEST_P(PrefixCacheTest, RefusedStateIsRemovedAndTheNextTried) {
 }
 
 TEST_P(PrefixCacheTest, FullMemoryIsAnErrorAndRemovesNothing) {
-  const auto cache = open(kRoomy);
+  const auto cache = open(kRoomyCache);
   keep(*cache, {1, 2});
   expect_error(cache->reuse(Tokens{1, 2},
                             [](int64_t, std::span<const std::byte>) {
@@ -164,11 +164,11 @@ TEST_P(PrefixCacheTest, FullMemoryIsAnErrorAndRemovesNothing) {
 }
 
 TEST_P(PrefixCacheTest, StateOfMoreTokensThanASequenceMayHaveIsCutOrMissed) {
-  const auto cut = open(kRoomy, States::kCut, 5, 3);
+  const auto cut = open(kRoomyCache, States::kCut, 5, 3);
   keep(*cut, {1, 2, 3, 4, 5, 6});
   EXPECT_EQ(reuse(*cut, {1, 2}).length, 2);
   EXPECT_EQ(reuse(*cut, {1, 2, 3, 4, 5, 6, 7}).length, 3);
-  const auto whole = open(kRoomy, States::kWhole, 6, 3);
+  const auto whole = open(kRoomyCache, States::kWhole, 6, 3);
   keep(*whole, {1, 2, 3, 4, 5, 6});
   EXPECT_EQ(reuse(*whole, {1, 2, 3, 4, 5, 6, 7}).length, 0);
   keep(*whole, {1, 2});
@@ -182,8 +182,8 @@ INSTANTIATE_TEST_SUITE_P(Places, PrefixCacheTest, ::testing::Values(false, true)
 class PrefixCacheFolder : public PrefixCacheTest {};
 
 TEST_P(PrefixCacheFolder, SurvivesARestart) {
-  keep(*open(kRoomy), {1, 2, 3});
-  const auto cache = open(kRoomy);
+  keep(*open(kRoomyCache), {1, 2, 3});
+  const auto cache = open(kRoomyCache);
   EXPECT_EQ(cache->size(), 1u);
   EXPECT_EQ(reuse(*cache, {1, 2, 3, 4}).length, 3);
   EXPECT_EQ(open(10)->size(), 0u);  // a smaller capacity
@@ -191,18 +191,18 @@ TEST_P(PrefixCacheFolder, SurvivesARestart) {
 }
 
 TEST_P(PrefixCacheFolder, DamagedFilesAreIgnoredAndRemoved) {
-  keep(*open(kRoomy), {1, 2, 3});
+  keep(*open(kRoomyCache), {1, 2, 3});
   const std::string name = files().at(0);
   const std::string path = directory() + "/" + name;
   const std::string good = testing::read_bytes(path);
   testing::write_bytes(path, good.substr(0, good.size() / 2));  // seen when the folder is read
-  EXPECT_EQ(open(kRoomy)->size(), 0u);
+  EXPECT_EQ(open(kRoomyCache)->size(), 0u);
   EXPECT_TRUE(files().empty());
 
   std::string flipped = good;
   flipped.back() = static_cast<char>(flipped.back() ^ 1);  // seen when the state is used
   testing::write_bytes(path, flipped);
-  const auto cache = open(kRoomy);
+  const auto cache = open(kRoomyCache);
   EXPECT_EQ(cache->size(), 1u);
   EXPECT_EQ(reuse(*cache, {1, 2, 3}).length, 0);
   EXPECT_TRUE(files().empty());
@@ -210,17 +210,17 @@ TEST_P(PrefixCacheFolder, DamagedFilesAreIgnoredAndRemoved) {
   std::string other_name = name;  // the hash of other tokens
   other_name[20] = other_name[20] == '0' ? '1' : '0';
   testing::write_bytes(directory() + "/" + other_name, good);
-  EXPECT_EQ(open(kRoomy)->size(), 0u);
+  EXPECT_EQ(open(kRoomyCache)->size(), 0u);
   EXPECT_TRUE(files().empty());
 }
 
 TEST_P(PrefixCacheFolder, AClientFindsItsStatesAfterARestart) {
   {
-    const auto cache = open(kRoomy);
+    const auto cache = open(kRoomyCache);
     keep(*cache, {1, 2, 3}, "ann");
     keep(*cache, {1, 2});
   }
-  const auto cache = open(kRoomy);
+  const auto cache = open(kRoomyCache);
   EXPECT_EQ(cache->size(), 1u);
   EXPECT_EQ(reuse(*cache, {1, 2, 3}, "bob").length, 0);
   EXPECT_EQ(reuse(*cache, {1, 2, 3}).length, 2);
@@ -229,29 +229,29 @@ TEST_P(PrefixCacheFolder, AClientFindsItsStatesAfterARestart) {
 }
 
 TEST_P(PrefixCacheFolder, AClientsDamagedFilesAreRemovedWhenItComes) {
-  keep(*open(kRoomy), {1, 2, 3}, "ann");
+  keep(*open(kRoomyCache), {1, 2, 3}, "ann");
   const std::string path = directory() + "/" + files().at(0);
   testing::write_bytes(path, "moeflux");
-  const auto cache = open(kRoomy);
+  const auto cache = open(kRoomyCache);
   EXPECT_EQ(files().size(), 1u);
   EXPECT_EQ(reuse(*cache, {1, 2, 3}, "ann").length, 0);
   EXPECT_TRUE(files().empty());
 }
 
 TEST_P(PrefixCacheFolder, OthersFilesAreLeftAlone) {
-  keep(*open(kRoomy), {1, 2, 3});
+  keep(*open(kRoomyCache), {1, 2, 3});
   testing::write_bytes(directory() + "/notes.txt", "mine");
-  const auto other = open(kRoomy, States::kWhole, 6);
+  const auto other = open(kRoomyCache, States::kWhole, 6);
   EXPECT_EQ(other->size(), 0u);
   EXPECT_EQ(files().size(), 2u);
 }
 
 TEST_P(PrefixCacheFolder, LongStatesStayWhereSequencesAreShort) {
   const Tokens text(100'000, 1);
-  keep(*open(kRoomy, States::kCut, 5, 200'000), text);
-  EXPECT_EQ(reuse(*open(kRoomy, States::kCut, 5, 3), text).length, 3);
+  keep(*open(kRoomyCache, States::kCut, 5, 200'000), text);
+  EXPECT_EQ(reuse(*open(kRoomyCache, States::kCut, 5, 3), text).length, 3);
   EXPECT_EQ(files().size(), 1u);
-  EXPECT_EQ(reuse(*open(kRoomy, States::kCut, 5, 200'000), text).length, 100'000);
+  EXPECT_EQ(reuse(*open(kRoomyCache, States::kCut, 5, 200'000), text).length, 100'000);
 }
 
 TEST_P(PrefixCacheFolder, CapacityIsThatOfAllOwners) {
@@ -272,13 +272,13 @@ TEST_P(PrefixCacheFolder, CapacityIsThatOfAllOwners) {
   for (const TokenId kept : {4, 5}) EXPECT_EQ(reuse(*second, {kept, kept}).length, 2) << kept;
   EXPECT_EQ(open(each, States::kWhole, 7)->size(), 0u);
   EXPECT_EQ(files().size(), 1u);
-  EXPECT_EQ(reuse(*open(kRoomy, States::kWhole, 6), {5, 5}).length, 2);  // the last one used
+  EXPECT_EQ(reuse(*open(kRoomyCache, States::kWhole, 6), {5, 5}).length, 2);  // the last one used
 }
 
 TEST_P(PrefixCacheFolder, UsesAreRememberedAcrossRestarts) {
   const uint64_t each = snapshot_of({1, 1}).size();
-  for (const TokenId token : {1, 2, 3}) keep(*open(kRoomy), {token, token});
-  EXPECT_EQ(reuse(*open(kRoomy), {1, 1}).length, 2);
+  for (const TokenId token : {1, 2, 3}) keep(*open(kRoomyCache), {token, token});
+  EXPECT_EQ(reuse(*open(kRoomyCache), {1, 1}).length, 2);
   const auto cache = open(2 * each);
   EXPECT_EQ(reuse(*cache, {2, 2}).length, 0);
   for (const TokenId kept : {1, 3}) EXPECT_EQ(reuse(*cache, {kept, kept}).length, 2) << kept;
@@ -288,7 +288,7 @@ TEST_P(PrefixCacheFolder, StateThatCannotBeKeptAloneCostsNobodyElse) {
   const uint64_t each = snapshot_of({1, 1}).size();
   const auto cache = open(2 * each);
   keep(*cache, {1, 1});
-  keep(*open(kRoomy, States::kWhole, 6), Tokens(1000, 1));
+  keep(*open(kRoomyCache, States::kWhole, 6), Tokens(1000, 1));
   keep(*cache, {2, 2});
   for (const TokenId kept : {1, 2}) EXPECT_EQ(reuse(*cache, {kept, kept}).length, 2) << kept;
   EXPECT_EQ(files().size(), 2u);
@@ -331,7 +331,7 @@ TEST_P(PrefixCacheFolder, TemporaryFilesStayWhileTheirWriterLives) {
   const std::string state = directory() + "/0123456789abcdef-0123456789abcdef.snapshot";
   const std::string dead =
       formatted("{}.tmp-{}-7", state, getpid());  // the id is in use, and not it
-  open(kRoomy);
+  open(kRoomyCache);
   testing::write_bytes(dead, "half a state");
   testing::write_bytes(directory() + "/notes.tmp-1-0", "mine");
   auto writer = AtomicFileWriter::create(state);
@@ -339,7 +339,7 @@ TEST_P(PrefixCacheFolder, TemporaryFilesStayWhileTheirWriterLives) {
   const Bytes bytes = snapshot_of({1, 2});
   ASSERT_TRUE((*writer)->write(bytes).ok());
   EXPECT_EQ(files().size(), 3u);
-  const auto cache = open(kRoomy);
+  const auto cache = open(kRoomyCache);
   EXPECT_FALSE(path_exists(dead));
   EXPECT_EQ(files().size(), 2u);
   ASSERT_TRUE((*writer)->commit().ok());
@@ -350,7 +350,7 @@ TEST_P(PrefixCacheFolder, TemporaryFilesStayWhileTheirWriterLives) {
 }
 
 TEST_P(PrefixCacheFolder, StateThatCannotBeReadIsNotRemoved) {
-  const auto cache = open(kRoomy);
+  const auto cache = open(kRoomyCache);
   keep(*cache, {1, 2});
   const auto length = cache->reuse(Tokens{1, 2}, [](int64_t, std::span<const std::byte>) {
     return Status(Error(ErrorCode::kIo, "the drive is away"));
@@ -358,21 +358,21 @@ TEST_P(PrefixCacheFolder, StateThatCannotBeReadIsNotRemoved) {
   ASSERT_TRUE(length.ok());
   EXPECT_EQ(*length, 0);
   EXPECT_EQ(cache->size(), 0u);
-  EXPECT_EQ(reuse(*open(kRoomy), {1, 2}).length, 2);
+  EXPECT_EQ(reuse(*open(kRoomyCache), {1, 2}).length, 2);
 }
 
 TEST_P(PrefixCacheFolder, StatesOfOtherVersionsStay) {
-  keep(*open(kRoomy), {1, 2});
+  keep(*open(kRoomyCache), {1, 2});
   const std::string path = directory() + "/" + files().at(0);
   std::string newer = testing::read_bytes(path);
   newer[8] = 99;
   testing::write_bytes(path, newer);
-  EXPECT_EQ(open(kRoomy)->size(), 0u);
+  EXPECT_EQ(open(kRoomyCache)->size(), 0u);
   EXPECT_EQ(files().size(), 1u);
 }
 
 TEST_P(PrefixCacheFolder, FileThatIsGoneIsAMiss) {
-  const auto cache = open(kRoomy);
+  const auto cache = open(kRoomyCache);
   keep(*cache, {1, 2});
   keep(*cache, {1, 2, 3});
   open(10);  // another process with less room removes both

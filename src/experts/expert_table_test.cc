@@ -22,10 +22,10 @@ ExpertLayer make_layer(const QuantFormat& format, int32_t experts) {
   return layer;
 }
 
-const QuantFormat kThreeBits = QuantFormat::affine(3, 32, DType::kBf16);
+const QuantFormat kAffine3 = QuantFormat::affine(3, 32, DType::kBf16);
 
 TEST(ExpertTable, PartsOfASlotAreAlignedInOrderAndApart) {
-  for (const QuantFormat& format : {QuantFormat::plain(DType::kF16), kThreeBits}) {
+  for (const QuantFormat& format : {QuantFormat::plain(DType::kF16), kAffine3}) {
     const ExpertLayer layer = make_layer(format, 2);
     size_t end = 0;
     for (const Weight* m : {&layer.gate, &layer.up, &layer.down}) {
@@ -42,7 +42,7 @@ TEST(ExpertTable, PartsOfASlotAreAlignedInOrderAndApart) {
 }
 
 TEST(ExpertTable, ViewsOfASlotStayInsideIt) {
-  const ExpertLayer layer = make_layer(kThreeBits, 2);
+  const ExpertLayer layer = make_layer(kAffine3, 2);
   auto buffer = allocate_host_buffer(2 * layer.slot_bytes);
   ASSERT_TRUE(buffer.ok());
   const ExpertWeights weights = layer.weights(ExpertId{1}, **buffer, layer.slot_bytes);
@@ -56,7 +56,7 @@ TEST(ExpertTable, ViewsOfASlotStayInsideIt) {
 
 TEST(ExpertTable, CountsExpertsAndBytesOverLayers) {
   ExpertTable table;
-  table.layers = {make_layer(kThreeBits, 3), ExpertLayer{},
+  table.layers = {make_layer(kAffine3, 3), ExpertLayer{},
                   make_layer(QuantFormat::plain(DType::kF32), 5)};
   const uint64_t three_bits = (2 * 24 + 64) * (64 * 3 / 8 + 2 * 2 * 2);
   const uint64_t floats = (2 * 24 + 64) * 64 * 4;

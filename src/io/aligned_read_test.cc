@@ -45,7 +45,7 @@ class BlockDrive {
   std::vector<std::byte> content_;
 };
 
-class AlignedReadTest : public testing::Test {
+class AlignedReadTest : public ::testing::Test {
  protected:
   ReadChunk chunk(uint64_t offset, size_t size, size_t address) {
     std::byte* base = arena_.reserve(kArena);

@@ -13,11 +13,11 @@ namespace moeflux {
 namespace {
 
 /// A made-up /proc and /sys.
-class LinuxMemoryTest : public testing::Test {
+class LinuxMemoryTest : public ::testing::Test {
  protected:
   LinuxMemoryTest() {
-    const auto* info = testing::UnitTest::GetInstance()->current_test_info();
-    root_ = testing::TempDir() + "moeflux_memory_" + std::to_string(::getpid()) + info->name();
+    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
+    root_ = ::testing::TempDir() + "moeflux_memory_" + std::to_string(::getpid()) + info->name();
     std::filesystem::remove_all(root_);
     write("/proc/meminfo",
           "MemTotal:       16777216 kB\nMemFree:  1000 kB\nMemAvailable:    8388608 kB\n");

@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kChunk = 2 * kDirectAlignment;
 
-class ReadSchedulerTest : public testing::Test {
+class ReadSchedulerTest : public ::testing::Test {
  protected:
   ReadRequest request(uint64_t tag, ReadPriority priority = ReadPriority::kDemand,
                       size_t size = 100, uint64_t offset = 0) {

@@ -16,15 +16,15 @@
 namespace moeflux {
 namespace {
 
-constexpr size_t kBlock = kDirectAlignment;
+constexpr size_t kDirectBlock = kDirectAlignment;
 constexpr size_t kFileBytes = 3 * kMiB + 1234;
 
-class ReaderTest : public testing::TestWithParam<IoMode> {
+class ReaderTest : public ::testing::TestWithParam<IoMode> {
  protected:
   void SetUp() override {
-    path_ = testing::TempDir() + "moeflux_reader_test_" + std::string(io_mode_name(GetParam())) +
-            "_" + testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::replace(path_.begin() + static_cast<ptrdiff_t>(testing::TempDir().size()), path_.end(),
+    path_ = ::testing::TempDir() + "moeflux_reader_test_" + std::string(io_mode_name(GetParam())) +
+            "_" + ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::replace(path_.begin() + static_cast<ptrdiff_t>(::testing::TempDir().size()), path_.end(),
                  '/', '_');
     std::string bytes(kFileBytes, '\0');
     std::mt19937_64 random(5);
@@ -98,13 +98,13 @@ struct Crowd {
     size_t needed = 0;
     for (size_t i = 0; i < count; ++i) {
       Read read;
-      read.size = random() % 4 == 0 ? random() % 8 * kBlock : random() % (150 * 1000);
+      read.size = random() % 4 == 0 ? random() % 8 * kDirectBlock : random() % (150 * 1000);
       read.size = std::min(read.size, kFileBytes);
       read.offset = random() % (kFileBytes - read.size + 1);
-      if (random() % 3 == 0) read.offset = read.offset / kBlock * kBlock;
+      if (random() % 3 == 0) read.offset = read.offset / kDirectBlock * kDirectBlock;
       if (random() % 8 == 0) read.offset = kFileBytes - read.size;
       reads.push_back(read);
-      needed += read.size + 2 * kBlock;
+      needed += read.size + 2 * kDirectBlock;
     }
     std::byte* base = memory.reserve(needed);
     std::fill_n(base, needed, std::byte{0x5C});
@@ -112,9 +112,11 @@ struct Crowd {
     for (size_t i = 0; i < count; ++i) {
       Read& read = reads[i];
       // Aligned, congruent with the offset, or anything.
-      const size_t shift = i % 3 == 0 ? 0 : i % 3 == 1 ? read.offset % kBlock : random() % kBlock;
+      const size_t shift = i % 3 == 0   ? 0
+                           : i % 3 == 1 ? read.offset % kDirectBlock
+                                        : random() % kDirectBlock;
       read.into = base + at + shift;
-      at = round_up(at + shift + read.size, kBlock);
+      at = round_up(at + shift + read.size, kDirectBlock);
       requests.push_back(
           {.file = &file,
            .offset = read.offset,
@@ -126,7 +128,7 @@ struct Crowd {
 };
 
 TEST_P(ReaderTest, ReturnsTheBytesOfAnIfstreamForAnyOffsetSizeAndAddress) {
-  for (const size_t chunk_bytes : {kBlock, 64 * kKiB, 512 * kKiB}) {
+  for (const size_t chunk_bytes : {kDirectBlock, 64 * kKiB, 512 * kKiB}) {
     const auto reader = make({.threads = 3, .depth = 7, .chunk_bytes = chunk_bytes});
     Crowd crowd(*file_, chunk_bytes, 150);
     reader->submit(crowd.requests);
@@ -183,7 +185,7 @@ TEST_P(ReaderTest, AnEioFailsItsReadByNameAndSparesTheOthers) {
 }
 
 TEST_P(ReaderTest, ReadsPastTheEndFailWithTheSizesAndThoseUpToItDoNot) {
-  std::vector<std::byte> into(3 * kBlock);
+  std::vector<std::byte> into(3 * kDirectBlock);
   EXPECT_TRUE(read_one(*reader_, kFileBytes - into.size(), into).ok());
   EXPECT_TRUE(read_one(*reader_, kFileBytes, {}).ok());
   for (const uint64_t offset :
@@ -198,9 +200,9 @@ TEST_P(ReaderTest, ReadsPastTheEndFailWithTheSizesAndThoseUpToItDoNot) {
 
 TEST_P(ReaderTest, AFileCutShortMeanwhileIsAnErrorNotACrash) {
   std::ofstream(path_, std::ios::binary | std::ios::trunc) << std::string(10000, 'x');
-  std::vector<std::byte> into(2 * kBlock);
+  std::vector<std::byte> into(2 * kDirectBlock);
   EXPECT_TRUE(read_one(*reader_, 100, into).ok());
-  EXPECT_FALSE(read_one(*reader_, 2 * kBlock, into).ok());
+  EXPECT_FALSE(read_one(*reader_, 2 * kDirectBlock, into).ok());
   EXPECT_FALSE(read_one(*reader_, kMiB, into).ok());
 }
 
@@ -209,7 +211,7 @@ TEST_P(ReaderTest, FilesThatAreNoneOfTheSystemsAreReadToo) {
   for (size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i * 13 + i / 256);
   const MemoryFile memory("memory", text);
   const FaultyFile bad(std::make_unique<MemoryFile>("bad", text), {{50, 51}});
-  const auto reader = make({.threads = 2, .depth = 2, .chunk_bytes = 2 * kBlock});
+  const auto reader = make({.threads = 2, .depth = 2, .chunk_bytes = 2 * kDirectBlock});
   std::vector<std::byte> good_bytes(text.size());
   std::vector<std::byte> bad_bytes(text.size());
   const ReadRequest requests[] = {{&memory, 0, good_bytes, 0}, {&bad, 0, bad_bytes, 1}};
@@ -221,7 +223,7 @@ TEST_P(ReaderTest, FilesThatAreNoneOfTheSystemsAreReadToo) {
 }
 
 TEST_P(ReaderTest, PollNeverStallsAndBringsEverythingInTheEnd) {
-  const auto reader = make({.threads = 2, .depth = 2, .chunk_bytes = 8 * kBlock});
+  const auto reader = make({.threads = 2, .depth = 2, .chunk_bytes = 8 * kDirectBlock});
   EXPECT_TRUE(reader->poll().empty());
   Crowd crowd(*file_, 8, 40);
   reader->submit(crowd.requests);
@@ -238,7 +240,7 @@ TEST_P(ReaderTest, PollNeverStallsAndBringsEverythingInTheEnd) {
 
 TEST_P(ReaderTest, SomeCancelledSomePromotedEachCompletesOnceWithItsBytes) {
   for (uint64_t seed = 1; seed <= 10; ++seed) {
-    const auto reader = make({.threads = 2, .depth = 3, .chunk_bytes = 16 * kBlock});
+    const auto reader = make({.threads = 2, .depth = 3, .chunk_bytes = 16 * kDirectBlock});
     Crowd crowd(*file_, seed, 60);
     std::mt19937_64 random(seed);
     std::map<uint64_t, Status> statuses;
@@ -273,7 +275,7 @@ TEST_P(ReaderTest, SomeCancelledSomePromotedEachCompletesOnceWithItsBytes) {
 
 TEST_P(ReaderWithoutThreads, AQueuedReadCanBeCancelledBehindTheDepth) {
   // One command in flight, so that most of the second read waits.
-  const auto reader = make({.threads = 1, .depth = 1, .chunk_bytes = kBlock});
+  const auto reader = make({.threads = 1, .depth = 1, .chunk_bytes = kDirectBlock});
   std::vector<std::byte> into(2 * kMiB);
   std::vector<std::byte> never(100);
   const ReadRequest requests[] = {{file_.get(), 0, into, 1}, {file_.get(), 0, never, 2}};
@@ -288,7 +290,7 @@ TEST_P(ReaderWithoutThreads, AQueuedReadCanBeCancelledBehindTheDepth) {
 
 TEST_P(ReaderTest, NothingIsWrittenAfterTheDestructor) {
   for (uint64_t seed = 1; seed <= 10; ++seed) {
-    auto reader = make({.threads = 2, .depth = 8, .chunk_bytes = 16 * kBlock});
+    auto reader = make({.threads = 2, .depth = 8, .chunk_bytes = 16 * kDirectBlock});
     Crowd crowd(*file_, seed, 40);
     reader->submit(crowd.requests);
     if (seed % 2 == 0) (void)reader->wait();
@@ -310,7 +312,7 @@ TEST_P(ReaderTest, RegisteredMemoryGetsTheSameBytes) {
   const std::span<std::byte> regions[] = {region.first(kBytes / 2), region.subspan(kBytes / 2)};
   const Status status = reader_->register_buffers(regions);
   EXPECT_TRUE(status.ok() || status.error().code() == ErrorCode::kResourceExhausted);
-  for (const uint64_t offset : {uint64_t{0}, uint64_t{8 * kBlock}, uint64_t{123}}) {
+  for (const uint64_t offset : {uint64_t{0}, uint64_t{8 * kDirectBlock}, uint64_t{123}}) {
     std::fill(region.begin(), region.end(), std::byte{0});
     ASSERT_TRUE(read_one(*reader_, offset, region.first(kBytes / 4)).ok());
     ASSERT_TRUE(read_one(*reader_, offset, region.last(kBytes / 4)).ok());
@@ -326,15 +328,15 @@ TEST_P(ReaderTest, RegisteredMemoryGetsTheSameBytes) {
   EXPECT_TRUE(std::ranges::equal(region, expected(0, kBytes)));
 }
 
-std::string mode_name(const testing::TestParamInfo<IoMode>& mode) {
+std::string mode_name(const ::testing::TestParamInfo<IoMode>& mode) {
   return std::string(io_mode_name(mode.param));
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, ReaderTest,
-                         testing::Values(IoMode::kAuto, IoMode::kUring, IoMode::kDirect,
-                                         IoMode::kPread),
+                         ::testing::Values(IoMode::kAuto, IoMode::kUring, IoMode::kDirect,
+                                           IoMode::kPread),
                          mode_name);
-INSTANTIATE_TEST_SUITE_P(Modes, ReaderWithoutThreads, testing::Values(IoMode::kUring), mode_name);
+INSTANTIATE_TEST_SUITE_P(Modes, ReaderWithoutThreads, ::testing::Values(IoMode::kUring), mode_name);
 
 TEST(IoMode, NamesParseToThemselvesAndOthersAreRefusedWithTheList) {
   for (const std::string_view name : {"auto", "uring", "direct", "pread"}) {

@@ -16,12 +16,12 @@ namespace {
 using testing::decode;
 using testing::expect_error;
 
-constexpr int64_t kRows = 6;
+constexpr int64_t kMatrixRows = 6;
 constexpr int64_t kCols = 256;
 
 // Rows of both signs, of one sign, with an extreme, and of zeros.
 std::vector<float> numbers() {
-  std::vector<float> values(static_cast<size_t>(kRows * kCols));
+  std::vector<float> values(static_cast<size_t>(kMatrixRows * kCols));
   uint32_t seed = 5;
   for (size_t i = 0; i < values.size(); ++i) {
     seed = seed * 1664525u + 1013904223u;
@@ -67,9 +67,9 @@ Grid grid_of(const EncodedParts& matrix, const QuantFormat& format, size_t group
 TEST(QuantizeAffine, NumbersInsideTheGridAreOffByHalfAStepAtMost) {
   const std::vector<float> values = numbers();
   for (const QuantFormat& format : formats()) {
-    const auto matrix = quantize_affine({values, kRows, kCols}, format);
+    const auto matrix = quantize_affine({values, kMatrixRows, kCols}, format);
     ASSERT_TRUE(matrix.ok()) << matrix.error().to_string();
-    const std::vector<float> decoded = decode(*matrix, format, kRows, kCols);
+    const std::vector<float> decoded = decode(*matrix, format, kMatrixRows, kCols);
     for (size_t i = 0; i < values.size(); ++i) {
       const Grid grid = grid_of(*matrix, format, i / static_cast<size_t>(format.group_size));
       const float reachable = std::clamp(values[i], grid.low, grid.high);
@@ -82,7 +82,7 @@ TEST(QuantizeAffine, NumbersInsideTheGridAreOffByHalfAStepAtMost) {
 TEST(QuantizeAffine, TheGridEndsAtMostAStepAndTheRoundingBeforeAnExtreme) {
   const std::vector<float> values = numbers();
   for (const QuantFormat& format : formats()) {
-    const auto matrix = quantize_affine({values, kRows, kCols}, format);
+    const auto matrix = quantize_affine({values, kMatrixRows, kCols}, format);
     ASSERT_TRUE(matrix.ok()) << matrix.error().to_string();
     const float ulp = format.dtype == DType::kF32    ? 0x1p-24f
                       : format.dtype == DType::kBf16 ? 0x1p-8f
@@ -100,9 +100,9 @@ TEST(QuantizeAffine, TheGridEndsAtMostAStepAndTheRoundingBeforeAnExtreme) {
 TEST(QuantizeAffine, PartsHaveTheSizesOfACheckpoint) {
   const std::vector<float> values = numbers();
   for (const QuantFormat& format : formats()) {
-    const auto matrix = quantize_affine({values, kRows, kCols}, format);
+    const auto matrix = quantize_affine({values, kMatrixRows, kCols}, format);
     ASSERT_TRUE(matrix.ok());
-    const Parts<uint64_t> bytes = part_bytes(format, kRows, kCols);
+    const Parts<uint64_t> bytes = part_bytes(format, kMatrixRows, kCols);
     EXPECT_EQ(matrix->codes.size(), bytes.codes) << describe(format);
     EXPECT_EQ(matrix->scales.size(), bytes.scales) << describe(format);
     EXPECT_EQ(matrix->offsets.size(), bytes.offsets) << describe(format);

@@ -13,7 +13,7 @@
 namespace moeflux {
 namespace {
 
-Sampler make(const SamplerOptions& options) {
+Sampler chained(const SamplerOptions& options) {
   Result<Sampler> sampler = Sampler::create(options);
   EXPECT_TRUE(sampler.ok());
   return std::move(sampler).value();
@@ -22,7 +22,7 @@ Sampler make(const SamplerOptions& options) {
 std::vector<SamplerStep> order(std::string_view letters) { return *parse_sampler_letters(letters); }
 
 std::set<TokenId> left(const SamplerOptions& options, const std::vector<float>& logits) {
-  Sampler sampler = make(options);
+  Sampler sampler = chained(options);
   EXPECT_TRUE(sampler.sample(logits).ok());
   std::set<TokenId> ids;
   for (const TokenLogit& c : sampler.candidates().list) ids.insert(c.id);
@@ -61,7 +61,7 @@ TEST(SamplerChain, PenaltiesAfterTemperatureAreNotDividedByIt) {
   SamplerOptions options{.temperature = 2.0f, .repeat_last_n = 8, .presence_penalty = 1.0f};
   for (const auto& [letters, expected] : {std::pair{"et", 0.5}, std::pair{"te", 1.0}}) {
     options.samplers = order(letters);
-    Sampler sampler = make(options);
+    Sampler sampler = chained(options);
     sampler.accept(0);
     ASSERT_TRUE(sampler.sample(std::vector<float>{0.0f, 0.0f}).ok());
     const Candidates& c = sampler.candidates();
@@ -74,12 +74,12 @@ TEST(SamplerChain, GreedyHeedsPenaltiesAndDryAlone) {
   options.xtc_probability = 1.0f;
   options.typical_p = 0.01f;
   options.mirostat = 0;
-  Sampler sampler = make(options);
+  Sampler sampler = chained(options);
   const std::vector<float> logits = {1.0f, 1.5f, 1.4f};
   EXPECT_EQ(*sampler.sample(logits), 1);
   EXPECT_EQ(sampler.progress().draws_count, 0u);
   options.dry_multiplier = 5.0f;
-  Sampler dry = make(options);
+  Sampler dry = chained(options);
   for (const TokenId token : {0, 2, 1, 0, 2}) dry.accept(token);
   EXPECT_EQ(*dry.sample(logits), 2);  // 0 2 1 would be a repetition
 }
@@ -93,7 +93,7 @@ TEST(SamplerChain, DryLooksAtTheLastTokensOfItsWindow) {
         std::pair{std::vector<TokenId>{0, 2, 1, 9, 8, 7, 6, 0, 2}, 1},
         std::pair{std::vector<TokenId>{0, 2, 1, 9, 8, 7, 6, 5, 4, 3, 0, 2, 1, 0, 2}, 2}}) {
     options.dry_penalty_last_n = 5;
-    Sampler dry = make(options);
+    Sampler dry = chained(options);
     for (const TokenId token : text) dry.accept(token);
     EXPECT_EQ(*dry.sample(logits), expected) << text.size();
   }
@@ -103,7 +103,7 @@ TEST(SamplerChain, XtcUsesANumberOfItsOwn) {
   const std::vector<float> logits(50, 1.0f);
   SamplerOptions options{.seed = 9, .xtc_probability = 0.3f, .xtc_threshold = 0.01f};
   options.samplers = order("x");
-  Sampler sampler = make(options);
+  Sampler sampler = chained(options);
   for (uint64_t i = 0; i < 200; ++i) {
     ASSERT_TRUE(sampler.sample(logits).ok());
     EXPECT_EQ(sampler.progress().draws_count, 2 * i + 2);
@@ -120,7 +120,7 @@ TEST(SamplerChain, MirostatHoldsTheSurpriseAtTau) {
       SamplerOptions options{.temperature = 1.0f, .seed = 3};
       options.mirostat = version;
       options.mirostat_tau = tau;
-      Sampler sampler = make(options);
+      Sampler sampler = chained(options);
       double surprise = 0;
       for (int i = 0; i < 3000; ++i) {
         const TokenId token = *sampler.sample(logits);
@@ -143,14 +143,14 @@ TEST(SamplerChain, ProgressIsAllThereIsBesideHistory) {
     options.mirostat = version;
     options.xtc_probability = 0.5f;
     options.dry_multiplier = 0.5f;
-    Sampler whole = make(options);
+    Sampler whole = chained(options);
     std::vector<TokenId> tokens;
     for (int i = 0; i < 40; ++i) {
       tokens.push_back(*whole.sample(logits));
       whole.accept(tokens.back());
     }
-    Sampler again = make(options);
-    Sampler resumed = make(options);
+    Sampler again = chained(options);
+    Sampler resumed = chained(options);
     for (size_t i = 0; i < 40; ++i) {
       if (i == 20) resumed.set_progress(again.progress());
       if (i >= 20) {
@@ -168,7 +168,7 @@ TEST(SamplerChain, ProgressIsAllThereIsBesideHistory) {
 TEST(SamplerChain, TheBestAreEnoughWhereNothingElseIsLookedAt) {
   const auto needed = [](SamplerOptions options, const char* letters) {
     options.samplers = order(letters);
-    return make(options).best_needed(100);
+    return chained(options).best_needed(100);
   };
   SamplerOptions on{.top_k = 40, .typical_p = 0.9f, .top_n_sigma = 1.0f, .xtc_probability = 0.5f};
   on.dry_multiplier = 1.0f;

@@ -10,8 +10,6 @@
 namespace moeflux {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
 // Logits of these probabilities, moved by any number.
 std::vector<float> logits_of(const std::vector<double>& shares, double moved = 0.0) {
   std::vector<float> logits;
@@ -58,7 +56,7 @@ TEST(Divergence, LeavesOutWhatIsTooSmallToBeKnown) {
 
 TEST(Divergence, IsInfiniteWhereTheOtherRulesOutWhatTheBaseAllows) {
   const std::vector<float> both = {0.0f, 0.0f};
-  const std::vector<float> first = {0.0f, -kInfinity};
+  const std::vector<float> first = {0.0f, -std::numeric_limits<float>::infinity()};
   EXPECT_EQ(divergence(both, first), std::numeric_limits<double>::infinity());
   EXPECT_NEAR(divergence(first, both), std::log(2.0), 1e-12);
   EXPECT_EQ(divergence(both, std::vector<float>{0.0f, std::nanf("")}),

@@ -14,7 +14,7 @@ namespace moeflux {
 namespace {
 
 using Ids = std::vector<TokenId>;
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kExcluded = -std::numeric_limits<float>::infinity();
 
 Candidates with(const std::vector<double>& probabilities) {
   Candidates candidates;
@@ -46,7 +46,7 @@ TEST(Typical, NeedsMoreThanP) {
 
 TEST(TopNSigma, LooksAtFiniteLogitsWhateverTheTemperature) {
   Candidates candidates;
-  candidates.list = {{3.0f, 0}, {1.0f, 1}, {-kInfinity, 2}, {2.5f, 3}, {1.0f, 4}};
+  candidates.list = {{3.0f, 0}, {1.0f, 1}, {kExcluded, 2}, {2.5f, 3}, {1.0f, 4}};
   candidates.temperature = 7.0;
   keep_within_sigmas(candidates, 1.0);  // the deviation is 0.89
   EXPECT_EQ(ids(candidates), (Ids{0, 3}));
@@ -72,7 +72,7 @@ TEST(DynamicTemperature, GoesFromCertaintyToAllAlike) {
   EXPECT_EQ(dynamic_temperature(certain, options), 0.5);
   // Half of the largest entropy, squared, is a quarter of the way.
   Candidates half;
-  half.list = {{1.0f, 0}, {1.0f, 1}, {-kInfinity, 2}, {-kInfinity, 3}};
+  half.list = {{1.0f, 0}, {1.0f, 1}, {kExcluded, 2}, {kExcluded, 3}};
   EXPECT_NEAR(dynamic_temperature(half, options), 0.75, 1e-12);
 }
 

@@ -16,7 +16,7 @@
 namespace moeflux {
 namespace {
 
-constexpr int64_t kSecond = 1'000'000;
+constexpr int64_t kSecondUs = 1'000'000;
 
 /// The time of a step and how long of that it waits for a drive.
 using Cost = std::function<StepMeasure(const StepPlan& plan)>;
@@ -201,7 +201,7 @@ class World {
     if (one.first_token_us) {
       const int64_t wait = now_us - one.last_token_us;
       one.longest_wait_us = std::max(one.longest_wait_us, wait);
-      const int64_t excess = wait - one.others * kSecond;
+      const int64_t excess = wait - one.others * kSecondUs;
       one.longest_excess_us = std::max(one.longest_excess_us, static_cast<double>(excess));
     } else {
       one.first_token_us = now_us;
@@ -231,10 +231,11 @@ TEST(StepPolicy, ALongPromptNeverStopsAnswersForHalfASecondWhereExpertsAreReside
     World world(kRoom, kFits, resident(step_us, token_us));
     for (int i = 0; i < 4; ++i) world.add({.prompt_left = 20, .tokens_left = 3000});
     const uint64_t prompt =
-        world.add({.arrives_us = kSecond, .prompt_left = 16'000, .tokens_left = 10}).id;
+        world.add({.arrives_us = kSecondUs, .prompt_left = 16'000, .tokens_left = 10}).id;
     world.run();
     ASSERT_EQ(world.num_ended(), 5);
-    for (int i = 0; i < 4; ++i) EXPECT_LE(world.texts[i].longest_wait_us, kSecond / 2) << token_us;
+    for (int i = 0; i < 4; ++i)
+      EXPECT_LE(world.texts[i].longest_wait_us, kSecondUs / 2) << token_us;
     // The time that answers leave is the prompt's, beside what it would take alone.
     const SimulatedText& one = world.texts[prompt - 1];
     const int64_t took = *one.first_token_us - one.arrives_us;
@@ -256,12 +257,12 @@ TEST(StepPolicy, NoAnswerWaitsASecondForEachOtherAndTwoMoreOnADrive) {
   for (const int answers : {1, 2, 5, 12}) {
     World world(kRoom, {}, from_drive(2'200'000, 0.35, 2'000));
     for (int i = 0; i < answers; ++i) world.add({.prompt_left = 64, .tokens_left = 150});
-    world.add({.arrives_us = 20 * kSecond, .prompt_left = 2000, .tokens_left = 20});
-    world.add({.arrives_us = 25 * kSecond, .prompt_left = 300, .tokens_left = 20});
+    world.add({.arrives_us = 20 * kSecondUs, .prompt_left = 2000, .tokens_left = 20});
+    world.add({.arrives_us = 25 * kSecondUs, .prompt_left = 300, .tokens_left = 20});
     world.run();
     ASSERT_EQ(world.num_ended(), answers + 2);
     for (const SimulatedText& one : world.texts) {
-      EXPECT_LE(one.longest_excess_us, 2.0 * kSecond) << answers << " answers, text " << one.id;
+      EXPECT_LE(one.longest_excess_us, 2.0 * kSecondUs) << answers << " answers, text " << one.id;
     }
   }
 }
@@ -274,7 +275,7 @@ TEST(StepPolicy, AnswersOnADriveHaveSlicesAndEqualShares) {
   };
   World world(kRoom, {}, cost);
   for (int i = 0; i < 3; ++i) world.add({.prompt_left = 1, .tokens_left = 1 << 20});
-  world.run(120 * kSecond);
+  world.run(120 * kSecondUs);
   for (const SimulatedText& one : world.texts) {
     EXPECT_NEAR(static_cast<double>(one.engine_us), 40e6, 0.2 * 40e6 / 2) << one.id;
   }
@@ -298,9 +299,9 @@ TEST(StepPolicy, TurnsKeepTheirOrderHoweverLongStepsTake) {
   };
   World world(kRoom, {}, cost);
   for (int i = 0; i < 4; ++i) world.add({.prompt_left = 1, .tokens_left = 1 << 20});
-  world.run(400 * kSecond);
+  world.run(400 * kSecondUs);
   for (const SimulatedText& one : world.texts) {
-    EXPECT_LE(one.longest_wait_us, 3 * kSecond + 500'000) << one.id;
+    EXPECT_LE(one.longest_wait_us, 3 * kSecondUs + 500'000) << one.id;
     EXPECT_NEAR(static_cast<double>(one.engine_us), 100e6, 3e6) << one.id;
   }
 }
@@ -310,12 +311,12 @@ TEST(StepPolicy, SharesOfEqualTextsAreEqualWhereverExpertsAre) {
     World world(kRoom, {.experts_fit = fits},
                 fits ? resident(10'000, 500) : from_drive(2'000'000, 0.4, 1'000));
     for (int i = 0; i < 6; ++i) {
-      world.add({.arrives_us = i * kSecond, .prompt_left = 30 + 50 * i, .tokens_left = 1 << 20});
+      world.add({.arrives_us = i * kSecondUs, .prompt_left = 30 + 50 * i, .tokens_left = 1 << 20});
     }
-    world.run(20 * kSecond);
+    world.run(20 * kSecondUs);
     std::vector<int64_t> before;
     for (const SimulatedText& one : world.texts) before.push_back(one.tokens);
-    world.run(320 * kSecond);
+    world.run(320 * kSecondUs);
     double least = 1e18, most = 0;
     for (size_t i = 0; i < 6; ++i) {
       const auto tokens = static_cast<double>(world.texts[i].tokens - before[i]);
@@ -330,11 +331,11 @@ TEST(StepPolicy, WhoComesLateOrComesBackHasNoClaimOnThePast) {
   World world(kRoom, {.sharing = Sharing::kSlices}, from_drive(1'000'000, 0.5, 1'000));
   world.add({.prompt_left = 1, .tokens_left = 1 << 20});
   world.add({.prompt_left = 1, .tokens_left = 1 << 20, .parked = true});
-  world.add({.arrives_us = 100 * kSecond, .prompt_left = 1, .tokens_left = 1 << 20});
-  world.run(100 * kSecond);
+  world.add({.arrives_us = 100 * kSecondUs, .prompt_left = 1, .tokens_left = 1 << 20});
+  world.run(100 * kSecondUs);
   world.texts[1].parked = false;
   const int64_t before = world.texts[0].engine_us;
-  world.run(190 * kSecond);
+  world.run(190 * kSecondUs);
   EXPECT_NEAR(static_cast<double>(world.texts[0].engine_us - before), 30e6, 3e6);
 }
 
@@ -345,7 +346,7 @@ TEST(StepPolicy, ALongPromptComesToItsTurnAmongShortOnes) {
   for (int i = 0; i < 4000; ++i) {
     world.add({.arrives_us = i * 30'000, .prompt_left = 100, .tokens_left = 2});
   }
-  world.run(100 * kSecond);
+  world.run(100 * kSecondUs);
   EXPECT_TRUE(world.texts[patient - 1].ended_us);
 }
 
@@ -356,7 +357,7 @@ TEST(StepPolicy, StatesHaveTheirRoomAndWhoWaitsForLongTakesIt) {
     world.add({.prompt_left = 10, .tokens_left = 40'000, .state_bytes = 50});
   }
   const uint64_t late =
-      world.add({.arrives_us = kSecond, .prompt_left = 10, .tokens_left = 10, .state_bytes = 60})
+      world.add({.arrives_us = kSecondUs, .prompt_left = 10, .tokens_left = 10, .state_bytes = 60})
           .id;
   world.run();
   EXPECT_EQ(world.num_ended(), 3);
@@ -426,7 +427,7 @@ TEST(StepPolicy, NobodyStarvesWhateverComes) {
                 fits ? resident(1000 + below(50'000), 50 + below(3000))
                      : from_drive(200'000 + below(3'000'000), 0.3, 1'000));
     for (int i = 0; i < 25; ++i) {
-      world.add({.arrives_us = below(60) * kSecond,
+      world.add({.arrives_us = below(60) * kSecondUs,
                  .prompt_left = 1 + (below(5) == 0 ? below(6000) : below(200)),
                  .tokens_left = 1 + below(120),
                  .state_bytes = static_cast<uint64_t>(1 + below(120))});

@@ -24,7 +24,7 @@ std::vector<TokenId> join(std::vector<TokenId> a, const std::vector<TokenId>& b,
   return a;
 }
 
-class TokenizerGolden : public testing::TestWithParam<std::string> {
+class TokenizerGolden : public ::testing::TestWithParam<std::string> {
  protected:
   static Tokenizer load() {
     const std::string path = GetParam() == "fable-20m"
@@ -119,11 +119,11 @@ TEST_P(TokenizerGolden, ANovelBecomesTheSameIds) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Patterns, TokenizerGolden,
-                         testing::Values("gpt2", "gpt2-prefix", "digits", "llama3", "qwen2",
-                                         "qwen35", "glm4", "deepseek", "o200k", "exaone", "laguna",
-                                         "kimi", "tekken", "bailing", "afmoe", "cohere2",
-                                         "digits-bare", "llama2", "mixtral", "metaspace", "gemma",
-                                         "fable-20m"),
+                         ::testing::Values("gpt2", "gpt2-prefix", "digits", "llama3", "qwen2",
+                                           "qwen35", "glm4", "deepseek", "o200k", "exaone",
+                                           "laguna", "kimi", "tekken", "bailing", "afmoe",
+                                           "cohere2", "digits-bare", "llama2", "mixtral",
+                                           "metaspace", "gemma", "fable-20m"),
                          [](const auto& instance) {
                            std::string name = instance.param;
                            for (char& c : name) c = c == '-' ? '_' : c;

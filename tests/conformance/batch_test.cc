@@ -19,13 +19,13 @@ struct Piece {
   int64_t begin = 0;
   int64_t rows = 0;
 };
-using Step = std::vector<Piece>;
+using Pieces = std::vector<Piece>;
 
 /// Steps that take sequences of these lengths to their ends: some of them at a time, in any order,
 /// each by one row as often as by more.
-std::vector<Step> random_steps(Random& random, const std::vector<int64_t>& lengths) {
+std::vector<Pieces> random_steps(Random& random, const std::vector<int64_t>& lengths) {
   std::vector<int64_t> done(lengths.size());
-  std::vector<Step> steps;
+  std::vector<Pieces> steps;
   while (done != lengths) {
     std::vector<size_t> order(lengths.size());
     std::iota(order.begin(), order.end(), size_t{0});
@@ -33,7 +33,7 @@ std::vector<Step> random_steps(Random& random, const std::vector<int64_t>& lengt
       std::swap(order[i - 1], order[static_cast<size_t>(random.below(static_cast<int64_t>(i)))]);
     }
     const bool decodes = random.below(2) == 0;
-    Step step;
+    Pieces step;
     for (const size_t sequence : order) {
       const int64_t left = lengths[sequence] - done[sequence];
       if (left == 0 || random.below(4) == 0) continue;
@@ -47,7 +47,7 @@ std::vector<Step> random_steps(Random& random, const std::vector<int64_t>& lengt
 }
 
 /// The pieces' rows of what each sequence has, one behind the other: widths are of a row.
-std::vector<float> gather(const Step& step, int64_t width,
+std::vector<float> gather(const Pieces& step, int64_t width,
                           const std::function<const std::vector<float>&(size_t)>& of) {
   std::vector<float> rows;
   for (const Piece& piece : step) {
@@ -56,12 +56,12 @@ std::vector<float> gather(const Step& step, int64_t width,
   }
   return rows;
 }
-int64_t rows_of(const Step& step) {
+int64_t rows_of(const Pieces& step) {
   return std::accumulate(step.begin(), step.end(), int64_t{0},
                          [](int64_t sum, const Piece& piece) { return sum + piece.rows; });
 }
 /// Appends each piece's rows of a result to its sequence's.
-void scatter(const Step& step, int64_t width, const std::vector<float>& rows,
+void scatter(const Pieces& step, int64_t width, const std::vector<float>& rows,
              std::vector<std::vector<float>>& results) {
   auto next = rows.begin();
   for (const Piece& piece : step) {
@@ -82,7 +82,7 @@ void check(const std::string& what, const std::vector<Problem>& problems,
   for (const Problem& problem : problems) lengths.push_back(problem.n);
   Random random(91);
   for (const NamedDevice& device : devices()) {
-    const std::vector<Step> steps = random_steps(random, lengths);
+    const std::vector<Pieces> steps = random_steps(random, lengths);
     Session together(*device.device);
     const std::vector<std::vector<float>> results = run_together(together, steps);
     for (size_t i = 0; i < problems.size(); ++i) {
@@ -97,7 +97,7 @@ void check(const std::string& what, const std::vector<Problem>& problems,
 template <typename RunTogether>
 void check_alike(const std::string& what, const std::vector<int64_t>& lengths,
                  const RunTogether& run_together) {
-  std::vector<Step> alone;
+  std::vector<Pieces> alone;
   for (size_t i = 0; i < lengths.size(); ++i) alone.push_back({{i, 0, lengths[i]}});
   Random random(92);
   for (const NamedDevice& device : devices()) {
@@ -118,7 +118,7 @@ struct Pages {
   std::vector<Tensor> values;
 };
 
-std::vector<std::vector<float>> attend_together(Session& s, const std::vector<Step>& steps,
+std::vector<std::vector<float>> attend_together(Session& s, const std::vector<Pieces>& steps,
                                                 const std::vector<AttentionProblem>& problems) {
   const AttentionProblem& p = problems.front();
   std::vector<Pages> pages(problems.size());
@@ -133,7 +133,7 @@ std::vector<std::vector<float>> attend_together(Session& s, const std::vector<St
   const bool has_own = p.has_own_sinks();
   const Tensor sinks = p.sinks.empty() || has_own ? Tensor{} : s.floats({p.heads}, p.sinks);
   std::vector<std::vector<float>> results(problems.size());
-  for (const Step& step : steps) {
+  for (const Pieces& step : steps) {
     const int64_t n = rows_of(step);
     const auto placed = [&](int64_t heads, int64_t dim, std::vector<float> AttentionProblem::*of) {
       return s.floats({n, heads, dim}, gather(
@@ -177,7 +177,7 @@ void check_attention(const std::string& what, const AttentionProblem& like, Rand
     p.values_are_keys = like.values_are_keys;
     problems.push_back(std::move(p));
   }
-  check(what, problems, [&](Session& s, const std::vector<Step>& steps) {
+  check(what, problems, [&](Session& s, const std::vector<Pieces>& steps) {
     return attend_together(s, steps, problems);
   });
 }
@@ -209,10 +209,10 @@ TEST(SequenceInvariance, AttentionAtDepth) {
   for (const int64_t n : {620, 40, 530}) {
     problems.push_back(AttentionProblem::make(random, 2, 1, 16, 16, 256, n));
   }
-  const std::vector<Step> steps = {{{0, 0, 500}, {1, 0, 39}, {2, 0, 529}},
-                                   {{2, 529, 1}, {0, 500, 60}},
-                                   {{0, 560, 1}, {1, 39, 1}},
-                                   {{0, 561, 59}}};
+  const std::vector<Pieces> steps = {{{0, 0, 500}, {1, 0, 39}, {2, 0, 529}},
+                                     {{2, 529, 1}, {0, 500, 60}},
+                                     {{0, 560, 1}, {1, 39, 1}},
+                                     {{0, 561, 59}}};
   for (const NamedDevice& device : devices()) {
     if (device.is_slow) continue;
     Session together(*device.device);
@@ -233,12 +233,12 @@ TEST(SequenceInvariance, CausalConv) {
       problems.push_back(ConvProblem::make(random, channels, 4, n));
       problems.back().weight = problems.front().weight;
     }
-    check("causal_conv", problems, [&](Session& s, const std::vector<Step>& steps) {
+    check("causal_conv", problems, [&](Session& s, const std::vector<Pieces>& steps) {
       std::vector<Tensor> states;
       for (const ConvProblem& p : problems) states.push_back(s.floats({3, channels}, p.state));
       const Tensor weight = s.floats({channels, 4}, problems.front().weight);
       std::vector<std::vector<float>> results(problems.size());
-      for (const Step& step : steps) {
+      for (const Pieces& step : steps) {
         const int64_t n = rows_of(step);
         const Tensor x =
             s.floats({n, channels},
@@ -269,7 +269,7 @@ void check_gated_delta(const GatedDeltaOptions& o, bool has_norm = false) {
     problems.back().dt_bias = problems.front().dt_bias;
     gates.push_back(random.floats(n * inner));
   }
-  const auto run_together = [&](Session& s, const std::vector<Step>& steps) {
+  const auto run_together = [&](Session& s, const std::vector<Pieces>& steps) {
     const int64_t width = 2 * o.key_heads * o.key_dim + inner;
     std::vector<Tensor> states;
     for (const DeltaProblem& p : problems) {
@@ -279,7 +279,7 @@ void check_gated_delta(const GatedDeltaOptions& o, bool has_norm = false) {
     const Tensor biases = s.floats({o.decays()}, problems.front().dt_bias);
     const Tensor norm = s.floats({o.value_dim}, scales);
     std::vector<std::vector<float>> results(problems.size());
-    for (const Step& step : steps) {
+    for (const Pieces& step : steps) {
       const int64_t n = rows_of(step);
       const auto placed = [&](int64_t cols, std::vector<float> DeltaProblem::*of) {
         return s.floats({n, cols},
@@ -330,14 +330,14 @@ TEST(SequenceInvariance, SelectiveScan) {
     problems.back().dt_bias = problems.front().dt_bias;
     problems.back().skip = problems.front().skip;
   }
-  check("selective_scan", problems, [&](Session& s, const std::vector<Step>& steps) {
+  check("selective_scan", problems, [&](Session& s, const std::vector<Pieces>& steps) {
     std::vector<Tensor> states;
     for (const ScanProblem& p : problems) {
       states.push_back(s.floats({o.heads, o.state_dim, o.head_dim}, p.state));
     }
     const ScanWeights weights = problems.front().weights(s);
     std::vector<std::vector<float>> results(problems.size());
-    for (const Step& step : steps) {
+    for (const Pieces& step : steps) {
       const int64_t n = rows_of(step);
       const auto placed = [&](int64_t cols, std::vector<float> ScanProblem::*of) {
         return s.floats({n, cols},

@@ -61,7 +61,7 @@ std::vector<float> moe_tolerance(const MoeProblem& p) {
 }
 
 /// Row-major ones and tiles.
-std::vector<QuantFormat> expert_formats() {
+std::vector<QuantFormat> some_expert_formats() {
   std::vector<QuantFormat> formats = some_formats();
   for (const int bits : {4, 8}) {
     formats.push_back(QuantFormat::affine(bits, 64, DType::kBf16).with_order(WeightOrder::kTiled));
@@ -71,7 +71,7 @@ std::vector<QuantFormat> expert_formats() {
 
 TEST(ExpertFfn, MatchesTheReferenceInManyFormats) {
   Random random(31);
-  for (const QuantFormat& format : expert_formats()) {
+  for (const QuantFormat& format : some_expert_formats()) {
     for (const int64_t n : {1, 2, 3, 7, 17, 64}) {
       const MoeProblem p = MoeProblem::make(
           random, format, {.hidden = 256, .intermediate = 128, .experts = 5, .top_k = 3, .n = n});

@@ -205,14 +205,14 @@ TEST(Q16, LongProductsOfOneTokenHaveTheBitsOfMatrixUnits) {
 
 TEST(Q16, AwkwardTokensHaveTheBitsOfMatrixUnitsAlone) {
   Random random(167);
-  constexpr int64_t kTokens = 15;
+  constexpr int64_t kRowsOfX = 15;
   for (const QuantFormat& format : formats_of_units()) {
     const EncodedWeight w = random_weight(random, format, 16, 768);
-    const std::vector<float> x = awkward_rows(random, kTokens, w.cols);
+    const std::vector<float> x = awkward_rows(random, kRowsOfX, w.cols);
     const std::vector<float> expected =
-        run_linear(*units_to_compare_with()[0]->device, w, x, kTokens);
+        run_linear(*units_to_compare_with()[0]->device, w, x, kRowsOfX);
     for (const NamedDevice& device : q16_devices()) {
-      for (int64_t t = 0; t < kTokens; ++t) {
+      for (int64_t t = 0; t < kRowsOfX; ++t) {
         const auto row = [&](const std::vector<float>& all, int64_t size) {
           return std::vector<float>(all.begin() + t * size, all.begin() + (t + 1) * size);
         };

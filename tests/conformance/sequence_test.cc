@@ -12,7 +12,7 @@
 namespace moeflux::conformance {
 namespace {
 
-constexpr int64_t kTokens[] = {1, 2, 3, 7, 17, 64};
+constexpr int64_t kLengths[] = {1, 2, 3, 7, 17, 64};
 
 TEST(Rope, MatchesTheReferenceInBothPairings) {
   Random random(20);
@@ -65,7 +65,7 @@ TEST(CausalConv, MatchesTheReference) {
   Random random(25);
   for (const int64_t taps : {2, 3, 4, 5, 10}) {
     for (const int64_t channels : {1, 7, 16, 33, 100, 1100}) {
-      for (const int64_t n : kTokens) {
+      for (const int64_t n : kLengths) {
         ConvProblem p = ConvProblem::make(random, channels, taps, n);
         p.activation = taps == 3 ? Activation::kIdentity : Activation::kSilu;
         if (n % 2 == 0 || n == 17) p.bias = random.floats(channels);
@@ -84,7 +84,7 @@ TEST(TokenConv, MatchesTheReference) {
   Random random(27);
   for (const int64_t taps : {2, 4, 9}) {
     for (const int64_t channels : {6, 33, 390}) {
-      for (const int64_t n : kTokens) {
+      for (const int64_t n : kLengths) {
         TokenConvProblem p = TokenConvProblem::make(random, channels, taps, n);
         std::vector<float> tolerance(static_cast<size_t>(n * channels),
                                      kRounding * 8.0f * static_cast<float>(taps));
@@ -126,7 +126,7 @@ TEST(GatedDelta, MatchesTheReference) {
                                      {1, 1, 137, 3},
                                      {1, 2, 256, 36},
                                      {2, 4, 100, 203}}) {
-    for (const int64_t n : kTokens) check_delta(random, o, n);
+    for (const int64_t n : kLengths) check_delta(random, o, n);
   }
 }
 
@@ -134,7 +134,7 @@ TEST(GatedDelta, TiledHeadsMatchTheReference) {
   Random random(27);
   for (const GatedDeltaOptions& o :
        {GatedDeltaOptions{2, 4, 32, 33, true}, {3, 6, 64, 64, true}, {2, 4, 128, 128, true}}) {
-    for (const int64_t n : kTokens) check_delta(random, o, n);
+    for (const int64_t n : kLengths) check_delta(random, o, n);
   }
 }
 
@@ -187,7 +187,7 @@ TEST(SelectiveScan, MatchesTheReference) {
                                {6, 64, 3, 128},
                                {2, 100, 2, 7},
                                {8, 8, 1, 64}}) {
-    for (const int64_t n : kTokens) {
+    for (const int64_t n : kLengths) {
       const ScanProblem p = ScanProblem::make(random, o, n);
       // A step of up to 2 and a decay below 1: sums over state_dim of a state that each token adds
       // to.

@@ -88,15 +88,15 @@ TEST(Transfer, OfOverlappingWritesTheLaterOnesStay) {
 /// Writes a row of `cols` numbers before each of some launches that copy it elsewhere; nothing
 /// waits before the last. The same launches come every time, so that a device may replay them.
 void expect_order(const NamedDevice& device, int64_t cols, int64_t launches) {
-  constexpr int64_t kRows = 3;
+  constexpr int64_t kCopied = 3;
   Random random(93);
   Session s(*device.device);
   Encoder& e = s.encoder();
   const Tensor x = s.zeros({1, cols});
-  const Tensor out = s.zeros({kRows, launches, cols});
+  const Tensor out = s.zeros({kCopied, launches, cols});
   for (int round = 0; round < 4; ++round) {
     std::vector<float> expected;
-    for (int64_t row = 0; row < kRows; ++row) {
+    for (int64_t row = 0; row < kCopied; ++row) {
       const std::vector<float> values = random.floats(cols, -1.0f, 1.0f);
       e.write(x, std::as_bytes(std::span(values)));
       for (int64_t i = 0; i < launches; ++i) {
@@ -106,7 +106,8 @@ void expect_order(const NamedDevice& device, int64_t cols, int64_t launches) {
     }
     // The last number arrives no earlier than the others.
     std::vector<float> got(expected.size());
-    const Tensor last = out.slice(0, kRows - 1, 1).slice(1, launches - 1, 1).slice(2, cols - 1, 1);
+    const Tensor last =
+        out.slice(0, kCopied - 1, 1).slice(1, launches - 1, 1).slice(2, cols - 1, 1);
     ASSERT_TRUE(e.read(std::as_writable_bytes(std::span(got).first(1)), last.reshape({1})).ok());
     EXPECT_EQ(got.front(), expected.back()) << device.name << ", round " << round;
     ASSERT_TRUE(e.read(std::as_writable_bytes(std::span(got)), out).ok());

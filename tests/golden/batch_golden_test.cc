@@ -163,16 +163,12 @@ TEST_P(BatchGolden, CompanyDoesNotChangeABitOfTheFourBitTwin) {
   if (device() == "cpu") check(quantized.path(), Precision::kInt8, 3);
 }
 
-std::string name_of(const ::testing::TestParamInfo<std::tuple<std::string, std::string>>& test) {
-  return std::get<0>(test.param) + "_on_" + test_name_of(std::get<1>(test.param));
-}
-
 INSTANTIATE_TEST_SUITE_P(
     All, BatchGolden,
     ::testing::Combine(::testing::ValuesIn(golden_families()),
                        ::testing::ValuesIn(and_built_gpus({"cpu", "reference", "emulator",
                                                            "emulator with matrix units"}))),
-    name_of);
+    family_and_device);
 
 }  // namespace
 }  // namespace moeflux::testing

@@ -19,8 +19,6 @@
 namespace moeflux::testing {
 namespace {
 
-const char* const kDevices[] = {"reference", "cpu", "emulator", "emulator with matrix units"};
-
 /// Any codes but NaN, and scales near 1.
 void fill_part(std::span<std::byte> bytes, DType dtype, bool is_scale, std::mt19937& random) {
   const size_t size = static_cast<size_t>(dtype_bits(dtype)) / 8;
@@ -46,8 +44,8 @@ void fill_part(std::span<std::byte> bytes, DType dtype, bool is_scale, std::mt19
   }
 }
 
-struct Matrix {
-  Matrix(const QuantFormat& format, int64_t rows, int64_t cols, uint32_t seed)
+struct CodedMatrix {
+  CodedMatrix(const QuantFormat& format, int64_t rows, int64_t cols, uint32_t seed)
       : layout(lay_out(format, rows, cols)) {
     std::mt19937 random(seed);
     bytes.resize(place_parts(layout, 0, 64));
@@ -73,13 +71,13 @@ struct Matrix {
   std::vector<std::byte> bytes;
 };
 
-struct Case {
+struct CodedCase {
   std::string name;
   QuantFormat format;
   int64_t cols;  // an awkward number of them
 };
 
-std::vector<Case> cases() {
+std::vector<CodedCase> coded_cases() {
   return {{"mxfp4", QuantFormat::of(mxfp4_format), 160},
           {"nvfp4", nvfp4_of(OuterScale::kNone), 160},
           {"nvfp4_times", nvfp4_of(OuterScale::kFactor), 96},
@@ -93,13 +91,13 @@ std::vector<Case> cases() {
           {"fp8_tensor", fp8_of(DType::kF32, 0, 0), 160}};
 }
 
-class CodedFormats : public ::testing::TestWithParam<Case> {};
+class CodedFormats : public ::testing::TestWithParam<CodedCase> {};
 
 // A number of tokens on every device, and each alone: near the definition, and the same bits.
 TEST_P(CodedFormats, ProductsAgreeWithTheDefinitionWhateverTheCompany) {
   const int64_t cols = GetParam().cols;
-  const Matrix m(GetParam().format, 37, cols, 2);
-  for (const char* name : kDevices) {
+  const CodedMatrix m(GetParam().format, 37, cols, 2);
+  for (const char* name : kCodedDevices) {
     const auto device = make_test_device({.device = name});
     const auto reference = make_test_device({.device = "reference"});
     std::vector<std::unique_ptr<Buffer>> buffers;
@@ -133,8 +131,8 @@ TEST_P(CodedFormats, ProductsAgreeWithTheDefinitionWhateverTheCompany) {
 
 TEST_P(CodedFormats, EmbeddingsAreTheDefinitionBitForBit) {
   const int64_t cols = GetParam().cols;
-  const Matrix m(GetParam().format, 139, cols, 4);
-  for (const char* name : kDevices) {
+  const CodedMatrix m(GetParam().format, 139, cols, 4);
+  for (const char* name : kCodedDevices) {
     const auto device = make_test_device({.device = name});
     const auto reference = make_test_device({.device = "reference"});
     std::vector<std::unique_ptr<Buffer>> buffers;
@@ -156,7 +154,7 @@ TEST_P(CodedFormats, EmbeddingsAreTheDefinitionBitForBit) {
 
 TEST_P(CodedFormats, ProductsPerHeadAgreeWithTheDefinition) {
   const int64_t cols = GetParam().cols;
-  const Matrix m(GetParam().format, 4 * 40, cols, 5);
+  const CodedMatrix m(GetParam().format, 4 * 40, cols, 5);
   const HeadRows rows{.head_stride = 40, .row_begin = 8, .rows_per_head = 24};
   const std::vector<float> x = random_floats(5 * 4 * cols, 6);
   const std::vector<float> y = random_floats(5 * 4 * 24, 7);
@@ -177,10 +175,10 @@ TEST_P(CodedFormats, ProductsPerHeadAgreeWithTheDefinition) {
     return results;
   };
   const std::vector<float> expected = run("reference");
-  for (const char* name : kDevices) expect_near(run(name), expected, tolerance, name);
+  for (const char* name : kCodedDevices) expect_near(run(name), expected, tolerance, name);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, CodedFormats, ::testing::ValuesIn(cases()),
+INSTANTIATE_TEST_SUITE_P(All, CodedFormats, ::testing::ValuesIn(coded_cases()),
                          [](const auto& test) { return test.param.name; });
 
 TEST(CodedFormat, FieldsThatDoNotGoTogetherAreRefused) {

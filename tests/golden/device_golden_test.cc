@@ -18,7 +18,6 @@ namespace moeflux::testing {
 namespace {
 
 constexpr double kCosineMin = 0.9999;
-constexpr float kClearMargin = 0.05f;
 // As many as the emulator takes in a second: a prompt, and four decoded.
 constexpr size_t kEmulatedTokens = 16;
 
@@ -101,16 +100,12 @@ TEST_P(DeviceGolden, FourBitTwinAgreesInDirectionAndChoice) {
   }
 }
 
-std::string name_of(const ::testing::TestParamInfo<std::tuple<std::string, std::string>>& test) {
-  return std::get<0>(test.param) + "_on_" + test_name_of(std::get<1>(test.param));
-}
-
 INSTANTIATE_TEST_SUITE_P(
     All, DeviceGolden,
     ::testing::Combine(::testing::ValuesIn(golden_families()),
                        ::testing::ValuesIn(and_built_gpus({"cpu", "emulator",
                                                            "emulator with matrix units"}))),
-    name_of);
+    family_and_device);
 
 // GPUs, and what stands for them. The roomy cache of a real one is resident, the tight one streams
 // through the host's memory.
@@ -133,7 +128,7 @@ INSTANTIATE_TEST_SUITE_P(
     All, GpuGolden,
     ::testing::Combine(::testing::ValuesIn(golden_families()),
                        ::testing::ValuesIn(and_built_gpus({"emulator", "emulator behind metal"}))),
-    name_of);
+    family_and_device);
 
 // Where few tokens and many take different launches, and most ops of a layer share one.
 class MatrixUnitGolden : public DeviceGolden {};
@@ -159,7 +154,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Combine(::testing::ValuesIn(golden_families()),
                        ::testing::ValuesIn(and_built_gpus({"emulator with matrix units",
                                                            "emulator of a small GPU"}))),
-    name_of);
+    family_and_device);
 
 }  // namespace
 }  // namespace moeflux::testing

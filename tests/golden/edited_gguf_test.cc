@@ -19,12 +19,12 @@
 namespace moeflux::testing {
 namespace {
 
-constexpr size_t kTokens = 12;
+constexpr size_t kEditedTokens = 12;
 
-std::string folder_of(const std::string& name) {
+std::string tree_folder(const std::string& name) {
   return tests_directory() + "/golden/formats/" + name;
 }
-std::string file_of(const std::string& name) { return folder_of(name) + "/model.gguf"; }
+std::string file_of(const std::string& name) { return tree_folder(name) + "/model.gguf"; }
 
 std::vector<float> logits_of(const std::string& path, std::span<const TokenId> tokens) {
   return run_model(path, tokens, {.device = "reference"}).logits;
@@ -32,14 +32,15 @@ std::vector<float> logits_of(const std::string& path, std::span<const TokenId> t
 
 /// The file gives the bits of the one that it was made from.
 void expect_same_bits(const std::string& name, EditedGguf& edited) {
-  std::vector<TokenId> tokens = read_golden(folder_of(name) + "/golden.safetensors")["tokens"].ints;
-  ASSERT_GE(tokens.size(), kTokens);
-  tokens.resize(kTokens);
+  std::vector<TokenId> tokens =
+      read_golden(tree_folder(name) + "/golden.safetensors")["tokens"].ints;
+  ASSERT_GE(tokens.size(), kEditedTokens);
+  tokens.resize(kEditedTokens);
   const TempFolder folder;
   edited.write(folder / "m.gguf");
   const std::vector<float> logits = logits_of(folder / "m.gguf", tokens);
   ASSERT_FALSE(logits.empty());
-  EXPECT_EQ(logits, logits_of(folder_of(name), tokens));
+  EXPECT_EQ(logits, logits_of(tree_folder(name), tokens));
 }
 
 std::string replaced(std::string text, std::string_view part, std::string_view other) {
@@ -168,7 +169,7 @@ EditedGguf yarn_file() {
 }
 
 TEST(EditedGguf, AttentionFactorsMultiplyRotations) {
-  auto golden = read_golden(folder_of("yarn_attn_factor.safetensors"));
+  auto golden = read_golden(tree_folder("yarn_attn_factor.safetensors"));
   const std::vector<TokenId> tokens = golden["tokens"].ints;
   const TempFolder folder;
   EditedGguf edited = yarn_file();
@@ -249,13 +250,13 @@ TEST(EditedGguf, EachPartOfASplitHasItsOwnAlignment) {
   const TempFolder folder;
   for (int part = 1; part <= 3; ++part) {
     const std::string name = "model-0000" + std::to_string(part) + "-of-00003.gguf";
-    EditedGguf edited(folder_of("gguf-split") + "/" + name, part - 1);
+    EditedGguf edited(tree_folder("gguf-split") + "/" + name, part - 1);
     edited.align(part == 2 ? 4096 : 128);
     edited.write(folder / name);
   }
   const std::vector<float> logits = logits_of(folder.path(), tokens);
   ASSERT_FALSE(logits.empty());
-  EXPECT_EQ(logits, logits_of(folder_of("gguf-split"), tokens));
+  EXPECT_EQ(logits, logits_of(tree_folder("gguf-split"), tokens));
   // A path to any part means the model.
   EXPECT_EQ(logits_of(folder / "model-00002-of-00003.gguf", tokens), logits);
 }

@@ -11,22 +11,20 @@
 namespace moeflux::testing {
 namespace {
 
-constexpr float kClearMargin = 0.05f;
-
 std::string fable() { return std::string(MOEFLUX_SOURCE_DIR) + "/models/fable-20m"; }
 
 // tokens{i} is a prompt and its greedy continuation; logits{i} belong to the last prompt position
 // and those after it.
-struct Case {
+struct FableCase {
   std::vector<TokenId> tokens;
   int64_t prompt_tokens = 0;
   GoldenTensor logits;
   std::vector<float> margins;
 };
 
-std::vector<Case> cases() {
+std::vector<FableCase> fable_cases() {
   auto golden = read_golden(tests_directory() + "/golden/models/fable-20m.safetensors");
-  std::vector<Case> all;
+  std::vector<FableCase> all;
   for (int i = 0; golden.contains(formatted("tokens{}", i)); ++i) {
     all.push_back({golden[formatted("tokens{}", i)].ints,
                    golden[formatted("prompt_len{}", i)].ints.at(0),
@@ -37,7 +35,7 @@ std::vector<Case> cases() {
 }
 
 TEST(FableGolden, ReferenceDeviceAgrees) {
-  for (const Case& c : cases()) {
+  for (const FableCase& c : fable_cases()) {
     const auto shown = static_cast<size_t>(c.prompt_tokens + c.logits.rows() - 1);
     const RunOutput run =
         run_model(fable(), std::span(c.tokens).first(shown), {.device = "reference"});
@@ -50,7 +48,7 @@ TEST(FableGolden, ReferenceDeviceAgrees) {
 }
 
 TEST(FableGolden, CpuDeviceAgreesAndContinuesGreedilyAlike) {
-  for (const Case& c : cases()) {
+  for (const FableCase& c : fable_cases()) {
     const RunOutput run = run_model(fable(), c.tokens, {});
     ASSERT_FALSE(run.logits.empty());
     for (int64_t i = 0; i < c.logits.rows(); ++i) {
@@ -67,7 +65,7 @@ TEST(FableGolden, CpuDeviceAgreesAndContinuesGreedilyAlike) {
 }
 
 TEST(FableGolden, CacheSizeAndThreadsDoNotChangeABit) {
-  const std::vector<TokenId> tokens = cases().front().tokens;
+  const std::vector<TokenId> tokens = fable_cases().front().tokens;
   const RunOutput roomy = run_model(fable(), tokens, {.threads = 2, .chunks = {20, 1}});
   ASSERT_FALSE(roomy.logits.empty());
   for (const uint64_t cache : {uint64_t{0}, uint64_t{1} << 20, uint64_t{4} << 20}) {

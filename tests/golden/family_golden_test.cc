@@ -24,7 +24,6 @@ constexpr double kReferenceTolerance = 1e-3;
 constexpr double kCosineLeast = 0.999999;
 constexpr double kF16CacheTolerance = 2e-2;
 constexpr double kQ8CacheTolerance = 0.1;
-constexpr float kClearMargin = 0.05f;
 
 class FamilyGolden : public ::testing::TestWithParam<std::string> {
  protected:

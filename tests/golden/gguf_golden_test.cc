@@ -22,7 +22,7 @@
 namespace moeflux::testing {
 namespace {
 
-constexpr double kCosineLeast = 0.9999;
+constexpr double kGgufCosineLeast = 0.9999;
 
 std::string in_tree() { return tests_directory() + "/golden/formats/"; }
 
@@ -79,7 +79,7 @@ class GgufGolden : public ::testing::TestWithParam<std::string> {
           folder, std::span(text.tokens).first(static_cast<size_t>(count)), {.device = device});
       ASSERT_FALSE(run.logits.empty());
       for (int64_t i = 0; i < std::min(text.logits.rows(), count - text.first_row); ++i) {
-        EXPECT_GE(cosine(run.row(text.first_row + i), text.logits.row(i)), kCosineLeast)
+        EXPECT_GE(cosine(run.row(text.first_row + i), text.logits.row(i)), kGgufCosineLeast)
             << "position " << text.first_row + i;
       }
     }

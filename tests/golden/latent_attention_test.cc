@@ -28,11 +28,11 @@ constexpr int64_t kLatent = 512;
 constexpr int64_t kNope = 128;
 constexpr int64_t kRope = 64;
 constexpr int64_t kValue = 128;
-constexpr int64_t kTokens = 20;
+constexpr int64_t kLatentTokens = 20;
 constexpr int64_t kPositionStep = 37;  // far enough apart for YaRN's slow frequencies to turn
 constexpr double kNormEps = 1e-6;
 // The block rounds what it stores to f32, angles among them; outputs are about 1.
-constexpr double kTolerance = 2e-4;
+constexpr double kLatentTolerance = 2e-4;
 
 constexpr std::string_view kConfig = R"({
   "model_type": "deepseek_v3", "hidden_act": "silu", "hidden_size": 192, "vocab_size": 1024,
@@ -56,7 +56,7 @@ ModelSpec read_model_spec() {
   return spec.ok() ? *spec : ModelSpec{};
 }
 
-struct Matrix {
+struct PlainMatrix {
   int64_t rows = 0;
   int64_t cols = 0;
   std::vector<float> values;
@@ -64,8 +64,8 @@ struct Matrix {
 };
 
 // Uniform numbers of a variance that keeps activations near 1.
-Matrix random_matrix(uint32_t seed, int64_t rows, int64_t cols, double size) {
-  Matrix m{rows, cols, {}};
+PlainMatrix random_matrix(uint32_t seed, int64_t rows, int64_t cols, double size) {
+  PlainMatrix m{rows, cols, {}};
   for (int64_t i = 0; i < rows * cols; ++i) {
     seed = seed * 1664525u + 1013904223u;
     m.values.push_back(static_cast<float>((static_cast<double>(seed >> 8) * 0x1p-23 - 1.0) * size));
@@ -73,26 +73,26 @@ Matrix random_matrix(uint32_t seed, int64_t rows, int64_t cols, double size) {
   return m;
 }
 
-Matrix random_linear(uint32_t seed, int64_t rows, int64_t cols) {
+PlainMatrix random_linear(uint32_t seed, int64_t rows, int64_t cols) {
   return random_matrix(seed, rows, cols, std::sqrt(3.0 / static_cast<double>(cols)));
 }
 
 struct Weights {
-  Matrix q_a = random_linear(1, kQueryRank, kHidden);
-  Matrix q_norm = random_matrix(2, 1, kQueryRank, 1.5);
-  Matrix q_b = random_linear(3, kHeads*(kNope + kRope), kQueryRank);
-  Matrix kv_a = random_linear(4, kLatent + kRope, kHidden);
-  Matrix kv_norm = random_matrix(5, 1, kLatent, 1.5);
-  Matrix kv_b = random_linear(6, kHeads*(kNope + kValue), kLatent);
-  Matrix o = random_linear(7, kHidden, kHeads* kValue);
-  Matrix x = random_matrix(8, kTokens, kHidden, 1.7);
+  PlainMatrix q_a = random_linear(1, kQueryRank, kHidden);
+  PlainMatrix q_norm = random_matrix(2, 1, kQueryRank, 1.5);
+  PlainMatrix q_b = random_linear(3, kHeads*(kNope + kRope), kQueryRank);
+  PlainMatrix kv_a = random_linear(4, kLatent + kRope, kHidden);
+  PlainMatrix kv_norm = random_matrix(5, 1, kLatent, 1.5);
+  PlainMatrix kv_b = random_linear(6, kHeads*(kNope + kValue), kLatent);
+  PlainMatrix o = random_linear(7, kHidden, kHeads* kValue);
+  PlainMatrix x = random_matrix(8, kLatentTokens, kHidden, 1.7);
 };
 
 // --- The second opinion ---
 
 using Vector = std::vector<double>;
 
-Vector times(const Matrix& w, const Vector& x) {
+Vector times(const PlainMatrix& w, const Vector& x) {
   Vector y(static_cast<size_t>(w.rows));
   for (int64_t r = 0; r < w.rows; ++r) {
     for (int64_t c = 0; c < w.cols; ++c) {
@@ -106,7 +106,7 @@ Vector part(const Vector& x, int64_t begin, int64_t count) {
   return {x.begin() + begin, x.begin() + begin + count};
 }
 
-Vector normed(Vector x, const Matrix& weight) {
+Vector normed(Vector x, const PlainMatrix& weight) {
   double squares = 0.0;
   for (const double value : x) squares += value * value;
   const double scale = 1.0 / std::sqrt(squares / static_cast<double>(x.size()) + kNormEps);
@@ -157,7 +157,7 @@ Opinion second_opinion(const Weights& w, const Mistakes& mistakes) {
   std::vector<Vector> rope_keys;
   std::vector<Vector> expanded;  // per token: of every head, keys and then values
   Opinion opinion;
-  for (int64_t t = 0; t < kTokens; ++t) {
+  for (int64_t t = 0; t < kLatentTokens; ++t) {
     Vector x;
     for (int64_t c = 0; c < kHidden; ++c) x.push_back(w.x.at(t, c));
     const Vector q = times(w.q_b, normed(times(w.q_a, x), w.q_norm));
@@ -197,7 +197,7 @@ Opinion second_opinion(const Weights& w, const Mistakes& mistakes) {
 
 enum class UpProjection { kWhole, kSplit };
 
-Weight place(DeviceSession& session, const Matrix& m) {
+Weight place(DeviceSession& session, const PlainMatrix& m) {
   return session.weight(m.rows, m.cols, m.values);
 }
 
@@ -216,8 +216,8 @@ LatentAttentionWeights place_weights(DeviceSession& session, const Weights& w,
     placed.k_up = placed.v_up = place(session, w.kv_b);
     return placed;
   }
-  Matrix keys{kHeads * kLatent, kNope, {}};
-  Matrix values{kHeads * kValue, kLatent, {}};
+  PlainMatrix keys{kHeads * kLatent, kNope, {}};
+  PlainMatrix values{kHeads * kValue, kLatent, {}};
   for (int64_t h = 0; h < kHeads; ++h) {
     const int64_t first = h * (kNope + kValue);
     for (int64_t c = 0; c < kLatent; ++c) {
@@ -243,7 +243,7 @@ Opinion run_block(Device& device, const Weights& w, UpProjection up,
   const LatentAttentionSpec& spec = *mixer_as<LatentAttentionSpec>(model.layers.at(0));
   DeviceSession session(device);
   const LatentAttentionMixer mixer(spec, place_weights(session, w, spec, up));
-  auto state = SequenceState::create(device, state_specs(model), kTokens);
+  auto state = SequenceState::create(device, state_specs(model), kLatentTokens);
   EXPECT_TRUE(state.ok());
   const std::unique_ptr<ExpertStore> experts = make_empty_expert_store();
   Opinion result;
@@ -268,11 +268,11 @@ Opinion run_block(Device& device, const Weights& w, UpProjection up,
     (*state)->advance(n);
     done += n;
   }
-  EXPECT_EQ(done, kTokens);
+  EXPECT_EQ(done, kLatentTokens);
   const KvView kv = (*state)->key_value(LayerId{0});
   EXPECT_EQ(kv.k_pages.size(), 1u);
-  result.cache =
-      session.read(kv.k_pages[0].slice(0, 0, kTokens).reshape({kTokens, spec.latent_dim()}));
+  result.cache = session.read(
+      kv.k_pages[0].slice(0, 0, kLatentTokens).reshape({kLatentTokens, spec.latent_dim()}));
   return result;
 }
 
@@ -285,22 +285,22 @@ class LatentAttention : public ::testing::TestWithParam<std::string> {
 TEST_P(LatentAttention, AbsorbedFormAgreesWithExpandedHeads) {
   const Opinion expected = second_opinion(weights_, {});
   for (const UpProjection up : {UpProjection::kWhole, UpProjection::kSplit}) {
-    const Opinion got = run_block(*device_, weights_, up, {9, 1, kTokens - 10});
-    EXPECT_LE(max_abs_difference(got.outputs, expected.outputs), kTolerance);
+    const Opinion got = run_block(*device_, weights_, up, {9, 1, kLatentTokens - 10});
+    EXPECT_LE(max_abs_difference(got.outputs, expected.outputs), kLatentTolerance);
   }
 }
 
 TEST_P(LatentAttention, TheCacheHoldsTheNormedLatentAndTheRotatedKey) {
   const Opinion expected = second_opinion(weights_, {});
-  const Opinion got = run_block(*device_, weights_, UpProjection::kWhole, {7, kTokens - 7});
-  ASSERT_EQ(got.cache.size(), static_cast<size_t>(kTokens * (kLatent + kRope)));
-  EXPECT_LE(max_abs_difference(got.cache, expected.cache), kTolerance);
+  const Opinion got = run_block(*device_, weights_, UpProjection::kWhole, {7, kLatentTokens - 7});
+  ASSERT_EQ(got.cache.size(), static_cast<size_t>(kLatentTokens * (kLatent + kRope)));
+  EXPECT_LE(max_abs_difference(got.cache, expected.cache), kLatentTolerance);
 }
 
 TEST_P(LatentAttention, ChunksDoNotChangeABit) {
   for (const UpProjection up : {UpProjection::kWhole, UpProjection::kSplit}) {
-    const Opinion whole = run_block(*device_, weights_, up, {kTokens});
-    EXPECT_EQ(run_block(*device_, weights_, up, std::vector<int64_t>(kTokens, 1)).outputs,
+    const Opinion whole = run_block(*device_, weights_, up, {kLatentTokens});
+    EXPECT_EQ(run_block(*device_, weights_, up, std::vector<int64_t>(kLatentTokens, 1)).outputs,
               whole.outputs);
   }
 }
@@ -315,7 +315,7 @@ TEST(LatentAttentionState, KeepsLatentAndRopeKeyAndNothingElse) {
   EXPECT_EQ(specs[0].bytes_per_token(), (kLatent + kRope) * sizeof(float));
   EXPECT_EQ(specs[0].bytes_fixed(), 0u);
   const std::unique_ptr<Device> device = make_test_device({.device = "reference"});
-  auto state = SequenceState::create(*device, specs, kTokens);
+  auto state = SequenceState::create(*device, specs, kLatentTokens);
   ASSERT_TRUE(state.ok());
   DeviceSession session(*device);
   ASSERT_TRUE((*state)->reserve(1, session.encoder()).ok());
@@ -330,7 +330,7 @@ TEST(LatentAttentionOpinion, NoticesTheUsualMistakes) {
        {Mistakes{.half_rope = true}, Mistakes{.plain_frequencies = true},
         Mistakes{.no_mscale = true}, Mistakes{.norm_on_rope_key = true}}) {
     EXPECT_GT(max_abs_difference(second_opinion(weights, mistakes).outputs, right.outputs),
-              20 * kTolerance);
+              20 * kLatentTolerance);
   }
 }
 

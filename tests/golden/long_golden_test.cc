@@ -20,11 +20,11 @@ namespace {
 
 // Ten times what is measured: 2e-5 in qwen3_next, 8e-6 and less in the others. A token of the first
 // hundreds that is another one moves the last logits by 6e-3 and more.
-constexpr double kTolerance = 2e-4;
+constexpr double kLongTolerance = 2e-4;
 // Keys and values are off by 2^-11 of themselves: 1.6e-3 and less are measured.
-constexpr double kF16CacheTolerance = 5e-3;
+constexpr double kLongF16Tolerance = 5e-3;
 constexpr size_t kVocab = 256;
-constexpr int64_t kContext = 2048;  // the models say 512, of which no number of theirs depends
+constexpr int64_t kLongContext = 2048;  // the models say 512, of which no number of theirs depends
 
 class LongGolden : public ::testing::TestWithParam<std::string> {
  protected:
@@ -34,7 +34,7 @@ class LongGolden : public ::testing::TestWithParam<std::string> {
     const std::string folder = golden_folder(GetParam());
     auto config = parse_json(read_bytes(folder + "/config.json"), "config");
     ASSERT_TRUE(config.ok());
-    (*config)["max_position_embeddings"] = kContext;
+    (*config)["max_position_embeddings"] = kLongContext;
     write_bytes(folder_ / "config.json", config->dump());
     write_bytes(folder_ / "model.safetensors", read_bytes(folder + "/model.safetensors"));
   }
@@ -103,7 +103,7 @@ TEST_P(LongGolden, EveryPositionAgreesInPrefillAndTokenByToken) {
   ASSERT_GT(tokens().size(), 2u * kPrefillChunkUsual);
   const RunOutput whole = run({.cache_type = DType::kF32});
   ASSERT_EQ(whole.logits.size(), tokens().size() * kVocab);
-  expect_agreement(whole.logits, 0, kTolerance);
+  expect_agreement(whole.logits, 0, kLongTolerance);
   // Rings of two pages, written in chunks and a token at a time.
   for (const int64_t chunk : {100, 1}) {
     const RunOutput cut = run({.cache_type = DType::kF32, .prefill_chunk = chunk});
@@ -115,7 +115,7 @@ TEST_P(LongGolden, EveryPositionAgreesInPrefillAndTokenByToken) {
 TEST_P(LongGolden, EveryPositionAgreesWithKeysInF16) {
   const RunOutput run = this->run({.cache_type = DType::kF16});
   ASSERT_EQ(run.logits.size(), tokens().size() * kVocab);
-  expect_agreement(run.logits, 0, kF16CacheTolerance, GetParam() == "deepseek_v32" ? 11 : 0);
+  expect_agreement(run.logits, 0, kLongF16Tolerance, GetParam() == "deepseek_v32" ? 11 : 0);
 }
 
 // An emulated GPU would take minutes from the beginning.
@@ -155,7 +155,7 @@ TEST_P(LongGolden, AnEmulatedGpuThatTakesTheTextOverFromTheCpuAgrees) {
     at += rows;
   }
   ASSERT_EQ(logits.size(), (kPrompt + kDecoded) * kVocab);
-  expect_agreement(logits, kTakenOver, kTolerance);
+  expect_agreement(logits, kTakenOver, kLongTolerance);
 }
 
 // Two windows, a recurrence, latents, pooled entries, chosen keys.

@@ -27,8 +27,8 @@ QuantFormat mxfp4() {
 }
 
 /// Random codes, and scales near 1; `decoded` is what decode_row() says.
-struct Matrix {
-  Matrix(int64_t rows, int64_t cols, uint32_t seed) : layout(lay_out(mxfp4(), rows, cols)) {
+struct Mxfp4Matrix {
+  Mxfp4Matrix(int64_t rows, int64_t cols, uint32_t seed) : layout(lay_out(mxfp4(), rows, cols)) {
     std::mt19937 random(seed);
     bytes.resize(place_parts(layout, 0, 64));
     const Parts<std::span<std::byte>> parts = layout.bytes_in(bytes.data());
@@ -47,7 +47,7 @@ struct Matrix {
 };
 
 TEST(Mxfp4, CodesAndScalesAreThoseOfTheStandard) {
-  Matrix m(2, 64, 1);
+  Mxfp4Matrix m(2, 64, 1);
   const Parts<std::span<std::byte>> parts = m.layout.bytes_in(m.bytes.data());
   ASSERT_EQ(parts.codes.size(), 64u);
   ASSERT_EQ(parts.scales.size(), 4u);

@@ -31,10 +31,10 @@ std::string directory_of(std::string model) {
 }
 
 /// One engine on one model.
-class Subject {
+class PastSubject {
  public:
-  explicit Subject(const std::string& directory, EngineOptions options = {},
-                   const std::string& device = "cpu")
+  explicit PastSubject(const std::string& directory, EngineOptions options = {},
+                       const std::string& device = "cpu")
       : device_(make_test_device({.device = device, .threads = 1})) {
     options.expert_cache_bytes = uint64_t{1} << 30;
     options.reader_threads = 1;
@@ -105,13 +105,13 @@ class PastGolden : public ::testing::TestWithParam<std::string> {
   }
 
   std::string directory_ = directory_of(GetParam());
-  Subject subject_{directory_, with({})};
+  PastSubject subject_{directory_, with({})};
 };
 
 TEST_P(PastGolden, SnapshotGoesOnInAnotherEngine) {
   const Tokens text = subject_.text(kText);
   const std::vector<Logits> expected = subject_.all(text);
-  Subject other(directory_, with({.context_length = 64, .prefill_chunk = 3}));
+  PastSubject other(directory_, with({.context_length = 64, .prefill_chunk = 3}));
   ASSERT_EQ(other.engine().fingerprint(), subject_.engine().fingerprint());
   const std::vector<std::byte> extra = {std::byte{1}, std::byte{2}, std::byte{3}};
   for (const size_t cut : {size_t{0}, size_t{1}, size_t{20}, kText - 1}) {
@@ -202,7 +202,7 @@ TEST_P(PastGolden, PrefixHitIsAColdStart) {
   for (const std::string& kept_in : {std::string(), folder / "kept"}) {
     const EngineOptions options =
         with({.prefix_cache_bytes = uint64_t{1} << 28, .prefix_cache_directory = kept_in});
-    auto subject = std::make_unique<Subject>(directory_, options);
+    auto subject = std::make_unique<PastSubject>(directory_, options);
     const Tokens text = subject->text(kText);
     const std::vector<Logits> expected = subject->all(text);
     SequencePtr kept = subject->start();
@@ -210,7 +210,7 @@ TEST_P(PastGolden, PrefixHitIsAColdStart) {
     expect_ok(subject->engine().prefixes().keep(*kept));
     if (!kept_in.empty()) {
       kept.reset();  // before its engine
-      subject = std::make_unique<Subject>(directory_, options);
+      subject = std::make_unique<PastSubject>(directory_, options);
     }
     const SequencePtr hit = subject->start();
     EXPECT_EQ(expect_value(subject->engine().prefixes().reuse(*hit, text)),
@@ -234,7 +234,7 @@ TEST_P(PastGolden, PrefixHitIsAColdStart) {
 /// A sequence that everything happens to, beside the tokens it should have.
 class Wanderer {
  public:
-  Wanderer(Subject& subject, Subject& judge, unsigned seed)
+  Wanderer(PastSubject& subject, PastSubject& judge, unsigned seed)
       : subject_(subject), engine_(subject.engine()), judge_(judge), random_(seed) {}
 
   void step() {
@@ -306,9 +306,9 @@ class Wanderer {
               static_cast<int64_t>(tokens_.size()));
   }
 
-  Subject& subject_;
+  PastSubject& subject_;
   Engine& engine_;
-  Subject& judge_;
+  PastSubject& judge_;
   std::mt19937 random_;
   SequencePtr sequence_ = subject_.start();
   Tokens tokens_;
@@ -316,7 +316,8 @@ class Wanderer {
 };
 
 TEST_P(PastGolden, RandomOperationsLeaveNoTrace) {
-  Subject subject(directory_, with({.prefill_chunk = 5, .prefix_cache_bytes = uint64_t{1} << 28}));
+  PastSubject subject(directory_,
+                      with({.prefill_chunk = 5, .prefix_cache_bytes = uint64_t{1} << 28}));
   for (unsigned seed = 0; seed < 50; ++seed) {
     Wanderer wanderer(subject, subject_, seed);
     for (int i = 0; i < 8; ++i) {
@@ -347,7 +348,7 @@ TEST(PastsIn8Bits, AreOthersThanThoseInF16) {
   };
   std::map<DType, std::vector<std::byte>> snapshots;
   for (const DType type : {DType::kF16, DType::kI8}) {
-    Subject subject(fable, options(type));
+    PastSubject subject(fable, options(type));
     const Tokens text = subject.text(20);
     const SequencePtr sequence = subject.start();
     EXPECT_EQ(expect_value(subject.engine().prefixes().reuse(*sequence, text)), 0);
@@ -357,7 +358,7 @@ TEST(PastsIn8Bits, AreOthersThanThoseInF16) {
     EXPECT_EQ(expect_value(subject.engine().prefixes().reuse(*subject.start(), text)), 12);
   }
   EXPECT_LT(snapshots[DType::kI8].size(), snapshots[DType::kF16].size());
-  Subject subject(fable, options(DType::kI8));
+  PastSubject subject(fable, options(DType::kI8));
   const SequencePtr sequence = subject.start();
   EXPECT_FALSE(subject.engine().load(*sequence, snapshots[DType::kF16]).ok());
   expect_value(subject.engine().load(*sequence, snapshots[DType::kI8]));
@@ -366,8 +367,8 @@ TEST(PastsIn8Bits, AreOthersThanThoseInF16) {
 
 // Two models, one recurrent and one with windows, step by step in one process.
 TEST(PastsOfTwoModels, DoNotMix) {
-  Subject first(directory_of("qwen3_next"));
-  Subject second(directory_of("gpt_oss"));
+  PastSubject first(directory_of("qwen3_next"));
+  PastSubject second(directory_of("gpt_oss"));
   const Tokens text = first.text(24);
   const std::vector<Logits> expected_first = first.all(text);
   const std::vector<Logits> expected_second = second.all(text);
@@ -400,7 +401,7 @@ TEST(PastOfWindows, IsExactWhereTheRingHasWrapped) {
   ASSERT_NE(config.find(before), std::string::npos);
   write_bytes(folder / "config.json", config.replace(config.find(before), before.size(),
                                                      "\"max_position_embeddings\": 2048"));
-  Subject subject(folder.path(), {.context_length = 1200, .prefill_chunk = 8});
+  PastSubject subject(folder.path(), {.context_length = 1200, .prefill_chunk = 8});
   Engine& engine = subject.engine();
   const Tokens text = subject.text(1100);
   const std::vector<Logits> expected = subject.all(text);
@@ -434,7 +435,7 @@ TEST_P(PastOnGpuKernels, IsExact) {
   if (const std::string missing = missing_gpu(GetParam()); !missing.empty()) {
     GTEST_SKIP() << "hardware: " << missing;
   }
-  Subject subject(directory_of("qwen3_next"), {}, GetParam());
+  PastSubject subject(directory_of("qwen3_next"), {}, GetParam());
   Engine& engine = subject.engine();
   const Tokens text = subject.text(10);
   const std::vector<Logits> expected = subject.all(text);

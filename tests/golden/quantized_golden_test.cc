@@ -25,7 +25,6 @@ namespace {
 // Both run in the reference's f64; only the order of a few sums differs.
 constexpr double kTwinTolerance = 1e-4;
 constexpr double kCpuCosineMin = 0.999;
-constexpr float kClearMargin = 0.05f;
 
 struct Copies {
   TempFolder quantized;

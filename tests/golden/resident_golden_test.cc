@@ -21,16 +21,17 @@ namespace {
 
 constexpr size_t kTokens = 6;
 
-struct Outcome {
+struct ResidentOutcome {
   std::vector<float> logits;  // of every token
   ExpertStats experts;
 };
 
 /// `chunk` tokens at a time.
-Outcome evaluate(const std::string& model, std::optional<uint64_t> memory_bytes, size_t chunk) {
+ResidentOutcome evaluate(const std::string& model, std::optional<uint64_t> memory_bytes,
+                         size_t chunk) {
   const auto device = make_gpu_device(
       gpu::make_emulator_platform({.seed = 5, .matrix_units = true, .memory_bytes = memory_bytes}));
-  Outcome outcome;
+  ResidentOutcome outcome;
   auto engine = Engine::open(model, *device, {.context_length = 32});
   EXPECT_TRUE(engine.ok()) << (engine.ok() ? "" : engine.error().to_string());
   if (!engine.ok()) return outcome;
@@ -57,10 +58,10 @@ TEST_P(ResidentGolden, ResidentExpertsGiveTheBitsOfStreamedOnes) {
   const TempFolder quantized;
   const TempFolder twin;
   write_quantized_copy(golden_folder(GetParam()), quantized.path(), twin.path(), {});
-  const Outcome streamed = evaluate(quantized.path(), std::nullopt, kTokens);
+  const ResidentOutcome streamed = evaluate(quantized.path(), std::nullopt, kTokens);
   EXPECT_GT(streamed.experts.hits + streamed.experts.misses, 0u);
   for (const size_t chunk : {size_t{1}, kTokens}) {
-    const Outcome resident = evaluate(quantized.path(), uint64_t{1} << 40, chunk);
+    const ResidentOutcome resident = evaluate(quantized.path(), uint64_t{1} << 40, chunk);
     EXPECT_EQ(resident.experts.hits + resident.experts.misses, 0u);
     EXPECT_EQ(resident.logits, streamed.logits) << "chunks of " << chunk;
   }

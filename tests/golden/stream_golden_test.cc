@@ -15,7 +15,7 @@ namespace moeflux::testing {
 namespace {
 
 // As that of hidden states.
-constexpr double kTolerance = 1e-3;
+constexpr double kStreamTolerance = 1e-3;
 // As many as let every kind of layer leave keys out.
 constexpr size_t kEmulatedTokens = 22;
 
@@ -50,7 +50,7 @@ TEST_P(StreamGolden, EveryStreamAfterEveryLayerAndWhatTheHeadSeesAgree) {
     const size_t begin = is_last ? 0 : static_cast<size_t>(layer * streams.shape[1]) * width;
     ASSERT_EQ(seen.size(), tokens.size() * width);
     EXPECT_LE(max_abs_difference(seen, std::span(of.floats).subspan(begin, seen.size())),
-              kTolerance)
+              kStreamTolerance)
         << (is_last ? "before the head" : "before layer ") << layer;
   }
 }

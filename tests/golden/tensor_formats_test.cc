@@ -24,7 +24,7 @@
 namespace moeflux::testing {
 namespace {
 
-const std::string kFormats = tests_directory() + "/golden/formats";
+const std::string kTensorFormats = tests_directory() + "/golden/formats";
 
 struct Layout {
   std::string name;
@@ -86,7 +86,7 @@ struct Stored {
 
   static Stored read() {
     Stored stored;
-    auto text = read_text_file(kFormats + "/layouts.safetensors", uint64_t{1} << 24);
+    auto text = read_text_file(kTensorFormats + "/layouts.safetensors", uint64_t{1} << 24);
     const TempFolder folder;
     EXPECT_TRUE(text.ok() && write_text_file(folder.path() + "/model.safetensors", *text).ok());
     const auto index = TensorIndex::open(folder.path());

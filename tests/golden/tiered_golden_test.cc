@@ -29,7 +29,7 @@ constexpr size_t kPrompt = 9;
 constexpr size_t kDecoded = 6;
 
 /// How experts lie, and how the tokens come.
-struct Draw {
+struct TieredDraw {
   std::optional<uint64_t> near_slots;  // none: all are resident
   uint64_t ring_slots = 0;
   size_t chunk = kPrompt;
@@ -39,7 +39,7 @@ struct Draw {
   uint64_t copy_seed = 0;
 };
 
-struct Outcome {
+struct TieredOutcome {
   std::vector<float> logits;  // of every token
   ExpertStats experts;
   uint64_t slot_bytes = 0;
@@ -53,11 +53,11 @@ std::unique_ptr<Device> open_tiered(const std::string& name, uint64_t copy_seed)
 }
 
 /// A prompt in chunks, then token by token.
-Outcome evaluate(const std::string& model, const std::string& device_name, const Draw& draw,
-                 const Outcome& resident) {
+TieredOutcome evaluate(const std::string& model, const std::string& device_name,
+                       const TieredDraw& draw, const TieredOutcome& resident) {
   const uint64_t slot_bytes = resident.slot_bytes;
   const auto device = open_tiered(device_name, draw.copy_seed);
-  Outcome outcome;
+  TieredOutcome outcome;
   EngineOptions options{.context_length = 32};
   if (draw.near_slots) options.near_cache_bytes = *draw.near_slots * slot_bytes;
   if (draw.streams) options.expert_cache_bytes = (resident.num_slots - 1) * slot_bytes;
@@ -92,24 +92,24 @@ Outcome evaluate(const std::string& model, const std::string& device_name, const
   return outcome;
 }
 
-struct Case {
+struct TieredCase {
   std::string family;
   std::string device;
 };
 
 // One token's room; few tokens have experts brought; a prompt goes through the ring; the drive.
-const std::vector<Draw> kDraws = {{.ring_slots = 0, .chunk = 3},
-                                  {.chunk = 3, .streams = true},
-                                  {.ring_slots = 32, .chunk = 3},
-                                  {.ring_slots = 32, .chunk = kPrompt},
-                                  {.ring_slots = 32, .chunk = 3, .plan = PlanMode::kHelper},
-                                  {.chunk = 1, .streams = true, .plan = PlanMode::kHelper}};
+const std::vector<TieredDraw> kDraws = {{.ring_slots = 0, .chunk = 3},
+                                        {.chunk = 3, .streams = true},
+                                        {.ring_slots = 32, .chunk = 3},
+                                        {.ring_slots = 32, .chunk = kPrompt},
+                                        {.ring_slots = 32, .chunk = 3, .plan = PlanMode::kHelper},
+                                        {.chunk = 1, .streams = true, .plan = PlanMode::kHelper}};
 
 // A family's draws have one of these each, the next family's another, so that all pairs are met.
 // Draws of all families under many more are TieredDraws.
 constexpr uint64_t kNearSlots[] = {0, 1, 2, 4, 7};
 
-class TieredGolden : public ::testing::TestWithParam<Case> {};
+class TieredGolden : public ::testing::TestWithParam<TieredCase> {};
 
 // In such a model not every draw leaves an expert that is looked up in the host's memory: a
 // prompt's go through the ring, and before the drive the least cache keeps none that is asked for
@@ -130,7 +130,7 @@ TEST_P(TieredGolden, PlacesChangeNoBit) {
   write_quantized_copy(golden_folder(GetParam().family), quantized.path(), twin.path(), {});
   const std::string& device = GetParam().device;
   const bool one_layer = has_one_expert_layer(GetParam().family);
-  const Outcome resident = evaluate(quantized.path(), device, {}, {});
+  const TieredOutcome resident = evaluate(quantized.path(), device, {}, {});
   EXPECT_EQ(resident.experts.far_hits, 0u);
   const std::vector<std::string> families = moe_families();
   const auto shift =
@@ -140,14 +140,14 @@ TEST_P(TieredGolden, PlacesChangeNoBit) {
   uint64_t far_hits = 0;
   for (size_t i = 0; i < kDraws.size(); ++i) {
     const uint64_t near = kNearSlots[(i + shift) % std::size(kNearSlots)];
-    Draw draw = kDraws[i];
+    TieredDraw draw = kDraws[i];
     draw.near_slots = near;
     if (draw.plan == PlanMode::kHelper && !draw.streams && shift % 2 == 0) {
       draw.plan = PlanMode::kShared;
     }
     draw.margin = (i / 4 + shift) % 2 == 0 ? 0.0 : 2.0;
     draw.copy_seed = random();
-    const Outcome tiered = evaluate(quantized.path(), device, draw, resident);
+    const TieredOutcome tiered = evaluate(quantized.path(), device, draw, resident);
     EXPECT_EQ(tiered.logits, resident.logits)
         << near << " near, streams " << draw.streams << ", " << draw.ring_slots
         << " in the ring, chunks of " << draw.chunk << ", margin " << draw.margin << ", copies "
@@ -190,8 +190,8 @@ TEST(TieredExperts, ACopyThatFailsEndsTheStepWithItsError) {
   }
 }
 
-std::vector<Case> cases() {
-  std::vector<Case> all;
+std::vector<TieredCase> tiered_cases() {
+  std::vector<TieredCase> all;
   for (const std::string& family : moe_families()) all.push_back({family, "emulator"});
   for (const std::string& device : and_built_gpus({})) {
     for (const char* family : {"olmoe", "qwen3_5_moe_text", "deepseek_v3", "gpt_oss"}) {
@@ -201,9 +201,10 @@ std::vector<Case> cases() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, TieredGolden, ::testing::ValuesIn(cases()), [](const auto& test) {
-  return test.param.family + "_" + test_name_of(test.param.device);
-});
+INSTANTIATE_TEST_SUITE_P(All, TieredGolden, ::testing::ValuesIn(tiered_cases()),
+                         [](const auto& test) {
+                           return test.param.family + "_" + test_name_of(test.param.device);
+                         });
 
 }  // namespace
 }  // namespace moeflux::testing

@@ -17,7 +17,7 @@ namespace moeflux::testing {
 namespace {
 
 constexpr size_t kSlots = 4;
-constexpr TokenId kTokens = 24;
+constexpr TokenId kProfiled = 24;
 
 class TieredProfileTest : public ::testing::Test {
  protected:
@@ -37,7 +37,7 @@ class TieredProfileTest : public ::testing::Test {
     EXPECT_TRUE(engine.ok()) << (engine.ok() ? "" : engine.error().to_string());
     if (!engine.ok()) return outcome;
     const auto sequence = std::move((*engine)->create_sequence()).value();
-    for (TokenId token = 1; token <= kTokens; ++token) {
+    for (TokenId token = 1; token <= kProfiled; ++token) {
       const auto row = eval_last(**engine, *sequence, std::span(&token, 1), StepPhase::kDecode);
       EXPECT_TRUE(row.ok());
       outcome.logits.insert(outcome.logits.end(), row->begin(), row->end());
@@ -67,7 +67,7 @@ TEST_F(TieredProfileTest, NearSlotsBeginWithThoseUsedMost) {
   const Outcome first = decode(path_, false);
   const auto profile = UsageProfile::read(path_);
   ASSERT_TRUE(profile.ok()) << profile.error().to_string();
-  EXPECT_EQ(profile->tokens, static_cast<uint64_t>(kTokens) - 2);  // a step is counted two later
+  EXPECT_EQ(profile->tokens, static_cast<uint64_t>(kProfiled) - 2);  // a step is counted two later
   std::vector<uint64_t> uses;
   for (const auto& layer : profile->layers) uses.insert(uses.end(), layer.begin(), layer.end());
   std::ranges::sort(uses, std::greater());
@@ -79,7 +79,7 @@ TEST_F(TieredProfileTest, NearSlotsBeginWithThoseUsedMost) {
   EXPECT_EQ(second.experts.near_hits, most);
   EXPECT_EQ(second.experts.promotions, 0u);
   EXPECT_EQ(second.logits, first.logits);
-  EXPECT_EQ(UsageProfile::read(path_)->tokens, 2 * (static_cast<uint64_t>(kTokens) - 2));
+  EXPECT_EQ(UsageProfile::read(path_)->tokens, 2 * (static_cast<uint64_t>(kProfiled) - 2));
 }
 
 TEST_F(TieredProfileTest, BeforeADriveItChangesNoBit) {

@@ -18,8 +18,8 @@
 namespace moeflux::testing {
 namespace {
 
-constexpr size_t kPrompt = 12;
-constexpr size_t kDecoded = 16;
+constexpr size_t kReplayPrompt = 12;
+constexpr size_t kReplayDecoded = 16;
 
 class TieredReplayTest : public ::testing::Test {
  protected:
@@ -46,11 +46,11 @@ class TieredReplayTest : public ::testing::Test {
     for (const size_t turn : {0, 1}) {
       const auto sequence = std::move(engine.create_sequence()).value();
       std::vector<TokenId> tokens;
-      for (size_t i = 0; i < kPrompt + kDecoded; ++i) {
+      for (size_t i = 0; i < kReplayPrompt + kReplayDecoded; ++i) {
         tokens.push_back(static_cast<TokenId>((7 * i + 5 * turn) % 31 + 1));
       }
-      EXPECT_TRUE(eval_last(engine, *sequence, std::span(tokens).first(kPrompt)).ok());
-      for (size_t i = kPrompt; i < tokens.size(); ++i) {
+      EXPECT_TRUE(eval_last(engine, *sequence, std::span(tokens).first(kReplayPrompt)).ok());
+      for (size_t i = kReplayPrompt; i < tokens.size(); ++i) {
         const auto token = std::span(tokens).subspan(i, 1);
         EXPECT_TRUE(eval_last(engine, *sequence, token, StepPhase::kDecode).ok());
       }
@@ -86,7 +86,7 @@ TEST_F(TieredReplayTest, CountsAsTheEngineWhereTheHostHoldsAll) {
     const RouteTrace trace = record(*engine);
     const ReplayResult result = replay(trace, {.num_slots = 32, .near_slots = near});
     expect_same(result.near, engine->expert_stats(), near);
-    EXPECT_EQ(result.near.tokens, 2 * kDecoded - 2);  // nobody has counted the last two
+    EXPECT_EQ(result.near.tokens, 2 * kReplayDecoded - 2);  // nobody has counted the last two
     EXPECT_EQ(result.decode.misses, 0u);
   }
 }
@@ -110,7 +110,7 @@ TEST_F(TieredReplayTest, CountsAsTheEngineBeforeADrive) {
     EXPECT_EQ(result.prefill.hits + result.decode.hits, counted.hits) << near;
     EXPECT_EQ(result.prefill.misses + result.decode.misses, counted.misses) << near;
     EXPECT_EQ(result.evictions, counted.evictions) << near;
-    EXPECT_EQ(result.near.tokens, 2 * kDecoded);
+    EXPECT_EQ(result.near.tokens, 2 * kReplayDecoded);
   }
 }
 

@@ -32,7 +32,7 @@ Words command_names() {
   return names;
 }
 
-void expect_usage_error(const Words& arguments, const Words& pieces) {
+void expect_usage(const Words& arguments, const Words& pieces) {
   const ProgramOutput output = moeflux(arguments);
   EXPECT_EQ(output.status, 2) << output.err;
   EXPECT_EQ(output.out, "");
@@ -94,8 +94,7 @@ TEST(Help, EveryCommandTakesQuiet) {
 }
 
 TEST(Help, BoundsOfOptionsAreWrittenInFull) {
-  expect_usage_error({"run", "-n", "2000000000", "x"},
-                     {"2000000000 is not between -1 and 1000000000"});
+  expect_usage({"run", "-n", "2000000000", "x"}, {"2000000000 is not between -1 and 1000000000"});
   for (const std::string& command : command_names()) {
     const std::string all = moeflux({command, "--help-all"}).out;
     EXPECT_FALSE(contains(all, "e+0")) << all;
@@ -122,7 +121,7 @@ TEST(Help, OptionsForMeasurementsAreKeysOfTuneAndTheirOldNamesWork) {
                   "--lookahead", "off", "--trust-experts"}),
             expected);
   EXPECT_EQ(text({"--cpu-isa", "portable"}), text({"--tune", "cpu-isa=portable"}));
-  expect_usage_error({"run", "--tune", "reader=2", "x"}, {"--tune", "reader-threads"});
+  expect_usage({"run", "--tune", "reader=2", "x"}, {"--tune", "reader-threads"});
 }
 
 TEST(Help, VersionAndHelpComeByEveryName) {
@@ -141,11 +140,11 @@ TEST(Help, VersionAndHelpComeByEveryName) {
 }
 
 TEST(Help, AMisspeltCommandOrOptionNamesTheNearest) {
-  expect_usage_error({"chta"}, {"no command 'chta'", "did you mean chat?"});
-  expect_usage_error({"help", "srve"}, {"did you mean serve?"});
-  expect_usage_error({"run", "--tmep", "0"}, {"--tmep", "did you mean --temp?"});
-  expect_usage_error({"run", "-model", "x"}, {"-model", "did you mean --model?"});
-  expect_usage_error({"-m", "x"}, {"no command before -m", "moeflux run"});
+  expect_usage({"chta"}, {"no command 'chta'", "did you mean chat?"});
+  expect_usage({"help", "srve"}, {"did you mean serve?"});
+  expect_usage({"run", "--tmep", "0"}, {"--tmep", "did you mean --temp?"});
+  expect_usage({"run", "-model", "x"}, {"-model", "did you mean --model?"});
+  expect_usage({"-m", "x"}, {"no command before -m", "moeflux run"});
   EXPECT_TRUE(contains(moeflux({"plan", "--like", "qwen3-30b-a3"}).err, "qwen3-30b-a3b"));
   EXPECT_EQ(moeflux({"plan", "--like", "TINY", "--ram", "1G", "--drive", "1", "--memory-bandwidth",
                      "10", "--arithmetic", "10"})
@@ -154,8 +153,8 @@ TEST(Help, AMisspeltCommandOrOptionNamesTheNearest) {
 }
 
 TEST(Help, OptionsOfLlamaCppGetAnAnswer) {
-  expect_usage_error({"run", "-hff", "model.gguf", "x"}, {"-hff", "moeflux pull"});
-  expect_usage_error({"serve", "-ts", "3,1"}, {"-ts", "--device"});
+  expect_usage({"run", "-hff", "model.gguf", "x"}, {"-hff", "moeflux pull"});
+  expect_usage({"serve", "-ts", "3,1"}, {"-ts", "--device"});
   const ProgramOutput taken =
       moeflux({"run", "-q", "-n", "2", "--jinja", "--no-mmap", "--mlock", "-b", "512", "-ub", "512",
                "-np", "1", "--color", "-v", "-fa", "on", "-e", "Once"});
@@ -168,11 +167,11 @@ TEST(Help, OptionsOfLlamaCppGetAnAnswer) {
 }
 
 TEST(Help, SizesWithoutAUnitThatNobodyMeansAreRefused) {
-  expect_usage_error({"plan", "--like", "tiny", "--ram", "8"}, {"--ram", "8 bytes", "8G"});
-  expect_usage_error({"plan", "--like", "tiny", "--vram", "12"}, {"--vram", "12G"});
-  expect_usage_error({"run", "--expert-cache", "4", "x"}, {"--expert-cache", "4G"});
-  expect_usage_error({"run", "--near-cache", "4", "x"}, {"--near-cache", "4G"});
-  expect_usage_error({"serve", "--states-size", "4"}, {"--states-size", "4G"});
+  expect_usage({"plan", "--like", "tiny", "--ram", "8"}, {"--ram", "8 bytes", "8G"});
+  expect_usage({"plan", "--like", "tiny", "--vram", "12"}, {"--vram", "12G"});
+  expect_usage({"run", "--expert-cache", "4", "x"}, {"--expert-cache", "4G"});
+  expect_usage({"run", "--near-cache", "4", "x"}, {"--near-cache", "4G"});
+  expect_usage({"serve", "--states-size", "4"}, {"--states-size", "4G"});
 }
 
 TEST(Settings, AFileAndAVariableSetOptionsAndConfigSaysSo) {
@@ -193,8 +192,8 @@ TEST(Settings, AFileAndAVariableSetOptionsAndConfigSaysSo) {
   EXPECT_EQ(variable.out, moeflux({"run", "-q", "-n", "2", "Once"}).out);
   EXPECT_EQ(line.out, moeflux({"run", "-q", "-n", "1", "Once"}).out);
   write_bytes(path, "n-predit = 3\n");
-  expect_usage_error({"run", "--config", path, "Once"},
-                     {path + ":1", "'n-predit'", "did you mean n-predict?"});
+  expect_usage({"run", "--config", path, "Once"},
+               {path + ":1", "'n-predit'", "did you mean n-predict?"});
 }
 
 TEST(Settings, AMisspeltVariableIsWarnedOf) {
@@ -209,7 +208,7 @@ TEST(Settings, AMisspeltVariableIsWarnedOf) {
 
 TEST(Settings, TheLogLevelSilencesNotes) {
   EXPECT_EQ(moeflux({"run", "-n", "2", "--log-level", "warn", "--mlock", "Once"}).err, "");
-  expect_usage_error({"run", "--log-level", "loud", "x"}, {"--log-level", "'loud'", "debug"});
+  expect_usage({"run", "--log-level", "loud", "x"}, {"--log-level", "'loud'", "debug"});
 }
 
 TEST(Completions, EveryShellKnowsCommandsOptionsAndChoices) {

@@ -23,7 +23,7 @@ Json parsed(const std::string& text, const std::string& what) {
   return json.ok() ? std::move(json).value() : Json::object();
 }
 
-Json plan(Words words) {
+Json plan_json(Words words) {
   words.insert(words.begin(), {"plan", "--json"});
   const ProgramOutput output = moeflux(words);
   expect_success(output);
@@ -64,7 +64,7 @@ TEST_P(GoldenPlans, AreWhatTheyWere) {
       words.push_back(value.is_string() ? value.get<std::string>() : value.dump());
     }
     ASSERT_FALSE(expected.empty()) << "tools/golden_plans.py has not written " << model;
-    expect_same(expected, plan(words), model);
+    expect_same(expected, plan_json(words), model);
   }
 }
 
@@ -122,7 +122,7 @@ TEST(PlanAnchors, Uniform35BOnAnH200) {
                             {"4G", 93.5, 1785, 12264, 460},
                             {"8G", 126.9, 2509, 15629, 314},
                             {"16330M", 400, 12712, 25632, 36}}) {
-    const Json json = plan(on_h200({"--like", "qwen3.6-35b-a3b", "--near-cache", m.near}));
+    const Json json = plan_json(on_h200({"--like", "qwen3.6-35b-a3b", "--near-cache", m.near}));
     EXPECT_EQ(json["experts"]["home"], "host and device");
     const Json& decode = json["decode"]["uniform"];
     expect_within(tokens_per_second(decode), m.decode, kDecodeFactor, m.near);
@@ -131,7 +131,7 @@ TEST(PlanAnchors, Uniform35BOnAnH200) {
     expect_within(tokens_per_second(json["prompts"][1]), m.prompt_4096, kPromptFactor, m.near);
     EXPECT_EQ(json["prompts"][1]["tokens"], 4096);
   }
-  const Json resident = plan(on_h200({"--like", "qwen3.6-35b-a3b"}));
+  const Json resident = plan_json(on_h200({"--like", "qwen3.6-35b-a3b"}));
   EXPECT_EQ(resident["experts"]["home"], "device");
   expect_within(tokens_per_second(resident["decode"]["uniform"]), 638, kDecodeFactor, "resident");
   expect_within(tokens_per_second(resident["prompts"][0]), 17480, kShortPromptFactor, "resident");
@@ -140,7 +140,7 @@ TEST(PlanAnchors, Uniform35BOnAnH200) {
 
 // Routes that were recorded: the host wrote them layer by layer, which costs some of the 169.
 TEST(PlanAnchors, NaturalRoutesWithAQuarterNear) {
-  const Json json = plan(on_h200({"--like", "qwen3-30b-a3b", "--near-cache", "4G"}));
+  const Json json = plan_json(on_h200({"--like", "qwen3-30b-a3b", "--near-cache", "4G"}));
   const Json& natural = json["decode"]["natural_high"];
   expect_within(tokens_per_second(natural), 169, 1.2, "natural");
   expect_within(natural["near_share"], 0.85, 1.03, "near share");
@@ -150,7 +150,7 @@ TEST(PlanAnchors, NaturalRoutesWithAQuarterNear) {
 
 // Neither memory holds the experts: 4 GiB near, 4 GiB in the host's, the drive at 1.61 GB/s.
 TEST(PlanAnchors, ADriveBehindBoth) {
-  const Json json = plan(on_h200({"--like", "qwen3.6-35b-a3b", "--expert-cache", "8G"}));
+  const Json json = plan_json(on_h200({"--like", "qwen3.6-35b-a3b", "--expert-cache", "8G"}));
   EXPECT_EQ(json["experts"]["home"], "drive");
   const Json& decode = json["decode"]["uniform"];
   expect_within(1.0 - decode["drive_share"].get<double>(), 0.458, 1.05, "hits");
@@ -165,7 +165,7 @@ TEST(PlanAnchors, ASliceOfLargeExperts) {
       read_bytes(MOEFLUX_SOURCE_DIR "/src/model/families/configs/deepseek-v3.json"), "config");
   config["num_hidden_layers"] = 7;
   write_bytes(folder / "config.json", config.dump());
-  const Json json = plan(on_h200({"-m", folder.path(), "--near-cache", "3G"}));
+  const Json json = plan_json(on_h200({"-m", folder.path(), "--near-cache", "3G"}));
   const Json& decode = json["decode"]["uniform"];
   expect_within(tokens_per_second(decode), 63.1, kDecodeFactor, "decode");
   expect_within(decode["bus_bytes"].get<double>() / 1e6, 767, 1.05, "bus");

@@ -13,7 +13,7 @@ namespace moeflux::testing {
 namespace {
 
 using Words = std::vector<std::string>;
-const std::string kPrompt = "Once upon a time";
+const std::string kOnce = "Once upon a time";
 
 TEST(Run, LastNewlineOfAFileIsNotOfThePrompt) {
   const TempFolder folder;
@@ -24,15 +24,15 @@ TEST(Run, LastNewlineOfAFileIsNotOfThePrompt) {
     return moeflux(words, {.standard_input = prompt}).out;
   };
   for (const Words& source : {Words{"-f", folder / "prompt"}, Words{"-f", "-"}, Words{}}) {
-    const std::string expected = text(kPrompt, source);
-    EXPECT_EQ(text(kPrompt + "\n", source), expected);
-    EXPECT_EQ(text(kPrompt + "\n\n", source).rfind(kPrompt + "\n", 0), 0u);
-    EXPECT_EQ(text(kPrompt + " \n", source).rfind(kPrompt + " ", 0), 0u);
+    const std::string expected = text(kOnce, source);
+    EXPECT_EQ(text(kOnce + "\n", source), expected);
+    EXPECT_EQ(text(kOnce + "\n\n", source).rfind(kOnce + "\n", 0), 0u);
+    EXPECT_EQ(text(kOnce + " \n", source).rfind(kOnce + " ", 0), 0u);
   }
 }
 
 TEST(Run, AFullContextIsSaidWithTheOptionThatRaisesIt) {
-  const Words base = {"run", "-q", "-n", "-1", "--ignore-eos", "-c", "16", kPrompt};
+  const Words base = {"run", "-q", "-n", "-1", "--ignore-eos", "-c", "16", kOnce};
   const ProgramOutput full = moeflux(base);
   EXPECT_EQ(full.status, 0);
   EXPECT_EQ(full.err,
@@ -46,7 +46,7 @@ TEST(Run, AFullContextIsSaidWithTheOptionThatRaisesIt) {
 
 TEST(Run, SeedMinusOneIsDrawnAndPrintedAndCanBeRepeated) {
   const auto run = [](const Words& more) {
-    Words words = {"run", "-q", "-n", "40", kPrompt};
+    Words words = {"run", "-q", "-n", "40", kOnce};
     words.insert(words.end(), more.begin(), more.end());
     return moeflux(words);
   };
@@ -85,7 +85,7 @@ TEST(Run, ReasoningIsClosedWhenItsBudgetIsSpent) {
   EXPECT_EQ(unlimited.find(close), std::string::npos) << unlimited;
   EXPECT_EQ(unlimited.substr(0, at), budget.out.substr(0, at));
   // Without reasoning there is nothing to close.
-  EXPECT_EQ(run(kPrompt, {"--reasoning-budget", "5"}).out, run(kPrompt, {}).out);
+  EXPECT_EQ(run(kOnce, {"--reasoning-budget", "5"}).out, run(kOnce, {}).out);
 }
 
 // A model whose weights are cut while its text is held back by a pipe that nobody reads.
@@ -93,9 +93,9 @@ TEST(Run, ErrorInMidTextIsFollowedByANewLineAndStatistics) {
   for (const bool as_json : {false, true}) {
     const TempFolder folder;
     std::filesystem::copy(fable(), folder / "model");
-    Words words = {"run",         "-m",           folder / "model", "-n",
-                   "-1",          "--ignore-eos", "--expert-cache", "0",
-                   "--expert-io", "pread",        kPrompt};
+    Words words = {
+        "run", "-m",          folder / "model", "-n", "-1", "--ignore-eos", "--expert-cache",
+        "0",   "--expert-io", "pread",          kOnce};
     if (as_json) words.emplace_back("--json");
     BackgroundProgram program(MOEFLUX_PROGRAM, words);
     program.read_output(100);
@@ -126,14 +126,14 @@ TEST(Run, ErrorInMidTextIsFollowedByANewLineAndStatistics) {
 }
 
 TEST(Run, TerminalShowsProgressUntilTheTextBegins) {
-  TerminalProgram program(MOEFLUX_PROGRAM, {"run", "-n", "8", kPrompt});
+  TerminalProgram program(MOEFLUX_PROGRAM, {"run", "-n", "8", kOnce});
   const ProgramOutput output = program.finish();
   ASSERT_EQ(output.status, 0) << output.out;
   const std::string& shown = output.out;
   const size_t loading = shown.find("\rloading [");
   const size_t loaded = shown.find("\rloading: the last weights");
   const size_t reading = shown.find("\rprompt [");
-  const size_t text = shown.find(kPrompt);
+  const size_t text = shown.find(kOnce);
   ASSERT_TRUE(text != std::string::npos && loading < loaded && loaded < reading && reading < text)
       << shown;
   EXPECT_TRUE(contains(shown.substr(loading, reading), " MiB of ")) << shown;
@@ -146,7 +146,7 @@ TEST(Run, TerminalShowsProgressUntilTheTextBegins) {
 
 TEST(Run, TerminalOfOtherCommandsShowsProgressWhileLoading) {
   TerminalProgram program(MOEFLUX_PROGRAM, {"perplexity", "-f", "-", "-c", "32"});
-  program.write_input(kPrompt + " there was a king.");
+  program.write_input(kOnce + " there was a king.");
   program.close_input();
   const ProgramOutput output = program.finish();
   ASSERT_EQ(output.status, 0) << output.out;

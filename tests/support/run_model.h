@@ -1,12 +1,15 @@
 // Opens a model on a device and evaluates tokens, with every knob that must not change a bit.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "backend/cpu/cpu_device.h"
@@ -14,6 +17,9 @@
 #include "tests/support/key_choices.h"
 
 namespace moeflux::testing {
+
+/// Two devices choose the same token where its logit is larger than the next by more.
+inline constexpr float kClearMargin = 0.05f;
 
 struct RunOptions {
   std::string device = "cpu";             // or "cpu portable", "cpu avx2", ...: of kernels,
@@ -65,5 +71,10 @@ std::vector<std::string> and_built_gpus(std::vector<std::string> devices);
 std::string missing_gpu(const std::string& device);
 /// A device's name as part of a test's: "cuda_0".
 std::string test_name_of(std::string device);
+/// FAMILY_on_DEVICE: of a test with both as parameters.
+inline std::string family_and_device(
+    const ::testing::TestParamInfo<std::tuple<std::string, std::string>>& test) {
+  return std::get<0>(test.param) + "_on_" + test_name_of(std::get<1>(test.param));
+}
 
 }  // namespace moeflux::testing

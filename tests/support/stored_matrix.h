@@ -16,6 +16,10 @@
 
 namespace moeflux::testing {
 
+/// Devices that compute on stored bytes.
+inline constexpr const char* kCodedDevices[] = {"reference", "cpu", "emulator",
+                                                "emulator with matrix units"};
+
 /// Numbers between -1 and 1.
 inline std::vector<float> random_floats(int64_t count, uint32_t seed) {
   std::mt19937 random(seed);

@@ -14,7 +14,7 @@ namespace {
 using Slot = ExpertCache::Slot;
 using Key = std::pair<int32_t, int32_t>;  // layer, expert
 
-constexpr ExpertShape kShape{.num_layers = 4, .num_experts = 9};
+constexpr ExpertShape kRandomShape{.num_layers = 4, .num_experts = 9};
 constexpr double kDecay = 0.5;  // halves exactly: equal scores are equal in both
 
 struct NaiveCache {
@@ -61,9 +61,9 @@ struct NaiveCache {
 class Model {
  public:
   Model(CachePolicy policy, size_t slots, uint64_t seed)
-      : cache_(
-            nullptr,
-            {.num_slots = slots, .shape = kShape, .eviction = {.policy = policy, .decay = kDecay}}),
+      : cache_(nullptr, {.num_slots = slots,
+                         .shape = kRandomShape,
+                         .eviction = {.policy = policy, .decay = kDecay}}),
         naive_{.policy = policy, .num_slots = slots},
         random_(seed) {}
 
@@ -161,7 +161,7 @@ TEST(ExpertCacheProperty, PinnedSlotsKeepTheirExperts) {
   for (int round = 0; round < 40; ++round) {
     const size_t slots = 2 + random() % 12;
     ExpertCache cache(nullptr, {.num_slots = slots,
-                                .shape = kShape,
+                                .shape = kRandomShape,
                                 .num_staging = random() % slots,
                                 .guard_admission = round % 2 == 0});
     std::map<Slot, std::pair<ExpertKey, std::vector<ExpertPin>>> pinned;

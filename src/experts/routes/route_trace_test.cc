@@ -13,10 +13,10 @@ using testing::expect_error;
 const std::string kHeader =
     "# route_trace v1\n# model=m.gguf arch=a n_layer=2 n_expert=8 n_expert_used=2\n"
     "# layer=1 expert_bytes=100 dense_bytes=5\n";
-const std::string kColumns = "turn,phase,step,layer,slot,expert,weight,residency,expert_bytes\n";
+const std::string kColumnLine = "turn,phase,step,layer,slot,expert,weight,residency,expert_bytes\n";
 
 TEST(RouteTrace, TokensOfAPromptAreOneVisitALayerAndDecodeTokensOneEach) {
-  const auto trace = RouteTrace::parse(kHeader + kColumns +
+  const auto trace = RouteTrace::parse(kHeader + kColumnLine +
                                        "0,0,0,0,0,7,0.5,1,0\n0,0,0,0,1,2,0.5,0,100\n"
                                        "0,0,1,0,0,3,0.5,1,0\n0,0,1,0,1,7,0.5,0,100\n"
                                        "0,0,0,1,0,1,1,1,0\n0,0,1,1,0,1,1,1,0\n"
@@ -42,10 +42,10 @@ TEST(RouteTrace, RefusesWhatCannotBeRightWithItsLine) {
   refuse("hello\n", {"line 1", "'hello'"});
   expect_error(RouteTrace::parse("# route_trace v2\n"), ErrorCode::kUnsupported, {"v2", "v1"});
   refuse(kHeader, {"columns"});
-  refuse("# route_trace v1\n" + kColumns, {"n_layer="});
+  refuse("# route_trace v1\n" + kColumnLine, {"n_layer="});
   refuse(kHeader + "a,b\n", {"line 4", "a,b"});
-  refuse(kHeader + kColumns, {"at least one row"});
-  const std::string rows = kHeader + kColumns;
+  refuse(kHeader + kColumnLine, {"at least one row"});
+  const std::string rows = kHeader + kColumnLine;
   refuse(rows + "0,0,0,0,0,7,0.5,1\n", {"line 5", "9 fields"});
   refuse(rows + "0,0,0,0,0,7,0.5,1,0,0,0\n", {"9 fields"});
   refuse(rows + "0,0,0,0,0,8,0.5,1,0\n", {"expert 8", "below 8"});
@@ -60,7 +60,7 @@ TEST(RouteTrace, RefusesWhatCannotBeRightWithItsLine) {
          {"a token of 1 experts"});
   refuse("# route_trace v1\n# n_layer=0\n", {"n_layer=0"});
   refuse("# route_trace v1\n# n_expert=99999999999999999999\n", {"n_expert=9"});
-  refuse("# route_trace v1\n# n_layer=4096 n_expert=65536\n" + kColumns,
+  refuse("# route_trace v1\n# n_layer=4096 n_expert=65536\n" + kColumnLine,
          {"65536 experts", "at most"});
   refuse("# route_trace v1\n# n_layer=2\n# layer=2 expert_bytes=1\n", {"layer=2"});
 }

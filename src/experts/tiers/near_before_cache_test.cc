@@ -17,8 +17,8 @@ constexpr size_t kCacheSlots = 24;  // three moves at once
 ExpertKey key(int32_t expert) { return {LayerId{1}, ExpertId{expert}}; }
 
 /// A cache that holds experts of layer 1, and slots near before it.
-struct World {
-  explicit World(size_t near_slots, size_t staging = 0)
+struct BeforeWorld {
+  explicit BeforeWorld(size_t near_slots, size_t staging = 0)
       : far(table()),
         cache(zeroed_buffer(kCacheSlots * far.slot_bytes()), {.slot_bytes = far.slot_bytes(),
                                                               .num_slots = kCacheSlots,
@@ -70,7 +70,7 @@ struct World {
 };
 
 TEST(NearBeforeCache, AnExpertThatIsUsedGoesNearAndLeavesTheCacheOnceItIsThere) {
-  World w(2);
+  BeforeWorld w(2);
   w.fill(5);
   EXPECT_EQ(w.step({5}), Ids{});
   EXPECT_EQ(w.step({5}), Ids{});  // on its way from now on
@@ -90,7 +90,7 @@ TEST(NearBeforeCache, AnExpertThatIsUsedGoesNearAndLeavesTheCacheOnceItIsThere) 
 
 // Its bytes are copied from the slot: nobody else may have that before.
 TEST(NearBeforeCache, TheCacheKeepsWhoIsOnItsWay) {
-  World w(1);
+  BeforeWorld w(1);
   for (int32_t e = 0; e < 12; ++e) w.fill(e);
   w.step({5});
   w.step({});
@@ -105,7 +105,7 @@ TEST(NearBeforeCache, TheCacheKeepsWhoIsOnItsWay) {
 }
 
 TEST(NearBeforeCache, AnEighthOfTheCachesSlotsIsOnItsWayAtMost) {
-  World w(10);
+  BeforeWorld w(10);
   for (int32_t e = 0; e < 10; ++e) w.fill(e);
   w.step({0, 1, 2, 3, 4});
   w.step({5, 6});
@@ -127,7 +127,7 @@ TEST(NearBeforeCache, AnEighthOfTheCachesSlotsIsOnItsWayAtMost) {
 }
 
 TEST(NearBeforeCache, OnlyWhoTheCacheKeepsMayLeaveForIt) {
-  World w(8, 2);
+  BeforeWorld w(8, 2);
   w.fill(1);
   w.fill(2, Purpose::kGuess);
   const ExpertPin loading = w.cache.reserve(key(3), Purpose::kDecode);
@@ -144,7 +144,7 @@ TEST(NearBeforeCache, OnlyWhoTheCacheKeepsMayLeaveForIt) {
 }
 
 TEST(NearBeforeCache, WhoLeavesTheNearSlotsIsNowhere) {
-  World w(1);
+  BeforeWorld w(1);
   w.fill(1);
   w.step({1});
   w.step({});
@@ -160,7 +160,7 @@ TEST(NearBeforeCache, WhoLeavesTheNearSlotsIsNowhere) {
 }
 
 TEST(NearBeforeCache, NearOnesAreListedOnceInAscendingOrder) {
-  World w(3);
+  BeforeWorld w(3);
   for (const int32_t e : {3, 7, 9}) w.fill(e);
   w.step({9, 3, 7});
   w.step({});
@@ -169,7 +169,7 @@ TEST(NearBeforeCache, NearOnesAreListedOnceInAscendingOrder) {
 }
 
 TEST(NearBeforeCache, WhoIsOnItsWayCountsAmongThoseWhoMay) {
-  World w(10);
+  BeforeWorld w(10);
   for (int32_t e = 0; e < 10; ++e) w.fill(e);
   w.step({0});
   w.step({1, 2, 3, 4});
@@ -180,7 +180,7 @@ TEST(NearBeforeCache, WhoIsOnItsWayCountsAmongThoseWhoMay) {
 }
 
 TEST(NearBeforeCache, UsesFadeWithTheTokensOfDecode) {
-  World w(1);
+  BeforeWorld w(1);
   w.fill(1);
   for (int i = 0; i < 6; ++i) w.step({1});
   w.arrive();

@@ -13,11 +13,11 @@ namespace {
 
 using testing::expect_error;
 
-ExpertKey key(int32_t layer, int32_t expert) { return {LayerId{layer}, ExpertId{expert}}; }
+ExpertKey slot_key(int32_t layer, int32_t expert) { return {LayerId{layer}, ExpertId{expert}}; }
 
 /// Near slots over a table of three layers with twelve experts each.
-struct World {
-  explicit World(size_t slots)
+struct NearWorld {
+  explicit NearWorld(size_t slots)
       : far(table()),
         near(table(), {zeroed_buffer(std::max<size_t>(1, slots) * far.slot_bytes()), slots},
              far.slot_bytes(), {}) {}
@@ -32,8 +32,8 @@ struct World {
   /// Starts at most so many moves; how many.
   size_t start(size_t most) {
     const auto moves = near.placement().choose_moves(most);
-    near.start(encoder, moves, [&](ExpertKey key) {
-      return NearSlots::Source{&far.buffer(), far.offset_of(key)};
+    near.start(encoder, moves, [&](ExpertKey slot_key) {
+      return NearSlots::Source{&far.buffer(), far.offset_of(slot_key)};
     });
     return moves.size();
   }
@@ -48,12 +48,13 @@ struct World {
     return there;
   }
   /// Whether the expert is found, and its bytes are where it is found.
-  bool has(ExpertKey key) {
-    const auto expert = near.find(key);
+  bool has(ExpertKey slot_key) {
+    const auto expert = near.find(slot_key);
     if (!expert) return false;
-    const uint64_t begin = slot_begin(table(), key.layer, *expert);
+    const uint64_t begin = slot_begin(table(), slot_key.layer, *expert);
     EXPECT_TRUE(near.holds(*expert));
-    EXPECT_TRUE(far.is_at(key, *expert->gate.parts.codes.buffer, begin)) << index(key.expert);
+    EXPECT_TRUE(far.is_at(slot_key, *expert->gate.parts.codes.buffer, begin))
+        << index(slot_key.expert);
     return true;
   }
   ExpertStats stats() const {
@@ -71,22 +72,22 @@ struct World {
 using Keys = std::vector<ExpertKey>;
 
 TEST(NearSlots, AnExpertIsThereOnceItsCopyIsKnownToHaveEnded) {
-  World w(3);
+  NearWorld w(3);
   w.use(2, {5});
   EXPECT_EQ(w.start(4), 1u);
   EXPECT_EQ(w.near.num_coming(), 1u);
-  EXPECT_FALSE(w.has(key(2, 5)));
+  EXPECT_FALSE(w.has(slot_key(2, 5)));
   EXPECT_EQ(w.settle(), Keys{});
   w.encoder.finish(1);
-  EXPECT_FALSE(w.has(key(2, 5)));  // nobody has looked
-  EXPECT_EQ(w.settle(), Keys{key(2, 5)});
-  EXPECT_TRUE(w.has(key(2, 5)));
+  EXPECT_FALSE(w.has(slot_key(2, 5)));  // nobody has looked
+  EXPECT_EQ(w.settle(), Keys{slot_key(2, 5)});
+  EXPECT_TRUE(w.has(slot_key(2, 5)));
   EXPECT_EQ(w.near.num_coming(), 0u);
   EXPECT_EQ(w.settle(), Keys{});  // each is told of once
 }
 
 TEST(NearSlots, CopiesAskedForTogetherArriveTogetherAndInOrder) {
-  World w(8);
+  NearWorld w(8);
   w.use(0, {1, 2});
   w.start(8);
   w.use(0, {3});
@@ -95,56 +96,56 @@ TEST(NearSlots, CopiesAskedForTogetherArriveTogetherAndInOrder) {
   EXPECT_EQ(w.encoder.asked.size(), 2u);
   EXPECT_EQ(w.settle(), Keys{});
   w.encoder.finish(1);
-  EXPECT_EQ(w.settle(), (Keys{key(0, 1), key(0, 2)}));
+  EXPECT_EQ(w.settle(), (Keys{slot_key(0, 1), slot_key(0, 2)}));
   EXPECT_EQ(w.near.num_coming(), 1u);
   w.use(0, {4});
   w.start(8);
   w.encoder.finish(3);
-  EXPECT_EQ(w.settle(), (Keys{key(0, 3), key(0, 4)}));
-  for (const int32_t e : {1, 2, 3, 4}) EXPECT_TRUE(w.has(key(0, e))) << e;
+  EXPECT_EQ(w.settle(), (Keys{slot_key(0, 3), slot_key(0, 4)}));
+  for (const int32_t e : {1, 2, 3, 4}) EXPECT_TRUE(w.has(slot_key(0, e))) << e;
 }
 
 TEST(NearSlots, WhoLeavesIsGoneBeforeItsSlotIsWrittenTo) {
-  World w(1);
+  NearWorld w(1);
   w.use(0, {0});
   w.start(1);
   w.encoder.finish(1);
   w.settle();
-  ASSERT_TRUE(w.has(key(0, 0)));
+  ASSERT_TRUE(w.has(slot_key(0, 0)));
   // Work recorded until now reads it there.
   const uint64_t bytes = w.far.slot_bytes();
-  w.encoder.launch(*w.near.find(key(0, 0))->gate.parts.codes.buffer, 0, bytes);
+  w.encoder.launch(*w.near.find(slot_key(0, 0))->gate.parts.codes.buffer, 0, bytes);
   for (int i = 0; i < 5; ++i) w.use(1, {7});
   EXPECT_EQ(w.start(1), 1u);
-  EXPECT_FALSE(w.near.find(key(0, 0)).has_value());
-  EXPECT_FALSE(w.near.find(key(1, 7)).has_value());
+  EXPECT_FALSE(w.near.find(slot_key(0, 0)).has_value());
+  EXPECT_FALSE(w.near.find(slot_key(1, 7)).has_value());
   ASSERT_EQ(w.encoder.asked.size(), 2u);  // and waits for that work: the encoder looks
   // The slot takes nobody else meanwhile.
   for (int i = 0; i < 99; ++i) w.use(2, {9});
   EXPECT_EQ(w.start(1), 0u);
   w.encoder.finish(2);
-  EXPECT_EQ(w.settle(), Keys{key(1, 7)});
-  EXPECT_TRUE(w.has(key(1, 7)));
+  EXPECT_EQ(w.settle(), Keys{slot_key(1, 7)});
+  EXPECT_TRUE(w.has(slot_key(1, 7)));
 }
 
 TEST(NearSlots, NoMovesAskForNothing) {
-  World w(2);
+  NearWorld w(2);
   EXPECT_EQ(w.start(2), 0u);
   EXPECT_TRUE(w.encoder.asked.empty());
   EXPECT_EQ(w.stats().bus_bytes, 0u);
 }
 
 TEST(NearSlots, WithoutSlotsEveryExpertIsFar) {
-  World w(0);
+  NearWorld w(0);
   w.use(0, {1, 2});
   EXPECT_EQ(w.start(8), 0u);
   EXPECT_EQ(w.settle(), Keys{});
-  EXPECT_FALSE(w.near.find(key(0, 1)).has_value());
+  EXPECT_FALSE(w.near.find(slot_key(0, 1)).has_value());
   EXPECT_EQ(w.stats().far_hits, 2u);
 }
 
 TEST(NearSlots, CountsHitsOfDecodeAndWhatWentOverTheBus) {
-  World w(2);
+  NearWorld w(2);
   const uint64_t bytes = w.table().layer(LayerId{1}).slot_bytes;
   w.use(1, {3});  // read over the bus
   w.start(1);     // and brought
@@ -170,13 +171,13 @@ TEST(NearSlots, CountsHitsOfDecodeAndWhatWentOverTheBus) {
 }
 
 TEST(NearSlots, UploadsBringAnExpertAtOnceOrSayWhyNot) {
-  World w(2);
-  const NearSlots::Source source{&w.far.buffer(), w.far.offset_of(key(0, 6))};
-  const auto slot = w.near.placement().fill(key(0, 6));
+  NearWorld w(2);
+  const NearSlots::Source source{&w.far.buffer(), w.far.offset_of(slot_key(0, 6))};
+  const auto slot = w.near.placement().fill(slot_key(0, 6));
   ASSERT_TRUE(slot.has_value());
-  EXPECT_FALSE(w.has(key(0, 6)));
-  ASSERT_TRUE(w.near.upload(w.experts.device(), key(0, 6), *slot, source).ok());
-  EXPECT_TRUE(w.has(key(0, 6)));
+  EXPECT_FALSE(w.has(slot_key(0, 6)));
+  ASSERT_TRUE(w.near.upload(w.experts.device(), slot_key(0, 6), *slot, source).ok());
+  EXPECT_TRUE(w.has(slot_key(0, 6)));
 
   class BrokenDevice : public HostMemoryDevice {
    public:
@@ -184,17 +185,17 @@ TEST(NearSlots, UploadsBringAnExpertAtOnceOrSayWhyNot) {
       return Error(ErrorCode::kIo, "the bus is broken");
     }
   } broken;
-  const auto other = w.near.placement().fill(key(0, 7));
-  expect_error(w.near.upload(broken, key(0, 7), *other, source), ErrorCode::kIo, {"broken"});
-  EXPECT_FALSE(w.near.find(key(0, 7)).has_value());
+  const auto other = w.near.placement().fill(slot_key(0, 7));
+  expect_error(w.near.upload(broken, slot_key(0, 7), *other, source), ErrorCode::kIo, {"broken"});
+  EXPECT_FALSE(w.near.find(slot_key(0, 7)).has_value());
 }
 
 TEST(NearSlotsDeathTest, NobodyIsCopiedWithinTheSlotsOrFoundBeforeItIsThere) {
-  World w(2);
+  NearWorld w(2);
   w.use(0, {1});
   const auto moves = w.near.placement().choose_moves(1);
   ASSERT_EQ(moves.size(), 1u);
-  Buffer* own = w.near.at(key(0, 1), 0).gate.parts.codes.buffer;
+  Buffer* own = w.near.at(slot_key(0, 1), 0).gate.parts.codes.buffer;
   EXPECT_DEATH(w.near.start(w.encoder, moves,
                             [&](ExpertKey) {
                               return NearSlots::Source{own, 0};

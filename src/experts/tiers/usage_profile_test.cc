@@ -10,14 +10,14 @@ namespace {
 
 using testing::expect_error;
 
-ExpertKey key(int32_t expert) { return {LayerId{1}, ExpertId{expert}}; }
+ExpertKey profile_key(int32_t expert) { return {LayerId{1}, ExpertId{expert}}; }
 
 ExpertCache make_cache() {
   return {nullptr, {.num_slots = 2, .shape = {.num_layers = 2, .num_experts = 4}}};
 }
 
 void fill(ExpertCache& cache, int32_t expert) {
-  const ExpertPin pin = cache.reserve(key(expert), Purpose::kDecode);
+  const ExpertPin pin = cache.reserve(profile_key(expert), Purpose::kDecode);
   ASSERT_TRUE(pin);
   cache.set_ready(pin.slot());
 }
@@ -26,8 +26,8 @@ TEST(UsageProfile, WhatWasWrittenIsReadAndRanksAColdCache) {
   ExpertCache used = make_cache();
   for (int i = 0; i < 10; ++i) {
     used.begin_visit(LayerId{1});
-    used.note_use(key(3));
-    if (i % 2 == 0) used.note_use(key(0));
+    used.note_use(profile_key(3));
+    if (i % 2 == 0) used.note_use(profile_key(0));
   }
   UsageProfile profile{.model = "m"};
   profile.add(used);
@@ -44,8 +44,8 @@ TEST(UsageProfile, WhatWasWrittenIsReadAndRanksAColdCache) {
   ASSERT_TRUE(read->check(cold.shape()).ok());
   read->seed(cold);
   for (const int32_t expert : {3, 0, 1}) fill(cold, expert);  // 3 and 0 are older than 1
-  EXPECT_TRUE(cold.find(key(3)).has_value());
-  EXPECT_FALSE(cold.find(key(0)).has_value());
+  EXPECT_TRUE(cold.find(profile_key(3)).has_value());
+  EXPECT_FALSE(cold.find(profile_key(0)).has_value());
 }
 
 // 30 tokens of a profile: expert 3 was used by all of them, expert 0 by half.
@@ -53,9 +53,10 @@ TEST(UsageProfile, ScoresNearExpertsAsThirtyTokensWould) {
   const UsageProfile profile{.model = "m", .tokens = 1000, .layers = {{}, {500, 0, 0, 1000}}};
   NearPlacement placement({.num_layers = 2, .num_experts = 4}, 1, {.decay = 1.0, .margin = 1.0});
   profile.seed(placement);
-  std::vector<ExpertKey> ranked = {key(0), key(1), key(2), key(3)};
+  std::vector<ExpertKey> ranked = {profile_key(0), profile_key(1), profile_key(2), profile_key(3)};
   placement.rank(ranked);
-  EXPECT_EQ(ranked, (std::vector<ExpertKey>{key(3), key(0), key(1), key(2)}));
+  EXPECT_EQ(ranked, (std::vector<ExpertKey>{profile_key(3), profile_key(0), profile_key(1),
+                                            profile_key(2)}));
   const auto slot = placement.fill(ranked.front());
   ASSERT_TRUE(slot.has_value());
   placement.arrived(*slot);

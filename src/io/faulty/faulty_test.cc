@@ -52,7 +52,7 @@ Transcript run_all(FaultyReader& reader, const File& file) {
   return run;
 }
 
-class FaultyReaderTest : public testing::Test {
+class FaultyReaderTest : public ::testing::Test {
  protected:
   Transcript transcribe(FaultyReaderOptions options) {
     FaultyReader reader(std::move(options));

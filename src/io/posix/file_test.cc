@@ -15,11 +15,11 @@ std::span<const std::byte> bytes_of(std::string_view text) {
 }
 
 /// A folder of its own for every test.
-class FileTest : public testing::Test {
+class FileTest : public ::testing::Test {
  protected:
   FileTest() {
-    const auto* info = testing::UnitTest::GetInstance()->current_test_info();
-    folder_ = testing::TempDir() + "moeflux_file_" + std::to_string(::getpid()) + info->name();
+    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
+    folder_ = ::testing::TempDir() + "moeflux_file_" + std::to_string(::getpid()) + info->name();
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directories(folder_);
   }

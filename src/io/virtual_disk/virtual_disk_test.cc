@@ -14,7 +14,7 @@ constexpr double kLatency = 100e-6;
 constexpr double kBandwidth = 1e9;
 constexpr size_t kBlob = 1000 * 1000;  // one millisecond
 
-class VirtualDiskTest : public testing::Test {
+class VirtualDiskTest : public ::testing::Test {
  protected:
   static VirtualDiskOptions options() {
     return {.latency_seconds = kLatency, .bytes_per_second = kBandwidth, .virtual_time = true};

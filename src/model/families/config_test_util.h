@@ -18,6 +18,9 @@
 
 namespace moeflux::testing {
 
+inline constexpr auto kUnsupported = ErrorCode::kUnsupported;
+inline constexpr auto kInvalid = ErrorCode::kInvalidArgument;
+
 /// A name in kebab case is a public model's, any other a golden folder's.
 inline Json config_of(const std::string& model) {
   const bool is_public = model.find('-') != std::string::npos;

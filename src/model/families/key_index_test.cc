@@ -15,12 +15,11 @@ namespace {
 using testing::attention_of;
 using testing::config_of;
 using testing::expect_error;
+using testing::kInvalid;
+using testing::kUnsupported;
 using testing::read;
 using testing::read_with;
 using testing::text_of;
-
-constexpr auto kUnsupported = ErrorCode::kUnsupported;
-constexpr auto kInvalid = ErrorCode::kInvalidArgument;
 
 const LatentAttentionSpec& latent_of(const LayerSpec& layer) {
   return *mixer_as<LatentAttentionSpec>(layer);

@@ -20,11 +20,10 @@ namespace {
 using testing::attention_of;
 using testing::config_of;
 using testing::expect_error;
+using testing::kInvalid;
+using testing::kUnsupported;
 using testing::read;
 using testing::read_with;
-
-constexpr auto kUnsupported = ErrorCode::kUnsupported;
-constexpr auto kInvalid = ErrorCode::kInvalidArgument;
 
 TEST(Variants, StorageOfThePublicCheckpointsIsKnown) {
   const std::vector<std::pair<std::string, std::string>> stored = {

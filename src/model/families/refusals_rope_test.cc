@@ -14,11 +14,10 @@ namespace {
 using testing::attention_of;
 using testing::config_of;
 using testing::expect_error;
+using testing::kInvalid;
+using testing::kUnsupported;
 using testing::read;
 using testing::text_of;
-
-constexpr auto kUnsupported = ErrorCode::kUnsupported;
-constexpr auto kInvalid = ErrorCode::kInvalidArgument;
 
 TEST(Refusals, OtherRopeTypesInEitherDialect) {
   for (const std::string& model : testing::every_family()) {

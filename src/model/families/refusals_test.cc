@@ -18,12 +18,11 @@ namespace {
 
 using testing::config_of;
 using testing::expect_error;
+using testing::kInvalid;
+using testing::kUnsupported;
 using testing::read;
 using testing::read_with;
 using testing::text_of;
-
-constexpr auto kUnsupported = ErrorCode::kUnsupported;
-constexpr auto kInvalid = ErrorCode::kInvalidArgument;
 
 bool lists_rotating_layers(const std::string& model) {
   return model == "llama4_text" || model == "smollm3" || model.starts_with("mistral_large4");

@@ -16,7 +16,7 @@ namespace {
 
 const std::string kGolden = tokenizer_golden_folder() + "sentencepiece-";
 
-class SentencePieceGolden : public testing::TestWithParam<std::string> {
+class SentencePieceGolden : public ::testing::TestWithParam<std::string> {
  protected:
   static Tokenizer load() {
     const std::string path = kGolden + GetParam() + ".tokenizer.model";
@@ -64,7 +64,7 @@ TEST_P(SentencePieceGolden, ANovelBecomesTheSameIds) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, SentencePieceGolden,
-                         testing::Values("plain", "rules", "suffix", "bare"),
+                         ::testing::Values("plain", "rules", "suffix", "bare"),
                          [](const auto& instance) { return instance.param; });
 
 }  // namespace

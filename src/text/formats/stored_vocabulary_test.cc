@@ -50,7 +50,7 @@ StoredVocabulary stored_of(const TokenizerFile& file, const std::string& pre) {
   return stored;
 }
 
-class StoredVocabularyGolden : public testing::TestWithParam<Named> {};
+class StoredVocabularyGolden : public ::testing::TestWithParam<Named> {};
 
 TEST_P(StoredVocabularyGolden, EncodesAndDecodesAsItsTokenizerJson) {
   const std::string path =
@@ -85,17 +85,18 @@ TEST_P(StoredVocabularyGolden, EncodesAndDecodesAsItsTokenizerJson) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Splits, StoredVocabularyGolden,
-                         testing::Values(Named{"gpt2", "gpt-2"}, Named{"gpt2", "olmo"},
-                                         Named{"llama3", "llama-bpe"}, Named{"qwen2", "qwen2"},
-                                         Named{"fable-20m", "qwen35"}, Named{"qwen35", "qwen35"},
-                                         Named{"glm4", "glm4"}, Named{"glm4", "chatglm-bpe"},
-                                         Named{"deepseek", "deepseek-v3"}, Named{"o200k", "gpt-4o"},
-                                         Named{"exaone", "exaone-moe"}, Named{"laguna", "laguna"},
-                                         Named{"tekken", "tekken"}, Named{"bailing", "bailingmoe2"},
-                                         Named{"afmoe", "afmoe"}, Named{"cohere2", "cohere2moe"},
-                                         Named{"digits-bare", "command-r"},
-                                         Named{"digits-bare", "refact"}, Named{"llama3", "lfm2"},
-                                         Named{"llama3", "pixtral"}, Named{"llama3", "dbrx"}),
+                         ::testing::Values(Named{"gpt2", "gpt-2"}, Named{"gpt2", "olmo"},
+                                           Named{"llama3", "llama-bpe"}, Named{"qwen2", "qwen2"},
+                                           Named{"fable-20m", "qwen35"}, Named{"qwen35", "qwen35"},
+                                           Named{"glm4", "glm4"}, Named{"glm4", "chatglm-bpe"},
+                                           Named{"deepseek", "deepseek-v3"},
+                                           Named{"o200k", "gpt-4o"}, Named{"exaone", "exaone-moe"},
+                                           Named{"laguna", "laguna"}, Named{"tekken", "tekken"},
+                                           Named{"bailing", "bailingmoe2"}, Named{"afmoe", "afmoe"},
+                                           Named{"cohere2", "cohere2moe"},
+                                           Named{"digits-bare", "command-r"},
+                                           Named{"digits-bare", "refact"}, Named{"llama3", "lfm2"},
+                                           Named{"llama3", "pixtral"}, Named{"llama3", "dbrx"}),
                          [](const auto& instance) {
                            std::string name = instance.param.file + "_" + instance.param.pre;
                            for (char& c : name) c = c == '-' ? '_' : c;

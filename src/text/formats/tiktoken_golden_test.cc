@@ -12,18 +12,18 @@
 namespace moeflux {
 namespace {
 
-const std::string kGolden = tokenizer_golden_folder();
+const std::string kTiktokenGolden = tokenizer_golden_folder();
 
-class TiktokenGolden : public testing::TestWithParam<std::string> {
+class TiktokenGolden : public ::testing::TestWithParam<std::string> {
  protected:
   static Tokenizer load() {
-    const std::string path = kGolden + GetParam();
+    const std::string path = kTiktokenGolden + GetParam();
     Result<Tokenizer> tokenizer = parse_tiktoken(read_file(path + ".tiktoken.model"),
                                                  read_file(path + ".tokenizer_config.json"), path);
     EXPECT_TRUE(tokenizer.ok()) << (tokenizer.ok() ? "" : tokenizer.error().to_string());
     return std::move(tokenizer).value();
   }
-  static Json golden() { return read_json(kGolden + GetParam() + ".golden.json"); }
+  static Json golden() { return read_json(kTiktokenGolden + GetParam() + ".golden.json"); }
 
   static void expect_ids(const Tokenizer& tokenizer, const std::string& text,
                          const Json& expected) {
@@ -39,7 +39,7 @@ class TiktokenGolden : public testing::TestWithParam<std::string> {
 
 TEST_P(TiktokenGolden, EncodesAsTheLibraryDoes) {
   const Tokenizer tokenizer = load();
-  const Json inputs = read_json(kGolden + "inputs.json");
+  const Json inputs = read_json(kTiktokenGolden + "inputs.json");
   const Json file = golden();
   ASSERT_EQ(inputs.size(), file["encodings"].size());
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -79,7 +79,7 @@ TEST_P(TiktokenGolden, EncodesLongRunsAsTheLibraryDoes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Tables, TiktokenGolden,
-                         testing::Values("tiktoken-trained", "tiktoken-shuffled"),
+                         ::testing::Values("tiktoken-trained", "tiktoken-shuffled"),
                          [](const auto& instance) { return instance.param.substr(9); });
 
 }  // namespace

@@ -42,7 +42,7 @@ std::string table_of(const std::vector<std::string>& tokens) {
   return table;
 }
 
-Tokenizer load(const std::vector<std::string>& tokens, std::string_view config = "{}") {
+Tokenizer load_ranks(const std::vector<std::string>& tokens, std::string_view config = "{}") {
   Result<Tokenizer> tokenizer = parse_tiktoken(table_of(tokens), config, "t");
   EXPECT_TRUE(tokenizer.ok()) << (tokenizer.ok() ? "" : tokenizer.error().to_string());
   return std::move(tokenizer).value();
@@ -145,7 +145,7 @@ TEST(TiktokenParse, LinesMayComeInAnyOrderAndEndInCrLf) {
 }
 
 TEST(Tiktoken, ReservedIdsAreSpecialTokens) {
-  const Tokenizer tokenizer = load({"ab"}, R"({"added_tokens_decoder":{
+  const Tokenizer tokenizer = load_ranks({"ab"}, R"({"added_tokens_decoder":{
       "257":{"content":"[BOS]","special":true}, "258":{"content":"<think>","special":false}}})");
   EXPECT_EQ(tokenizer.vocab_size(), 257 + kTiktokenReservedCount);
   EXPECT_EQ(tokenizer.find("[BOS]"), 257);
@@ -163,18 +163,19 @@ TEST(Tiktoken, ReservedIdsAreSpecialTokens) {
 
 TEST(Tiktoken, AnAddedTokenThatSpellsARankedOneIsAnother) {
   const Tokenizer tokenizer =
-      load({"ab"}, R"({"added_tokens_decoder":{"257":{"content":"ab","special":true}}})");
+      load_ranks({"ab"}, R"({"added_tokens_decoder":{"257":{"content":"ab","special":true}}})");
   EXPECT_EQ(*tokenizer.encode("ab"), std::vector<TokenId>{257});
   EXPECT_EQ(*tokenizer.encode("ab", {.match_added_tokens = false}), std::vector<TokenId>{256});
 }
 
 TEST(Tiktoken, AMergeMayEndInALowerRankThanItsHalves) {
-  const Tokenizer tokenizer = load({"abc", "bc"});  // "abc" can only be "a" and the later "bc"
+  const Tokenizer tokenizer =
+      load_ranks({"abc", "bc"});  // "abc" can only be "a" and the later "bc"
   EXPECT_EQ(*tokenizer.encode("xabc"), (std::vector<TokenId>{'x', 256}));
 }
 
 TEST(Tiktoken, APieceThatIsATokenNeedsNoMerges) {
-  const Tokenizer tokenizer = load({"hello"});
+  const Tokenizer tokenizer = load_ranks({"hello"});
   EXPECT_EQ(*tokenizer.encode("hello"), std::vector<TokenId>{256});
   EXPECT_EQ(tokenizer.encode("hellos")->size(), 6u);
 }
@@ -186,7 +187,7 @@ TEST(Tiktoken, LongRunsOfOneKindStayCheap) {
     std::string token = unit;
     for (int i = 0; i < 7; ++i) tokens.push_back(token += token);
   }
-  const Tokenizer tokenizer = load(tokens);
+  const Tokenizer tokenizer = load_ranks(tokens);
   for (const std::string unit : {"a", "A", " ", "\n", "1", "!", "\xE6\xBC\xA2", "ab", " \n",
                                  "\xCC\x81", "'s", "<|reserved_token_300|>", "<"}) {
     std::string text;
