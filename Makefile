@@ -141,6 +141,8 @@ test-all:
 	  MOEFLUX_TEST_SOAK_SECONDS=$(SOAK_SECONDS) \
 	  $(MAKE) --no-print-directory test CASE_SECONDS=7200
 	@tools/install_deps.sh browser
+	@python3 -m venv build/clients/venv && build/clients/venv/bin/python -m pip install --quiet \
+	  --disable-pip-version-check $$(grep '^openai==' tests/clients/requirements.txt)
 	@MOEFLUX=$(MOEFLUX) node --test $(wildcard web/tests/browser/*_test.mjs)
 	@tools/install_deps.sh proxies
 	@tools/install_ray.sh

@@ -86,7 +86,6 @@ function CallCard({ chat, message, call, busy }: { chat: Chat; message: Message;
 }
 
 function Progress({ run }: { run: Run }) {
-  const model = app.models.find((m) => m.id === app.model);
   if (run.phase === "writing") {
     return <p class="progress" role="status"><span class="faint">{run.perSecond > 0 ? `${run.perSecond.toFixed(1)} tokens/s` : "Writing…"}</span></p>;
   }
@@ -102,8 +101,9 @@ function Progress({ run }: { run: Run }) {
       </p>
     );
   }
-  if (model?.state === "loading") {
-    return <p class="progress" role="status"><progress max={1} value={model.progress ?? 0} aria-label="Loading the model" /> Loading {model.id}</p>;
+  if (run.phase === "loading") {
+    const progress = app.models.find((m) => m.id === run.message.model)?.progress ?? 0;
+    return <p class="progress" role="status"><progress max={1} value={progress} aria-label="Loading the model" /> Loading {run.message.model}</p>;
   }
   return <p class="progress" role="status">Waiting…</p>;
 }

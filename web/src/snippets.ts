@@ -18,7 +18,8 @@ answer = client.chat.completions.create(
     model=${JSON.stringify(model)}, max_tokens=64, messages=[{"role": "user", "content": "Hello"}])
 print(answer.choices[0].message.content)
 ` },
-    { name: "Claude Code", language: "sh", text: `ANTHROPIC_BASE_URL=${origin} ANTHROPIC_AUTH_TOKEN=${key} claude\n` },
+    { name: "Claude Code", language: "sh", text: `ANTHROPIC_BASE_URL=${origin} ANTHROPIC_AUTH_TOKEN=${key} \\
+  ANTHROPIC_MODEL=${quoted(model)} ANTHROPIC_DEFAULT_HAIKU_MODEL=${quoted(model)} claude\n` },
     { name: "Codex", language: "sh", text: `codex -c model=${quoted(model)} -c model_provider=local \\
   -c ${quoted(`model_providers.local={name="local", base_url="${base}", wire_api="responses"${hasKey ? ', env_key="MOEFLUX_KEY"' : ""}}`)}\n` },
     { name: "Ollama", language: "sh", text: `OLLAMA_HOST=${origin} ollama run ${quoted(model)}\n` },

@@ -256,12 +256,20 @@ interface Frame {
   choices?: { delta: Delta; finish_reason: string | null }[];
   prompt_progress?: { total: number; cache: number; processed: number; time_ms: number; queue_position?: number };
   timings?: { cache_n: number; prompt_n: number; prompt_ms: number; predicted_n: number; predicted_per_second: number; queued_ms?: number };
+  model_status?: { value: string; progress: number };  // while the model is loaded
   moeflux?: { seed?: number; expert_hit_rate?: number; bytes_read?: number; stall_ms?: number; routes?: string };
   usage?: { prompt_tokens: number; completion_tokens: number; prompt_tokens_details?: { cached_tokens: number }; completion_tokens_details?: { reasoning_tokens?: number } } | null;
 }
 
 export function takeFrame(run: Run, frame: Frame, now: number): void {
   const { message } = run;
+  const model = app.models.find((m) => m.id === message.model);
+  if (frame.model_status) {
+    run.phase = "loading";
+    if (model) [model.state, model.progress] = [frame.model_status.value, frame.model_status.progress];
+  } else if (model?.state === "loading") {
+    model.state = "loaded";
+  }
   const progress = frame.prompt_progress;
   if (progress) {
     run.phase = (progress.queue_position ?? 0) > 0 ? "queued" : "prompt";
@@ -343,7 +351,6 @@ async function read(chat: Chat, message: Message, body: object | undefined): Pro
   changed(message);
   let saved = performance.now();
   const said = { upTo: message.content.length, at: 0 };
-  const watch = setInterval(() => run.phase === "waiting" && void refreshModels(), 1000);
   try {
     for await (const event of api.answer(name, body, run.controller.signal)) {
       if (event.data === "[DONE]") break;
@@ -361,8 +368,6 @@ async function read(chat: Chat, message: Message, body: object | undefined): Pro
     if (run.controller.signal.aborted) message.ended = "stopped";
     else if (!body && error instanceof api.ApiError && error.status === 404) message.ended = "stopped";
     else message.error = problemOf(error);
-  } finally {
-    clearInterval(watch);
   }
   delete message.stream;
   delete message.base;

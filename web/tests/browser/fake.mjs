@@ -46,7 +46,8 @@ export function framesOf(pieces, { reasoning = [], calls = null, finish = "stop"
 }
 
 export class Fake {
-  /** `script(body)` gives {frames, delay, dropAt, status, error} of a chat completion. */
+  /** `script(body)` gives {frames, delay, dropAt, status, error} of a chat completion; a promise
+   *  among the frames holds up what follows. */
   constructor(script, answers = {}) {
     this.script = script;
     this.answers = answers;  // path, or "METHOD path": a value, or a function (request, response, body)
@@ -107,9 +108,11 @@ export class Fake {
     const name = request.headers["x-conversation-id"];
     this.streams.set(name, stream);
     const produce = (async () => {
-      for (const frame of answer.frames) {
+      for (const next of answer.frames) {
+        const frame = await next;
         if (answer.delay) await sleep(answer.delay);
         if (stream.ended) break;
+        if (frame === undefined) continue;
         stream.events.push(JSON.stringify(frame));
       }
       if (answer.midError) stream.events.push(JSON.stringify({ error: { message: answer.midError } }));

@@ -1,7 +1,7 @@
 // The page of `moeflux serve` with the embedded model: MOEFLUX names the program.
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
-import { mkdtempSync, rmSync } from "node:fs";
+import { execFileSync, spawn } from "node:child_process";
+import { existsSync, mkdtempSync, rmSync } from "node:fs";
 import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -114,6 +114,55 @@ test("the real server's experts, routes, model and forecast are shown", () => wi
   await page.getByRole("button", { name: "Forecast" }).click();
   await page.getByRole("group", { name: "Forecast" }).waitFor();
 }));
+
+// What a client of that snippet asks first; a snippet that is a command is run.
+const kPython = process.env.MOEFLUX_TEST_CLIENTS ?? "build/clients/venv/bin/python";
+const firstRequest = {
+  "Claude Code": (text) => [`${text.match(/ANTHROPIC_BASE_URL=(\S+)/)[1]}/v1/messages`, text.match(/AUTH_TOKEN=(\S+)/)[1],
+    { messages: [{ role: "user", content: "Hello" }], max_tokens: 8,
+      model: text.match(/ANTHROPIC_MODEL='([^']+)'/)[1] }],
+  "Codex": (text, key) => [`${text.match(/base_url="([^"]+)"/)[1]}/responses`, text.includes('env_key="MOEFLUX_KEY"') ? key : "none",
+    { model: text.match(/model='([^']+)'/)[1], input: "Hello", max_output_tokens: 8 }],
+  "Ollama": (text, key) => [`${text.match(/OLLAMA_HOST=(\S+)/)[1]}/api/chat`, key,
+    { model: text.match(/run '([^']+)'/)[1], messages: [{ role: "user", content: "Hello" }], stream: false, options: { num_predict: 8 } }],
+  "Open WebUI": (text) => [`${text.match(/API_BASE_URL=(\S+)/)[1].replace("host.docker.internal", "127.0.0.1")}/models`,
+    text.match(/API_KEY=(\S+)/)[1], null],
+};
+
+async function paste(name, text, key) {
+  if (name === "curl") return JSON.parse(execFileSync("sh", ["-c", text])).choices[0].message.content;
+  if (name === "OpenAI's Python package") return execFileSync(kPython, ["-c", text], { encoding: "utf8" });
+  const [url, bearer, body] = firstRequest[name](text, key);
+  const answer = await fetch(url, {
+    method: body ? "POST" : "GET", body: body && JSON.stringify(body),
+    headers: { Authorization: `Bearer ${bearer}`, "Content-Type": "application/json" } });
+  assert.equal(answer.status, 200, `${name}: ${await answer.text()}`);
+  return text;
+}
+
+test("what the page says to paste works, with and without a key", async () => {
+  assert.ok(existsSync(kPython), `no ${kPython} with openai's package: make test-all and tests/clients/run.py make it`);
+  for (const key of [null, "a-key"]) {
+    const server = await serve(...(key ? ["--api-key", key] : []));
+    try {
+      const { page, context, check } = key ? await enter(server.address, key) : await openPage(browser, server.address);
+      await page.getByRole("option", { name: "fable-20m" }).waitFor({ state: "attached" });
+      await page.getByRole("tab", { name: "Model" }).click();
+      const choice = page.getByRole("combobox", { name: "Client" });
+      const names = await choice.locator("option").allInnerTexts();
+      assert.equal(names.length, 6);
+      for (const name of names) {
+        await choice.selectOption(name);
+        const text = (await page.getByRole("region", { name: "Clients" }).locator("code").innerText()).replaceAll("YOUR_KEY", key ?? "");
+        assert.ok((await paste(name, text, key)).length > 0, name);
+      }
+      check();
+      await context.close();
+    } finally {
+      server.stop();
+    }
+  }
+});
 
 async function enter(address, key) {
   const opened = await openPage(browser, address);
