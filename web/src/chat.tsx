@@ -40,7 +40,9 @@ function Markdown({ text, run }: { text: string; run?: Run }) {
 }
 
 export function copy(text: string): void {
-  navigator.clipboard?.writeText(text).then(() => tell("Copied."), () => tell("The browser does not let this page copy."));
+  // Pages of other machines without TLS have no clipboard.
+  const written = navigator.clipboard?.writeText(text) ?? Promise.reject(new Error("no clipboard"));
+  written.then(() => tell("Copied."), () => tell("The browser does not let this page copy."));
 }
 
 function onCopyClick(event: Event): void {

@@ -61,6 +61,38 @@ test("the load of a model is shown until it answers", () => {
     { "/v1/models": { data: [{ id: "near", status: { value: "loaded" } }, { id: "far", status: { value: "unloaded" } }] } });
 });
 
+test("who waits sees why: texts before this one, then how much of the prompt is read", () => {
+  const steps = [];
+  const wait = () => new Promise((resolve) => steps.push(resolve));
+  const progress = (processed, queue) => ({ choices: [], prompt_progress: { total: 4000, cache: 1000, processed, time_ms: processed - 1000, queue_position: queue } });
+  return withFake(
+    () => ({ frames: [progress(1000, 2), wait(), progress(2000, 0), wait(), ...framesOf(["Read."])] }),
+    async ({ page }) => {
+      await ask(page, "hello");
+      await page.getByText("Waiting: 2 before this").waitFor();
+      steps[0]();
+      // 1,000 tokens took a second and 2,000 are left.
+      await page.getByText("Reading the prompt: 2000 of 4000 tokens, about 2.0 s left").waitFor();
+      assert.equal(await page.getByRole("progressbar").getAttribute("max"), "4000");
+      steps[1]();
+      assert.equal(await (await answered(page)).locator(".markdown").innerText(), "Read.");
+    });
+});
+
+test("code and answers are copied as they were written", () => withFake(
+  () => ({ frames: framesOf(words("So:\n\n```python\nif x < 1:\n    print('&')\n```\n")) }),
+  async ({ page, context }) => {
+    await context.grantPermissions(["clipboard-read", "clipboard-write"]);
+    await ask(page, "hello");
+    const answer = await answered(page);
+    const copied = async (button, text) => {
+      await button.click();
+      await page.waitForFunction(async (expected) => await navigator.clipboard.readText() === expected, text);
+    };
+    await copied(answer.locator("button.copy"), "if x < 1:\n    print('&')\n");
+    await copied(answer.getByRole("button", { name: "Copy", exact: true }).last(), "So:\n\n```python\nif x < 1:\n    print('&')\n```\n");
+  }));
+
 test("a connection that breaks is taken up where it broke", () => withFake(
   () => ({ frames: framesOf(words("one two three four five six")), delay: 5, dropAt: 7 }),
   async ({ page, fake }) => {

@@ -173,4 +173,14 @@ test("a tool is run where the person allows it, and its result is text", () => w
     await page.getByRole("button", { name: "Refuse" }).last().click();
     await page.waitForFunction(() => document.querySelectorAll("article.assistant").length === 4);
     assert.match(fake.bodies.at(-1)[1].messages.at(-1).content, /did not allow/);
+    const runs = () => fake.asked.filter((one) => one === "POST /v1/moeflux/mcp").length;
+    assert.equal(runs(), 1);
+    await answered(page);
+    await ask(page, "always");
+    await page.getByRole("button", { name: "Always run this tool" }).last().click();
+    await page.waitForFunction(() => document.querySelectorAll("article.assistant").length === 6);
+    await answered(page);
+    await ask(page, "once more");
+    await page.waitForFunction(() => document.querySelectorAll("article.assistant").length === 8);
+    assert.equal(runs(), 3);
   }, { ...answers, ...kTools, "POST /v1/moeflux/mcp": { content: "<script>window.bad=1</script>42", is_error: false, truncated: false } }));
