@@ -42,7 +42,9 @@ SHELVES = {
     "backend/metal/check/Foundation": set(),
     "backend/metal/check/Metal": {"backend/metal/check/Foundation"},
 
-    "chat": {"chat/embedding"},  # a model's text says how it is embedded
+    "chat": {"chat/drafts",  # a step has drafts
+             "chat/embedding"},  # a model's text says how it is embedded
+    "chat/drafts": {"chat"},
     "chat/embedding": {"chat"},
 
     "cli": {"cli/commands"},  # the list of commands

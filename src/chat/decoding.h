@@ -14,9 +14,9 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "chat/continuation.h"
-#include "chat/draft_options.h"
-#include "chat/draft_price.h"
-#include "chat/text_drafts.h"
+#include "chat/drafts/draft_options.h"
+#include "chat/drafts/draft_price.h"
+#include "chat/drafts/text_drafts.h"
 #include "sampling/sampler.h"
 
 namespace moeflux {

@@ -11,7 +11,7 @@
 
 #include "backend/device.h"
 #include "base/result.h"
-#include "chat/draft_options.h"
+#include "chat/drafts/draft_options.h"
 #include "chat/model_text.h"
 #include "chat/turn_queue.h"
 #include "constraint/constraint.h"

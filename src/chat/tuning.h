@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "chat/draft_options.h"
+#include "chat/drafts/draft_options.h"
 #include "devices/open_device.h"
 #include "engine/engine.h"
 

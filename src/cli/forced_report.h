@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "chat/draft_options.h"
+#include "chat/drafts/draft_options.h"
 #include "cli/bench_report.h"
 #include "lab/forced_text.h"
 

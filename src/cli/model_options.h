@@ -8,7 +8,7 @@
 
 #include "backend/device.h"
 #include "base/result.h"
-#include "chat/draft_options.h"
+#include "chat/drafts/draft_options.h"
 #include "chat/open_model.h"
 #include "cli/options.h"
 #include "cli/terminal.h"

@@ -12,8 +12,8 @@
 
 #include "base/ids.h"
 #include "base/result.h"
-#include "chat/draft_options.h"
-#include "chat/draft_price.h"
+#include "chat/drafts/draft_options.h"
+#include "chat/drafts/draft_price.h"
 #include "chat/open_model.h"
 #include "text/tokenizer.h"
 

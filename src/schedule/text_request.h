@@ -10,7 +10,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "chat/continuation.h"
-#include "chat/draft_price.h"
+#include "chat/drafts/draft_price.h"
 #include "chat/drawn_token.h"
 #include "constraint/constraint.h"
 #include "engine/engine.h"

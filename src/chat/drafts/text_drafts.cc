@@ -1,4 +1,4 @@
-#include "chat/text_drafts.h"
+#include "chat/drafts/text_drafts.h"
 
 #include <algorithm>
 

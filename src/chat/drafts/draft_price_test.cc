@@ -1,4 +1,4 @@
-#include "chat/draft_price.h"
+#include "chat/drafts/draft_price.h"
 
 #include <gtest/gtest.h>
 
