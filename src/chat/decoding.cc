@@ -39,6 +39,9 @@ Decoding::Decoding(Session& session, Sampler sampler, TextLimits limits, TokenSi
       overwrites_state_(session.engine().loaded().has_fixed_states()),
       text_(session.model_->text.tokenizer.ok() ? &*session.model_->text.tokenizer : nullptr,
             sampler_, std::move(limits), std::move(sink), std::move(constrained)) {
+  if (draft_options_.mode != DraftMode::kOff && draft_options_.make_source) {
+    source_ = draft_options_.make_source();
+  }
   move_to(session);
 }
 
@@ -61,19 +64,34 @@ Status Decoding::step_with(const StepLogits& logits, double seconds) {
   first_row_ = drafts_.empty() ? 0 : step_tokens_.size() - 1 - drafts_.size();
   lost_.clear();
   pending_.reset();
-  const auto drafted = static_cast<int64_t>(drafts_.size());
-  const auto rows = static_cast<int64_t>(step_tokens_.size());
   const int64_t before = counts_.accepted;
+  const DraftPrice::Step step = {
+      .rows = static_cast<int64_t>(step_tokens_.size()),
+      .drafted = static_cast<int64_t>(drafts_.size()),
+      .seconds = seconds,
+  };
   const Status drawn = draw();
-  const int64_t accepted = counts_.accepted - before;
+  note_step(step, counts_.accepted - before);
+  return drawn;
+}
+
+void Decoding::note_step(DraftPrice::Step step, int64_t accepted) {
+  const Proposed proposed = std::exchange(proposed_, {});
+  step.accepted = accepted;
+  step.origin = origin_;
+  if (origin_ == DraftOrigin::kOther) step.confidences = proposed.draft.confidences;
+  step.drafting_seconds = proposed.seconds;
+  step.proposed = static_cast<int64_t>(proposed.draft.tokens.size());
+  step.follow_seconds = proposed.draft.follow_seconds;
   steps_ += 1 + accepted;
-  counts_.drafts += drafted > 0 ? 1 : 0;
-  if (rows > 1 && price_.plain_seconds() > 0.0) {
-    counts_.seconds += seconds;
+  counts_.drafts += step.drafted > 0 ? 1 : 0;
+  const double drafting = step.drafting_seconds + step.follow_seconds;
+  counts_.drafting_seconds += drafting;
+  if ((step.rows > 1 || drafting > 0.0) && price_.plain_seconds() > 0.0) {
+    counts_.seconds += step.seconds + drafting;
     counts_.plain_seconds += static_cast<double>(1 + accepted) * price_.plain_seconds();
   }
-  price_.note({.rows = rows, .drafted = drafted, .accepted = accepted, .seconds = seconds});
-  return drawn;
+  price_.note(step);
 }
 
 BestLogits Decoding::best_needed() const {
@@ -92,23 +110,53 @@ std::span<const TokenId> Decoding::begin_step(int64_t tokens_max) {
   return step_tokens_;
 }
 
-// As many as fit behind the step's tokens, and none where forced tokens come.
-std::vector<TokenId> Decoding::find_drafts(int64_t tokens_max) {
+// The index has what was accepted alone, which is never taken back.
+void Decoding::index_text() {
   if (!index_) index_.emplace(draft_options_.match_min);
-  // The index has what was accepted alone, which is never taken back.
   const std::span<const TokenId> evaluated = session_->tokens();
   const size_t end = evaluated.size() + step_tokens_.size();
   while (index_->length() < static_cast<int64_t>(end)) {
     const auto at = static_cast<size_t>(index_->length());
     index_->push(at < evaluated.size() ? evaluated[at] : step_tokens_[at - evaluated.size()]);
   }
-  std::vector<TokenId> drafts;
-  const auto& source = draft_options_.source;
-  if (text_.forced().empty()) {
-    drafts = source ? source(index_->text(), tokens_max) : index_->draft(tokens_max);
-  }
+}
+
+// As many as fit behind the step's tokens, and none where forced tokens come. Repetitions come
+// first: they are found for nothing.
+std::vector<TokenId> Decoding::find_drafts(int64_t tokens_max) {
+  index_text();
+  if (!text_.forced().empty()) return {};
+  std::vector<TokenId> drafts = index_->draft(tokens_max);
   if (draft_options_.mode == DraftMode::kAuto) {
     drafts.resize(static_cast<size_t>(price_.worth(static_cast<int64_t>(drafts.size()))));
+  }
+  if (!drafts.empty()) {
+    origin_ = DraftOrigin::kText;
+    return drafts;
+  }
+  return ask_source(tokens_max);
+}
+
+std::vector<TokenId> Decoding::ask_source(int64_t tokens_max) {
+  if (source_ == nullptr) return {};
+  const bool is_priced = draft_options_.mode == DraftMode::kAuto;
+  const int64_t most = is_priced ? price_.worth(tokens_max, DraftOrigin::kOther) : tokens_max;
+  if (most == 0) return {};
+  const auto begin = std::chrono::steady_clock::now();
+  Result<Draft> draft =
+      source_->draft({.text = index_->text(), .tokens_max = most, .session = *session_});
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  origin_ = DraftOrigin::kOther;
+  if (!draft.ok()) {
+    source_.reset();
+    return {};
+  }
+  MF_CHECK(std::ssize(draft->tokens) <= most);
+  proposed_ = {.draft = std::move(*draft), .seconds = 0.0};
+  proposed_.seconds = std::max(0.0, seconds.count() - proposed_.draft.follow_seconds);
+  std::vector<TokenId> drafts = proposed_.draft.tokens;
+  if (is_priced && !proposed_.draft.confidences.empty()) {
+    drafts.resize(static_cast<size_t>(price_.worth_rows(proposed_.draft.confidences)));
   }
   return drafts;
 }
@@ -160,6 +208,7 @@ bool Decoding::abandon(const Error& error) {
   const bool had_drafts = !std::exchange(drafts_, {}).empty();
   const bool is_memory = error.code() == ErrorCode::kResourceExhausted;
   step_tokens_.clear();
+  proposed_ = {};
   Engine& engine = session_->engine();
   Status mended;
   if (had_drafts && is_memory) {
@@ -245,10 +294,11 @@ Status Decoding::settle(size_t accepted) {
 Status Decoding::eval_step() {
   const Engine& engine = session_->engine();
   const int64_t room = std::min(engine.prefill_chunk(), engine.logits_rows());
-  const auto begin = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point begin;
   Status done;
   do {
     begin_step(room);
+    begin = std::chrono::steady_clock::now();
     done = eval(step_tokens_, logits_needed());
   } while (!done.ok() && abandon(done.error()));
   MF_RETURN_IF_ERROR(done);

@@ -69,7 +69,7 @@ class Decoding {
   /// With a constraint that somebody else follows: what may come behind the pending token, for whom
   /// to know the constraint there as well. The next step drafts what is known.
   std::vector<TokenId> drafts_ahead();
-  /// Draws what follows, given the logits. The step took `seconds`.
+  /// Draws what follows, given the logits. The evaluation took `seconds`, drafting left out.
   Status step_with(const StepLogits& logits, double seconds);
   /// The step has failed. True where it had drafts and memory ran out: the sequence is mended, and
   /// the next step has none.
@@ -77,6 +77,8 @@ class Decoding {
   /// How many of the best of a row's logits are enough; none: all are needed.
   BestLogits best_needed() const;
   const DraftCounts& drafts() const { return counts_; }
+  /// Seconds that a source took to draft for the step at hand.
+  double drafting_seconds() const { return proposed_.seconds + proposed_.draft.follow_seconds; }
   /// As Continuation's.
   void force(std::span<const TokenId> tokens) { text_.force(tokens); }
   std::optional<TokenId> followed() const { return text_.followed(); }
@@ -104,6 +106,9 @@ class Decoding {
   Status eval_lost(bool with_pending);
   void plan_drafts(int64_t tokens_max);
   std::vector<TokenId> find_drafts(int64_t tokens_max);
+  void index_text();
+  std::vector<TokenId> ask_source(int64_t tokens_max);
+  void note_step(DraftPrice::Step step, int64_t accepted);
   int64_t drafts_max(int64_t tokens_max) const;
   void begin_checkpoint();
   LastLogits row(size_t i) const;
@@ -127,11 +132,19 @@ class Decoding {
   int64_t steps_ = 0;
 
   std::optional<TextDrafts> index_;  // of the sequence and what follows, from the first draft on
+  std::unique_ptr<DraftSource> source_;  // or null
   DraftPrice price_;
   DraftCounts counts_;
+  DraftOrigin origin_ = DraftOrigin::kText;  // of the last drafts
   // These are of the step at hand.
   std::vector<TokenId> step_tokens_;
   std::vector<TokenId> drafts_;
+  /// The source's, before the price chose of it.
+  struct Proposed {
+    Draft draft;
+    double seconds = 0.0;  // without follow_seconds
+  };
+  Proposed proposed_;
   std::optional<CheckpointId> checkpoint_;  // its beginning, where layers cannot forget
 };
 

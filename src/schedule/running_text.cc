@@ -202,7 +202,7 @@ Status RunningText::take(const SessionStep& done, double seconds) {
 }
 
 Status RunningText::take_token(const SessionStep& done, double seconds) {
-  statistics_.decode_seconds += seconds;
+  statistics_.decode_seconds += seconds + decoding_->drafting_seconds();
   if (!done.outcome.ok()) {
     return decoding_->abandon(done.outcome.error()) ? Status() : done.outcome;
   }
@@ -288,7 +288,9 @@ Status RunningText::settle() {
 Status RunningText::drawn(Status drawn) {
   if (drawn.ok()) is_alone_ = false;
   if (drawn.ok() && decoding_->followed()) {
-    masks_.submit(decoding_->followed(), decoding_->drafts_ahead());
+    std::vector<TokenId> drafts;
+    if (masks_.looks_ahead()) drafts = decoding_->drafts_ahead();
+    masks_.submit(decoding_->followed(), std::move(drafts));
   }
   if (decoding_->end()) end_ = decoding_->end();
   return drawn;

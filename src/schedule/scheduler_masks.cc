@@ -136,8 +136,6 @@ void TextMasks::begin(SchedulerMasks& masks, const std::shared_ptr<const Constra
 }
 
 void TextMasks::submit(std::optional<TokenId> token, std::vector<TokenId> drafts) {
-  // A slow grammar's time is not for tokens that may not come.
-  if (pace_.kind() != MaskPace::Kind::kQuick) drafts.clear();
   job_ = masks_->submit(text_, token, std::move(drafts), pace_.kind());
 }
 

@@ -96,6 +96,9 @@ class TextMasks {
   const std::shared_ptr<ConstrainedText>& text() const { return text_; }
   /// A mask that is being computed or was, until take(); or null.
   const std::shared_ptr<const MaskJob>& job() const { return job_; }
+  /// Whether masks behind drafts are computed: a slow grammar's time is not for tokens that may not
+  /// come.
+  bool looks_ahead() const { return pace_.kind() == MaskPace::Kind::kQuick; }
   /// Has the mask behind this token computed, and those behind drafts.
   void submit(std::optional<TokenId> token, std::vector<TokenId> drafts = {});
   /// The job's outcome once it is done.

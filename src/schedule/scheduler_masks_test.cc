@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 
+#include "chat/drafts/draft_test_util.h"
 #include "schedule/scheduler.h"
 #include "schedule/scheduler_test_util.h"
 
@@ -328,7 +329,7 @@ class ConstrainedDrafts : public SchedulerTest, public ::testing::WithParamInter
       }
       return drafts;
     };
-    return {.mode = DraftMode::kOn, .source = source};
+    return {.mode = DraftMode::kOn, .make_source = source_of(source)};
   }
   static void expect_same(const Texts& with, const Texts& without) {
     for (size_t i = 0; i < with.size(); ++i) {

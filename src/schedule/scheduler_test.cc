@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "chat/drafts/draft_test_util.h"
 #include "schedule/scheduler_test_util.h"
 #include "tests/support/expect_error.h"
 
@@ -322,9 +323,10 @@ TEST_F(SchedulerTest, AnswersShareStepsAndHaveTheBitsTheyHaveAlone) {
 TEST_F(SchedulerTest, RecordedRoutesAreOfTheTextsOwnTokens) {
   const auto recorded = [&](DraftMode mode, bool has_company) {
     const auto model = open_tiny();
-    model->drafts = {.mode = mode, .source = [](std::span<const TokenId> text, int64_t most) {
+    model->drafts = {.mode = mode,
+                     .make_source = source_of([](std::span<const TokenId> text, int64_t most) {
                        return Tokens(static_cast<size_t>(std::min<int64_t>(most, 3)), text.back());
-                     }};
+                     })};
     const auto scheduler = begin(model, {.active_max = 3, .sharing = Sharing::kSteps});
     Gate gate;
     const auto record = std::make_shared<RouteRecord>(size_t{1} << 20);

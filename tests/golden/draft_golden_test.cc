@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "chat/drafts/draft_test_util.h"
 #include "chat/session.h"
 #include "schedule/scheduler.h"
 #include "schedule/scheduler_test_util.h"
@@ -138,7 +139,7 @@ TEST_P(DraftGolden, TextWithDraftsIsTheTextWithout) {
     const double wrong = round % 2 == 0 ? 0.05 : 0.4;
     model->drafts = {.mode = round % 4 == 3 ? DraftMode::kAuto : DraftMode::kOn,
                      .tokens_max = 1 + static_cast<int64_t>(random() % 16),
-                     .source = Oracle(requests, expected, wrong, random())};
+                     .make_source = source_of(Oracle(requests, expected, wrong, random()))};
     EXPECT_EQ(write(model, requests, steps_with_drafts), expected) << "round " << round;
     model->drafts = {.mode = DraftMode::kOn, .match_min = 1};
     EXPECT_EQ(write(model, requests, ignored), expected) << "repetitions, round " << round;

@@ -3,10 +3,9 @@
 
 #include <cstdint>
 #include <functional>
-#include <span>
-#include <vector>
+#include <memory>
 
-#include "base/ids.h"
+#include "chat/drafts/draft_source.h"
 
 namespace moeflux {
 
@@ -22,9 +21,8 @@ struct DraftOptions {
   /// So many tokens at the end must have come before. Copies of real texts that are shorter
   /// continue otherwise too often: a wrong draft costs a step of many rows.
   int64_t match_min = 8;
-  /// For tests: what may follow the tokens so far, at most so many, instead of a repetition.
-  std::function<std::vector<TokenId>(std::span<const TokenId> text, int64_t tokens_max)> source =
-      {};
+  /// Makes a source for a text, which is asked where the text repeats nothing; or null.
+  std::function<std::unique_ptr<DraftSource>()> make_source = {};
 };
 
 }  // namespace moeflux

@@ -26,6 +26,7 @@ DraftCounts& DraftCounts::operator+=(const DraftCounts& more) {
   drafted += more.drafted;
   accepted += more.accepted;
   seconds += more.seconds;
+  drafting_seconds += more.drafting_seconds;
   plain_seconds += more.plain_seconds;
   return *this;
 }
@@ -35,7 +36,20 @@ DraftCounts operator-(const DraftCounts& all, const DraftCounts& before) {
           .drafted = all.drafted - before.drafted,
           .accepted = all.accepted - before.accepted,
           .seconds = all.seconds - before.seconds,
+          .drafting_seconds = all.drafting_seconds - before.drafting_seconds,
           .plain_seconds = all.plain_seconds - before.plain_seconds};
+}
+
+// Until it is known better, a source is as often right as it says.
+DraftPrice::DraftPrice() {
+  for (size_t i = 0; i < kLevels; ++i) {
+    levels_[i] = (static_cast<double>(i) + 0.5) / static_cast<double>(kLevels);
+  }
+}
+
+size_t DraftPrice::level_of(float confidence) {
+  const auto level = static_cast<int64_t>(confidence * static_cast<float>(kLevels));
+  return static_cast<size_t>(std::clamp<int64_t>(level, 0, int64_t{kLevels} - 1));
 }
 
 void DraftPrice::note(const Step& step) {
@@ -45,17 +59,43 @@ void DraftPrice::note(const Step& step) {
   } else {
     move_towards(seconds, step.seconds);
   }
-  all_seconds_ += step.seconds;
-  if (step.rows > 1 && plain_seconds() > 0.0) {
-    const double earned = static_cast<double>(1 + step.accepted) * plain_seconds();
-    spent_ = (1.0 - kWeight) * spent_ + step.seconds;
-    earned_ = (1.0 - kWeight) * earned_ + earned;
-    lost_seconds_ += step.seconds - earned;
+  const double all_seconds = step.seconds + step.drafting_seconds;
+  all_seconds_ += all_seconds + step.follow_seconds;
+  Known& of = known(step.origin);
+  if (step.drafting_seconds > 0.0) {
+    const double each =
+        step.drafting_seconds / static_cast<double>(std::max<int64_t>(step.proposed, 1));
+    if (of.proposing_seconds == 0.0) {
+      of.proposing_seconds = each;
+    } else {
+      move_towards(of.proposing_seconds, each);
+    }
   }
-  if (step.drafted == 0) return;
-  // Each accepted draft is a trial that succeeded; the first that was not, one that failed.
-  for (int64_t i = 0; i < step.accepted; ++i) acceptance_ += (1.0 - acceptance_) / 16;
-  if (step.accepted < step.drafted) move_towards(acceptance_, 0.0);
+  if ((step.rows > 1 || all_seconds > step.seconds) && plain_seconds() > 0.0) {
+    const double earned = static_cast<double>(1 + step.accepted) * plain_seconds();
+    of.spent = (1.0 - kWeight) * of.spent + all_seconds;
+    of.earned = (1.0 - kWeight) * of.earned + earned;
+    lost_seconds_ += all_seconds - earned;
+  }
+  lost_seconds_ += step.follow_seconds;
+  if (step.drafted > 0) note_acceptance(step);
+}
+
+// Each accepted draft is a trial that succeeded; the first that was not, one that failed. A text
+// stops repeating itself for good, a source errs here and there.
+void DraftPrice::note_acceptance(const Step& step) {
+  const bool has_failed = step.accepted < step.drafted;
+  double& acceptance = known(step.origin).acceptance;
+  for (int64_t i = 0; i < step.accepted; ++i) acceptance += (1.0 - acceptance) / 16;
+  if (has_failed) {
+    acceptance -= acceptance * (step.origin == DraftOrigin::kText ? kWeight : 1.0 / 16);
+  }
+  const auto trials = static_cast<size_t>(step.accepted + (has_failed ? 1 : 0));
+  for (size_t i = 0; i < std::min(trials, step.confidences.size()); ++i) {
+    const double outcome = i < static_cast<size_t>(step.accepted) ? 1.0 : 0.0;
+    double& level = levels_[level_of(step.confidences[i])];
+    level += (outcome - level) / 16;
+  }
 }
 
 // The most rows whose cost is known, or 1.
@@ -78,22 +118,24 @@ double DraftPrice::cost(int64_t rows) const {
   return known;
 }
 
-double DraftPrice::gain(int64_t drafts) const {
+double DraftPrice::gain(int64_t drafts, DraftOrigin origin) const {
   const double plain = plain_seconds();
-  const double with = cost(drafts + 1);
+  const double with =
+      cost(drafts + 1) + static_cast<double>(drafts) * known(origin).proposing_seconds;
   if (plain <= 0.0 || with <= 0.0) return 1.0;
-  const double p = std::min(acceptance_, 0.999);
+  const double p = std::min(known(origin).acceptance, 0.999);
   const double tokens = (1.0 - std::pow(p, static_cast<double>(drafts + 1))) / (1.0 - p);
   return tokens * plain / with;
 }
 
-int64_t DraftPrice::worth(int64_t drafted) {
+int64_t DraftPrice::worth(int64_t drafted, DraftOrigin origin) {
   if (drafted == 0) return 0;
   if (plain_seconds() <= 0.0) return 0;  // the first step says what one costs without
+  Known& of = known(origin);
   int64_t best = 0;
   double best_gain = kGainMin;
   const auto consider = [&](int64_t drafts) {
-    const double found = gain(drafts);
+    const double found = gain(drafts, origin);
     if (found <= best_gain) return;
     best_gain = found;
     best = drafts;
@@ -104,15 +146,37 @@ int64_t DraftPrice::worth(int64_t drafted) {
   for (int64_t rows = 2; rows <= most; rows *= 2) consider(rows - 1);
   consider(most);
   // Steps that evaluate accepted tokens again, where states have a fixed size, are in no forecast.
-  if (best > 0 && spent_ <= earned_) {
-    wait_ = kWaitMin;
-    skipped_ = 0;
+  of.is_trial = false;
+  if (best > 0 && of.spent <= of.earned) {
+    of.wait = kWaitMin;
+    of.skipped = 0;
     return best;
   }
-  if (++skipped_ < wait_ || !may_lose()) return 0;
-  skipped_ = 0;
-  wait_ = std::min(2 * wait_, kWaitMax);
+  if (++of.skipped < of.wait || !may_lose()) return 0;
+  of.skipped = 0;
+  of.wait = std::min(2 * of.wait, kWaitMax);
+  of.is_trial = true;
   return std::min(drafted, kFirstRows - 1);
+}
+
+int64_t DraftPrice::worth_rows(std::span<const float> confidences) const {
+  const auto drafted = static_cast<int64_t>(confidences.size());
+  if (known(DraftOrigin::kOther).is_trial) return drafted;
+  int64_t best = 0;
+  double best_rate = 0.0;
+  double reached = 1.0;  // how likely all drafts so far are right
+  double tokens = 1.0;
+  for (int64_t drafts = 0; drafts <= drafted; ++drafts) {
+    const double seconds = cost(drafts + 1);
+    if (seconds > 0.0 && tokens > best_rate * seconds) {
+      best_rate = tokens / seconds;
+      best = drafts;
+    }
+    if (drafts == drafted) break;
+    reached *= levels_[level_of(confidences[static_cast<size_t>(drafts)])];
+    tokens += reached;
+  }
+  return best;
 }
 
 }  // namespace moeflux

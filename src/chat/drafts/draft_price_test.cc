@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <vector>
+
 namespace moeflux {
 namespace {
 
@@ -86,6 +89,74 @@ TEST(DraftPrice, WhatIsTriedLosesAHundredthOfTheText) {
     // And one trial more.
     EXPECT_LE(seconds, 1.01 * plain + 2.0 * cost) << cost;
   }
+}
+
+// --- A source that takes time ---
+
+/// Steps of a text whose single ones take a second and a row of more a tenth; the source takes
+/// `proposing` seconds for each of its tokens, of which so many are accepted. The seconds for a
+/// token.
+double seconds_of_a_token(double proposing, int64_t accepted) {
+  DraftPrice price;
+  double seconds = 0.0;
+  int64_t tokens = 0;
+  for (int i = 0; i < 2000; ++i) {
+    const int64_t drafts = price.worth(16, DraftOrigin::kOther);
+    const int64_t right = std::min(drafts, accepted);
+    const DraftPrice::Step step = {.rows = drafts + 1,
+                                   .drafted = drafts,
+                                   .accepted = right,
+                                   .seconds = 1.0 + 0.1 * static_cast<double>(drafts),
+                                   .origin = DraftOrigin::kOther,
+                                   .drafting_seconds = proposing * static_cast<double>(drafts),
+                                   .proposed = drafts};
+    price.note(step);
+    seconds += step.seconds + step.drafting_seconds;
+    tokens += 1 + right;
+  }
+  return seconds / static_cast<double>(tokens);
+}
+
+TEST(DraftPrice, ASourcePaysAsLongAsItsTimeIsEarned) {
+  EXPECT_LT(seconds_of_a_token(0.01, 16), 0.4);
+  EXPECT_LT(seconds_of_a_token(0.2, 3), 0.8);
+  EXPECT_LE(seconds_of_a_token(0.9, 16), 1.02);  // nearly as slow as the model
+  EXPECT_LE(seconds_of_a_token(0.2, 0), 1.02);   // never right
+}
+
+TEST(DraftPrice, OneOriginDoesNotSpoilTheOther) {
+  DraftPrice price;
+  price.note({.rows = 1, .seconds = 1.0});
+  for (int i = 0; i < 20; ++i) {
+    price.note({.rows = 8,
+                .drafted = 7,
+                .seconds = 2.0,
+                .origin = DraftOrigin::kOther,
+                .drafting_seconds = 2.0,
+                .proposed = 7});
+  }
+  EXPECT_EQ(price.worth(7, DraftOrigin::kOther), 0);
+  EXPECT_GT(price.worth(7), 0);
+}
+
+TEST(DraftPrice, UnlikelyTokensAreNotWorthTheirRows) {
+  DraftPrice price;
+  price.note({.rows = 1, .seconds = 1.0});
+  price.note({.rows = 2, .seconds = 1.2});
+  price.note({.rows = 4, .seconds = 1.6});
+  EXPECT_EQ(price.worth_rows(std::vector<float>{0.99f, 0.95f, 0.98f}), 3);
+  EXPECT_EQ(price.worth_rows(std::vector<float>{0.99f, 0.1f, 0.98f}), 1);
+  EXPECT_EQ(price.worth_rows(std::vector<float>{0.01f}), 0);
+  // A source that says too little of itself is soon believed more.
+  for (int i = 0; i < 60; ++i) {
+    price.note({.rows = 2,
+                .drafted = 1,
+                .accepted = 1,
+                .seconds = 1.2,
+                .origin = DraftOrigin::kOther,
+                .confidences = std::vector<float>{0.01f}});
+  }
+  EXPECT_EQ(price.worth_rows(std::vector<float>{0.01f}), 1);
 }
 
 }  // namespace

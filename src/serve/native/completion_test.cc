@@ -2,6 +2,7 @@
 #include "serve/native/completion.h"
 
 #include "base/format.h"
+#include "chat/drafts/draft_test_util.h"
 #include "serve/service_test_util.h"
 
 namespace moeflux::serve {
@@ -227,10 +228,12 @@ TEST_F(NativeCompletion, AStreamTellsProgressAndTimingsWhereItIsAsked) {
 TEST_F(NativeCompletion, TimingsAndMetricsTellOfDrafts) {
   const Json without = post(*start(), "/completion", ask(12))->json();
   EXPECT_FALSE(without["timings"].contains("draft_n"));
-  const auto service = start(
-      {}, {.mode = DraftMode::kOn, .source = [](std::span<const TokenId> text, int64_t) {
-             return text.size() % 4 == 0 ? std::vector<TokenId>{1, 2, 3} : std::vector<TokenId>();
-           }});
+  const auto service =
+      start({}, {.mode = DraftMode::kOn,
+                 .make_source = source_of([](std::span<const TokenId> text, int64_t most) {
+                   return text.size() % 4 == 0 && most >= 3 ? std::vector<TokenId>{1, 2, 3}
+                                                            : std::vector<TokenId>();
+                 })});
   const Json with = post(*service, "/completion", ask(12))->json();
   EXPECT_EQ(with["content"], without["content"]);
   const Json& timings = with["timings"];

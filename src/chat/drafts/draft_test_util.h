@@ -1,0 +1,36 @@
+// A source of drafts that is a function, for tests.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "chat/drafts/draft_options.h"
+
+namespace moeflux {
+
+/// Gives tokens that may follow those so far, at most so many.
+using DraftFunction =
+    std::function<std::vector<TokenId>(std::span<const TokenId> text, int64_t tokens_max)>;
+
+/// For DraftOptions::make_source: all texts ask the same function.
+inline std::function<std::unique_ptr<DraftSource>()> source_of(DraftFunction function) {
+  class Source final : public DraftSource {
+   public:
+    explicit Source(std::shared_ptr<const DraftFunction> function)
+        : function_(std::move(function)) {}
+    Result<Draft> draft(const DraftQuery& query) override {
+      return Draft{.tokens = (*function_)(query.text, query.tokens_max)};
+    }
+
+   private:
+    std::shared_ptr<const DraftFunction> function_;
+  };
+  return [shared = std::make_shared<const DraftFunction>(std::move(function))] {
+    return std::make_unique<Source>(shared);
+  };
+}
+
+}  // namespace moeflux
