@@ -18,11 +18,13 @@ class TraceExecutor : public Executor {
   }
   void write(Buffer&, uint64_t, std::span<const std::byte> from) override {
     log_.lines.push_back(formatted("write {} bytes", from.size()));
+    log_.written = {log_.written.copies + 1, log_.written.bytes + from.size()};
   }
   Status read(std::span<std::byte> to, const Buffer& from, uint64_t offset_bytes) override {
     MF_CHECK(offset_bytes + to.size() <= from.size_bytes());
     if (!to.empty()) std::memcpy(to.data(), from.host_data() + offset_bytes, to.size());
     log_.lines.push_back(formatted("read {} bytes", to.size()));
+    log_.read = {log_.read.copies + 1, log_.read.bytes + to.size()};
     return {};
   }
   EventId submit() override { return EventId{++submitted_}; }

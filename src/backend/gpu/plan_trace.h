@@ -1,6 +1,7 @@
 // A platform that computes nothing and writes down every plan: what a GPU would have been told.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,10 +10,18 @@
 
 namespace moeflux::gpu {
 
+/// Copies between the host and the device.
+struct CopyCount {
+  uint64_t copies = 0;
+  uint64_t bytes = 0;
+};
+
 /// One line per plan, write and read of every executor of the platform, in order; and the plans.
 struct PlanLog {
   std::vector<std::string> lines;
   std::vector<Plan> plans;
+  CopyCount written;
+  CopyCount read;
 };
 
 /// Memory is the host's, so that weights can be loaded; reads give what was loaded or zeros. The

@@ -1,0 +1,143 @@
+// Counts of a step of decode of several texts on a GPU: launches, copies and bytes over the bus.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdint>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <span>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "backend/gpu/gpu_device.h"
+#include "backend/gpu/plan_trace.h"
+#include "engine/engine.h"
+#include "tests/support/golden_file.h"
+#include "tests/support/quantized_copy.h"
+#include "tests/support/temp_folder.h"
+
+namespace moeflux::testing {
+namespace {
+
+struct StepCounts {
+  std::map<std::string, uint64_t> launches;  // by kernel
+  gpu::CopyCount written;
+  gpu::CopyCount read;
+
+  uint64_t all() const {
+    uint64_t sum = 0;
+    for (const auto& [kernel, count] : launches) sum += count;
+    return sum;
+  }
+};
+
+/// Texts of different lengths on one engine.
+class SeveralTexts {
+ public:
+  explicit SeveralTexts(const std::string& model)
+      : device_(make_gpu_device(gpu::make_plan_trace_platform(log_, /*matrix_units=*/true))) {
+    auto engine = Engine::open(model, *device_,
+                               {.context_length = 512,
+                                .expert_cache_bytes = uint64_t{1} << 30,
+                                .lookahead = LookaheadMode::kOff});
+    EXPECT_TRUE(engine.ok()) << (engine.ok() ? "" : engine.error().to_string());
+    if (engine.ok()) engine_ = std::move(*engine);
+  }
+  bool ok() const { return engine_ != nullptr; }
+
+  /// A text of `length` tokens.
+  void add(size_t length) {
+    auto sequence = engine_->create_sequence();
+    ASSERT_TRUE(sequence.ok());
+    sequences_.push_back(std::move(*sequence));
+    step({&sequences_.back(), 1}, length);
+  }
+  void add_up_to(size_t texts) {
+    while (sequences_.size() < texts) add(5 + 3 * sequences_.size());
+  }
+  /// A token of each, of whose logits the best is wanted. The step before has placed the tables.
+  StepCounts decode() {
+    step(sequences_, 1);
+    log_.lines.clear();
+    log_.plans.clear();
+    log_.written = log_.read = {};
+    step(sequences_, 1);
+    StepCounts counts{{}, log_.written, log_.read};
+    for (const gpu::Plan& plan : log_.plans) {
+      ++counts.launches[std::string(gpu::kernel_info(plan.kernel).name)];
+    }
+    return counts;
+  }
+
+ private:
+  void step(std::span<std::unique_ptr<Sequence>> sequences, size_t tokens) {
+    const std::vector<TokenId> ids(tokens, 1);
+    std::vector<StepItem> items;
+    for (std::unique_ptr<Sequence>& sequence : sequences) {
+      StepItem& item = items.emplace_back();
+      item.sequence = sequence.get();
+      item.tokens = ids;
+      item.options = {.logits = LogitsMode::kLast,
+                      .best = {.count = 1, .of = static_cast<int32_t>(engine_->spec().vocab_size)}};
+    }
+    engine_->eval_step(items);
+    for (const StepItem& item : items) {
+      EXPECT_TRUE(item.outcome.ok()) << (item.outcome.ok() ? "" : item.outcome.error().to_string());
+    }
+  }
+
+  gpu::PlanLog log_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Engine> engine_;
+  std::vector<std::unique_ptr<Sequence>> sequences_;
+};
+
+constexpr std::array<size_t, 4> kTexts{1, 2, 8, 32};
+
+/// A line for each kernel: launches of a step of so many texts. Copies and their bytes come first.
+std::string table_of(const std::string& name) {
+  const TempFolder quantized;
+  const TempFolder twin;
+  write_quantized_copy(tests_directory() + "/golden/models/" + name, quantized.path(), twin.path(),
+                       {});
+  SeveralTexts texts(quantized.path());
+  if (!texts.ok()) return "";
+  std::map<std::string, std::array<uint64_t, kTexts.size()>> rows;
+  for (size_t column = 0; column < kTexts.size(); ++column) {
+    texts.add_up_to(kTexts[column]);
+    const StepCounts counts = texts.decode();
+    rows[" launches"][column] = counts.all();
+    rows[" writes"][column] = counts.written.copies;
+    rows[" bytes written"][column] = counts.written.bytes;
+    rows[" reads"][column] = counts.read.copies;
+    rows[" bytes read"][column] = counts.read.bytes;
+    for (const auto& [kernel, launches] : counts.launches) rows[kernel][column] = launches;
+  }
+  std::string table = name + "\n";
+  for (const auto& [row, counts] : rows) {
+    table += row;
+    for (const uint64_t count : counts) table += " " + std::to_string(count);
+    table += "\n";
+  }
+  return table;
+}
+
+TEST(SeveralTexts, CountsOfAStepOfDecode) {
+  const std::string golden = tests_directory() + "/golden/plans/several-texts.txt";
+  std::string tables;
+  for (const std::string name :
+       {"qwen3_5_moe_text", "qwen3_moe", "deepseek_v3", "deepseek_v4", "nemotron_h"}) {
+    tables += table_of(name);
+  }
+  std::stringstream expected;
+  expected << std::ifstream(golden).rdbuf();
+  if (tables == expected.str()) return;
+  const std::string got = ::testing::TempDir() + "several-texts.txt";
+  std::ofstream(got) << tables;
+  ADD_FAILURE() << "counts differ from " << golden << "; if that is meant, copy " << got;
+}
+
+}  // namespace
+}  // namespace moeflux::testing
