@@ -169,6 +169,7 @@ FORMAT_HOMES_BESIDES = {
 # Folders in which the same words mean other things: threads of a group, bits of a lane.
 FORMAT_WORDS_ELSEWHERE = (
     "src/backend/cuda/", "src/backend/gpu/emulator/", "src/backend/gpu/launch/plan.",
+    "src/backend/gpu/launch/launch_runs.",
     "src/backend/metal/", "src/tensor/dtype.")
 
 FILE_ACCESS = re.compile(

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <sstream>
 #include <string>
@@ -25,6 +26,8 @@ struct StepCounts {
   std::map<std::string, uint64_t> launches;  // by kernel
   gpu::CopyCount written;
   gpu::CopyCount read;
+  uint64_t graphs = 0;           // recorded in it
+  uint64_t single_launches = 0;  // that were part of none
 
   uint64_t all() const {
     uint64_t sum = 0;
@@ -37,7 +40,8 @@ struct StepCounts {
 class SeveralTexts {
  public:
   explicit SeveralTexts(const std::string& model)
-      : device_(make_gpu_device(gpu::make_plan_trace_platform(log_, /*matrix_units=*/true))) {
+      : device_(make_gpu_device(gpu::make_plan_trace_platform(log_, /*matrix_units=*/true,
+                                                              /*free_bytes=*/uint64_t{1} << 31))) {
     auto engine = Engine::open(model, *device_,
                                {.context_length = 512,
                                 .expert_cache_bytes = uint64_t{1} << 30,
@@ -57,14 +61,17 @@ class SeveralTexts {
   void add_up_to(size_t texts) {
     while (sequences_.size() < texts) add(5 + 3 * sequences_.size());
   }
-  /// A token of each, of whose logits the best is wanted. The step before has placed the tables.
+  size_t size() const { return sequences_.size(); }
+  void end(size_t which) { sequences_.erase(sequences_.begin() + static_cast<ptrdiff_t>(which)); }
+
+  /// A token of each, of whose logits the best is wanted.
   StepCounts decode() {
-    step(sequences_, 1);
     log_.lines.clear();
     log_.plans.clear();
     log_.written = log_.read = {};
+    log_.graphs = log_.single_launches = 0;
     step(sequences_, 1);
-    StepCounts counts{{}, log_.written, log_.read};
+    StepCounts counts{{}, log_.written, log_.read, log_.graphs, log_.single_launches};
     for (const gpu::Plan& plan : log_.plans) {
       ++counts.launches[std::string(gpu::kernel_info(plan.kernel).name)];
     }
@@ -107,6 +114,7 @@ std::string table_of(const std::string& name) {
   std::map<std::string, std::array<uint64_t, kTexts.size()>> rows;
   for (size_t column = 0; column < kTexts.size(); ++column) {
     texts.add_up_to(kTexts[column]);
+    texts.decode();  // places the tables
     const StepCounts counts = texts.decode();
     rows[" launches"][column] = counts.all();
     rows[" writes"][column] = counts.written.copies;
@@ -137,6 +145,57 @@ TEST(SeveralTexts, CountsOfAStepOfDecode) {
   const std::string got = ::testing::TempDir() + "several-texts.txt";
   std::ofstream(got) << tables;
   ADD_FAILURE() << "counts differ from " << golden << "; if that is meant, copy " << got;
+}
+
+/// The quantised copy of a golden model, on a device that counts.
+class CountedModel {
+ public:
+  explicit CountedModel(const std::string& name) {
+    write_quantized_copy(tests_directory() + "/golden/models/" + name, quantized_.path(),
+                         twin_.path(), {});
+    texts_.emplace(quantized_.path());
+  }
+  SeveralTexts& texts() { return *texts_; }
+
+ private:
+  TempFolder quantized_;
+  TempFolder twin_;
+  std::optional<SeveralTexts> texts_;
+};
+
+TEST(SeveralTexts, OtherTextsRecordNoOtherGraphs) {
+  CountedModel model("qwen3_5_moe_text");
+  SeveralTexts& texts = model.texts();
+  ASSERT_TRUE(texts.ok());
+  texts.add_up_to(8);
+  for (int i = 0; i < 3; ++i) texts.decode();
+  EXPECT_EQ(texts.decode().single_launches, 0);
+  for (size_t i = 0; i < 20; ++i) {
+    texts.end(i % 8);
+    texts.add(7 + i % 8);
+    const StepCounts counts = texts.decode();
+    EXPECT_EQ(counts.graphs, 0) << "with text " << i << " in the place of another";
+    EXPECT_EQ(counts.single_launches, 0) << "with text " << i << " in the place of another";
+  }
+}
+
+// Steps of numbers of texts from 1 to 32, each of which comes and goes.
+TEST(SeveralTexts, TextsThatComeAndGoRecordFewGraphs) {
+  CountedModel model("qwen3_5_moe_text");
+  SeveralTexts& texts = model.texts();
+  ASSERT_TRUE(texts.ok());
+  uint64_t graphs = 0;
+  uint64_t late = 0;
+  for (size_t i = 0; i < 200; ++i) {
+    const size_t wanted = 1 + (i * 7) % 32;
+    while (texts.size() > wanted) texts.end(i % texts.size());
+    texts.add_up_to(wanted);
+    const uint64_t recorded = texts.decode().graphs;
+    graphs += recorded;
+    if (i >= 100) late += recorded;
+  }
+  EXPECT_LE(graphs, 32 * 5);  // the runs of a step of so many texts
+  EXPECT_EQ(late, 0);
 }
 
 }  // namespace

@@ -74,6 +74,13 @@ class CudaExecutor : public Executor {
     note(staging_->copy(stream_, cuda_address(to) + offset_bytes, from));
   }
 
+  void write_ahead(Buffer& to, uint64_t offset_bytes, std::span<const std::byte> from) override {
+    MF_CHECK(offset_bytes + from.size() <= to.size_bytes());
+    if (!status_.ok()) return;
+    note(use_cuda_device(device_));
+    note(staging_->copy(stream_, cuda_address(to) + offset_bytes, from));
+  }
+
   Status read(std::span<std::byte> to, const Buffer& from, uint64_t offset_bytes) override {
     MF_CHECK(offset_bytes + to.size() <= from.size_bytes());
     if (!status_.ok()) return status_;

@@ -1,7 +1,5 @@
 #include "backend/cuda/launch_queue.h"
 
-#include <algorithm>
-#include <cstring>
 #include <string>
 
 #include "backend/cuda/cuda_memory.h"
@@ -10,11 +8,6 @@
 
 namespace moeflux::gpu {
 namespace {
-
-// A decoded token has hundreds of launches, and the GPU stands still between two graphs.
-constexpr size_t kRunLengthMax = 1024;
-constexpr size_t kRunsMax = 512;
-constexpr size_t kLaunchesMax = 65536;  // in all runs; some forty megabytes
 
 // When a launch may be set up: behind the end of the one before, once that one has its inputs, or
 // once all its groups have begun.
@@ -51,7 +44,7 @@ struct LaunchQueue::Arguments {
     for (uint32_t i = 0; i < launch.num_pointers; ++i) list[i + 1] = &launch.pointers[i];
     node.func = const_cast<void*>(cuda_kernel(launch.kernel));
     node.gridDim = dim3(launch.groups.x, launch.groups.y, launch.groups.z);
-    node.blockDim = dim3(launch.group_size);
+    node.blockDim = dim3(launch.threads);
     node.sharedMemBytes = launch.shared_bytes;
     node.kernelParams = list.data();
   }
@@ -65,37 +58,11 @@ struct LaunchQueue::Arguments {
 LaunchQueue::~LaunchQueue() { clear_runs(); }
 
 void LaunchQueue::clear_runs() {
-  for (auto& [hash, run] : runs_) {
-    if (run.executable != nullptr) (void)cudaGraphExecDestroy(run.executable);
-    if (run.graph != nullptr) (void)cudaGraphDestroy(run.graph);
-  }
-  runs_.clear();
-  launches_ = 0;
-}
-
-bool LaunchQueue::share_structure(const Launch& a, const Launch& b) {
-  return a.kernel == b.kernel && a.group_size == b.group_size && a.shared_bytes == b.shared_bytes &&
-         a.pointers == b.pointers;
-}
-
-bool LaunchQueue::share_parameters(const Launch& a, const Launch& b) {
-  return a.groups.x == b.groups.x && a.groups.y == b.groups.y && a.groups.z == b.groups.z &&
-         std::memcmp(a.params.data(), b.params.data(), a.params_bytes) == 0;
-}
-
-uint64_t LaunchQueue::structure_hash() const {
-  uint64_t hash = kept_.size();
-  const auto add = [&](uint64_t word) {
-    hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
-    hash ^= hash >> 32;
-  };
-  for (const Launch& launch : kept_) {
-    add(static_cast<uint64_t>(launch.kernel) | uint64_t{launch.shared_bytes} << 16);
-    for (uint32_t i = 0; i < launch.num_pointers; ++i) {
-      add(reinterpret_cast<uintptr_t>(launch.pointers[i]));
-    }
-  }
-  return hash;
+  runs_.clear([](const Run& run) {
+    if (!run.graph) return;
+    if (run.graph->executable != nullptr) (void)cudaGraphExecDestroy(run.graph->executable);
+    if (run.graph->graph != nullptr) (void)cudaGraphDestroy(run.graph->graph);
+  });
 }
 
 // Kernels get more than 48 KiB of shared memory only if they say so beforehand.
@@ -115,28 +82,14 @@ Status LaunchQueue::record(cudaStream_t stream, const Plan& plan) {
   const KernelInfo& info = kernel_info(plan.kernel);
   MF_CHECK(plan.num_bindings == info.bindings && plan.params_bytes == info.params_bytes);
   MF_RETURN_IF_ERROR(allow_shared_memory(plan));
-  Launch& launch = kept_.emplace_back();
-  launch.kernel = plan.kernel;
-  launch.num_pointers = plan.num_bindings;
-  launch.group_size = plan.group_size;
-  launch.shared_bytes = plan.shared_bytes;
-  launch.groups = plan.groups;
-  launch.params_bytes = plan.params_bytes;
-  std::memcpy(launch.params.data(), plan.params.data(), plan.params_bytes);
-  for (uint32_t i = 0; i < plan.num_bindings; ++i) {
-    const Binding& binding = plan.bindings[i];
-    if (binding.buffer == nullptr) continue;
-    MF_CHECK(binding.offset_bytes + binding.size_bytes <= binding.buffer->size_bytes());
-    launch.pointers[i] = cuda_address(*binding.buffer) + binding.offset_bytes;
-  }
-  if (kept_.size() < run_length_ && use_graphs_) return {};
-  run_length_ = std::min(run_length_ * kRunGrowth, kRunLengthMax);
-  return launch_kept(stream);
+  const bool is_full =
+      runs_.keep(launch_of(plan, [](const Buffer& buffer) { return cuda_address(buffer); }));
+  return is_full || !use_graphs_ ? launch_kept(stream) : Status();
 }
 
 Status LaunchQueue::launch_each(cudaStream_t stream) {
   bool is_first = true;  // the work before it may not be a kernel
-  for (Launch& launch : kept_) {
+  for (Launch& launch : runs_.kept()) {
     const Arguments arguments(launch);
     const cudaKernelNodeParams& node = arguments.node;
     cudaLaunchAttribute attribute{};
@@ -159,68 +112,62 @@ Status LaunchQueue::launch_each(cudaStream_t stream) {
 }
 
 Status LaunchQueue::instantiate(Run& run) {
-  MF_RETURN_IF_ERROR(cuda_status(cudaGraphCreate(&run.graph, 0), "cudaGraphCreate"));
+  Graph& own = run.graph.emplace();
+  MF_RETURN_IF_ERROR(cuda_status(cudaGraphCreate(&own.graph, 0), "cudaGraphCreate"));
   for (Launch& launch : run.launches) {
     const Arguments arguments(launch);
     cudaGraphNode_t node = nullptr;
     MF_RETURN_IF_ERROR(
-        cuda_status(cudaGraphAddKernelNode(&node, run.graph, nullptr, 0, &arguments.node),
+        cuda_status(cudaGraphAddKernelNode(&node, own.graph, nullptr, 0, &arguments.node),
                     "cudaGraphAddKernelNode"));
-    if (!run.nodes.empty()) {
-      const Launch& before = run.launches[run.nodes.size() - 1];
+    if (!own.nodes.empty()) {
+      const Launch& before = run.launches[own.nodes.size() - 1];
       const SetUp set_up = overlap_ ? set_up_of(before.groups, launch.kernel) : SetUp::kBehind;
-      MF_RETURN_IF_ERROR(cuda_status(add_edge(run.graph, run.nodes.back(), node, set_up),
+      MF_RETURN_IF_ERROR(cuda_status(add_edge(own.graph, own.nodes.back(), node, set_up),
                                      "cudaGraphAddDependencies"));
     }
-    run.nodes.push_back(node);
+    own.nodes.push_back(node);
   }
-  return cuda_status(cudaGraphInstantiate(&run.executable, run.graph, 0), "cudaGraphInstantiate");
+  return cuda_status(cudaGraphInstantiate(&own.executable, own.graph, 0), "cudaGraphInstantiate");
 }
 
 Status LaunchQueue::update(Run& run) {
-  for (size_t i = 0; i < kept_.size(); ++i) {
-    if (share_parameters(run.launches[i], kept_[i])) continue;
-    run.launches[i] = kept_[i];
-    if (run.executable == nullptr) continue;
+  Status status;
+  runs_.update(run, [&](size_t i) {
+    if (!run.graph || !status.ok()) return;
     const Arguments arguments(run.launches[i]);
-    MF_RETURN_IF_ERROR(
-        cuda_status(cudaGraphExecKernelNodeSetParams(run.executable, run.nodes[i], &arguments.node),
-                    "cudaGraphExecKernelNodeSetParams"));
-  }
-  return {};
+    status = cuda_status(cudaGraphExecKernelNodeSetParams(run.graph->executable,
+                                                          run.graph->nodes[i], &arguments.node),
+                         "cudaGraphExecKernelNodeSetParams");
+  });
+  return status;
 }
 
 Status LaunchQueue::flush(cudaStream_t stream) {
-  run_length_ = kFirstRunLength;
+  runs_.begin();
   return launch_kept(stream);
 }
 
+Status LaunchQueue::launch_run(cudaStream_t stream, Run& run) {
+  MF_RETURN_IF_ERROR(update(run));
+  if (!run.graph) MF_RETURN_IF_ERROR(instantiate(run));
+  return cuda_status(cudaGraphLaunch(run.graph->executable, stream), "cudaGraphLaunch");
+}
+
 Status LaunchQueue::launch_kept(cudaStream_t stream) {
-  if (kept_.empty()) return {};
+  if (runs_.kept().empty()) return {};
   Status status;
-  const auto found = use_graphs_ ? runs_.find(structure_hash()) : runs_.end();
-  if (found == runs_.end()) {
+  if (Run* const run = use_graphs_ ? runs_.find() : nullptr; run != nullptr) {
+    status = launch_run(stream, *run);
+  } else {
     status = launch_each(stream);
-    if (use_graphs_ && (runs_.size() >= kRunsMax || launches_ >= kLaunchesMax)) {
+    if (use_graphs_ && runs_.is_full()) {
       if (status.ok()) status = cuda_status(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
       clear_runs();
     }
-    if (use_graphs_) {
-      runs_[structure_hash()].launches = kept_;
-      launches_ += kept_.size();
-    }
-  } else if (Run& run = found->second;
-             run.launches.size() != kept_.size() ||
-             !std::equal(kept_.begin(), kept_.end(), run.launches.begin(), share_structure)) {
-    status = launch_each(stream);  // two structures of one hash
-  } else {
-    status = update(run);
-    if (status.ok() && run.executable == nullptr) status = instantiate(run);
-    if (status.ok()) {
-      status = cuda_status(cudaGraphLaunch(run.executable, stream), "cudaGraphLaunch");
-    }
+    if (use_graphs_) runs_.add();
   }
-  kept_.clear();
+  runs_.kept().clear();
   return status;
 }
 

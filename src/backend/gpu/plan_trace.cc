@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "backend/gpu/launch/launch_runs.h"
 #include "backend/host_buffer.h"
 #include "base/format.h"
 
@@ -15,30 +16,65 @@ class TraceExecutor : public Executor {
   void record(const Plan& plan) override {
     log_.lines.push_back(to_string(plan));
     log_.plans.push_back(plan);
+    if (plan.groups.x == 0 || plan.groups.y == 0 || plan.groups.z == 0) return;
+    if (runs_.keep(launch_of(plan, [](const Buffer& buffer) { return address(buffer); }))) launch();
   }
-  void write(Buffer&, uint64_t, std::span<const std::byte> from) override {
+  void write(Buffer& to, uint64_t offset_bytes, std::span<const std::byte> from) override {
+    flush();
+    write_ahead(to, offset_bytes, from);
+  }
+  void write_ahead(Buffer&, uint64_t, std::span<const std::byte> from) override {
     log_.lines.push_back(formatted("write {} bytes", from.size()));
     log_.written = {log_.written.copies + 1, log_.written.bytes + from.size()};
   }
   Status read(std::span<std::byte> to, const Buffer& from, uint64_t offset_bytes) override {
     MF_CHECK(offset_bytes + to.size() <= from.size_bytes());
+    flush();
     if (!to.empty()) std::memcpy(to.data(), from.host_data() + offset_bytes, to.size());
     log_.lines.push_back(formatted("read {} bytes", to.size()));
     log_.read = {log_.read.copies + 1, log_.read.bytes + to.size()};
     return {};
   }
-  EventId submit() override { return EventId{++submitted_}; }
+  EventId submit() override {
+    flush();
+    return EventId{++submitted_};
+  }
   bool has_passed(EventId) override { return true; }
   Status wait(EventId) override { return {}; }
 
  private:
+  struct Graph {};
+
+  static std::byte* address(const Buffer& buffer) {
+    return const_cast<std::byte*>(buffer.host_data());
+  }
+  void flush() {
+    runs_.begin();
+    launch();
+  }
+  void launch() {
+    if (runs_.kept().empty()) return;
+    if (auto* const run = runs_.find(); run != nullptr) {
+      runs_.update(*run, [](size_t) {});
+      if (!run->graph) ++log_.graphs;
+      run->graph.emplace();
+    } else {
+      log_.single_launches += runs_.kept().size();
+      if (runs_.is_full()) runs_.clear([](const auto&) {});
+      runs_.add();
+    }
+    runs_.kept().clear();
+  }
+
   PlanLog& log_;
+  LaunchRuns<Graph> runs_;
   uint64_t submitted_ = 0;
 };
 
 class TracePlatform : public Platform {
  public:
-  TracePlatform(PlanLog& log, bool matrix_units) : log_(log), matrix_units_(matrix_units) {}
+  TracePlatform(PlanLog& log, bool matrix_units, std::optional<uint64_t> free_bytes)
+      : log_(log), matrix_units_(matrix_units), free_bytes_(free_bytes) {}
 
   std::string_view name() const override { return "plan-trace"; }
   bool has_matrix_units() const override { return matrix_units_; }
@@ -52,6 +88,7 @@ class TracePlatform : public Platform {
   uint64_t device_address(const Buffer& buffer) const override {
     return reinterpret_cast<uintptr_t>(buffer.host_data());
   }
+  std::optional<uint64_t> free_bytes() const override { return free_bytes_; }
   Result<std::unique_ptr<Executor>> create_executor() override {
     return std::unique_ptr<Executor>(std::make_unique<TraceExecutor>(log_));
   }
@@ -59,12 +96,14 @@ class TracePlatform : public Platform {
  private:
   PlanLog& log_;
   bool matrix_units_;
+  std::optional<uint64_t> free_bytes_;
 };
 
 }  // namespace
 
-std::unique_ptr<Platform> make_plan_trace_platform(PlanLog& log, bool matrix_units) {
-  return std::make_unique<TracePlatform>(log, matrix_units);
+std::unique_ptr<Platform> make_plan_trace_platform(PlanLog& log, bool matrix_units,
+                                                   std::optional<uint64_t> free_bytes) {
+  return std::make_unique<TracePlatform>(log, matrix_units, free_bytes);
 }
 
 }  // namespace moeflux::gpu

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,10 +23,15 @@ struct PlanLog {
   std::vector<Plan> plans;
   CopyCount written;
   CopyCount read;
+  /// As a runtime with graphs counts: runs that it has recorded, and launches beside them.
+  uint64_t graphs = 0;
+  uint64_t single_launches = 0;
 };
 
 /// Memory is the host's, so that weights can be loaded; reads give what was loaded or zeros. The
-/// log must outlive the platform. One executor at a time.
-std::unique_ptr<Platform> make_plan_trace_platform(PlanLog& log, bool matrix_units = false);
+/// log must outlive the platform. One executor at a time. With `free_bytes`, as a platform with as
+/// much memory of its own.
+std::unique_ptr<Platform> make_plan_trace_platform(PlanLog& log, bool matrix_units = false,
+                                                   std::optional<uint64_t> free_bytes = {});
 
 }  // namespace moeflux::gpu

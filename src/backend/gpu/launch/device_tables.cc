@@ -10,7 +10,6 @@ namespace {
 
 // The tables of a model with 256 experts in each of 60 layers, and of its pages.
 constexpr uint64_t kTableBytesMin = uint64_t{4} << 20;
-constexpr size_t kAlignment = 16;
 
 uint64_t hash_of(std::span<const std::byte> bytes) {
   uint64_t hash = 0xcbf29ce484222325u ^ bytes.size();
@@ -29,24 +28,32 @@ uint64_t hash_of(std::span<const std::byte> bytes) {
 
 Result<Binding> DeviceTables::place(std::span<const std::byte> bytes) {
   const uint64_t hash = hash_of(bytes);
-  for (const Entry& entry : entries_) {
-    if (entry.hash == hash && entry.bytes == bytes.size() &&
-        std::memcmp(mirror_.data() + entry.begin, bytes.data(), bytes.size()) == 0) {
-      return Binding{buffers_.back().get(), entry.begin, entry.bytes, Access::kRead};
-    }
+  const auto binding = [&](const Entry& entry) {
+    return Binding{buffers_.back().get(), entry.begin, entry.bytes, Access::kRead, /*moves=*/true};
+  };
+  if (const auto found = entries_.find(hash);
+      found != entries_.end() && found->second.bytes == bytes.size() &&
+      std::memcmp(mirror_.data() + found->second.begin, bytes.data(), bytes.size()) == 0) {
+    return binding(found->second);
   }
   MF_RETURN_IF_ERROR(make_room(bytes.size()));
-  const Entry entry{hash, used_, bytes.size()};
+  const Entry entry{used_, bytes.size()};
   used_ = round_up(used_ + bytes.size(), kAlignment);
   std::copy(bytes.begin(), bytes.end(), mirror_.begin() + static_cast<ptrdiff_t>(entry.begin));
-  executor_.write(*buffers_.back(), entry.begin, bytes);
-  entries_.push_back(entry);
-  return Binding{buffers_.back().get(), entry.begin, entry.bytes, Access::kRead};
+  if (is_used_before_) {
+    executor_.write(*buffers_.back(), entry.begin, bytes);
+    is_used_before_ = false;  // launches from here on have tables that were placed since
+  } else {
+    executor_.write_ahead(*buffers_.back(), entry.begin, bytes);
+  }
+  entries_[hash] = entry;
+  return binding(entry);
 }
 
 Status DeviceTables::make_room(size_t bytes) {
   if (used_ + bytes <= mirror_.size()) return {};
   entries_.clear();
+  is_used_before_ = used_ > 0;
   used_ = 0;
   if (bytes <= mirror_.size()) return {};
   // A platform that is small in its workspace has no room for large tables either.
@@ -56,6 +63,7 @@ Status DeviceTables::make_room(size_t bytes) {
                       platform_.allocate(size, MemoryKind::kDevice));
   buffers_.push_back(std::move(buffer));
   mirror_.resize(size);
+  is_used_before_ = false;
   return {};
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "backend/gpu/launch/executor.h"
@@ -24,21 +25,24 @@ class DeviceTables {
   /// The table as a range to bind for reading. Allocates only when a table is larger than any
   /// before. Fails with kResourceExhausted.
   Result<Binding> place(std::span<const std::byte> bytes);
+  /// So that this many bytes, each table rounded up to kAlignment, take the place of nothing that
+  /// is placed from here on.
+  Status make_room(size_t bytes);
+  static constexpr size_t kAlignment = 16;
 
  private:
   struct Entry {
-    uint64_t hash = 0;
     size_t begin = 0;
     size_t bytes = 0;
   };
-  Status make_room(size_t bytes);
 
   Platform& platform_;
   Executor& executor_;
   std::vector<std::unique_ptr<Buffer>> buffers_;  // the last is in use, work may still read others
   std::vector<std::byte> mirror_;
-  std::vector<Entry> entries_;
+  std::unordered_map<uint64_t, Entry> entries_;  // by the hash of their bytes
   size_t used_ = 0;
+  bool is_used_before_ = false;  // what is written next lies where other tables lay
 };
 
 /// Memory whose contents live for one op. Grows; never shrinks.

@@ -27,6 +27,11 @@ class Executor {
   virtual void record(const Plan& plan) = 0;
   /// Copies `from` before it returns; the bytes arrive in order with the plans around them.
   virtual void write(Buffer& to, uint64_t offset_bytes, std::span<const std::byte> from) = 0;
+  /// The same for a place that no plan which was recorded since the last write() or submit() uses:
+  /// the bytes may arrive before these plans run, so that they stay together.
+  virtual void write_ahead(Buffer& to, uint64_t offset_bytes, std::span<const std::byte> from) {
+    write(to, offset_bytes, from);
+  }
   /// Submits, waits for all of it, then copies out.
   virtual Status read(std::span<std::byte> to, const Buffer& from, uint64_t offset_bytes) = 0;
 

@@ -137,7 +137,7 @@ void record_products_of_few(Recorder& recorder, const Waiting& waiting) {
     plan.bind(range_of(products.front().x, Access::kRead));
   }
   plan.bind(range_of(waiting.conv.op.weight, Access::kRead));
-  plan.bind(range_of(waiting.conv.state, Access::kReadWrite));
+  plan.bind(range_of_state(waiting.conv.state, Access::kReadWrite));
   for (const ops::Linear& product : products) bind_output(plan, product.out);
   for (size_t i = products.size(); i < kMmaMatricesMax; ++i) plan.bind({});
   if (normed) {

@@ -30,6 +30,7 @@ struct Binding {
   uint64_t offset_bytes = 0;
   uint64_t size_bytes = 0;
   Access access = Access::kRead;
+  bool moves = false;  // lies elsewhere in other steps: a table, or the state of a sequence
 };
 
 struct Extent3 {

@@ -90,6 +90,12 @@ Binding range_of(const Tensor& tensor, Access access) {
   return {tensor.buffer, tensor.offset_bytes, (last + 1) * element_bytes(tensor.dtype), access};
 }
 
+Binding range_of_state(const Tensor& state, Access access) {
+  Binding range = range_of(state, access);
+  range.moves = !state.is_null();
+  return range;
+}
+
 void bind_output(Plan& plan, const Tensor& tensor) {
   if (tensor.is_null()) return plan.bind({});
   Binding output = range_of(tensor, Access::kReadWrite);

@@ -21,6 +21,8 @@ Plan make_plan(KernelId kernel, const Extent3& groups, uint32_t group_size,
 
 /// The bytes between a tensor's first element and its last. A null tensor gives a null binding.
 Binding range_of(const Tensor& tensor, Access access);
+/// The same of a state, which lies elsewhere in a step of another sequence.
+Binding range_of_state(const Tensor& state, Access access);
 /// For a tensor that the kernel writes whole: kOverwrite when it is contiguous and shares no byte
 /// with what is already bound, kReadWrite otherwise. Bind inputs first. A null tensor gives a null
 /// binding.

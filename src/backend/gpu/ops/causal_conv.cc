@@ -26,7 +26,7 @@ void record_conv(Recorder& recorder, const ops::CausalConv& op, const StateTable
     one.bind(range_of(op.x, Access::kRead));
     one.bind(range_of(op.weight, Access::kRead));
     one.bind(range_of(op.options.bias, Access::kRead));
-    one.bind(range_of(states.state, Access::kReadWrite));
+    one.bind(range_of_state(states.state, Access::kReadWrite));
     bind_output(one, op.out);
     one.bind(states.addresses);
     return recorder.record(one, states.writes());
@@ -43,14 +43,14 @@ void record_conv(Recorder& recorder, const ops::CausalConv& op, const StateTable
   plan.bind(range_of(op.x, Access::kRead));
   plan.bind(range_of(op.weight, Access::kRead));
   plan.bind(range_of(op.options.bias, Access::kRead));
-  plan.bind(range_of(states.state, is_held ? Access::kReadWrite : Access::kRead));
+  plan.bind(range_of_state(states.state, is_held ? Access::kReadWrite : Access::kRead));
   bind_output(plan, op.out);
   recorder.record(plan);
   if (is_held) return;
   Plan shift = make_plan(KernelId::causal_conv_shift, {columns, 1, 1}, kConvThreads);
   shift.set_params(p);
   shift.bind(range_of(op.x, Access::kRead));
-  shift.bind(range_of(states.state, Access::kReadWrite));
+  shift.bind(range_of_state(states.state, Access::kReadWrite));
   recorder.record(shift);
 }
 

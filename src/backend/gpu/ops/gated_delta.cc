@@ -53,7 +53,7 @@ Plan plan_delta(const ops::GatedDelta& delta, const StateTable& states, const Pl
                                static_cast<u32>(delta.options.value_heads), by_rows ? 4 : 2, states,
                                platform);
   bind_inputs(plan, delta);
-  plan.bind(range_of(states.state, Access::kReadWrite));
+  plan.bind(range_of_state(states.state, Access::kReadWrite));
   bind_output(plan, delta.out);
   plan.bind(states.addresses);
   return plan;
@@ -99,7 +99,7 @@ Plan plan_delta_one(const Recorder& recorder, const DeltaOp& waiting, const Tens
   bind_inputs(plan, delta);
   plan.bind(range_of(norm.weight, Access::kRead));
   plan.bind(range_of(gate, Access::kRead));
-  plan.bind(range_of(states.state, Access::kReadWrite));
+  plan.bind(range_of_state(states.state, Access::kReadWrite));
   bind_output(plan, delta.out);
   plan.bind(states.addresses);
   return plan;

@@ -28,7 +28,7 @@ Plan plan_pool(const ops::PoolRows& op) {
   plan.bind(range_of(op.gates.gate, Access::kRead));
   plan.bind(range_of(op.gates.bias, Access::kRead));
   plan.bind(range_of(op.positions, Access::kRead));
-  plan.bind(range_of(op.sequences.front().state, Access::kReadWrite));
+  plan.bind(range_of_state(op.sequences.front().state, Access::kReadWrite));
   bind_output(plan, op.out);
   return plan;
 }

@@ -35,7 +35,7 @@ Plan plan_scan(const ops::SelectiveScan& scan, const StateTable& states, const P
        {scan.xbc, scan.dt, scan.weights.skip, scan.weights.a_log, scan.weights.dt_bias}) {
     plan.bind(range_of(tensor, Access::kRead));
   }
-  plan.bind(range_of(states.state, Access::kReadWrite));
+  plan.bind(range_of_state(states.state, Access::kReadWrite));
   bind_output(plan, scan.out);
   plan.bind(states.addresses);
   return plan;

@@ -23,7 +23,7 @@ void convolve(GpuContext& gpu, const ops::TokenConv& op) {
   plan.bind(range_of(op.x, Access::kRead));
   plan.bind(range_of(op.weight, Access::kRead));
   plan.bind(range_of(op.shares, Access::kRead));
-  plan.bind(range_of(state, Access::kRead));
+  plan.bind(range_of_state(state, Access::kRead));
   bind_output(plan, op.out);
   gpu.record(plan);
   ConvParams next{};
@@ -34,7 +34,7 @@ void convolve(GpuContext& gpu, const ops::TokenConv& op) {
   Plan shift = make_plan(KernelId::causal_conv_shift, {columns, 1, 1}, kConvThreads);
   shift.set_params(next);
   shift.bind(range_of(op.x, Access::kRead));
-  shift.bind(range_of(state, Access::kReadWrite));
+  shift.bind(range_of_state(state, Access::kReadWrite));
   gpu.record(shift);
 }
 

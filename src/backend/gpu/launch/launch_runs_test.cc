@@ -1,0 +1,66 @@
+#include "backend/gpu/launch/launch_runs.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace moeflux::gpu {
+namespace {
+
+struct Recorded {};
+using Runs = LaunchRuns<Recorded>;
+
+Launch launch_at(void* place, uint32_t moving = 0) {
+  Launch launch;
+  launch.kernel = KernelId::copy_rows;
+  launch.num_pointers = 1;
+  launch.threads = 32;
+  launch.moving = moving;
+  launch.pointers[0] = place;
+  return launch;
+}
+
+/// The run that a single launch is; it is added where it is new.
+Runs::Run* run_of(Runs& runs, const Launch& launch) {
+  runs.keep(launch);
+  Runs::Run* const run = runs.find();
+  if (run == nullptr) runs.add();
+  runs.kept().clear();
+  return run;
+}
+
+TEST(LaunchRuns, KnowARunWhosePointersAreWhereTheyWere) {
+  std::array<std::byte, 2> memory{};
+  Runs runs;
+  EXPECT_EQ(run_of(runs, launch_at(&memory[0])), nullptr);
+  EXPECT_NE(run_of(runs, launch_at(&memory[0])), nullptr);
+  EXPECT_EQ(run_of(runs, launch_at(&memory[1])), nullptr);
+}
+
+TEST(LaunchRuns, FollowWhatMoves) {
+  std::array<std::byte, 2> memory{};
+  Runs runs;
+  EXPECT_EQ(run_of(runs, launch_at(&memory[0], 1)), nullptr);
+  runs.keep(launch_at(&memory[1], 1));
+  Runs::Run* const run = runs.find();
+  ASSERT_NE(run, nullptr);
+  int changed = 0;
+  runs.update(*run, [&](size_t) { ++changed; });
+  runs.update(*run, [&](size_t) { ++changed; });
+  EXPECT_EQ(changed, 1);
+  EXPECT_EQ(run->launches[0].pointers[0], &memory[1]);
+}
+
+TEST(LaunchRuns, TakeTheOldestOfManyAlike) {
+  std::array<std::byte, 100> memory{};
+  Runs runs;
+  size_t added = 0;
+  for (std::byte& place : memory) added += run_of(runs, launch_at(&place)) == nullptr ? 1 : 0;
+  EXPECT_EQ(added, 64);
+  EXPECT_FALSE(runs.is_full());
+}
+
+}  // namespace
+}  // namespace moeflux::gpu
