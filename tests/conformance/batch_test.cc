@@ -124,10 +124,9 @@ std::vector<std::vector<float>> attend_together(Session& s, const std::vector<Pi
   std::vector<Pages> pages(problems.size());
   for (size_t i = 0; i < problems.size(); ++i) {
     for (int64_t t = 0; t < problems[i].n; t += p.page_tokens) {
-      pages[i].keys.push_back(s.zeros({p.page_tokens, p.kv_heads, p.head_dim}));
-      pages[i].values.push_back(p.values_are_keys
-                                    ? pages[i].keys.back().slice(2, 0, p.v_head_dim)
-                                    : s.zeros({p.page_tokens, p.kv_heads, p.v_head_dim}));
+      pages[i].keys.push_back(p.page(s, p.head_dim, p.k_type));
+      pages[i].values.push_back(p.values_are_keys ? pages[i].keys.back().slice(2, 0, p.v_head_dim)
+                                                  : p.page(s, p.v_head_dim, p.v_type));
     }
   }
   const bool has_own = p.has_own_sinks();
@@ -223,6 +222,56 @@ TEST(SequenceInvariance, AttentionAtDepth) {
                        problems[i].run(alone, {problems[i].n}), results[i]);
     }
   }
+}
+
+/// A step of a token of each of `count` sequences, of which few are long.
+void check_tokens_of_many(size_t count, const AttentionProblem& like) {
+  Random random(64);
+  std::vector<AttentionProblem> problems;
+  Step before;
+  Step last;
+  for (size_t i = 0; i < count; ++i) {
+    const bool is_long = i % 100 == 1;
+    const int64_t n = is_long ? (count > 9 ? 70 : 200) : 1 + static_cast<int64_t>(i * 37 % 11);
+    AttentionProblem p = AttentionProblem::make(random, like.heads, like.kv_heads, like.head_dim,
+                                                like.v_head_dim, like.page_tokens, n);
+    p.window = like.window;
+    p.k_type = p.v_type = like.k_type;
+    problems.push_back(std::move(p));
+    if (n > 1) before.push_back({i, 0, n - 1});
+    last.push_back({i, n - 1, 1});
+  }
+  for (const NamedDevice& device : devices()) {
+    if (like.has_narrow_cache() && !device.device->takes_narrow_cache()) continue;
+    Session together(*device.device);
+    const auto results = attend_together(together, {before, last}, problems);
+    for (size_t i = 0; i<count; i += count> 9 ? 16 : 1) {
+      Session alone(*device.device);
+      expect_same_bits(formatted("{} tokens[{}, sequence {}]", count, device.name, i),
+                       problems[i].run(alone, {problems[i].n}), results[i]);
+    }
+  }
+}
+
+TEST(SequenceInvariance, AttentionOfATokenOfEachOfMany) {
+  AttentionProblem like{
+      .heads = 4, .kv_heads = 2, .head_dim = 32, .v_head_dim = 32, .page_tokens = 32};
+  check_tokens_of_many(2, like);
+  check_tokens_of_many(9, like);
+  check_tokens_of_many(256, {.heads = 2, .head_dim = 16, .v_head_dim = 16, .page_tokens = 32});
+  like.window = 90;
+  check_tokens_of_many(2, like);
+  check_tokens_of_many(9, like);
+  like.window = 0;
+  like.k_type = DType::kF16;
+  check_tokens_of_many(3, like);
+  like.k_type = DType::kI8;
+  check_tokens_of_many(9, like);
+  // Rows of more than one group, and the kernel of wide rows.
+  check_tokens_of_many(
+      3, {.heads = 20, .kv_heads = 1, .head_dim = 16, .v_head_dim = 16, .page_tokens = 32});
+  check_tokens_of_many(
+      3, {.heads = 18, .kv_heads = 1, .head_dim = 288, .v_head_dim = 32, .page_tokens = 32});
 }
 
 TEST(SequenceInvariance, CausalConv) {

@@ -180,6 +180,77 @@ TEST(LatentAttention, MergesTilesOfWideRowsAsSplitsAre) {
   expect_same(many_heads);
 }
 
+/// A token of each of several sequences, which have so many tokens before: in one operation, or in
+/// one for each.
+std::vector<std::vector<float>> run_each(Device& device, const LatentProblem& p,
+                                         const std::vector<int64_t>& before, bool together) {
+  Random random(static_cast<uint64_t>(p.rank));
+  Session s(device, size_t{16} << 20);
+  const auto floats = [&](const Shape& shape) {
+    return s.floats(shape, random.floats(shape.num_elements()));
+  };
+  const auto n = static_cast<int64_t>(before.size());
+  const Tensor q = floats({n, p.heads, p.nope + p.rope});
+  const Tensor latent = floats({n, p.rank + p.rope});
+  const Tensor positions = s.ints({n}, std::vector<int32_t>(before.begin(), before.end()));
+  std::vector<std::vector<Tensor>> keys(before.size());
+  std::vector<std::vector<Tensor>> values(before.size());
+  std::vector<KvRows> sequences;
+  for (size_t i = 0; i < before.size(); ++i) {
+    for (int64_t t = 0; t <= before[i]; t += p.page_tokens) {
+      const Shape shape{p.page_tokens, 1, p.rank + p.rope};
+      keys[i].push_back(s.floats(shape, random.floats(shape.num_elements()), p.page_type));
+      values[i].push_back(keys[i].back().slice(2, 0, p.rank));
+    }
+    sequences.push_back({1, {keys[i], values[i], p.page_tokens, before[i]}});
+  }
+  const int64_t per_head = p.nope + p.v_dim;
+  const EncodedWeight both = random_weight(random, p.format, p.heads * per_head, p.rank);
+  const LatentHeads heads{.norm = floats({p.rank}),
+                          .norm_eps = 1e-6f,
+                          .inverse_frequencies = floats({p.rope / 2}),
+                          .rope = {.rotary_dim = p.rope},
+                          .k_up = s.weight(both),
+                          .k_rows = {per_head, 0, p.nope},
+                          .v_up = s.weight(both),
+                          .v_rows = {per_head, p.nope, p.v_dim},
+                          .scale = 0.2f};
+  const Tensor out = s.zeros({n, p.heads, p.v_dim});
+  const ops::LatentAttention all{out, q, latent, positions, sequences, heads};
+  if (together) {
+    s.encoder().run(all);
+  } else {
+    for_each_part(all, [&](const ops::LatentAttention& one) { s.encoder().run(one); });
+  }
+  std::vector<std::vector<float>> written = {s.read(out), s.read(latent)};
+  for (const std::vector<Tensor>& pages : keys) {
+    for (const Tensor& page : pages) written.push_back(s.read(page));
+  }
+  return written;
+}
+
+void expect_same_of_each(const LatentProblem& p, const std::vector<int64_t>& before) {
+  for (const NamedDevice& named : devices()) {
+    expect_same_results(formatted("{}, {} sequences, rank {}", named.name, before.size(), p.rank),
+                        run_each(*named.device, p, before, false),
+                        run_each(*named.device, p, before, true));
+  }
+}
+
+TEST(LatentAttention, TokensOfSeveralSequencesHaveTheBitsOfEachAlone) {
+  const LatentProblem narrow{.heads = 2, .page_tokens = 32};
+  expect_same_of_each(narrow, {0, 1});
+  expect_same_of_each(narrow, {3, 200, 0, 64, 31, 63, 130});
+  std::vector<int64_t> many;
+  for (int64_t i = 0; i < 40; ++i) many.push_back(i * 7 % 50);
+  expect_same_of_each(narrow, many);
+  LatentProblem wide{.heads = 2, .rank = 256, .nope = 8, .rope = 16, .v_dim = 4, .page_tokens = 32};
+  expect_same_of_each(wide, {70, 3, 0, 31, 32});
+  expect_same_of_each(wide, {700, 3});
+  wide.heads = 20;
+  expect_same_of_each(wide, {300, 20});
+}
+
 TEST(LatentAttention, HasTheBitsOfItsPartsAtTheSizesOfRealModels) {
   if (devices_with_units(/*fast_only=*/true).empty()) {
     GTEST_SKIP() << "hardware: no device is fast enough";

@@ -50,11 +50,23 @@ AttentionParams attention_params(const Tensor& out, const Tensor& q, int64_t kv_
   return p;
 }
 
-/// Sets the parts of `size` positions that any query sees.
-void count_parts(AttentionParams& p, u32 size) {
-  p.first_key = static_cast<u32>(first_seen(p.begin, p.window, p.chunked != 0));
-  p.first_part = p.first_key / size;
-  p.num_parts = (p.begin + p.tokens - 1) / size - p.first_part + 1;
+/// Sets the parts of `size` positions that any query sees. Several sequences have parts of their
+/// own each; then it is the largest number of them.
+void count_parts(AttentionParams& p, u32 size, const KvTables& tables) {
+  const auto count = [&](u32 begin, u32 tokens) {
+    p.first_key = static_cast<u32>(first_seen(begin, p.window, p.chunked != 0));
+    p.first_part = p.first_key / size;
+    return (begin + tokens - 1) / size - p.first_part + 1;
+  };
+  if (tables.is_of_one()) {
+    p.num_parts = count(p.begin, p.tokens);
+    return;
+  }
+  p.num_parts = 0;
+  for (const KvRows& s : tables.sequences) {
+    p.num_parts = std::max(p.num_parts, count(static_cast<u32>(s.kv.length), 1));
+  }
+  p.first_key = p.first_part = 0;  // kernels find those of their sequences
 }
 
 uint64_t partial_bytes(const AttentionParams& p) {
@@ -63,6 +75,11 @@ uint64_t partial_bytes(const AttentionParams& p) {
 
 uint64_t rows_of_kv_head(const AttentionParams& p) {
   return uint64_t{p.tokens} * p.heads_per_kv_head;
+}
+/// Groups of so many rows of a kv head, which are of one sequence.
+uint64_t row_groups(const AttentionParams& p, uint32_t rows) {
+  if (p.lengths == 0) return groups_for(rows_of_kv_head(p), rows);
+  return uint64_t{p.tokens} * groups_for(p.heads_per_kv_head, rows);
 }
 uint32_t kv_heads_of(const AttentionParams& p) { return p.heads / p.heads_per_kv_head; }
 
@@ -86,20 +103,24 @@ KernelId heads_kernel(const KvView& kv) {
 /// Whether tokens have sinks or biases of their own, which attention_heads alone knows.
 bool is_by_head(const AttentionParams& p) { return p.sink_stride > 0 || p.bias_extent > 0; }
 
-bool are_wide(const Tensor& out, const Tensor& q, const KvView& kv) {
+bool are_wide(const AttentionHeads& heads) {
   const auto wide = [](const Tensor& page) {
     return is_wide(page) && page.dim(2) % wide_elements(page.dtype) == 0;
   };
-  return wide(q) && wide(out) && std::all_of(kv.k_pages.begin(), kv.k_pages.end(), wide) &&
-         std::all_of(kv.v_pages.begin(), kv.v_pages.end(), wide);
+  return wide(heads.q) && wide(heads.out) && heads.all_kv([&](const KvView& kv) {
+    return std::all_of(kv.k_pages.begin(), kv.k_pages.end(), wide) &&
+           std::all_of(kv.v_pages.begin(), kv.v_pages.end(), wide);
+  });
 }
 
-bool share_rows(const KvView& kv) {
-  return std::equal(kv.k_pages.begin(), kv.k_pages.end(), kv.v_pages.begin(), kv.v_pages.end(),
-                    [](const Tensor& k, const Tensor& v) {
-                      return k.buffer == v.buffer && k.offset_bytes == v.offset_bytes &&
-                             k.strides == v.strides;
-                    });
+bool share_rows(const AttentionHeads& heads) {
+  return heads.all_kv([](const KvView& kv) {
+    return std::equal(kv.k_pages.begin(), kv.k_pages.end(), kv.v_pages.begin(), kv.v_pages.end(),
+                      [](const Tensor& k, const Tensor& v) {
+                        return k.buffer == v.buffer && k.offset_bytes == v.offset_bytes &&
+                               k.strides == v.strides;
+                      });
+  });
 }
 
 constexpr uint32_t bytes_of(uint64_t words) { return static_cast<uint32_t>(words * sizeof(u32)); }
@@ -107,12 +128,12 @@ constexpr uint32_t bytes_of(uint64_t words) { return static_cast<uint32_t>(words
 // --- Tiles of 64 keys: mma_attention_few.h, mma_attention_many.h ---
 
 /// Rows of values begin on banks 4 apart, as pairs of them are read together.
-void lay_out_tiles(AttentionParams& p, DType values) {
+void lay_out_tiles(AttentionParams& p, DType values, const KvTables& tables) {
   p.key_steps = (p.head_dim + 15) / 16;
   p.value_blocks = (p.v_head_dim + 31) / 32;
   p.key_words = (p.head_dim + 31) / 32 * 32;
   p.value_words = p.value_blocks * 8 * static_cast<u32>(dtype_bits(values)) / 8 + 4;
-  count_parts(p, kTileKeys);
+  count_parts(p, kTileKeys, tables);
 }
 
 uint32_t few_bytes(const AttentionParams& p) {
@@ -164,9 +185,8 @@ uint64_t halves_bytes(const AttentionParams& p) {
 
 /// Whether attention runs in tiles: a matter of shapes and of where a model's tensors lie, not of
 /// their number, as bits depend on it.
-bool fits_tiles(const AttentionParams& p, const Tensor& out, const Tensor& q, const KvView& kv,
-                const Platform& platform) {
-  return platform.has_matrix_units() && !is_by_head(p) && are_wide(out, q, kv) &&
+bool fits_tiles(const AttentionParams& p, const AttentionHeads& heads, const Platform& platform) {
+  return platform.has_matrix_units() && !is_by_head(p) && are_wide(heads) &&
          p.page_tokens % 8 == 0 && p.head_dim <= kTileSteps * 16 &&
          p.v_head_dim <= kTileBlocks * 32 && few_bytes(p) <= platform.shared_bytes_max();
 }
@@ -177,10 +197,10 @@ void divide_parts(AttentionParams& p, uint64_t groups, uint32_t cores) {
   if (groups * groups_for(p.num_parts, p.group_parts) > cores) ++p.group_parts;
 }
 
-/// The kernel for many rows and how their tiles are divided; nothing for few rows, or where there
-/// is not enough shared memory.
+/// The kernel for many rows and how their tiles are divided; nothing for few rows of a sequence, or
+/// where there is not enough shared memory.
 const ManyKernel* choose_many(AttentionParams& p, const Platform& platform) {
-  if (rows_of_kv_head(p) <= kFewQueryRowsMax) return nullptr;
+  if (p.lengths != 0 || rows_of_kv_head(p) <= kFewQueryRowsMax) return nullptr;
   const uint64_t wanted = std::max<uint64_t>(platform.cores() * 3 / 4, 1);
   const ManyKernel* largest = nullptr;
   for (const ManyKernel* kernel : {&kMany128, &kMany64}) {
@@ -218,11 +238,11 @@ constexpr uint32_t kWideThreads = 512;
 constexpr uint32_t kWideTileWaves = 4;
 
 /// Rows begin on banks 16 apart, as row_stage.h has it.
-void lay_out_wide(AttentionParams& p, bool shares_rows) {
+void lay_out_wide(AttentionParams& p, bool shares_rows, const KvTables& tables) {
   p.shares_rows = shares_rows ? 1 : 0;
   p.key_words = (p.head_dim + 31) / 32 * 32 + 16;
   p.value_words = shares_rows ? p.key_words : (p.v_head_dim + 31) / 32 * 32 + 16;
-  count_parts(p, kWideSplit);
+  count_parts(p, kWideSplit, tables);
 }
 
 uint32_t wide_bytes(const AttentionParams& p, uint32_t rows) {
@@ -231,25 +251,23 @@ uint32_t wide_bytes(const AttentionParams& p, uint32_t rows) {
   return bytes_of(rows * row_words + kWideKeys * (std::max(p.key_words, p.value_words) + 2));
 }
 
-bool fits_wide(const AttentionParams& p, const Tensor& out, const Tensor& q, const KvView& kv,
-               const Platform& platform) {
-  return platform.has_matrix_units() && !is_by_head(p) && are_wide(out, q, kv) &&
+bool fits_wide(const AttentionParams& p, const AttentionHeads& heads, const Platform& platform) {
+  return platform.has_matrix_units() && !is_by_head(p) && are_wide(heads) &&
          p.page_tokens % kWideKeys == 0 && p.head_dim <= 576 && p.v_head_dim <= 512 &&
          wide_bytes(p, kWide16.rows) <= platform.shared_bytes_max();
 }
 
 /// Whether each tile has groups of its own: as long as these run nearly all at once.
-bool fits_wide_tiles(AttentionParams& p, const Platform& platform) {
-  const uint64_t row_groups =
-      groups_for(rows_of_kv_head(p), kWideFewRows) * uint64_t{kv_heads_of(p)};
+bool fits_wide_tiles(AttentionParams& p, const KvTables& tables, const Platform& platform) {
+  const uint64_t groups = row_groups(p, kWideFewRows) * kv_heads_of(p);
   AttentionParams tiles = p;
-  count_parts(tiles, kWideKeys);
+  count_parts(tiles, kWideKeys, tables);
   tiles.split_parts = kWideSplit / kWideKeys;
   tiles.walks = 0;
   const u32 end = tiles.first_part + tiles.num_parts;
   if (p.shares_rows == 0 || end > kWideTiledSplits * tiles.split_parts ||
       tiles.first_part % tiles.split_parts != 0 ||
-      row_groups * tiles.num_parts > uint64_t{kWideTileWaves} * platform.cores()) {
+      groups * tiles.num_parts > uint64_t{kWideTileWaves} * platform.cores()) {
     return false;
   }
   p = tiles;
@@ -262,14 +280,15 @@ WideKernel choose_wide(AttentionParams& p, const Platform& platform) {
     return wide_bytes(p, kernel.rows) <= platform.shared_bytes_max();
   };
   const auto groups = [&](const WideKernel& kernel) {
-    return groups_for(rows_of_kv_head(p), kernel.rows) * uint64_t{kv_heads_of(p)};
+    return row_groups(p, kernel.rows) * kv_heads_of(p);
   };
   const uint64_t wanted = std::max<uint64_t>(platform.cores() * 3 / 4, 1);
   p.walks = 1;
   if (fits(kWide32) && groups(kWide32) >= wanted) return kWide32;
   if (groups(kWide16) >= wanted) return kWide16;
   p.walks = p.num_parts == 1 || partial_bytes(p) > kPartialBytesMax ? 1 : 0;
-  const bool shares = rows_of_kv_head(p) > kWide32.rows / 2 && fits(kWide32) &&
+  const uint64_t rows = p.lengths == 0 ? rows_of_kv_head(p) : p.heads_per_kv_head;
+  const bool shares = rows > kWide32.rows / 2 && fits(kWide32) &&
                       groups(kWide32) * (p.walks != 0 ? 1 : p.num_parts) >= wanted;
   return shares ? kWide32 : kWide16;
 }
@@ -311,8 +330,8 @@ bool record_many(Recorder& recorder, const AttentionHeads& heads, const ManyKern
     Plan split = make_plan(kHalves.of(row_type(heads.kv)), {p.num_parts, kv_heads_of(p), 2},
                            kAttentionThreads);
     split.set_params(p);
-    split.bind(heads.k_table);
-    split.bind(heads.v_table);
+    split.bind(heads.tables.keys);
+    split.bind(heads.tables.values);
     halves.access = Access::kWrite;
     split.bind(halves);
     recorder.record(split);
@@ -353,13 +372,13 @@ bool record_wide_tiles(Recorder& recorder, const AttentionHeads& heads, Attentio
   const AttentionParams& p = result.params;
   const KernelId few = row_type(heads.kv) == DType::kF16 ? KernelId::mma_attention_wide_few_f16
                                                          : KernelId::mma_attention_wide_few;
-  Plan plan =
-      make_plan(few, {groups_for(rows_of_kv_head(p), kWideFewRows), kv_heads_of(p), p.num_parts},
-                kWideThreads);
+  Plan plan = make_plan(
+      few, {static_cast<uint32_t>(row_groups(p, kWideFewRows)), kv_heads_of(p), p.num_parts},
+      kWideThreads);
   plan.shared_bytes = wide_bytes(p, kWideFewRows);
   plan.set_params(p);
   plan.bind(range_of(heads.q, Access::kRead));
-  plan.bind(heads.k_table);
+  plan.bind(heads.tables.keys);
   plan.bind(result.partials);
   recorder.record(plan);
   return true;
@@ -372,34 +391,35 @@ bool record_attention(Recorder& recorder, const AttentionHeads& heads, Attention
   AttentionParams& p = result.params;
   p = attention_params(heads.out, heads.q, heads.kv_heads, heads.kv, heads.options);
   if (heads.are_all_new) p.new_from = 0;
-  const uint64_t rows = rows_of_kv_head(p);
+  p.lengths = heads.tables.lengths;
+  const KvTables& tables = heads.tables;
   const uint32_t kv_heads = kv_heads_of(p);
   Plan plan;
-  if (lay_out_tiles(p, row_type(heads.kv)); fits_tiles(p, heads.out, heads.q, heads.kv, platform)) {
+  if (lay_out_tiles(p, row_type(heads.kv), tables); fits_tiles(p, heads, platform)) {
     p.column_factor = 0x1p-28f;  // weights and values are times 2^14
     if (const ManyKernel* many = choose_many(p, platform); many != nullptr) {
       return record_many(recorder, heads, *many, result);
     }
-    const uint32_t row_groups = groups_for(rows, kTileFewRows);
-    p.walks = p.num_parts == 1 || row_groups * kv_heads >= 2 * platform.cores() ||
+    const auto groups = static_cast<uint32_t>(row_groups(p, kTileFewRows));
+    p.walks = p.num_parts == 1 || groups * kv_heads >= 2 * platform.cores() ||
                       partial_bytes(p) > kPartialBytesMax
                   ? 1
                   : 0;
     plan = make_plan(few_kernel(p, row_type(heads.kv)),
-                     {row_groups, kv_heads, p.walks != 0 ? 1 : p.num_parts}, kFewThreads);
+                     {groups, kv_heads, p.walks != 0 ? 1 : p.num_parts}, kFewThreads);
     plan.shared_bytes = few_bytes(p);
-  } else if (lay_out_wide(p, share_rows(heads.kv));
-             fits_wide(p, heads.out, heads.q, heads.kv, platform)) {
-    if (heads.may_leave_tiles && fits_wide_tiles(p, platform)) {
+  } else if (lay_out_wide(p, share_rows(heads), tables); fits_wide(p, heads, platform)) {
+    if (heads.may_leave_tiles && fits_wide_tiles(p, tables, platform)) {
       return record_wide_tiles(recorder, heads, result);
     }
     const WideKernel kernel = choose_wide(p, platform);
     plan = make_plan(kernel.ids.of(row_type(heads.kv)),
-                     {groups_for(rows, kernel.rows), kv_heads, p.walks != 0 ? 1 : p.num_parts},
+                     {static_cast<uint32_t>(row_groups(p, kernel.rows)), kv_heads,
+                      p.walks != 0 ? 1 : p.num_parts},
                      kWideThreads);
     plan.shared_bytes = wide_bytes(p, kernel.rows);
   } else {
-    count_parts(p, kAttentionSplit);
+    count_parts(p, kAttentionSplit, tables);
     p.walks = p.num_parts == 1 || p.tokens * p.heads >= kGroupsWanted ? 1 : 0;
     plan = make_plan(heads_kernel(heads.kv), {p.heads, p.tokens, p.walks != 0 ? 1 : p.num_parts},
                      kAttentionThreads, bytes_of(p.head_dim + 2 * kAttentionTile));
@@ -407,8 +427,8 @@ bool record_attention(Recorder& recorder, const AttentionHeads& heads, Attention
   if (!take_partials(recorder, result)) return false;
   plan.set_params(p);
   plan.bind(range_of(heads.q, Access::kRead));
-  plan.bind(heads.k_table);
-  plan.bind(heads.v_table);
+  plan.bind(tables.keys);
+  plan.bind(tables.values);
   plan.bind(range_of(heads.options.sinks, Access::kRead));
   if (p.walks == 0) {
     plan.bind({});

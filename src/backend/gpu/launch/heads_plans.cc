@@ -28,7 +28,7 @@ u32 cached_code(DType type) {
   return type == DType::kI8 ? kCachedQ8 : type == DType::kF16 ? kCachedF16 : kCachedF32;
 }
 
-HeadsPart heads_part(const Heads& heads, std::span<const Tensor> pages) {
+HeadsPart heads_part(const Heads& heads, std::span<const Tensor> pages, bool are_wide_pages) {
   HeadsPart part{};
   part.x = heads_layout(heads.x);
   if (!pages.empty()) {
@@ -44,23 +44,33 @@ HeadsPart heads_part(const Heads& heads, std::span<const Tensor> pages) {
     part.turned = static_cast<u32>(bytes / sizeof(float));
     part.half = static_cast<u32>(heads.rope.options.rotary_dim / 2);
   }
-  part.wide = is_wide(heads.x) && is_wide(heads.norm.weight) && part.cols % 4 == 0 &&
-                      std::all_of(pages.begin(), pages.end(), is_wide)
+  part.wide = is_wide(heads.x) && is_wide(heads.norm.weight) && part.cols % 4 == 0 && are_wide_pages
                   ? 1
                   : 0;
   part.epsilon = heads.norm.eps;
   return part;
 }
 
+bool have_wide_pages(const HeadsOp& op, std::span<const Tensor> KvView::*pages) {
+  const auto are_wide = [&](const KvView& kv) {
+    return std::all_of((kv.*pages).begin(), (kv.*pages).end(), is_wide);
+  };
+  if (op.tables.is_of_one()) return are_wide(op.kv);
+  return std::all_of(op.tables.sequences.begin(), op.tables.sequences.end(),
+                     [&](const KvRows& s) { return are_wide(s.kv); });
+}
+
 Plan plan_write_heads(const Recorder& recorder, const AllHeads& waiting, const HeadsOp& op) {
-  const auto& [q, k, v, kv, k_table, v_table] = op;
+  const auto& [q, k, v, kv, tables] = op;
   const Heads queries = q.is_null() ? Heads{} : find_heads(waiting, q);
   const Heads keys = find_heads(waiting, k);
   WriteHeadsParams p{};
-  if (queries.has_norm() || queries.has_rope()) p.parts[0] = heads_part(queries, {});
-  p.parts[1] = heads_part(keys, kv.k_pages);
+  if (queries.has_norm() || queries.has_rope()) p.parts[0] = heads_part(queries, {}, true);
+  p.parts[1] = heads_part(keys, kv.k_pages, have_wide_pages(op, &KvView::k_pages));
   const Heads values = v.is_null() ? Heads{} : find_heads(waiting, v);
-  if (!v.is_null()) p.parts[2] = heads_part(values, kv.v_pages);
+  if (!v.is_null()) {
+    p.parts[2] = heads_part(values, kv.v_pages, have_wide_pages(op, &KvView::v_pages));
+  }
   const Heads& turned = keys.has_rope() ? keys : queries.has_rope() ? queries : values;
   const ops::Rope& rope = turned.rope;
   uint32_t heads = 0;
@@ -72,6 +82,7 @@ Plan plan_write_heads(const Recorder& recorder, const AllHeads& waiting, const H
   p.page_tokens = static_cast<u32>(kv.page_tokens);
   p.num_pages = static_cast<u32>(kv.k_pages.size());
   p.begin = static_cast<u32>(kv.length);
+  p.lengths = tables.lengths;
   p.interleaved = rope.options.interleaved ? 1 : 0;
   p.unit = static_cast<u32>(rope.options.unit);
   p.factor = rope.options.attention_factor;
@@ -93,8 +104,8 @@ Plan plan_write_heads(const Recorder& recorder, const AllHeads& waiting, const H
   }
   plan.bind(range_of(rope.positions, Access::kRead));
   plan.bind(range_of(rope.inverse_frequencies, Access::kRead));
-  plan.bind(k_table);
-  plan.bind(v_table);
+  plan.bind(tables.keys);
+  plan.bind(tables.values);
   return plan;
 }
 
@@ -137,7 +148,7 @@ KvView append_index_keys(GpuContext& gpu, const HeadsOp& op, const SelectOptions
   KvView keys = pooled_view(op.kv, options.unit, op.k.dim(2), gpu.pooled_pages());
   for_each_pooled_key(op.k, op.kv.length, options.unit, [&](const Tensor& rows, int64_t at) {
     keys.length = at;
-    write_keys(gpu, {{}, rows, {}, keys, op.k_table, op.v_table});
+    write_keys(gpu, {{}, rows, {}, keys, op.tables});
   });
   return keys;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backend/gpu/gpu_context.h"
+#include "backend/gpu/launch/kv_tables.h"
 #include "backend/ops/select_keys.h"
 
 namespace moeflux::gpu {
@@ -12,10 +13,9 @@ void record_heads(Recorder& recorder, const AllHeads& all);
 struct HeadsOp {
   Tensor q;  // null: only keys and values
   Tensor k;
-  Tensor v;  // null: values are parts of keys
-  const KvView& kv;
-  Binding k_table;
-  Binding v_table;
+  Tensor v;          // null: values are parts of keys
+  const KvView& kv;  // of the first sequence
+  const KvTables& tables;
 };
 /// Appends k and v to the pages, with what waits for them and q.
 void write_heads(GpuContext& gpu, const HeadsOp& op);

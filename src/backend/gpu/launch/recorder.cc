@@ -119,6 +119,11 @@ bool Recorder::place_table(std::span<const std::byte> bytes, Binding& table) {
   return true;
 }
 
+bool Recorder::make_room(size_t bytes) {
+  const Status made = tables_.make_room(bytes);
+  return made.ok() || fail(made.error());
+}
+
 bool Recorder::place_addresses(std::span<const Tensor> tensors, Binding& table) {
   table_bytes_.resize(tensors.size() * sizeof(u64));
   for (size_t i = 0; i < tensors.size(); ++i) {

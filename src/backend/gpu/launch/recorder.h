@@ -71,8 +71,12 @@ class Recorder {
   /// Small tables, as DeviceTables places them. The memory of older ones may be taken: what waits
   /// for a table has to be recorded before.
   bool place_table(std::span<const std::byte> bytes, Binding& table);
+  /// So that tables of so many bytes together take the place of none among them. False as above.
+  bool make_room(size_t bytes);
   /// Where tensors begin, as a table.
   bool place_addresses(std::span<const Tensor> tensors, Binding& table);
+  /// Room for a table that is being made; keeps its memory.
+  std::vector<u64>& table_words() { return table_words_; }
   /// A table in a buffer of its own, which the caller keeps until no launch needs it.
   Result<std::unique_ptr<Buffer>> make_table(std::span<const std::byte> bytes);
   /// Writes into such a table, in order with the launches.
@@ -100,6 +104,7 @@ class Recorder {
   Workspace workspace_;
   Workspace gathered_;
   std::vector<std::byte> table_bytes_;
+  std::vector<u64> table_words_;
   std::vector<std::unique_ptr<Retained>> recorded_;  // work that uses them is not submitted yet
   std::vector<InFlight> in_flight_;
   Status status_;

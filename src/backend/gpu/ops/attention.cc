@@ -55,8 +55,8 @@ Plan plan_gather(const AttentionHeads& heads, int64_t row, const GatheredPages& 
                 kGatherThreads);
   plan.set_params(p);
   plan.bind(range_of(selected.ids.slice(0, row, 1), Access::kRead));
-  plan.bind(heads.k_table);
-  plan.bind(heads.v_table);
+  plan.bind(heads.tables.keys);
+  plan.bind(heads.tables.values);
   plan.bind(range_of(pages.keys, Access::kWrite));
   plan.bind(has_values ? range_of(pages.values, Access::kWrite) : Binding{});
   return plan;
@@ -65,7 +65,7 @@ Plan plan_gather(const AttentionHeads& heads, int64_t row, const GatheredPages& 
 // Keys of pools, with a row a key.
 struct PoolPages {
   KvView keys;
-  Binding table;
+  KvTables tables;
 };
 
 // The keys that a row attends to, those of pools and of tokens.
@@ -106,8 +106,8 @@ Plan plan_gather_pooled(const AttentionHeads& heads, const PoolPages& pools, int
                         {groups_for(p.keys, kGatherThreads / kSimdLanes), 1, 1}, kGatherThreads);
   plan.set_params(p);
   plan.bind(has_ids ? range_of(pooled.ids.slice(0, row, 1), Access::kRead) : Binding{});
-  plan.bind(pools.table);
-  plan.bind(heads.k_table);
+  plan.bind(pools.tables.keys);
+  plan.bind(heads.tables.keys);
   plan.bind(range_of(keys, Access::kWrite));
   return plan;
 }
@@ -116,11 +116,8 @@ Plan plan_gather_pooled(const AttentionHeads& heads, const PoolPages& pools, int
 bool begin_attention(GpuContext& gpu, AttentionHeads& heads, const Tensor& k, const Tensor& v) {
   if (heads.q.dim(0) == 0) return false;
   gpu.flush_tables();
-  if (!gpu.recorder().place_addresses(heads.kv.k_pages, heads.k_table) ||
-      !gpu.recorder().place_addresses(heads.kv.v_pages, heads.v_table)) {
-    return false;
-  }
-  write_heads(gpu, {heads.q, k, v, heads.kv, heads.k_table, heads.v_table});
+  if (!place_tables(gpu.recorder(), heads.kv, heads.tables)) return false;
+  write_heads(gpu, {heads.q, k, v, heads.kv, heads.tables});
   return true;
 }
 
@@ -134,21 +131,30 @@ bool launch_attention(GpuContext& gpu, const AttentionHeads& heads) {
 
 // A row of `all` over what was gathered: to its token that is the whole of a cache.
 bool attend_gathered(GpuContext& gpu, const AttentionHeads& all, int64_t row, const KvView& kv,
-                     const Binding& k_table, const Binding& v_table) {
+                     const KvTables& tables) {
   AttentionHeads own{all.out.slice(0, row, 1),
                      all.q.slice(0, row, 1),
                      all.kv_heads,
                      kv,
                      {.scale = all.options.scale, .sinks = all.options.sinks},
-                     k_table,
-                     v_table};
+                     tables};
   own.are_all_new = true;
   return launch_attention(gpu, own);
 }
 
 void attend(GpuContext& gpu, const ops::Attention& op, const KvView& kv) {
-  AttentionHeads heads{op.out, op.q, op.k.dim(1), kv, op.options, {}, {}};
+  AttentionHeads heads{op.out, op.q, op.k.dim(1), kv, op.options, {}};
   if (begin_attention(gpu, heads, op.k, op.v)) (void)launch_attention(gpu, heads);
+}
+
+// A row of each of several sequences, as one launch has it.
+void attend_each(GpuContext& gpu, const ops::Attention& op) {
+  const KvView& kv = op.sequences.front().kv;
+  AttentionHeads heads{op.out, op.q, op.k.dim(1), kv, op.options, {}};
+  gpu.flush_tables();
+  if (!place_tables(gpu.recorder(), op.sequences, heads.tables)) return;
+  write_heads(gpu, {op.q, op.k, op.v, kv, heads.tables});
+  (void)launch_attention(gpu, heads);
 }
 
 // All rows choose their keys.
@@ -158,11 +164,10 @@ void attend_selected(GpuContext& gpu, const ops::Attention& op, const KvView& kv
   const bool has_values = !op.v.is_null();
   ScratchScope scope(gpu.encoder());
   const GatheredPages pages = take_gathered_pages(gpu.encoder(), selected, kv, has_values);
-  AttentionHeads heads{op.out, op.q, op.k.dim(1), kv, op.options, {}, {}};
-  Binding k_table;
-  Binding v_table;
-  if (!recorder.place_addresses({&pages.keys, 1}, k_table) ||
-      !recorder.place_addresses({&pages.values, 1}, v_table) ||
+  AttentionHeads heads{op.out, op.q, op.k.dim(1), kv, op.options, {}};
+  KvTables tables;
+  if (!recorder.place_addresses({&pages.keys, 1}, tables.keys) ||
+      !recorder.place_addresses({&pages.values, 1}, tables.values) ||
       !begin_attention(gpu, heads, op.k, op.v)) {
     return;
   }
@@ -172,7 +177,7 @@ void attend_selected(GpuContext& gpu, const ops::Attention& op, const KvView& kv
                           .v_pages = {&pages.values, 1},
                           .page_tokens = pages.tokens,
                           .length = selected.keys_at(kv.length + row) - 1};
-    if (!attend_gathered(gpu, heads, row, gathered, k_table, v_table)) return;
+    if (!attend_gathered(gpu, heads, row, gathered, tables)) return;
   }
   // A gate of all rows cannot be part of the launch of one.
   if (op.q.dim(0) > 1) gpu.flush();
@@ -185,7 +190,7 @@ void attend_pooled(GpuContext& gpu, const ops::Attention& op, const KvView& kv) 
   Recorder& recorder = gpu.recorder();
   const PooledKeys& pooled = op.options.pooled;
   const KvView& own = pooled.sequences.front().kv;
-  AttentionHeads heads{op.out, op.q, 1, kv, op.options, {}, {}};
+  AttentionHeads heads{op.out, op.q, 1, kv, op.options, {}};
   // Beside the workspace, which attention itself takes. It grows with the context, so that it is no
   // scratch.
   constexpr uint64_t kTokens = 256;  // whole tiles of every kernel
@@ -194,13 +199,15 @@ void attend_pooled(GpuContext& gpu, const ops::Attention& op, const KvView& kv) 
   Tensor keys;
   if (!recorder.take_gathered({tokens, 1, op.q.dim(2)}, kv.k_pages.front().dtype, keys)) return;
   gpu.flush_tables();
-  Binding gathered_table;
+  KvTables gathered_table;
   PoolPages pools;
-  if (!recorder.place_addresses({&keys, 1}, gathered_table) ||
-      !recorder.place_addresses(own.k_pages, pools.table)) {
+  if (!recorder.place_addresses({&keys, 1}, gathered_table.keys) ||
+      !recorder.place_addresses(own.k_pages, pools.tables.keys)) {
     return;
   }
-  pools.keys = append_index_keys(gpu, {op.q, pooled.keys, {}, own, pools.table, pools.table},
+  gathered_table.values = gathered_table.keys;
+  pools.tables.values = pools.tables.keys;
+  pools.keys = append_index_keys(gpu, {op.q, pooled.keys, {}, own, pools.tables},
                                  {.unit = pooled.unit, .recent = 1, .whole = true});
   if (!begin_attention(gpu, heads, op.k, op.v)) return;
   for (int64_t row = 0; row < n; ++row) {
@@ -209,7 +216,7 @@ void attend_pooled(GpuContext& gpu, const ops::Attention& op, const KvView& kv) 
                           .v_pages = {&keys, 1},
                           .page_tokens = tokens,
                           .length = num_keys(heads, row) - 1};
-    if (!attend_gathered(gpu, heads, row, gathered, gathered_table, gathered_table)) return;
+    if (!attend_gathered(gpu, heads, row, gathered, gathered_table)) return;
   }
   // A gate of all rows cannot be part of the launch of one.
   if (n > 1) gpu.flush();
@@ -261,7 +268,14 @@ Status supports(const Platform& /*platform*/, const ops::Attention& op) {
 }
 
 void run(GpuContext& gpu, const ops::Attention& op) {
-  for_each_part(op, [&](const ops::Attention& own) { attend_rows(gpu, own); });
+  const bool joins = op.options.selected.is_null() && op.options.pooled.is_null();
+  for_each_run(op.sequences, op.rows(), joins, [&](std::span<const KvRows> run, const auto& part) {
+    ops::Attention own = op.part(static_cast<size_t>(run.data() - op.sequences.data()), part);
+    if (run.size() == 1) return attend_rows(gpu, own);
+    own.sequences = run;
+    if (lie_alike(run)) return attend_each(gpu, own);
+    for_each_part(own, [&](const ops::Attention& one) { attend_rows(gpu, one); });
+  });
 }
 
 }  // namespace moeflux::gpu

@@ -48,19 +48,23 @@ bool fits_latent_one(const Weight& weight, const HeadMatrix& m) {
          m.rows_per_head == u32{kLatentOneRows} && m.weight.wide != 0 && has_wide_scales(weight);
 }
 
-bool have_wide_pages(const KvView& kv) {
-  return std::all_of(kv.k_pages.begin(), kv.k_pages.end(), is_wide);
+// Whether test(page) is true of all pages of all sequences.
+template <typename Test>
+bool all_pages(std::span<const KvRows> sequences, const Test& test) {
+  return std::all_of(sequences.begin(), sequences.end(), [&](const KvRows& s) {
+    return std::all_of(s.kv.k_pages.begin(), s.kv.k_pages.end(), test);
+  });
 }
 
-// The rows of a sequence, and the tensors that launches hand on.
+// The rows of a sequence, or one of each of several, and the tensors that launches hand on.
 struct LatentRows {
   const ops::LatentAttention& op;
-  const KvView& kv;
-  Tensor query;  // [n, heads, rank + rope_dim]
-  Tensor mixed;  // and [n, heads, rank]
+  const KvView& kv;  // of the first sequence
+  Tensor query;      // [n, heads, rank + rope_dim]
+  Tensor mixed;      // and [n, heads, rank]
 };
 
-void record_queries(Recorder& recorder, const LatentRows& rows, const Binding& k_table) {
+void record_queries(Recorder& recorder, const LatentRows& rows, const KvTables& tables) {
   const auto& [op, kv, query, mixed] = rows;
   const auto& [out, q, latent, positions, sequences, heads] = op;
   LatentQueriesParams p{};
@@ -73,12 +77,13 @@ void record_queries(Recorder& recorder, const LatentRows& rows, const Binding& k
   p.page_tokens = static_cast<u32>(kv.page_tokens);
   p.num_pages = static_cast<u32>(kv.k_pages.size());
   p.begin = static_cast<u32>(kv.length);
+  p.lengths = tables.lengths;
   p.half = static_cast<u32>(heads.rope.rotary_dim / 2);
   p.interleaved = heads.rope.interleaved ? 1 : 0;
   p.rank = static_cast<u32>(heads.norm.num_elements());
   p.nope = static_cast<u32>(q.dim(2) - heads.rope.rotary_dim);
   const bool is_wide_latent =
-      is_wide(latent) && is_wide(heads.norm) && have_wide_pages(kv) && p.rank % 4 == 0;
+      is_wide(latent) && is_wide(heads.norm) && all_pages(sequences, is_wide) && p.rank % 4 == 0;
   p.wide_latent = is_wide_latent ? 1 : 0;
   p.f16 = kv.k_pages.front().dtype == DType::kF16 ? 1 : 0;
   p.factor = heads.rope.attention_factor;
@@ -94,9 +99,8 @@ void record_queries(Recorder& recorder, const LatentRows& rows, const Binding& k
   const uint32_t shared_words = by_rows ? uint32_t{kLatentRankMax} : kParts * kLatentColumns;
   p.groups = groups;
   const auto is_written = [&](const Tensor& tensor) { return recorder.has_just_written(tensor); };
-  p.early = is_written(positions) || std::any_of(kv.k_pages.begin(), kv.k_pages.end(), is_written)
-                ? 0
-                : 1;
+  const auto is_older = [&](const Tensor& page) { return !is_written(page); };
+  p.early = is_written(positions) || !all_pages(sequences, is_older) ? 0 : 1;
   Plan plan = make_plan(kernel, {groups, rows_of(latent), p.heads + 1}, kLatentThreads,
                         shared_words * static_cast<uint32_t>(sizeof(float)));
   if (!by_rows && rows_of(latent) > 1 && fits_latent_one(heads.k_up, p.up)) {
@@ -111,7 +115,7 @@ void record_queries(Recorder& recorder, const LatentRows& rows, const Binding& k
   plan.bind(range_of(heads.norm, Access::kRead));
   plan.bind(range_of(positions, Access::kRead));
   plan.bind(range_of(heads.inverse_frequencies, Access::kRead));
-  plan.bind(k_table);
+  plan.bind(tables.keys);
   plan.bind(range_of(latent, Access::kReadWrite));
   bind_output(plan, query);
   recorder.record(plan);
@@ -145,15 +149,15 @@ void record_values(Recorder& recorder, const LatentRows& rows, const AttentionRe
 }
 
 void record_latent_attention(Recorder& recorder, const LatentRows& rows) {
-  Binding k_table;
-  Binding v_table;
-  if (!recorder.place_addresses(rows.kv.k_pages, k_table) ||
-      !recorder.place_addresses(rows.kv.v_pages, v_table)) {
+  KvTables tables;
+  const bool is_of_one = rows.op.sequences.size() == 1;
+  if (is_of_one ? !place_tables(recorder, rows.kv, tables)
+                : !place_tables(recorder, rows.op.sequences, tables)) {
     return;
   }
-  record_queries(recorder, rows, k_table);
-  const AttentionHeads attention{
-      rows.mixed, rows.query, 1, rows.kv, {.scale = rows.op.heads.scale}, k_table, v_table, true};
+  record_queries(recorder, rows, tables);
+  const AttentionHeads attention{rows.mixed, rows.query, 1, rows.kv, {.scale = rows.op.heads.scale},
+                                 tables,     true};
   AttentionResult result;
   if (!record_attention(recorder, attention, result)) return;
   if (result.last) recorder.record(result.last->plan);
@@ -163,6 +167,7 @@ void record_latent_attention(Recorder& recorder, const LatentRows& rows) {
 // Whether there are kernels for these tokens of a sequence.
 bool fits_latent_kernels(const ops::LatentAttention& op, const KvView& kv) {
   const LatentHeads& heads = op.heads;
+  if (!lie_alike(op.sequences)) return false;
   const int64_t nope = op.q.dim(2) - heads.rope.rotary_dim;
   // The launches that write latents to their pages write no codes.
   return kv.k_pages.front().dtype != DType::kI8 && heads.selected.is_null() && heads.window == 0 &&
@@ -188,15 +193,25 @@ void attend_latent(GpuContext& gpu, const ops::LatentAttention& op) {
   record_latent_attention(gpu.recorder(), rows);
 }
 
+// Whether all tokens of the sequences attend to all they see, whatever is chosen for others.
+bool choose_nothing(const KeySelection& selected, std::span<const KvRows> sequences) {
+  return std::all_of(sequences.begin(), sequences.end(), [&](const KvRows& s) {
+    return selected.dense_rows(s.rows, s.kv.length) == s.rows;
+  });
+}
+
 }  // namespace
 
 void run(GpuContext& gpu, const ops::LatentAttention& op) {
-  for_each_part(op, [&](ops::LatentAttention own) {
-    const KvRows& s = own.sequences.front();
-    KeySelection& selected = own.heads.selected;
-    if (!selected.is_null() && selected.dense_rows(s.rows, s.kv.length) == s.rows) selected = {};
-    attend_latent(gpu, own);
-  });
+  for_each_run(op.sequences, op.rows(), /*joins=*/true,
+               [&](std::span<const KvRows> run, const auto& part) {
+                 ops::LatentAttention own =
+                     op.part(static_cast<size_t>(run.data() - op.sequences.data()), part);
+                 own.sequences = run;
+                 KeySelection& selected = own.heads.selected;
+                 if (!selected.is_null() && choose_nothing(selected, run)) selected = {};
+                 attend_latent(gpu, own);
+               });
 }
 
 }  // namespace moeflux::gpu

@@ -66,7 +66,7 @@ void record_mask(Recorder& recorder, const ops::SelectKeys& op, const ChoosePara
 // Rows that see more candidates than they choose, and whose keys are in their pages, which have a
 // row a key. `position`: of the first row.
 void record_select(Recorder& recorder, const ops::SelectKeys& op, const KvView& keys,
-                   int64_t position, const Binding& k_table) {
+                   int64_t position, const Binding& table) {
   IndexScoresParams p = index_params(op, keys);
   const auto rows = static_cast<uint32_t>(op.q.dim(0));
   const int64_t last = position + rows - 1;
@@ -90,7 +90,7 @@ void record_select(Recorder& recorder, const ops::SelectKeys& op, const KvView& 
     score.bind(range_of(op.q.slice(0, row, count), Access::kRead));
     score.bind(range_of(p.has_weights != 0 ? op.head_weights.slice(0, row, count) : Tensor{},
                         Access::kRead));
-    score.bind(k_table);
+    score.bind(table);
     scores.access = Access::kWrite;
     score.bind(scores);
     recorder.record(score);
@@ -118,16 +118,17 @@ void select_keys(GpuContext& gpu, const ops::SelectKeys& op) {
   if (s.rows == 0) return;
   Recorder& recorder = gpu.recorder();
   gpu.flush_tables();
-  Binding table;
-  if (!recorder.place_addresses(s.kv.k_pages, table)) return;
-  const KvView keys = append_index_keys(gpu, {op.q, op.k, {}, s.kv, table, table}, op.options);
+  KvTables tables;
+  if (!recorder.place_addresses(s.kv.k_pages, tables.keys)) return;
+  tables.values = tables.keys;
+  const KvView keys = append_index_keys(gpu, {op.q, op.k, {}, s.kv, tables}, op.options);
   gpu.flush();  // of queries, what their keys' launch left
   const int64_t dense = op.options.selection(op.ids).dense_rows(s.rows, s.kv.length);
   if (dense == s.rows) return;
   const auto choosing = [&](const Tensor& x) {
     return x.is_null() ? x : x.slice(0, dense, s.rows - dense);
   };
-  record_select(recorder, op.part(0, choosing), keys, s.kv.length + dense, table);
+  record_select(recorder, op.part(0, choosing), keys, s.kv.length + dense, tables.keys);
 }
 
 }  // namespace

@@ -18,9 +18,9 @@ namespace kernels {
 /// The row of one position in its page.
 template <typename Stored>
 MF_FN MF_GLOBAL(const Stored)
-    cached_row(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u64) pages, HeadsLayout layout,
-               u32 position, u32 kv_head) {
-  const u64 address = pages[position / p.page_tokens % p.num_pages];
+    cached_row(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u64) pages, u32 num_pages,
+               HeadsLayout layout, u32 position, u32 kv_head) {
+  const u64 address = pages[position / p.page_tokens % num_pages];
   return MF_AT(t, const Stored, address) +
          (position % p.page_tokens * layout.token_stride + kv_head * layout.head_stride);
 }
@@ -78,13 +78,16 @@ enum : u32 { kPositionsAtOnce = 8 };
 /// scores[position - tile] of positions [low, high) of a tile; a SIMD group a position. The query
 /// is at `own`; `bias` is its row of biases.
 template <typename Key>
-MF_FN void score_keys(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u64) pages, u32 kv_head,
+MF_FN void score_keys(MF_T t, MF_PARAMS(AttentionParams) p, TokenSequence sequence, u32 kv_head,
                       MF_GLOBAL(const f32) bias, u32 own, u32 tile, u32 low, u32 high) {
+  MF_GLOBAL(const u64) pages = sequence.k_pages;
+  const u32 num_pages = sequence.num_pages;
   MF_SHARED(f32) query = MF_SHARED_AT(t, f32, 0u);
   MF_SHARED(f32) scores = query + p.head_dim;
   if (p.page_tokens % kAttentionTile != 0u) {
     for (u32 position = low + t.simd; position < high; position += t.simds) {
-      MF_GLOBAL(const Key) key = cached_row<Key>(t, p, pages, p.k_page, position, kv_head);
+      MF_GLOBAL(const Key)
+      key = cached_row<Key>(t, p, pages, num_pages, p.k_page, position, kv_head);
       f32 dot = 0.0f;
       for (u32 d = t.lane; d < p.head_dim; d += 32u) {
         dot = mf_fma(query[d], cached_number(key, d, p.head_dim), dot);
@@ -97,7 +100,7 @@ MF_FN void score_keys(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u64)
     return;
   }
   // The tile lies in one page. Past the end, the last position is summed again and not stored.
-  MF_GLOBAL(const Key) keys = cached_row<Key>(t, p, pages, p.k_page, tile, kv_head);
+  MF_GLOBAL(const Key) keys = cached_row<Key>(t, p, pages, num_pages, p.k_page, tile, kv_head);
   for (u32 first = low + t.simd; first < high; first += t.simds * kPositionsAtOnce) {
     u64 at[kPositionsAtOnce];
     f32 dots[kPositionsAtOnce];
@@ -128,13 +131,16 @@ MF_FN void score_keys(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u64)
 /// Adds weights[position - tile] times the values of positions [low, high), in order; a thread a
 /// column.
 template <typename Value>
-MF_FN HeadSum add_values(MF_T t, MF_PARAMS(AttentionParams) p, HeadSum sum,
-                         MF_GLOBAL(const u64) pages, u32 kv_head, u32 tile, u32 low, u32 high) {
+MF_FN HeadSum add_values(MF_T t, MF_PARAMS(AttentionParams) p, HeadSum sum, TokenSequence sequence,
+                         u32 kv_head, u32 tile, u32 low, u32 high) {
   if (t.index >= p.v_head_dim) return sum;
+  MF_GLOBAL(const u64) pages = sequence.v_pages;
+  const u32 num_pages = sequence.num_pages;
   MF_SHARED(f32) weights = MF_SHARED_AT(t, f32, 0u) + (p.head_dim + kAttentionTile);
   u32 position = low;
   if (p.page_tokens % kAttentionTile == 0u) {
-    MF_GLOBAL(const Value) values = cached_row<Value>(t, p, pages, p.v_page, tile, kv_head);
+    MF_GLOBAL(const Value)
+    values = cached_row<Value>(t, p, pages, num_pages, p.v_page, tile, kv_head);
     for (; position + kPositionsAtOnce <= high; position += kPositionsAtOnce) {
       const u64 at = (position - tile) * p.v_page.token_stride;
       MF_UNROLL
@@ -154,7 +160,8 @@ MF_FN HeadSum add_values(MF_T t, MF_PARAMS(AttentionParams) p, HeadSum sum,
     }
   }
   for (; position < high; ++position) {
-    MF_GLOBAL(const Value) value = cached_row<Value>(t, p, pages, p.v_page, position, kv_head);
+    MF_GLOBAL(const Value)
+    value = cached_row<Value>(t, p, pages, num_pages, p.v_page, position, kv_head);
     const f32 weight = weights[position - tile];
     MF_UNROLL
     for (u32 i = 0u; i < kAttentionColumnsMax; ++i) {
@@ -168,13 +175,13 @@ MF_FN HeadSum add_values(MF_T t, MF_PARAMS(AttentionParams) p, HeadSum sum,
 
 /// Adds keys [low, high) of one tile, which begins at `tile`, to the sum of its split.
 template <typename Row>
-MF_FN HeadSum attend_tile(MF_T t, MF_PARAMS(AttentionParams) p, HeadSum sum,
-                          MF_GLOBAL(const u64) k_pages, MF_GLOBAL(const u64) v_pages, u32 kv_head,
-                          MF_GLOBAL(const f32) bias, u32 own, u32 tile, u32 low, u32 high) {
+MF_FN HeadSum attend_tile(MF_T t, MF_PARAMS(AttentionParams) p, HeadSum sum, TokenSequence sequence,
+                          u32 kv_head, MF_GLOBAL(const f32) bias, u32 own, u32 tile, u32 low,
+                          u32 high) {
   MF_SHARED(f32) query = MF_SHARED_AT(t, f32, 0u);
   MF_SHARED(f32) scores = query + p.head_dim;
   MF_SHARED(f32) weights = scores + kAttentionTile;
-  score_keys<Row>(t, p, k_pages, kv_head, bias, own, tile, low, high);
+  score_keys<Row>(t, p, sequence, kv_head, bias, own, tile, low, high);
   barrier(t);
   f32 largest = sum.largest;
   for (u32 i = t.lane; i < kAttentionTile; i += 32u) {
@@ -193,7 +200,7 @@ MF_FN HeadSum attend_tile(MF_T t, MF_PARAMS(AttentionParams) p, HeadSum sum,
   sum.total = mf_fma(sum.total, keep, total);
   MF_UNROLL
   for (u32 i = 0u; i < kAttentionColumnsMax; ++i) sum.columns[i] = sum.columns[i] * keep;
-  return add_values<Row>(t, p, sum, v_pages, kv_head, tile, low, high);
+  return add_values<Row>(t, p, sum, sequence, kv_head, tile, low, high);
 }
 
 /// Group x: a head; y: a query; z: a split, if there is more than one. 128 threads. Shared: the
@@ -207,14 +214,16 @@ MF_FN void attend_head(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32
   const u32 head = t.group.x;
   const u32 token = t.group.y;
   const u32 kv_head = head / p.heads_per_kv_head;
-  const u32 end = p.begin + token + 1u;
+  const TokenSequence sequence = sequence_of(t, p, k_pages, v_pages, token);
+  const u32 end = sequence.position + (token - sequence.token) + 1u;
   const u32 begin = first_seen(p, end);
   MF_GLOBAL(const f32) bias = biases + (static_cast<u64>(token) * p.heads + head) * p.bias_extent;
   MF_GLOBAL(const f32) q_row = q + (token * p.q.token_stride + head * p.q.head_stride);
   for (u32 d = t.index; d < p.head_dim; d += t.threads) query[d] = q_row[d];
   barrier(t);
   const bool alone = p.walks != 0u;
-  u32 split = alone ? begin / kAttentionSplit : p.first_part + t.group.z;
+  const u32 first_part = alone || p.lengths != 0u ? begin / kAttentionSplit : p.first_part;
+  u32 split = alone ? first_part : first_part + t.group.z;
   const u32 last = alone ? (end - 1u) / kAttentionSplit : split;
   HeadSum all = empty_sum<kAttentionColumnsMax>();
   for (; split <= last; ++split) {
@@ -224,7 +233,7 @@ MF_FN void attend_head(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32
     HeadSum sum = empty_sum<kAttentionColumnsMax>();
     for (u32 tile = low / kAttentionTile * kAttentionTile; tile < high; tile += kAttentionTile) {
       const u32 tile_end = tile + kAttentionTile;
-      sum = attend_tile<Row>(t, p, sum, k_pages, v_pages, kv_head, bias, end - 1u, tile,
+      sum = attend_tile<Row>(t, p, sum, sequence, kv_head, bias, end - 1u, tile,
                              low > tile ? low : tile, high < tile_end ? high : tile_end);
     }
     all = alone ? merged(all, sum) : sum;

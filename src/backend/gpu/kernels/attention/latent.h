@@ -1,6 +1,5 @@
-// The launches of latent attention before and after attention itself, for single tokens. The first
-// takes queries to the latents and writes the new key to its page. The second merges splits and
-// takes the mixed latents to the heads' values. The sums are those of one launch for each op.
+// Latent attention of few tokens: a launch takes queries to the latents and writes new keys to
+// pages. One behind attention itself merges splits and takes mixed latents to the heads' values.
 #pragma once
 
 #include "backend/gpu/kernels/attention/attention_heads.h"
@@ -229,10 +228,11 @@ MF_FN void place_latent(MF_T t, MF_PARAMS(LatentQueriesParams) p, u32 group, MF_
                         MF_GLOBAL(const f32) q, MF_GLOBAL(f32) query) {
   const u32 token = t.group.y;
   const u32 own = group * t.simds + t.simd;
-  const u32 place = p.begin + token;
+  const TokenSequence sequence = sequence_of(t, p, pages, pages, token);
+  const u32 place = sequence.position + (token - sequence.token);
   MF_GLOBAL(f32) row = latent + token * p.latent_stride;
   MF_GLOBAL(u16)
-  page = cached_place(t, pages[place / p.page_tokens % p.num_pages],
+  page = cached_place(t, sequence.k_pages[place / p.page_tokens % sequence.num_pages],
                       place % p.page_tokens * p.page_stride, p.f16);
   if (own == 0u) return norm_latent(t, p, row, page, weight);
   if (p.early == 0u) await_inputs(t);

@@ -55,6 +55,7 @@ struct LatentQueriesParams {
   HeadsLayout query;  // over the latent, then the turned part
   u64 latent_stride;
   u64 page_stride;  // from token to token
+  u64 lengths;      // as WriteHeadsParams has it, with `pages` as k_pages
   u32 rank;         // columns of a latent before those that turn
   u32 nope;         // columns of q before them
   u32 heads;

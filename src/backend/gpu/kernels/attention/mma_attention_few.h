@@ -44,8 +44,8 @@ MF_FN FewShared few_shared(MF_PARAMS(AttentionParams) p) {
 /// Starts to read a SIMD group's keys and values of a tile, of which [low, high) are needed.
 template <typename Tile>
 MF_FN void read_tile(MF_T t, MF_PARAMS(AttentionParams) p,
-                     MF_LOCAL(KeyRows<typename Tile::Number>) keys, MF_GLOBAL(const u64) k_pages,
-                     MF_GLOBAL(const u64) v_pages, u32 tile, u32 low, u32 high) {
+                     MF_LOCAL(KeyRows<typename Tile::Number>) keys, TokenSequence sequence,
+                     u32 tile, u32 low, u32 high) {
   typedef typename Tile::Number Number;
   enum : u32 {
     kBytes = sizeof(Number),
@@ -58,9 +58,9 @@ MF_FN void read_tile(MF_T t, MF_PARAMS(AttentionParams) p,
   const u32 page_of = any ? first : (high - 1u) / 8u * 8u;
   const u32 number = page_of / p.page_tokens;
   const u32 within = page_of - number * p.page_tokens;
-  const u32 at = number % p.num_pages;
-  const u64 k_page = k_pages[at];
-  const u64 v_page = v_pages[at];
+  const u32 at = number % sequence.num_pages;
+  const u64 k_page = sequence.k_pages[at];
+  const u64 v_page = sequence.v_pages[at];
   const u32 key = first + t.lane / 4u;
   keys->load(t,
              MF_AT(t, const Number, k_page) + ((within + t.lane / 4u) * p.k_page.token_stride +
@@ -226,7 +226,6 @@ MF_FN void weigh_values(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) sums
 /// A SIMD group's part of the group's rows: two softmaxes, half a SIMD group each, and 32 columns
 /// of all.
 struct FewRows {
-  u32 first;
   u32 own;  // of the group's rows
   QueryRow row;
   PartSum sum;
@@ -272,7 +271,7 @@ MF_FN void attend_tile_of_few(MF_T t, MF_PARAMS(AttentionParams) p,
 template <typename Tile, bool WALKS>
 MF_FN void leave_few(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) sinks,
                      MF_GLOBAL(const f32) gate, MF_GLOBAL(f32) out, MF_GLOBAL(f32) partials,
-                     MF_LOCAL(FewRows) rows) {
+                     GroupRows group, MF_LOCAL(FewRows) rows) {
   const QueryRow row = rows->row;
   MF_SHARED(f32) factors = MF_SHARED_AT(t, f32, few_shared<Tile>(p).query_factors * 4u);
   if (t.lane % 16u == 0u && row.end > 0u) {
@@ -290,7 +289,7 @@ MF_FN void leave_few(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) 
   MF_UNROLL
   for (u32 below = 0u; below < 2u; ++below) {
     const u32 r = t.lane / 4u + below * 8u;
-    const QueryRow own = query_row(t, p, rows->first + r);
+    const QueryRow own = query_row(t, p, group, group.first + r);
     if (own.end == 0u) continue;
     LaneColumns c = lane_columns(rows->columns, below);
     MF_GLOBAL(f32) to = out;
@@ -311,28 +310,35 @@ MF_FN void attend_few(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32)
                       MF_GLOBAL(const f32) sinks, MF_GLOBAL(f32) out, MF_GLOBAL(f32) partials,
                       MF_GLOBAL(const f32) gate) {
   MF_SHARED(f32) query_factors = MF_SHARED_AT(t, f32, few_shared<Tile>(p).query_factors * 4u);
-  const u32 count = p.tokens * p.heads_per_kv_head;
+  const GroupRows group = group_rows(t, p, k_pages, v_pages, t.group.x, kTileFewRows);
   FewRows rows;
-  rows.first = t.group.x * kTileFewRows;
   rows.own = t.simd * 2u + t.lane / 16u;
-  rows.row = query_row(t, p, rows.first + rows.own);
+  rows.row = query_row(t, p, group, group.first + rows.own);
   rows.sum = no_sum();
   MF_UNROLL
   for (u32 i = 0u; i < 16u; ++i) rows.columns[i] = 0.0f;
-  const u32 last = rows.first + kTileFewRows < count ? rows.first + kTileFewRows - 1u : count - 1u;
-  const u32 begin = query_row(t, p, rows.first).begin;
-  const u32 end = query_row(t, p, last).end;
-  u32 tile = (WALKS ? begin / kTileKeys : p.first_part + t.group.z) * kTileKeys;
-  const bool waits = tile + kTileKeys <= p.new_from;
+  const u32 behind = group.first + kTileFewRows;
+  const u32 last = (behind < group.end ? behind : group.end) - 1u;
+  const u32 begin = query_row(t, p, group, group.first).begin;
+  const u32 end = query_row(t, p, group, last).end;
+  const bool is_one_of_several = p.lengths != 0u;
+  const u32 first_part = WALKS || is_one_of_several ? begin / kTileKeys : p.first_part;
+  u32 tile = (WALKS ? first_part : first_part + t.group.z) * kTileKeys;
+  if (!WALKS && is_one_of_several && tile >= end) {  // a part that longer sequences have
+    await_inputs(t);
+    leave_no_part(t, p, partials, rows.row, t.lane % 16u == 0u);
+    return;
+  }
+  const bool waits = tile + kTileKeys <= (is_one_of_several ? group.sequence.position : p.new_from);
   if (!waits) await_inputs(t);
   KeyRows<typename Tile::Number> keys;
-  read_tile<Tile>(t, p, &keys, k_pages, v_pages, tile, begin, end);
+  read_tile<Tile>(t, p, &keys, group.sequence, tile, begin, end);
   if (waits) await_inputs(t);
   MF_UNROLL
   for (u32 i = 0u; i < 2u; ++i) {
     const u32 r = t.simd + i * 8u;
-    const f32 factor =
-        stage_query<Tile>(t, p, q, query_row(t, p, rows.first + r), r, MF_SHARED_AT(t, u32, 0u));
+    const f32 factor = stage_query<Tile>(t, p, q, query_row(t, p, group, group.first + r), r,
+                                         MF_SHARED_AT(t, u32, 0u));
     if (t.lane == 0u) query_factors[r] = factor;
   }
   MF_ROLLED
@@ -343,9 +349,9 @@ MF_FN void attend_few(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32)
     more = WALKS && tile < end;
     if (!more) continue;
     barrier(t);
-    read_tile<Tile>(t, p, &keys, k_pages, v_pages, tile, begin, end);
+    read_tile<Tile>(t, p, &keys, group.sequence, tile, begin, end);
   }
-  leave_few<Tile, WALKS>(t, p, sinks, gate, out, partials, &rows);
+  leave_few<Tile, WALKS>(t, p, sinks, gate, out, partials, group, &rows);
 }
 
 #define MF_ATTENTION_FEW(name, TILE, WALKS, FITS)                                     \

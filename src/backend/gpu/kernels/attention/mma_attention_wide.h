@@ -258,9 +258,9 @@ struct WideReader {
   WidePages pages;
 
   template <u32 BEGIN, u32 END>
-  MF_FN_MEMBER void load_keys(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u64) k_pages,
-                              MF_GLOBAL(const u64) v_pages, u32 tile, u32 low, u32 high) {
-    turn_pages(p, &pages, k_pages, v_pages, tile);
+  MF_FN_MEMBER void load_keys(MF_T t, MF_PARAMS(AttentionParams) p, TokenSequence sequence,
+                              u32 tile, u32 low, u32 high) {
+    turn_pages(p, &pages, sequence, tile);
     load_positions<BEGIN, END>(t, &rows, pages.keys, pages.begin, p.k_page, p.head_dim, p.head_dim,
                                tile, low, high);
   }
@@ -269,8 +269,8 @@ struct WideReader {
 /// The keys [low, high) of a split, in tiles, of which the first is on its way.
 template <u32 ROWS, u32 SIMDS, u32 LANES, bool TILED, typename Reader>
 MF_FN PartSum attend_split(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) columns,
-                           MF_GLOBAL(const u64) k_pages, MF_GLOBAL(const u64) v_pages,
-                           MF_LOCAL(Reader) reader, QueryRow row, u32 low, u32 high) {
+                           TokenSequence sequence, MF_LOCAL(Reader) reader, QueryRow row, u32 low,
+                           u32 high) {
   MF_UNROLL
   for (u32 i = 0u; i < WideOwner<ROWS, SIMDS>::kSums; ++i) columns[i] = 0.0f;
   // The other half would take registers that sums of tiles need.
@@ -287,7 +287,7 @@ MF_FN PartSum attend_split(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) c
       load_positions<0u, 2u>(t, &reader->rows, reader->pages.values, reader->pages.begin, p.v_page,
                              p.v_head_dim, p.v_scales, tile, low, high);
     } else if (goes_on) {
-      reader->template load_keys<0u, kEarlyHalves>(t, p, k_pages, v_pages, next, low, high);
+      reader->template load_keys<0u, kEarlyHalves>(t, p, sequence, next, low, high);
     }
     score_wide<ROWS, SIMDS>(t, p);
     if (shares) {
@@ -298,7 +298,7 @@ MF_FN PartSum attend_split(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) c
       barrier(t);
       store_values<ROWS>(t, p, &reader->rows, exponents);
       if (goes_on) {
-        reader->template load_keys<0u, kEarlyHalves>(t, p, k_pages, v_pages, next, low, high);
+        reader->template load_keys<0u, kEarlyHalves>(t, p, sequence, next, low, high);
       }
     }
     sum = weigh_tile_of_split<ROWS, LANES, TILED>(t, p, sum, row, tile);
@@ -306,7 +306,7 @@ MF_FN PartSum attend_split(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) c
     add_wide<ROWS, SIMDS, TILED>(t, p, columns);
     barrier(t);
     if (goes_on) {
-      reader->template load_keys<kEarlyHalves, 2u>(t, p, k_pages, v_pages, next, low, high);
+      reader->template load_keys<kEarlyHalves, 2u>(t, p, sequence, next, low, high);
     }
   }
   return sum;
@@ -316,8 +316,8 @@ MF_FN PartSum attend_split(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) c
 /// the split's own place. The rows' factors lie in shared memory.
 template <u32 ROWS, u32 SIMDS>
 MF_FN void store_columns(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(const f32) columns,
-                         MF_GLOBAL(f32) out, MF_GLOBAL(f32) partials, u32 first_row, bool is_first,
-                         bool finishes) {
+                         MF_GLOBAL(f32) out, MF_GLOBAL(f32) partials, GroupRows group,
+                         bool is_first, bool finishes) {
   typedef WideOwner<ROWS, SIMDS> Owner;
   const WideShared at = wide_shared<ROWS>(p);
   MF_SHARED(f32) keeps = MF_SHARED_AT(t, f32, at.keep * 4u);
@@ -328,7 +328,7 @@ MF_FN void store_columns(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(const f3
   MF_UNROLL
   for (u32 r = 0u; r < 2u * Owner::kTall; ++r) {
     const u32 r_in = t.lane / 4u + r * 8u;
-    const QueryRow row = query_row(t, p, first_row + r_in);
+    const QueryRow row = query_row(t, p, group, group.first + r_in);
     if (row.end == 0u) continue;
     MF_GLOBAL(f32)
     to = alone ? out + (row.token * p.out.token_stride + row.head * p.out.head_stride)
@@ -365,18 +365,24 @@ MF_FN void attend_wide(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32
   MF_SHARED(f32) keeps = MF_SHARED_AT(t, f32, at.keep * 4u);
   MF_SHARED(f32) adds = MF_SHARED_AT(t, f32, at.add * 4u);
   MF_SHARED(f32) factors = MF_SHARED_AT(t, f32, at.query_factors * 4u);  // none are left to score
-  const u32 rows = p.tokens * p.heads_per_kv_head;
-  const u32 first_row = ((rows + ROWS - 1u) / ROWS - 1u - t.group.x) * ROWS;
-  const u32 last_row = first_row + ROWS < rows ? first_row + ROWS - 1u : rows - 1u;
-  const u32 begin = query_row(t, p, first_row).begin;
-  const u32 end = query_row(t, p, last_row).end;
+  const bool is_one_of_several = p.lengths != 0u;
+  const u32 rows = is_one_of_several ? p.heads_per_kv_head : p.tokens * p.heads_per_kv_head;
+  const u32 groups = (rows + ROWS - 1u) / ROWS * (is_one_of_several ? p.tokens : 1u);
+  const GroupRows group = group_rows(t, p, k_pages, v_pages, groups - 1u - t.group.x, ROWS);
+  const u32 behind = group.first + ROWS;
+  const u32 begin = query_row(t, p, group, group.first).begin;
+  const u32 end = query_row(t, p, group, (behind < group.end ? behind : group.end) - 1u).end;
   const bool alone = p.walks != 0u;
-  u32 split = alone ? begin / kWideSplit : p.first_part + t.group.z;
+  const u32 first_part = alone || is_one_of_several ? begin / kWideSplit : p.first_part;
+  u32 split = alone ? first_part : first_part + t.group.z;
   const u32 last = alone ? (end - 1u) / kWideSplit : split;
   const u32 own_row = t.index / kLanes;
   const bool leads = t.index % kLanes == 0u && own_row < ROWS;
   PartSum all = no_sum();
-  const QueryRow row = query_row(t, p, first_row + own_row);
+  const QueryRow row = query_row(t, p, group, group.first + own_row);
+  if (!alone && is_one_of_several && split * kWideSplit >= end) {
+    return leave_no_part(t, p, partials, row, leads);  // a part that longer sequences have
+  }
   f32 columns[WideOwner<ROWS, SIMDS>::kSums];
   WideReader<Stored, SIMDS, UNITS> reader;
   reader.pages.end = 0u;
@@ -385,14 +391,13 @@ MF_FN void attend_wide(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32
     const u32 from = split * kWideSplit;
     const u32 low = begin > from ? begin : from;
     const u32 high = end < from + kWideSplit ? end : from + kWideSplit;
-    reader.template load_keys<0u, 2u>(t, p, k_pages, v_pages, low / kWideKeys * kWideKeys, low,
-                                      high);
-    if (is_first) stage_queries<ROWS, SIMDS, UNITS>(t, p, q, first_row);
+    reader.template load_keys<0u, 2u>(t, p, group.sequence, low / kWideKeys * kWideKeys, low, high);
+    if (is_first) stage_queries<ROWS, SIMDS, UNITS>(t, p, q, group);
     const bool is_tiled = split < static_cast<u32>(kWideTiledSplits);
     const PartSum sum = is_tiled ? attend_split<ROWS, SIMDS, kLanes, true>(
-                                       t, p, columns, k_pages, v_pages, &reader, row, low, high)
+                                       t, p, columns, group.sequence, &reader, row, low, high)
                                  : attend_split<ROWS, SIMDS, kLanes, false>(
-                                       t, p, columns, k_pages, v_pages, &reader, row, low, high);
+                                       t, p, columns, group.sequence, &reader, row, low, high);
     const PartMerge merge = merge_parts(all, sum);
     all = alone ? merge.all : sum;
     const bool finishes = alone && split == last;
@@ -404,7 +409,7 @@ MF_FN void attend_wide(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32
       }
     }
     barrier(t);
-    store_columns<ROWS, SIMDS>(t, p, columns, out, partials, first_row, is_first, finishes);
+    store_columns<ROWS, SIMDS>(t, p, columns, out, partials, group, is_first, finishes);
     if (!alone && leads && row.end > 0u) {
       MF_GLOBAL(f32)
       to = partials + partial_sums(p, partial_index(p, row.token, row.head, t.group.z));

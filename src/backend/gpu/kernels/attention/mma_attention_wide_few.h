@@ -122,12 +122,11 @@ struct WideTile {
   u32 first;  // position
   u32 low;    // positions that any of the rows sees
   u32 high;
+  u32 new_from;  // the launch before writes positions from here on
   MF_GLOBAL(const Stored) keys;
 
   /// Whether the launch before writes a position that exists.
-  MF_FN_MEMBER bool is_new(MF_PARAMS(AttentionParams) p, u32 key) const {
-    return first + key >= p.begin && first + key < high;
-  }
+  MF_FN_MEMBER bool is_new(u32 key) const { return first + key >= new_from && first + key < high; }
   MF_FN_MEMBER void copy(MF_T t, MF_PARAMS(AttentionParams) p, u32 key) const {
     copy_wide_row<Stored>(t, p, kWideFewRows + key, keys + key * p.k_page.token_stride,
                           first + key >= low && first + key < high);
@@ -136,7 +135,7 @@ struct WideTile {
     MF_UNROLL
     for (u32 i = 0u; i < kKeysOwn; ++i) {
       const u32 key = t.simd * kKeysOwn + i;
-      if (!is_new(p, key)) copy(t, p, key);
+      if (!is_new(key)) copy(t, p, key);
     }
     copies_commit(t);
   }
@@ -145,12 +144,12 @@ struct WideTile {
     MF_ROLLED
     for (u32 i = 0u; i < kKeysOwn; ++i) {
       const u32 key = t.simd * kKeysOwn + i;
-      if (!is_new(p, key)) split_wide_key<Stored>(t, p, key);
+      if (!is_new(key)) split_wide_key<Stored>(t, p, key);
     }
   }
   /// The new keys, every eighth from number `own` on.
   MF_FN_MEMBER void bring_new(MF_T t, MF_PARAMS(AttentionParams) p, u32 own) const {
-    const u32 begin = (p.begin > first ? p.begin - first : 0u) + own;
+    const u32 begin = (new_from > first ? new_from - first : 0u) + own;
     MF_ROLLED
     for (u32 key = begin; key < kWideKeys && first + key < high; key += kWideFewRows) {
       copy(t, p, key);
@@ -179,10 +178,10 @@ struct WideFewPlaces {
   u64 at[2];
   bool exists[2];
 
-  MF_FN_MEMBER void find(MF_T t, MF_PARAMS(AttentionParams) p, u32 first_row, u32 piece) {
+  MF_FN_MEMBER void find(MF_T t, MF_PARAMS(AttentionParams) p, GroupRows group, u32 piece) {
     MF_UNROLL
     for (u32 j = 0u; j < 2u; ++j) {
-      const QueryRow row = query_row(t, p, first_row + (t.lane & 3u) * 2u + j);
+      const QueryRow row = query_row(t, p, group, group.first + (t.lane & 3u) * 2u + j);
       exists[j] = row.end > 0u && piece * 4u < p.v_head_dim;
       at[j] = partial_columns(p, partial_index(p, row.token, row.head, t.group.z)) + piece * 4u;
     }
@@ -203,24 +202,32 @@ MF_FN void attend_wide_few(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const
                            MF_GLOBAL(const u64) k_pages, MF_GLOBAL(f32) partials) {
   let_next_start(t);  // which reads nothing but weights before its inputs
   enum : u32 { kLanes = 8u };
-  const u32 rows = p.tokens * p.heads_per_kv_head;
-  const u32 first_row = t.group.x * kWideFewRows;
-  const u32 last_row = first_row + kWideFewRows < rows ? first_row + kWideFewRows - 1u : rows - 1u;
+  // Where values are parts of keys, their pages are those of keys.
+  const GroupRows group = group_rows(t, p, k_pages, k_pages, t.group.x, kWideFewRows);
+  const u32 behind = group.first + kWideFewRows;
+  const QueryRow last = query_row(t, p, group, (behind < group.end ? behind : group.end) - 1u);
   const u32 begin = (p.first_part + t.group.z) * kWideKeys;
+  if (p.lengths != 0u && begin >= last.end) {  // a part that longer sequences have
+    await_inputs(t);
+    const QueryRow own = query_row(t, p, group, group.first + t.index / kLanes % kWideFewRows);
+    return leave_no_part(t, p, partials, own,
+                         t.index / kLanes < kWideFewRows && t.index % kLanes == 0u);
+  }
   const u32 number = begin / p.page_tokens;
   const u64 offset =
       (begin - number * p.page_tokens) * p.k_page.token_stride + t.group.y * p.k_page.head_stride;
-  const WideTile<Stored> tile = {begin, query_row(t, p, first_row).begin,
-                                 query_row(t, p, last_row).end,
-                                 MF_AT(t, const Stored, k_pages[number % p.num_pages]) + offset};
+  const TokenSequence sequence = group.sequence;
+  const WideTile<Stored> tile = {
+      begin, query_row(t, p, group, group.first).begin, last.end, sequence.position,
+      MF_AT(t, const Stored, sequence.k_pages[number % sequence.num_pages]) + offset};
   tile.copy_old(t, p);
   // Where rows are and go, while keys are on their way.
-  const QueryRow query = query_row(t, p, first_row + t.simd % kWideFewRows);
-  const QueryRow row = query_row(t, p, first_row + t.index / kLanes % kWideFewRows);
+  const QueryRow query = query_row(t, p, group, group.first + t.simd % kWideFewRows);
+  const QueryRow row = query_row(t, p, group, group.first + t.index / kLanes % kWideFewRows);
   const u64 row_sums = partial_sums(p, partial_index(p, row.token, row.head, t.group.z));
   const u32 piece = t.simd * 8u + t.lane / 4u;
   WideFewPlaces places;
-  places.find(t, p, first_row, piece);
+  places.find(t, p, group, piece);
   tile.split_old(t, p);
   await_inputs(t);
   // Half of the SIMD groups have a query each, the others new keys.

@@ -34,8 +34,15 @@ struct HeadsPart {
   u32 stored;  // kCachedF32, kCachedF16 or kCachedQ8: what pages hold
   f32 epsilon;
 };
+/// Where tokens are of several sequences, a token of each, `lengths` is the address of their
+/// positions, u64 each. Then k_pages is a table with kSequenceWords words of each of them: the
+/// addresses of its tables of pages, of keys and of values, and how many pages there are. Otherwise
+/// it is 0.
+enum : u32 { kSequenceWords = 3 };
+
 struct WriteHeadsParams {
   HeadsPart parts[3];
+  u64 lengths;
   u32 page_tokens;
   u32 num_pages;
   u32 begin;       // position of the first token
@@ -79,6 +86,7 @@ struct AttentionParams {
   HeadsLayout gate;
   HeadsLayout k_page;
   HeadsLayout v_page;
+  u64 lengths;
   u32 tokens;
   u32 heads;
   u32 heads_per_kv_head;

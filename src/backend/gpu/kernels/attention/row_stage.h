@@ -101,11 +101,11 @@ struct WidePages {
 };
 
 MF_FN void turn_pages(MF_PARAMS(AttentionParams) p, MF_LOCAL(WidePages) pages,
-                      MF_GLOBAL(const u64) k_pages, MF_GLOBAL(const u64) v_pages, u32 first) {
+                      TokenSequence sequence, u32 first) {
   if (first < pages->end) return;
   const u32 number = first / p.page_tokens;
-  pages->keys = k_pages[number % p.num_pages];
-  pages->values = v_pages[number % p.num_pages];
+  pages->keys = sequence.k_pages[number % sequence.num_pages];
+  pages->values = sequence.v_pages[number % sequence.num_pages];
   pages->begin = number * p.page_tokens;
   pages->end = pages->begin + p.page_tokens;
 }
@@ -153,13 +153,13 @@ MF_FN WideShared wide_shared(MF_PARAMS(AttentionParams) p) {
 /// Queries in halves, and their factors with the scale.
 template <u32 ROWS, u32 SIMDS, u32 UNITS>
 MF_FN void stage_queries(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) q,
-                         u32 first_row) {
+                         GroupRows group) {
   const WideShared at = wide_shared<ROWS>(p);
   MF_SHARED(u32) queries = MF_SHARED_AT(t, u32, 0u);
   MF_SHARED(f32) factors = MF_SHARED_AT(t, f32, at.query_factors * 4u);
   RowStage<f32, 1u, UNITS> stage;
   for (u32 r = t.simd; r < ROWS; r += SIMDS) {
-    const QueryRow row = query_row(t, p, first_row + r);
+    const QueryRow row = query_row(t, p, group, group.first + r);
     stage.load_row(t, 0u, q + (row.token * p.q.token_stride + row.head * p.q.head_stride),
                    p.head_dim, 0u, row.end > 0u);
     const u32 exponent = stage.exponent(t, 0u);

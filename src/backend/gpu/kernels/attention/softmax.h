@@ -25,6 +25,59 @@ MF_FN u32 first_seen(MF_PARAMS(AttentionParams) p, u32 end) {
   return end > p.window ? end - p.window : 0u;
 }
 
+/// The sequence of a token of those of a step that has a token of each of several, or the one of
+/// all tokens: the position of one of them, and the pages.
+struct TokenSequence {
+  u32 token;
+  u32 position;
+  u32 num_pages;
+  MF_GLOBAL(const u64) k_pages;
+  MF_GLOBAL(const u64) v_pages;
+};
+template <typename Params>
+MF_FN TokenSequence sequence_of(MF_T t, MF_PARAMS(Params) p, MF_GLOBAL(const u64) k_pages,
+                                MF_GLOBAL(const u64) v_pages, u32 token) {
+  if (p.lengths == 0u) {
+    const TokenSequence all = {0u, p.begin, p.num_pages, k_pages, v_pages};
+    return all;
+  }
+  MF_GLOBAL(const u64) words = k_pages + token * kSequenceWords;
+  MF_GLOBAL(const u64) lengths = MF_AT(t, const u64, p.lengths);
+  const TokenSequence own = {token, static_cast<u32>(lengths[token]), static_cast<u32>(words[2]),
+                             MF_AT(t, const u64, words[0]), MF_AT(t, const u64, words[1])};
+  return own;
+}
+
+/// The rows of a group, which are of one sequence: from `first` on, up to `end`.
+struct GroupRows {
+  u32 first;
+  u32 end;
+  TokenSequence sequence;
+};
+/// Number `group` of the groups of up to `size` rows.
+MF_FN GroupRows group_rows(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u64) k_pages,
+                           MF_GLOBAL(const u64) v_pages, u32 group, u32 size) {
+  u32 token = 0u;
+  u32 first = group * size;
+  u32 end = p.tokens * p.heads_per_kv_head;
+  if (p.lengths != 0u) {
+    const u32 groups = (p.heads_per_kv_head + size - 1u) / size;
+    token = group / groups;
+    first = token * p.heads_per_kv_head + (group - token * groups) * size;
+    end = (token + 1u) * p.heads_per_kv_head;
+  }
+  const GroupRows rows = {first, end, sequence_of(t, p, k_pages, v_pages, token)};
+  return rows;
+}
+MF_FN QueryRow query_row(MF_T t, MF_PARAMS(AttentionParams) p, GroupRows rows, u32 row) {
+  QueryRow r;
+  r.token = row / p.heads_per_kv_head;
+  r.head = t.group.y * p.heads_per_kv_head + (row - r.token * p.heads_per_kv_head);
+  r.end = row < rows.end ? rows.sequence.position + (r.token - rows.sequence.token) + 1u : 0u;
+  r.begin = first_seen(p, r.end);
+  return r;
+}
+/// The same where all tokens are of one sequence.
 MF_FN QueryRow query_row(MF_T t, MF_PARAMS(AttentionParams) p, u32 row) {
   QueryRow r;
   r.token = row / p.heads_per_kv_head;
@@ -73,6 +126,16 @@ MF_FN u64 partial_columns(MF_PARAMS(AttentionParams) p, u64 index) {
 }
 MF_FN u64 partial_sums(MF_PARAMS(AttentionParams) p, u64 index) {
   return static_cast<u64>(p.tokens) * p.heads * p.num_parts * p.partial_words + index * 2u;
+}
+
+/// Leaves a part without keys of a row, which one thread does: its columns may be any.
+MF_FN void leave_no_part(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(f32) partials,
+                         QueryRow row, bool leads) {
+  if (!leads || row.end == 0u) return;
+  MF_GLOBAL(f32)
+  sums = partials + partial_sums(p, partial_index(p, row.token, row.head, t.group.z));
+  sums[0] = -mf_infinity();
+  sums[1] = 0.0f;
 }
 
 /// The bias of the score of a key so many positions before its query; `row` is the query's.

@@ -5,6 +5,7 @@
 #include "backend/gpu/kernels/attention/cached.h"
 #include "backend/gpu/kernels/attention/params.h"
 #include "backend/gpu/kernels/attention/rope.h"
+#include "backend/gpu/kernels/attention/softmax.h"
 #include "backend/gpu/kernels/norm/sums.h"
 
 namespace moeflux {
@@ -99,10 +100,13 @@ MF_KERNEL(write_heads, WriteHeadsParams, MF_WRITE(0, f32, q), MF_WRITE(1, f32, k
     turns[2u * pair] = turn.cosine;
     turns[2u * pair + 1u] = turn.sine;
   }
-  const u32 position = p.begin + token;
+  const TokenSequence sequence = sequence_of(t, p, k_pages, v_pages, token);
+  const u32 position = sequence.position + (token - sequence.token);
   const u32 number = position / p.page_tokens;
-  const u32 at = number % p.num_pages;
-  const u64 page_address = which == 0u ? 0u : which == 1u ? k_pages[at] : v_pages[at];
+  const u32 at = number % sequence.num_pages;
+  u64 page_address = 0u;
+  if (which == 1u) page_address = sequence.k_pages[at];
+  if (which == 2u) page_address = sequence.v_pages[at];
   if (p.early != 0u) await_inputs(t);
   const u32 within = position - number * p.page_tokens;
   MF_GLOBAL(u16) page = MF_CAST(u16, x);

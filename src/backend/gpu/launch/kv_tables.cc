@@ -1,0 +1,63 @@
+#include "backend/gpu/launch/kv_tables.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "backend/gpu/kernels/attention/params.h"
+
+namespace moeflux::gpu {
+namespace {
+
+size_t table_bytes(std::span<const KvRows> sequences) {
+  size_t words = sequences.size() * (1 + kSequenceWords);
+  for (const KvRows& s : sequences) words += s.kv.k_pages.size() + s.kv.v_pages.size() + 4;
+  return words * sizeof(u64) + 4 * DeviceTables::kAlignment;
+}
+
+uint64_t address_of(Recorder& recorder, const Binding& table) {
+  return recorder.platform().device_address(*table.buffer) + table.offset_bytes;
+}
+
+}  // namespace
+
+bool place_tables(Recorder& recorder, const KvView& kv, KvTables& tables) {
+  return recorder.place_addresses(kv.k_pages, tables.keys) &&
+         recorder.place_addresses(kv.v_pages, tables.values);
+}
+
+// Pages stay where they are for many steps, and all layers have the same lengths: mostly, a step
+// writes these alone.
+bool place_tables(Recorder& recorder, std::span<const KvRows> sequences, KvTables& tables) {
+  if (!recorder.make_room(table_bytes(sequences))) return false;
+  std::vector<u64>& words = recorder.table_words();
+  words.clear();
+  for (const KvRows& s : sequences) {
+    KvTables own;
+    if (!place_tables(recorder, s.kv, own)) return false;
+    words.insert(words.end(), {address_of(recorder, own.keys), address_of(recorder, own.values),
+                               s.kv.k_pages.size()});
+  }
+  if (!recorder.place_table(std::as_bytes(std::span(words)), tables.keys)) return false;
+  tables.values = tables.keys;
+  words.clear();
+  for (const KvRows& s : sequences) words.push_back(static_cast<u64>(s.kv.length));
+  Binding lengths;
+  if (!recorder.place_table(std::as_bytes(std::span(words)), lengths)) return false;
+  tables.lengths = address_of(recorder, lengths);
+  tables.sequences = sequences;
+  return true;
+}
+
+bool lie_alike(std::span<const KvRows> sequences) {
+  const KvView& first = sequences.front().kv;
+  const auto is_like = [](const Tensor& a, const Tensor& b) {
+    return a.dtype == b.dtype && a.shape == b.shape && a.strides == b.strides;
+  };
+  return std::all_of(sequences.begin(), sequences.end(), [&](const KvRows& s) {
+    return s.kv.page_tokens == first.page_tokens &&
+           is_like(s.kv.k_pages.front(), first.k_pages.front()) &&
+           is_like(s.kv.v_pages.front(), first.v_pages.front());
+  });
+}
+
+}  // namespace moeflux::gpu

@@ -1,0 +1,29 @@
+// Where kernels find the pages of keys and values: of one sequence, or, where a step has a token of
+// each of several, of all of them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "backend/gpu/launch/recorder.h"
+#include "backend/sequence_rows.h"
+
+namespace moeflux::gpu {
+
+struct KvTables {
+  Binding keys;          // addresses of pages; of several sequences, kSequenceWords for each
+  Binding values;        // of one sequence
+  uint64_t lengths = 0;  // address of the lengths of several sequences; 0: one
+  std::span<const KvRows> sequences = {};  // the several
+
+  bool is_of_one() const { return lengths == 0; }
+};
+
+/// False if the recorder fails.
+bool place_tables(Recorder& recorder, const KvView& kv, KvTables& tables);
+/// The same of sequences with a token each, whose pages lie alike.
+bool place_tables(Recorder& recorder, std::span<const KvRows> sequences, KvTables& tables);
+/// Whether pages of all have one type, one size and one layout.
+bool lie_alike(std::span<const KvRows> sequences);
+
+}  // namespace moeflux::gpu
