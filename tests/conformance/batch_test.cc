@@ -228,8 +228,8 @@ TEST(SequenceInvariance, AttentionAtDepth) {
 void check_tokens_of_many(size_t count, const AttentionProblem& like) {
   Random random(64);
   std::vector<AttentionProblem> problems;
-  Step before;
-  Step last;
+  Pieces before;
+  Pieces last;
   for (size_t i = 0; i < count; ++i) {
     const bool is_long = i % 100 == 1;
     const int64_t n = is_long ? (count > 9 ? 70 : 200) : 1 + static_cast<int64_t>(i * 37 % 11);
