@@ -175,6 +175,7 @@ void BlockResidual::take_messages(WeightStore& weights) {
   // Queries and the network's in turn; keys' and values'.
   const Tensor outer = weights.vector("middle_cycle_cross_pass_queries", two);
   const Tensor inner = weights.vector("middle_cycle_cross_pass_kv_queries", two);
+  if (outer.shape != two || inner.shape != two) return;  // missing: the claims say it
   for (int64_t i = 0; i < loop_.size(); ++i) {
     const Tensor queries[] = {outer.slice(0, 2 * i, 1), inner.slice(0, 2 * i, 1),
                               inner.slice(0, 2 * i + 1, 1), outer.slice(0, 2 * i + 1, 1)};

@@ -280,7 +280,9 @@ Weight WeightStore::float_matrix(std::string_view name, int64_t rows, int64_t co
                                  const Shape& stored) {
   Weight weight = lay_out(QuantFormat::plain(DType::kF32), rows, cols);
   const Shape shape{rows, cols};
-  weight.parts.codes = vector(name, stored.rank() == 0 ? shape : stored).reshape(shape);
+  const Tensor taken = vector(name, stored.rank() == 0 ? shape : stored);
+  if (taken.shape.rank() == 0) return weight;  // missing, or of another shape: the claims say it
+  weight.parts.codes = taken.reshape(shape);
   weight.exact_activations = true;
   return weight;
 }
