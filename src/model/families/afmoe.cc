@@ -25,10 +25,9 @@ Result<ModelSpec> read_spec(Config& c) {
   ModelSpec spec = read_trunk(c);
   const int64_t num_layers = read_num_layers(c);
   c.expect_present("mup_enabled");
-  c.expect_bool("mup_enabled", true);
   LayerSpec layer;
   AttentionSpec attention = read_heads(c, spec.hidden_size);
-  c.expect_bool("attention_bias", false);
+  read_attention_bias(c, attention);
   attention.qk_norm = QkNorm::kPerHead;
   attention.gate = HeadGate::kPerElement;
   const RopeSpec rope = read_rope(c, {.head_dim = attention.head_dim});
@@ -55,7 +54,9 @@ Result<ModelSpec> read_spec(Config& c) {
     attention.rope = sliding[i] ? rope : RopeSpec{};
     spec.layers[i].mixer = share_mixer(attention);
   }
-  spec.embedding_multiplier = std::sqrt(static_cast<float>(spec.hidden_size));
+  if (c.bool_or("mup_enabled", true)) {
+    spec.embedding_multiplier = std::sqrt(static_cast<float>(spec.hidden_size));
+  }
   return finish_spec(c, std::move(spec));
 }
 

@@ -76,8 +76,10 @@ Result<ModelSpec> read_spec(Config& c) {
   const auto full = share_mixer(attention);
   const auto linear = share_mixer(read_kda(c, attention.num_heads));
   MoeSpec moe = read_experts(c);
-  c.expect_present("routed_scaling_factor");
   c.expect_bool("moe_router_enable_expert_bias", true);
+  if (!c.has("num_expert_group")) c.assume("n_group", 8);
+  c.assume("topk_group", 4);
+  c.assume("routed_scaling_factor", 2.5);
   read_noaux_tc(c, moe);
   read_shared_experts(c, moe);
   moe.shared_intermediate_size =

@@ -57,7 +57,7 @@ Result<ModelSpec> read_spec(Config& c) {
   spec.logit_multiplier = static_cast<float>(c.number_or("logit_scale", 0.0625, 1e-6, 1e6));
   const int64_t num_layers = read_num_layers(c);
   AttentionSpec attention = read_heads(c, spec.hidden_size);
-  c.expect_bool("attention_bias", false);
+  read_attention_bias(c, attention);
   c.expect_bool("use_qk_norm", false);
   const RopeSpec rope = read_rope(c, {.head_dim = attention.head_dim, .interleaved = true});
   const int64_t prefix_interval = c.int_or("prefix_dense_sliding_window_pattern", 1, {1, 4096});

@@ -39,15 +39,17 @@ Result<ModelSpec> read_spec(Config& c) {
   const int64_t num_layers = read_num_layers(c);
   LayerSpec layer;
   AttentionSpec attention = read_heads(c, spec.hidden_size);
-  c.expect_bool("attention_bias", false);
+  read_attention_bias(c, attention);
   attention.qk_norm = QkNorm::kPerHead;
   const RopeSpec rope = read_rope(c, {.head_dim = attention.head_dim});
   layer.mixer = share_mixer(attention);
   MoeSpec moe = read_experts(c);
+  c.assume("routed_scaling_factor", 2.5);
   read_noaux_tc(c, moe);
   moe.shared_intermediate_size =
       moe.moe_intermediate_size * c.int_or("num_shared_experts", 1, {0, 1024});
   spec.layers = make_layers(c, layer, moe, read_dense(c, num_layers));
+  if (!c.mentions("sliding_window")) c.assume("sliding_window", 4096);
   const int64_t window = c.int_or("sliding_window", 0, {0, 1 << 30});
   c.ignore("sliding_window_pattern");  // layer_types say it
   const std::vector<bool> sliding = read_sliding_layers(c, num_layers);

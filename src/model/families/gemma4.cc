@@ -107,7 +107,8 @@ Result<ModelSpec> read_spec(Config& c) {
   layer.dense_glu = layer.moe.glu;
   layer.per_layer_width = read_per_layer_width(c, spec.vocab_size);
   const int64_t window = c.require_int("sliding_window", {1, 1 << 30});
-  const std::vector<bool> pattern = read_sliding_layers(c, num_layers);
+  std::vector<bool> pattern = read_sliding_layers(c, num_layers);
+  if (!pattern.empty()) pattern.back() = false;  // as its code has it, whatever layer_types say
   Config per_layer = c.object("per_layer_config");
   for (size_t i = 0; i < pattern.size(); ++i) {
     LayerSpec own = layer;

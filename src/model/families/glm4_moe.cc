@@ -26,10 +26,12 @@ Result<ModelSpec> read_spec(Config& c) {
     c.expect_bool("use_bias", false);
     attention.qk_norm = c.bool_or("use_qk_norm", true) ? QkNorm::kPerHead : QkNorm::kNone;
     c.assume("rope_theta", 8e6);
+    c.assume("routed_scaling_factor", 2.5);
     attention.rope = read_rope(c, {.head_dim = attention.head_dim});
   } else {
     const bool is_dots = c.model_type() == "dots1";
-    c.expect_bool("attention_bias", false);
+    attention.qkv_bias = c.bool_or("attention_bias", false);
+    attention.o_bias = is_dots && attention.qkv_bias;
     c.expect_bool("use_qk_norm", is_dots);
     (void)read_layer_types(c, num_layers, {"layer_types", "full_attention", "full_attention", 1});
     attention.qk_norm = is_dots ? QkNorm::kPerHead : QkNorm::kNone;

@@ -25,7 +25,7 @@ Result<ModelSpec> read_spec(Config& c) {
   layer.moe = read_experts(c, "intermediate_size");
   layer.moe.router_bias = true;
   layer.moe.expert_bias = true;
-  layer.moe.glu = {.alpha = 1.702f,
+  layer.moe.glu = {.alpha = static_cast<float>(c.number_or("swiglu_alpha", 1.702, 0.0, 1e3)),
                    .limit = static_cast<float>(c.number_or("swiglu_limit", 7.0, 0.0, 1e9)),
                    .up_offset = 1.0f};
   for (const bool sliding : read_sliding_layers(c, num_layers)) {

@@ -27,14 +27,11 @@ bool is_swash(std::string_view model_type) { return model_type.ends_with("_swa")
 AttentionSpec read_attention(Config& c, int64_t hidden_size) {
   AttentionSpec attention = read_heads(c, hidden_size);
   attention.scale = read_multiplier(c, "attention_multiplier");
-  if (is_dense(c.model_type()) || is_swash(c.model_type())) {
-    read_attention_bias(c, attention);
-  } else {
-    c.expect_bool("attention_bias", false);
-  }
+  read_attention_bias(c, attention);
   RopeSpec rope = read_rope(
       c, {.head_dim = attention.head_dim, .interleaved = c.bool_or("rope_interleave", false)});
-  const std::string positions = c.string_or("position_embedding_type", "rope");
+  const bool is_hybrid = c.model_type() == "granitemoehybrid";
+  const std::string positions = c.string_or("position_embedding_type", is_hybrid ? "nope" : "rope");
   if (positions == "rope") {
     attention.rope = std::move(rope);
   } else if (positions != "nope") {
@@ -49,6 +46,7 @@ Mamba2Spec read_mamba(Config& c) {
   mamba.scan.heads = c.require_int("mamba_n_heads", {1, 65536});
   mamba.scan.head_dim = c.require_int("mamba_d_head", {1, 4096});
   mamba.scan.groups = c.require_int("mamba_n_groups", {1, 65536});
+  mamba.norm_groups = mamba.scan.groups;
   mamba.scan.state_dim = c.require_int("mamba_d_state", {1, 4096});
   mamba.conv_taps = c.require_int("mamba_d_conv", {2, 8});
   mamba.conv_bias = c.bool_or("mamba_conv_bias", true);

@@ -90,7 +90,7 @@ Result<ModelSpec> read_spec(Config& c) {
   const int64_t num_layers = read_num_layers(c);
   LayerSpec layer;
   AttentionSpec attention = read_heads(c, spec.hidden_size);
-  c.expect_bool("attention_bias", false);
+  read_attention_bias(c, attention);
   c.expect_bool("qkv_bias", false);
   attention.qk_norm = QkNorm::kPerHead;
   attention.gate = read_gate(c);

@@ -62,8 +62,8 @@ MoeSpec read_moe(Config& c) {
 Result<ModelSpec> read_spec(Config& c) {
   ModelSpec spec = read_trunk(c);
   const int64_t num_layers = read_num_layers(c);
-  const AttentionSpec heads = read_heads(c, spec.hidden_size);
-  c.expect_bool("attention_bias", false);
+  AttentionSpec heads = read_heads(c, spec.hidden_size);
+  read_attention_bias(c, heads);
   c.ignore("for_llm_compressor");  // says how experts are computed
   AttentionSpec near = heads;
   near.qk_norm = c.bool_or("use_qk_norm", true) ? QkNorm::kPlain : QkNorm::kNone;

@@ -17,7 +17,7 @@ Result<ModelSpec> read_spec(Config& c) {
   AttentionSpec attention = read_heads(c, spec.hidden_size);
   attention.qk_norm = QkNorm::kWhole;
   attention.rope = read_rope(c, {.head_dim = attention.head_dim});
-  c.expect_bool("attention_bias", false);
+  read_attention_bias(c, attention);
   if (c.has("clip_qkv")) c.fail(ErrorCode::kUnsupported, "clip_qkv is set; only null is supported");
   c.ignore("clip_qkv");
   layer.mixer = share_mixer(attention);

@@ -104,7 +104,7 @@ Result<ModelSpec> read_spec(Config& c) {
   attention.qk_norm = QkNorm::kPerHead;
   attention.output_gate = true;
   attention.rope = read_rope(c, {.head_dim = attention.head_dim, .partial_rotary_factor = 0.25});
-  c.expect_bool("attention_bias", false);
+  read_attention_bias(c, attention);
   c.expect_bool("attn_output_gate", true);
   GatedDeltaSpec delta = read_gated_delta(c);
   delta.grouped_projections = is_next;

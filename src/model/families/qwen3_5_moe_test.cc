@@ -101,7 +101,6 @@ TEST(Qwen35MoeSpec, ContradictionsAreNamedWithBothNumbers) {
 TEST(Qwen35MoeSpec, UnsupportedVariantsAreRefusedByName) {
   const auto unsupported = ErrorCode::kUnsupported;
   expect_error(read_with("hidden_act", "gelu"), unsupported, {"hidden_act", "gelu", "silu"});
-  expect_error(read_with("attention_bias", true), unsupported, {"attention_bias", "true"});
   expect_error(read_with("attn_output_gate", false), unsupported, {"attn_output_gate", "false"});
   expect_error(read_with("layer_types", {"linear_attention", "sliding_attention"}), unsupported,
                {"layer_types", "sliding_attention", "full_attention", "linear_attention"});

@@ -60,6 +60,7 @@ Result<ModelSpec> read_spec(Config& c) {
   LayerSpec layer;
   AttentionSpec attention = read_heads(c, spec.hidden_size);
   if (is_qwen2) {
+    c.expect_bool("attention_bias", false);
     attention.qkv_bias = c.bool_or("qkv_bias", true);
   } else {
     c.expect_bool("qkv_bias", false);
@@ -71,7 +72,7 @@ Result<ModelSpec> read_spec(Config& c) {
     spec.layers = read_dense_layers(c, std::move(attention), num_layers);
     return finish_spec(c, std::move(spec));
   }
-  c.expect_bool("attention_bias", false);
+  if (!is_qwen2) read_attention_bias(c, attention);
   c.expect_bool("use_sliding_window", false);
   c.ignore("sliding_window");
   (void)read_layer_types(c, num_layers, {"layer_types", "full_attention", "full_attention", 1});

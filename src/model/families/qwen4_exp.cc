@@ -76,7 +76,7 @@ AttentionSpec read_attention(Config& c, int64_t hidden_size) {
   attention.output_gate = true;
   attention.rope = read_rope(c, {.head_dim = attention.head_dim, .partial_rotary_factor = 0.25});
   attention.index = read_index(c, attention.rope);
-  c.expect_bool("attention_bias", false);
+  read_attention_bias(c, attention);
   c.expect_bool("attn_output_gate", true);
   return attention;
 }

@@ -119,7 +119,7 @@ LatentAttentionSpec read_latent_widths(Config& c, int64_t rope_dim_min) {
        {"head_dim", "qk_head_dim", "q_head_dim", "num_key_value_heads"}) {
     c.ignore(key);  // follow from the others; configs disagree about what they mean here
   }
-  c.expect_bool("attention_bias", false);
+  spec.bias = c.bool_or("attention_bias", false);
   return spec;
 }
 

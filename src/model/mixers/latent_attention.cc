@@ -62,6 +62,13 @@ LatentAttentionWeights take_weights(WeightStore& weights, const LatentAttentionS
                                      s.kv_lora_rank);
     w.v_up = w.k_up;
   }
+  if (s.bias) {
+    if (s.q_lora_rank > 0) w.q_bias = weights.vector(p + "q_a_proj.bias", {s.q_lora_rank});
+    if (s.has_keys()) {
+      w.kv_bias = weights.vector(p + "kv_a_proj_with_mqa.bias", {s.latent_dim()});
+    }
+    w.o_bias = weights.vector(p + "o_proj.bias", {hidden_size});
+  }
   if (s.gate != HeadGate::kNone) {
     const int64_t width = s.gate == HeadGate::kPerHead ? 1 : s.v_dim;
     w.gate = weights.matrix(p + "g_proj", s.num_heads * width, hidden_size);
@@ -170,6 +177,8 @@ void LatentAttentionMixer::forward(const ForwardStep& step, LayerId layer, Tenso
   // Beside each other, as they share their x.
   e.run(ops::Linear{low_rank, x, w.q});
   if (s.has_keys()) e.run(ops::Linear{latent, x, w.kv_a});
+  if (!w.q_bias.is_null()) e.run(ops::AddBias{low_rank, w.q_bias});
+  if (!w.kv_bias.is_null()) e.run(ops::AddBias{latent, w.kv_bias});
   Tensor gate;
   if (s.gate != HeadGate::kNone) {
     gate = scratch(w.gate.rows);
@@ -192,6 +201,7 @@ void LatentAttentionMixer::forward(const ForwardStep& step, LayerId layer, Tenso
   attend(step, layer, values, q, latent);
   if (!gate.is_null()) e.run(ops::MulActivated{values, values, gate, Activation::kSigmoid});
   e.run(ops::Linear{out, values.reshape({n, s.num_heads * s.v_dim}), w.o});
+  if (!w.o_bias.is_null()) e.run(ops::AddBias{out, w.o_bias});
 }
 
 LayerStateSpec LatentAttentionSpec::state(const CacheTypes& types) const {

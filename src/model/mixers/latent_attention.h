@@ -33,6 +33,7 @@ struct LatentAttentionSpec : MixerSpec {
   bool lifts_latents = false;
   bool rope_norm = false;  // of the keys' rotary part
   bool sinks = false;
+  bool bias = false;          // of the low-rank query's, the latent's and the output's projections
   bool logarithmic = false;   // queries grow with the logarithm of their position, by head
   bool learned_rope = false;  // inverse frequencies are multiplied by exp(lerope.alpha)
   int64_t window = 0;         // 0: all
@@ -63,6 +64,7 @@ struct LatentAttentionWeights {
   Tensor q_norm;
   Weight kv_a;
   Tensor kv_norm;
+  Tensor q_bias, kv_bias, o_bias;  // null without them
   /// Up-projections of keys and values. Hugging Face keeps both in kv_b_proj, per head nope_dim
   /// rows of keys and then v_dim rows of values over the latent; MLX splits them into embed_q,
   /// whose rows are the latent's (the keys' transposed), and unembed_out.

@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""Logits of random models of the tree that have other options in config.json.
+
+Runs transformers in float32 and writes TARGET/NAME.json, with the model and its changed keys (null:
+left out), TARGET/NAME.safetensors, with tokens and the logits of some positions, and, for options
+with tensors that the model lacks, those at random as TARGET/NAME.tensors.
+
+usage: option_golden.py MODELS_FOLDER TARGET_FOLDER [NAME...]
+       (transformers 5.24, torch 2.11, safetensors)
+"""
+import json
+import pathlib
+import sys
+import tempfile
+
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+from golden_models import load
+
+EVERY = 6  # positions
+
+OPTIONS = {
+    "afmoe_bias": ("afmoe", {"attention_bias": True}),
+    "axk1_bias": ("axk1", {"attention_bias": True}),
+    "afmoe_without_mup": ("afmoe", {"mup_enabled": False}),
+    "bailing_hybrid_default_groups": ("bailing_hybrid",
+                                      {"topk_group": None, "routed_scaling_factor": None}),
+    "gpt_oss_alpha": ("gpt_oss", {"swiglu_alpha": 1.1, "swiglu_limit": 2.0}),
+    "granite_swa_bases": ("granite_swa", {"layer_rope_theta": [500.0, 0, 10000.0, 1e6],
+                                          "sliding_window": 7}),
+    # Two groups of half as many states have matrices of the same shapes.
+    "granitemoehybrid_groups": ("granitemoehybrid", {"mamba_n_groups": 2, "mamba_d_state": 8}),
+    "granitemoehybrid_no_positions": ("granitemoehybrid", {"position_embedding_type": None}),
+    "hy_v3_bias": ("hy_v3", {"attention_bias": True}),
+    "mellum_yarn": ("mellum", {"rope_parameters": {
+        "full_attention": {"rope_type": "yarn", "rope_theta": 500000.0, "factor": 4.0,
+                           "original_max_position_embeddings": 16, "attention_factor": 0.9},
+        "sliding_attention": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}}}),
+    "qwen3_next_bias": ("qwen3_next", {"attention_bias": True}),
+    "sarvam_moe_default_scale": ("sarvam_moe", {"routed_scaling_factor": None}),
+}
+
+
+def changed(config, changes):
+    config = {**config, **changes}
+    return {key: value for key, value in config.items()
+            if value is not None or key not in changes}
+
+
+def missing_tensors(folder):
+    """Tensors that the config asks for and the folder lacks, at random."""
+    model, report = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, output_loading_info=True)
+    state, seed = model.state_dict(), torch.Generator().manual_seed(7)
+    return {name: torch.randn(state[name].shape, generator=seed).mul(0.3).bfloat16()
+            for name in sorted(report["missing_keys"])}
+
+
+def main(models, target, names):
+    target = pathlib.Path(target)
+    target.mkdir(parents=True, exist_ok=True)
+    for name in names or OPTIONS:
+        model, changes = OPTIONS[name]
+        source = pathlib.Path(models).resolve() / model
+        tokens = load_file(source / "golden.safetensors")["tokens"]
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            config = json.loads((source / "config.json").read_text())
+            (folder / "config.json").write_text(json.dumps(changed(config, changes)))
+            shard = folder / "model.safetensors"
+            shard.symlink_to(source / "model.safetensors")
+            added = missing_tensors(folder)
+            if added:
+                save_file(added, target / f"{name}.tensors", {"format": "pt"})
+                shard.unlink()
+                save_file({**load_file(source / "model.safetensors"), **added}, shard,
+                          {"format": "pt"})
+            with torch.no_grad():
+                logits = load(folder, torch.float32)(input_ids=tokens[None].long()).logits[0]
+        positions = torch.arange(5, len(tokens), EVERY)
+        save_file({"tokens": tokens, "positions": positions.int(),
+                   "logits": logits[positions].float().contiguous()},
+                  target / f"{name}.safetensors")
+        text = json.dumps({"model": model, "changes": changes}, indent=2)
+        (target / f"{name}.json").write_text(text + "\n")
+        print(name, logits.std().item())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], sys.argv[3:])
