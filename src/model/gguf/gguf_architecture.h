@@ -61,6 +61,9 @@ void read_gguf_attention(GgufKeys& keys, Json& config);
 /// Heads and widths of latent attention. Older files have the lengths of whole heads, newer ones
 /// those of the latent and, beside them, of heads.
 void read_gguf_latent_widths(GgufKeys& keys, Json& config);
+/// The index of latent attention. Blocks without tensors of one share the choice of the last that
+/// has them.
+void read_gguf_index(GgufKeys& keys, Json& config);
 /// A whole config of latent attention whose queries grow with their position.
 void read_gguf_growing_queries(GgufKeys& keys, Json& config);
 /// Names of latent attention's tensors, behind an architecture's own.

@@ -119,6 +119,19 @@ void read_gguf_latent_widths(GgufKeys& keys, Json& config) {
   }
 }
 
+void read_gguf_index(GgufKeys& keys, Json& config) {
+  config["index_n_heads"] = keys.require_int("attention.indexer.head_count");
+  config["index_head_dim"] = keys.require_int("attention.indexer.key_length");
+  config["index_topk"] = keys.require_int("attention.indexer.top_k");
+  keys.ignore("attention.indexer.types");  // says the same; older files have no such key
+  Json types = Json::array();
+  for (int64_t i = 0; i < keys.num_layers(); ++i) {
+    const bool has_index = keys.tensor(formatted("blk.{}.indexer.proj.weight", i)) != nullptr;
+    types.push_back(has_index ? "full" : "shared");
+  }
+  config["indexer_types"] = types;
+}
+
 std::vector<GgufName> gguf_latent_names(std::vector<GgufName> own) {
   own.insert(own.end(), {{"attn_q_a", "self_attn.q_a_proj"},
                          {"attn_q_a_norm", "self_attn.q_a_layernorm"},

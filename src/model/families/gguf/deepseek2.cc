@@ -1,7 +1,6 @@
 // Models with DeepSeek's latent attention as GGUF files spell them: V2, V3, R1, Kimi-K2,
 // GLM-4.7-Flash, of which keys alone tell which, softmax scores are V2's and sigmoid scores V3's;
 // and V3.2 and GLM-5, whose layers have an index. Files made from Mistral's own format say V2, too.
-#include "base/format.h"
 #include "model/gguf/gguf_architecture.h"
 
 namespace moeflux {
@@ -52,20 +51,6 @@ void read_rope(GgufKeys& keys, Json& c) {
   c["rope_scaling"] = scaling;
 }
 
-// GLM-5.2 has layers without an index, and then no tensors of one.
-void read_index(GgufKeys& keys, Json& c) {
-  c["index_n_heads"] = keys.require_int("attention.indexer.head_count");
-  c["index_head_dim"] = keys.require_int("attention.indexer.key_length");
-  c["index_topk"] = keys.require_int("attention.indexer.top_k");
-  keys.ignore("attention.indexer.types");  // says the same; older files have no such key
-  Json types = Json::array();
-  for (int64_t i = 0; i < keys.num_layers(); ++i) {
-    const bool has_index = keys.tensor(formatted("blk.{}.indexer.proj.weight", i)) != nullptr;
-    types.push_back(has_index ? "full" : "shared");
-  }
-  c["indexer_types"] = types;
-}
-
 void config(GgufKeys& keys, Json& c) {
   // Queries grow with their position in Mistral's models alone.
   if (keys.has("attention.temperature_scale")) return read_gguf_growing_queries(keys, c);
@@ -82,7 +67,7 @@ void config(GgufKeys& keys, Json& c) {
   } else {
     c["model_type"] = keys.architecture() == "glm-dsa" ? "glm_moe_dsa" : "deepseek_v32";
     read_gguf_noaux_tc(keys, c);
-    read_index(keys, c);
+    read_gguf_index(keys, c);
   }
   c["n_shared_experts"] = keys.int_or("expert_shared_count", 0);
   read_gguf_dense_layers(keys, c);
