@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/format.h"
+#include "chat/drafts/draft_model.h"
 #include "grammar/token_tree.h"
 #include "load/model_loader.h"
 
@@ -74,21 +75,42 @@ Result<std::shared_ptr<OpenModel>> open_model(const std::string& directory,
   if (options.on_warning && text.tokenizer.ok() && !text.tokenizer->warning().empty()) {
     warn(options, formatted("{}: {}", directory, text.tokenizer->warning()));
   }
+  EngineOptions engine = options.engine;
+  DraftOptions drafts = options.drafts;
+  std::shared_ptr<DraftModel> drafting;
+  // Bytes that it has still to take, while the other one is opened.
+  const auto to_come = std::make_shared<uint64_t>(0);
+  if (!drafts.model.empty() && drafts.mode != DraftMode::kOff && text.tokenizer.ok()) {
+    MF_ASSIGN_OR_RETURN(drafting, DraftModel::open(options, directory, *text.tokenizer));
+    drafts.make_source = [drafting] { return drafting->make_source(); };
+    *to_come = drafting->bytes_to_come();
+    engine.read_memory = [read = options.engine.read_memory, to_come] {
+      HostMemory memory = read();
+      memory.available_bytes -= std::min(memory.available_bytes, *to_come);
+      return memory;
+    };
+  }
   auto open = std::make_shared<OpenModel>();
   open->directory = directory;
   open->text = std::move(text);
   MF_ASSIGN_OR_RETURN(open->device, open_device(options.device));
-  EngineOptions engine = options.engine;
   if (open->device->free_bytes()) {
     MF_ASSIGN_OR_RETURN(open->helper, open_helper(options.device));
     engine.helper = open->helper.get();
   }
   engine.on_warning = options.on_warning;
-  MF_ASSIGN_OR_RETURN(open->engine, Engine::open(directory, *open->device, engine));
+  Result<std::unique_ptr<Engine>> opened = Engine::open(directory, *open->device, engine);
+  if (!opened.ok() && drafting != nullptr &&
+      opened.error().code() == ErrorCode::kResourceExhausted) {
+    return opened.error().with_context(
+        formatted("{} beside {}, which drafts for it", directory, drafts.model));
+  }
+  MF_ASSIGN_OR_RETURN(open->engine, std::move(opened));
+  *to_come = 0;
   open->device_description = open->device->description();
   open->expert_io = open->engine->expert_io();
   open->turn_timeout_ms = options.turn_timeout_ms;
-  open->drafts = options.drafts;
+  open->drafts = std::move(drafts);
   open->constraint_limits_ = options.constraints;
   open->publish(0, 0);
   return open;

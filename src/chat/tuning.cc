@@ -62,6 +62,14 @@ Status set_draft(std::string_view value, const TuningTarget& target) {
   } else {
     return unexpected(value, "off, auto or on");
   }
+  target.drafts.mode_is_given = true;
+  return {};
+}
+
+Status set_draft_model(std::string_view value, const TuningTarget& target) {
+  target.drafts.model = value == "none" ? "" : value;
+  const bool is_asked_for = value != "none" && !target.drafts.mode_is_given;
+  if (is_asked_for) target.drafts.mode = DraftMode::kAuto;
   return {};
 }
 
@@ -139,6 +147,9 @@ constexpr std::array kKeys = std::to_array<KnownKey>({
       "Steps of several tokens where a text repeats itself; auto: where that pays"},
      set_draft},
     {{"draft-max", "N", "64", "Tokens of a draft at most"}, set_draft_max},
+    {{"draft-model", "PATH", "none",
+      "Folder or GGUF file of a small model with the same vocabulary, which drafts as well"},
+     set_draft_model},
     {{"expert-io", "auto, uring, direct, pread", "auto", "How experts are read from the drive"},
      set_expert_io},
     {{"lookahead", "auto, on, off", "auto", "Reading experts before their router asks for them"},

@@ -34,6 +34,20 @@ TEST(Tuning, SetsEveryKeyAndTakesUnderscores) {
   EXPECT_EQ(drafts.tokens_max, 8);
 }
 
+TEST(Tuning, AModelThatDraftsIsAskedUnlessDraftsAreOff) {
+  const auto mode_of = [](std::string_view text) {
+    DeviceOptions device;
+    EngineOptions engine;
+    DraftOptions drafts;
+    EXPECT_TRUE(apply_tuning(text, {device, engine, drafts}).ok());
+    EXPECT_EQ(drafts.model, "small");
+    return drafts.mode;
+  };
+  EXPECT_EQ(mode_of("draft-model=small"), DraftMode::kAuto);
+  EXPECT_EQ(mode_of("draft-model=small,draft=on"), DraftMode::kOn);
+  EXPECT_EQ(mode_of("draft=off,draft-model=small"), DraftMode::kOff);
+}
+
 TEST(Tuning, NamesTheKeyTheValueAndWhatWasExpected) {
   DeviceOptions device;
   EngineOptions engine;
@@ -66,6 +80,7 @@ TEST(Tuning, TheValuesShownAsDefaultsAreThose) {
   EXPECT_EQ(device.precision, DeviceOptions().precision);
   EXPECT_EQ(drafts.mode, DraftOptions().mode);
   EXPECT_EQ(drafts.tokens_max, DraftOptions().tokens_max);
+  EXPECT_EQ(drafts.model, DraftOptions().model);
   const EngineOptions untuned;
   EXPECT_EQ(engine.reader_threads, untuned.reader_threads);
   EXPECT_EQ(engine.expert_io, untuned.expert_io);

@@ -19,7 +19,8 @@ constexpr std::string_view kDownload =
     "from "
     "elsewhere get the file and name it with -m";
 constexpr std::string_view kRotary = "rotary scaling comes from the model's config.json or keys";
-constexpr std::string_view kDraft = "drafts repeat the text itself, see --draft and --draft-max";
+constexpr std::string_view kDraft =
+    "drafts repeat the text itself or come of --draft-model, see --draft and --draft-max";
 constexpr std::string_view kAdapter = "there are no adapters; merge them into the model first";
 constexpr std::string_view kImages = "there is no input but text";
 constexpr std::string_view kRead =
@@ -57,12 +58,12 @@ constexpr std::array kForeignOptions = std::to_array<ForeignOption>({
     {"--mmproj-auto,--no-mmproj,--no-mmproj-auto", kIgnored, kNone, kImages},
     {"--mmproj-offload,--no-mmproj-offload", kIgnored, kNone, kImages},
     {"--image,--audio,--video", kRefused, kOne, kImages},
-    {"-md,--model-draft,--spec-draft-model", kRefused, kOne, kDraft},
     {"--draft,--draft-n,--draft-max,--spec-draft-n-max", kRefused, kOne, kDraft},
     {"--draft-min,--draft-n-min,--spec-draft-n-min", kRefused, kOne, kDraft},
     {"--draft-p-min,--spec-draft-p-min", kRefused, kOne, kDraft},
     {"--spec-type", kRefused, kOne, kDraft},
-    {"-ngld,--gpu-layers-draft,--n-gpu-layers-draft", kRefused, kOne, kDraft},
+    {"-ngld,--gpu-layers-draft,--n-gpu-layers-draft", kRefused, kOne,
+     "a model that drafts lies on the device of the other (see --draft-model)"},
     {"-lcs,--lookup-cache-static", kRefused, kOne, kDraft},
     {"-lcd,--lookup-cache-dynamic", kRefused, kOne, kDraft},
     // Where weights lie.

@@ -84,7 +84,11 @@ void add_tuned(CommandOptions& command, ModelOptions& options, std::string_view 
   const auto set = [&options, key](std::span<const std::string> values) {
     return set_tuning(key, values.back(), tuning_target(options));
   };
-  command.add_call(formatted("--{}", key), "VALUE", set, formatted("See --tune {}=", key)).hidden();
+  // llama.cpp's names.
+  const std::string_view other =
+      key == "draft-model" ? "-md,--model-draft,--spec-draft-model," : "";
+  command.add_call(formatted("{}--{}", other, key), "VALUE", set, formatted("See --tune {}=", key))
+      .hidden();
 }
 void add_tuned_switch(CommandOptions& command, ModelOptions& options, std::string_view key) {
   const auto set = [&options, key](bool on) {

@@ -201,6 +201,13 @@ Result<ForcedRun> run_forced_text(const std::shared_ptr<OpenModel>& model,
 Result<ForcedPairs> run_forced_pairs(const std::shared_ptr<OpenModel>& model,
                                      std::span<const ForcedPart> parts,
                                      const ForcedPairsOptions& options) {
+  if (!options.drafts.model.empty()) {
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        "a forced text is not what the model writes: how often {} is right there says "
+        "nothing of its drafts (see --draft-model)",
+        options.drafts.model);
+  }
   ForcedPairs pairs;
   int finished = 0;
   const auto run = [&](const DraftOptions& drafts) {

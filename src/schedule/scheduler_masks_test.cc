@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 
+#include "chat/drafts/draft_model.h"
 #include "chat/drafts/draft_test_util.h"
 #include "schedule/scheduler.h"
 #include "schedule/scheduler_test_util.h"
@@ -353,6 +354,9 @@ TEST_P(ConstrainedDrafts, KeepTheText) {
   model->drafts = {.mode = DraftMode::kOn, .match_min = 1};
   expect_same(write(model, all), without);
   model->drafts = {.mode = DraftMode::kAuto, .match_min = 1};
+  expect_same(write(model, all), without);
+  const auto small = std::make_shared<DraftModel>(open_tiny(), 0.0f, kVocab);
+  model->drafts = {.mode = DraftMode::kOn, .make_source = [&] { return small->make_source(); }};
   expect_same(write(model, all), without);
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "chat/drafts/draft_model.h"
 #include "chat/drafts/draft_test_util.h"
 #include "chat/session.h"
 #include "schedule/scheduler.h"
@@ -21,6 +22,7 @@ using Tokens = std::vector<TokenId>;
 
 constexpr int64_t kContext = 96;
 constexpr int kRounds = 4;  // of each family
+constexpr const char* kOther = "qwen3_moe";
 
 /// A text with what was told of it.
 struct Written {
@@ -146,6 +148,34 @@ TEST_P(DraftGolden, TextWithDraftsIsTheTextWithout) {
   }
   // Most drafts of the oracle are right.
   EXPECT_LT(steps_with_drafts, steps);
+}
+
+/// Two models draft: this one with another cache, and one of another family, which is nearly always
+/// wrong.
+TEST_P(DraftGolden, TextWithAModelThatDraftsIsTheTextWithout) {
+  std::mt19937 random(static_cast<unsigned>(std::hash<std::string>()(GetParam())) + 1);
+  const auto model = open(golden_folder(GetParam()), uint64_t{1} << 16, 7);
+  const auto itself = open(golden_folder(GetParam()), uint64_t{1} << 30, 0);
+  const auto other = open(golden_folder(kOther), uint64_t{1} << 30, 0);
+  ASSERT_TRUE(model != nullptr && itself != nullptr && other != nullptr);
+  const int64_t vocab_size = model->engine->spec().vocab_size;
+  uint64_t steps = 0;
+  uint64_t steps_with_drafts = 0;
+  for (Soak soak(1); soak.next();) {
+    const auto requests = draw_requests(random, vocab_size);
+    model->drafts = {};
+    const std::vector<Written> expected = write(model, requests, steps);
+    uint64_t ignored = 0;
+    for (const auto& small : {itself, other}) {
+      const auto drafting = std::make_shared<DraftModel>(small, 0.0f, vocab_size);
+      model->drafts = {.mode = DraftMode::kOn,
+                       .tokens_max = 1 + static_cast<int64_t>(random() % 8),
+                       .make_source = [&] { return drafting->make_source(); }};
+      EXPECT_EQ(write(model, requests, small == itself ? steps_with_drafts : ignored), expected)
+          << small->directory;
+    }
+  }
+  EXPECT_LE(steps_with_drafts, steps);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, DraftGolden, ::testing::ValuesIn(golden_families()),

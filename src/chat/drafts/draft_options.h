@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "chat/drafts/draft_source.h"
 
@@ -21,6 +22,11 @@ struct DraftOptions {
   /// So many tokens at the end must have come before. Copies of real texts that are shorter
   /// continue otherwise too often: a wrong draft costs a step of many rows.
   int64_t match_min = 8;
+  bool mode_is_given = false;  // otherwise a model to draft makes it kAuto
+  /// Folder or GGUF file of a model that drafts as well, with the same vocabulary; empty: none.
+  std::string model = {};
+  /// How likely such a model has to find a token for it to be drafted, 0 to 1.
+  float confidence_min = 0.4f;
   /// Makes a source for a text, which is asked where the text repeats nothing; or null.
   std::function<std::unique_ptr<DraftSource>()> make_source = {};
 };

@@ -15,22 +15,19 @@ namespace moeflux {
 using DraftFunction =
     std::function<std::vector<TokenId>(std::span<const TokenId> text, int64_t tokens_max)>;
 
-/// For DraftOptions::make_source: all texts ask the same function.
+/// For DraftOptions::make_source: each text asks a copy of the function.
 inline std::function<std::unique_ptr<DraftSource>()> source_of(DraftFunction function) {
   class Source final : public DraftSource {
    public:
-    explicit Source(std::shared_ptr<const DraftFunction> function)
-        : function_(std::move(function)) {}
+    explicit Source(DraftFunction function) : function_(std::move(function)) {}
     Result<Draft> draft(const DraftQuery& query) override {
-      return Draft{.tokens = (*function_)(query.text, query.tokens_max)};
+      return Draft{.tokens = function_(query.text, query.tokens_max)};
     }
 
    private:
-    std::shared_ptr<const DraftFunction> function_;
+    DraftFunction function_;
   };
-  return [shared = std::make_shared<const DraftFunction>(std::move(function))] {
-    return std::make_unique<Source>(shared);
-  };
+  return [function = std::move(function)] { return std::make_unique<Source>(function); };
 }
 
 }  // namespace moeflux
