@@ -46,7 +46,7 @@ constexpr std::string_view kConfig = R"({
   "original_max_position_embeddings": 4096, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0,
   "mscale_all_dim": 1.0}})";
 
-ModelSpec read_model_spec() {
+ModelSpec latent_spec() {
   auto config = Config::parse(kConfig);
   EXPECT_TRUE(config.ok());
   const auto family = find_family("deepseek_v3");
@@ -239,7 +239,7 @@ LatentAttentionWeights place_weights(DeviceSession& session, const Weights& w,
 // The block's outputs for tokens that arrive in `chunks`, and what it left in the cache.
 Opinion run_block(Device& device, const Weights& w, UpProjection up,
                   const std::vector<int64_t>& chunks) {
-  const ModelSpec model = read_model_spec();
+  const ModelSpec model = latent_spec();
   const LatentAttentionSpec& spec = *mixer_as<LatentAttentionSpec>(model.layers.at(0));
   DeviceSession session(device);
   const LatentAttentionMixer mixer(spec, place_weights(session, w, spec, up));
@@ -309,7 +309,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, LatentAttention, ::testing::Values("reference"
                          [](const auto& test) { return test.param; });
 
 TEST(LatentAttentionState, KeepsLatentAndRopeKeyAndNothingElse) {
-  const ModelSpec model = read_model_spec();
+  const ModelSpec model = latent_spec();
   const std::vector<LayerStateSpec> specs = state_specs(model);
   ASSERT_EQ(specs.size(), 1u);
   EXPECT_EQ(specs[0].bytes_per_token(), (kLatent + kRope) * sizeof(float));
