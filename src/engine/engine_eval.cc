@@ -324,14 +324,15 @@ Status Engine::read_results() {
   return {};
 }
 
-// Items from `begin` on that want the same best logits are a run: their rows lie one behind
+// Items from `begin` on that want best logits of the same ids are a run: their rows lie one behind
 // another. All others stand alone.
 size_t Engine::end_of_run(size_t begin) const {
   const BestLogits& best = running_[begin].item->options.best;
   size_t end = begin + 1;
   if (running_[begin].logits_rows == 0 || best.count == 0) return end;
   while (end < running_.size() && running_[end].logits_rows > 0 &&
-         running_[end].item->options.best == best) {
+         running_[end].item->options.best.count > 0 &&
+         running_[end].item->options.best.of == best.of) {
     ++end;
   }
   return end;
@@ -387,9 +388,13 @@ Status Engine::read_logits(int64_t begin, int64_t rows) {
   return encoder_->read(std::as_writable_bytes(to), logits_.slice(0, begin, rows));
 }
 
-// Items want the same of their rows, one behind another: as many rows at once as one choice may be.
+// As many rows at once as one choice may be, one behind another. All get what the item that wants
+// most does, whose first ones are those of the others.
 Status Engine::read_best(std::span<const RunningItem> items) {
-  const BestLogits& best = items.front().item->options.best;
+  BestLogits best = items.front().item->options.best;
+  for (const RunningItem& running : items) {
+    best.count = std::max(best.count, running.item->options.best.count);
+  }
   const auto k = static_cast<size_t>(best.count);
   const int64_t first = items.front().logits_begin;
   const int64_t end = items.back().logits_begin + items.back().logits_rows;
@@ -401,8 +406,10 @@ Status Engine::read_best(std::span<const RunningItem> items) {
     auto id = value + static_cast<ptrdiff_t>(static_cast<size_t>(rows) * k);
     for (const int64_t chosen = row + rows; row < chosen; ++row) {
       if (row == to->logits_begin + to->logits_rows) ++to;
+      const auto wanted = static_cast<size_t>(to->item->options.best.count);
       for (size_t i = 0; i < k; ++i, ++value, ++id) {
-        to->item->best.push_back({std::bit_cast<float>(*value), static_cast<TokenId>(*id)});
+        if (i < wanted)
+          to->item->best.push_back({std::bit_cast<float>(*value), static_cast<TokenId>(*id)});
       }
     }
   }

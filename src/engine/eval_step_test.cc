@@ -223,17 +223,20 @@ TEST_F(EvalStepTest, TheBestAreEachItemsOwn) {
   Part c = part(*engine, tokens_from(9, 5));
   Part d = part(*engine, tokens_from(11, 5));
   constexpr BestLogits kThree{.count = 3, .of = kVocab};
+  Part e = part(*engine, tokens_from(13, 5));
   constexpr BestLogits kTwo{.count = 2, .of = kVocab - 1};
+  constexpr BestLogits kOne{.count = 1, .of = kVocab};
   const auto best_of = [&](const Part& p, const BestLogits& best) {
     const auto found = eval_best(*engine, *start(*engine), p.text, best);
     EXPECT_TRUE(found.ok());
     return std::vector<TokenLogit>(found->begin(), found->end());
   };
-  // Two that want the same and are neighbours, one that wants a row, one that wants something else.
+  // Three neighbours that want some of the same ids, one that wants a row, one that wants others.
   const std::vector<std::vector<TokenLogit>> expected = {
-      best_of(a, kThree), best_of(c, kThree), {}, best_of(d, kTwo)};
+      best_of(a, kThree), best_of(e, kOne), best_of(c, kThree), {}, best_of(d, kTwo)};
   std::vector<StepItem> items;
   items.push_back(next(a, 5, {.best = kThree}));
+  items.push_back(next(e, 5, {.best = kOne}));
   items.push_back(next(c, 5, {.best = kThree}));
   items.push_back(next(b, 5));
   items.push_back(next(d, 5, {.best = kTwo}));

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -62,15 +63,18 @@ class SeveralTexts {
     while (sequences_.size() < texts) add(5 + 3 * sequences_.size());
   }
   size_t size() const { return sequences_.size(); }
+  /// How many of the best logits text i wants; one otherwise.
+  void want(std::function<int32_t(size_t)> wanted) { wanted_ = std::move(wanted); }
   void end(size_t which) { sequences_.erase(sequences_.begin() + static_cast<ptrdiff_t>(which)); }
 
   /// A token of each, of whose logits the best is wanted.
-  StepCounts decode() {
+  StepCounts decode() { return step_of(1); }
+  StepCounts step_of(size_t tokens) {
     log_.lines.clear();
     log_.plans.clear();
     log_.written = log_.read = {};
     log_.graphs = log_.single_launches = 0;
-    step(sequences_, 1);
+    step(sequences_, tokens);
     StepCounts counts{{}, log_.written, log_.read, log_.graphs, log_.single_launches};
     for (const gpu::Plan& plan : log_.plans) {
       ++counts.launches[std::string(gpu::kernel_info(plan.kernel).name)];
@@ -87,7 +91,8 @@ class SeveralTexts {
       item.sequence = sequence.get();
       item.tokens = ids;
       item.options = {.logits = LogitsMode::kLast,
-                      .best = {.count = 1, .of = static_cast<int32_t>(engine_->spec().vocab_size)}};
+                      .best = {.count = wanted_(items.size()),
+                               .of = static_cast<int32_t>(engine_->spec().vocab_size)}};
     }
     engine_->eval_step(items);
     for (const StepItem& item : items) {
@@ -96,6 +101,7 @@ class SeveralTexts {
   }
 
   gpu::PlanLog log_;
+  std::function<int32_t(size_t)> wanted_ = [](size_t) { return 1; };
   std::unique_ptr<Device> device_;
   std::unique_ptr<Engine> engine_;
   std::vector<std::unique_ptr<Sequence>> sequences_;
@@ -162,6 +168,32 @@ class CountedModel {
   TempFolder twin_;
   std::optional<SeveralTexts> texts_;
 };
+
+// Layers' states are in registers from the first token of a launch to the last.
+TEST(SeveralTexts, SeveralTokensOfATextReadItsStatesOnce) {
+  CountedModel model("qwen3_5_moe_text");
+  SeveralTexts& texts = model.texts();
+  ASSERT_TRUE(texts.ok());
+  texts.add_up_to(1);
+  for (const size_t tokens : {size_t{1}, size_t{4}, size_t{33}}) {
+    const StepCounts counts = texts.step_of(tokens);
+    EXPECT_EQ(counts.launches.at("gated_delta_heads"), 3) << tokens << " tokens";
+  }
+}
+
+// Of which the values and the ids of the 40 best cross the bus, for the texts that want fewer, too.
+TEST(SeveralTexts, WhateverTheyWantOfTheirLogitsIsOneRead) {
+  CountedModel model("qwen3_5_moe_text");
+  SeveralTexts& texts = model.texts();
+  ASSERT_TRUE(texts.ok());
+  texts.add_up_to(32);
+  texts.want([](size_t i) { return i % 3 == 0 ? 40 : i % 3 == 1 ? 1 : 20; });
+  texts.decode();
+  const StepCounts counts = texts.decode();
+  EXPECT_EQ(counts.read.copies, 1);
+  EXPECT_EQ(counts.read.bytes, 32 * 40 * 8);
+  EXPECT_EQ(counts.launches.at("top_values"), 1);
+}
 
 TEST(SeveralTexts, OtherTextsRecordNoOtherGraphs) {
   CountedModel model("qwen3_5_moe_text");
