@@ -181,7 +181,7 @@ TEST(SeveralTexts, SeveralTokensOfATextReadItsStatesOnce) {
   }
 }
 
-// Of which the values and the ids of the 40 best cross the bus, for the texts that want fewer, too.
+// Values and ids of the 40 best cross the bus for all, for texts that want fewer as well.
 TEST(SeveralTexts, WhateverTheyWantOfTheirLogitsIsOneRead) {
   CountedModel model("qwen3_5_moe_text");
   SeveralTexts& texts = model.texts();

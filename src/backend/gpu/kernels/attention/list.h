@@ -51,6 +51,6 @@
   X(index_scores_f16, 4, IndexScoresParams, kWaits)                    \
   X(mask_candidates, 2, MaskParams, kWaits)                            \
   X(choose_best, 2, ChooseParams, kWaits)                              \
-  X(pool_rows, 6, PoolParams, kWaits)                                  \
+  X(pool_rows, 7, PoolParams, kWaits)                                  \
   X(gather_rows, 5, GatherParams, kWaits)                              \
   X(gather_pooled, 4, GatherPooledParams, kWaits)

@@ -53,13 +53,22 @@ struct PoolBatch {
   }
 };
 
-/// Group x: columns; y: tokens. Only the first tokens look for others in the state, so their
-/// threads write the new ones there, behind what they compute.
+/// Group x: columns; y: tokens; z: the sequence, of several. Only the first tokens look for others
+/// in the state, so their threads write the new ones there, behind what they compute.
 MF_KERNEL(pool_rows, PoolParams, MF_READ(0, f32, x), MF_READ(1, f32, gate), MF_CONST(2, f32, bias),
-          MF_READ(3, i32, positions), MF_WRITE(4, f32, state), MF_WRITE(5, f32, out)) {
+          MF_READ(3, i32, positions), MF_WRITE(4, f32, state), MF_WRITE(5, f32, out),
+          MF_CONST(6, u64, states)) {
   MF_THREAD;
   const u32 col = t.group.x * t.threads + t.index;
   if (col >= p.out_cols) return;
+  if (p.has_states != 0u) {
+    const u32 sequence = t.group.z;
+    x = x + static_cast<u64>(sequence) * p.cols;
+    if (p.weighs != 0u) gate = gate + static_cast<u64>(sequence) * p.cols;
+    positions = positions + sequence;
+    state = MF_AT(t, f32, states[sequence]);
+    out = out + static_cast<u64>(sequence) * p.out_cols;
+  }
   MF_GLOBAL(const f32) past = MF_CAST(const f32, state);
   const u32 first = t.group.y * p.group_tokens;
   for (u32 row = first; row < first + p.group_tokens && row < p.tokens; ++row) {

@@ -57,6 +57,7 @@ struct PoolParams {
   u32 weighs;
   u32 kept;          // positions are kept modulo it: unit, or twice as many where pools overlap
   u32 group_tokens;  // at least kept - 1
+  u32 has_states;    // a token of each of several sequences, whose states are by address
 };
 
 struct GatherParams {
