@@ -16,6 +16,10 @@
 # Steps of the same model as a GGUF file of one type (TYPE: Q4_K) come when they are named as well:
 # gguf-synth gguf-bench gguf-profile. Named with bench and profile they compare both in one run.
 #
+# several comes when it is named: steps of STREAMS (1,8,32,64,128) sequences of synth's model, at
+# DEPTHS (0,4096). BEFORE holds the programs of a build from before a change: then both take turns,
+# A B B A.
+#
 # DEVICE (cuda:0) is what models run on. Most people's GPUs make their kernels of a build's PTX,
 # have 99 KiB of shared memory for a group and a few dozen multiprocessors. A larger one does as
 # they do with a build for -DMOEFLUX_CUDA_ARCHITECTURES=80 and
@@ -129,6 +133,25 @@ fi
 if has profile; then
   say profile
   profile "$model" profile
+fi
+# several BIN LOG: sequences in common steps.
+several() {
+  "$1/moeflux" bench -m "$model" --device "$device" -p 0 -n "${TOKENS:-32}" \
+    -d "${DEPTHS:-0,4096}" --parallel "${STREAMS:-1,8,32,64,128}" -r 1 --reader-threads 16 -o json \
+    >"$out/$2.json" 2>"$out/$2.log" || tail -3 "$out/$2.log"
+  python3 "$here/cuda_report.py" bench "$out/$2.json"
+}
+
+if has several; then
+  say several
+  if [ -n "${BEFORE:-}" ]; then
+    several "$BEFORE" several-before-1
+    several "$bin" several-1
+    several "$bin" several-2
+    several "$BEFORE" several-before-2
+  else
+    several "$bin" several
+  fi
 fi
 if has gguf-synth; then
   say gguf-synth

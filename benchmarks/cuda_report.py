@@ -18,6 +18,8 @@ def bench(path):
         for result in json.load(file):
             prompt, generated = result.get("n_prompt"), result.get("n_gen")
             name = f"pp{prompt}" if prompt else f"tg{generated}"
+            if result.get("n_parallel"):
+                name += f" x{result['n_parallel']}"
             print(f"{name} @ d{result.get('n_depth')}: {result.get('avg_ts'):.1f} tokens/s "
                   f"+/- {result.get('stddev_ts'):.1f}",
                   {key: value for key, value in result.items()
