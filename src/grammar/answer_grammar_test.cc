@@ -1,4 +1,5 @@
-// Every answer that a grammar lets pass is read as what it was to be, whatever the format.
+// Every answer that a grammar lets pass is read as what it was to be, whatever the format. It is
+// long since it has a call of each.
 #include "grammar/answer_grammar.h"
 
 #include <gtest/gtest.h>
@@ -227,6 +228,12 @@ constexpr const char* kCompactCall =
 
 std::vector<Row> rows_with_other_markers() {
   return {
+      {"separated_tags",
+       {"<|open|>", "<|close|>", "<|sep|>"},
+       "<|open|>tools<|sep|><|open|>call tool=\"get_weather\" index=\"1\"<|sep|>"
+       "<|open|>argument key=\"city\" type=\"string\"<|sep|>Rome<|close|>argument<|sep|>"
+       "<|open|>argument key=\"days\" type=\"number\"<|sep|>3<|close|>argument<|sep|>"
+       "<|close|>call<|sep|><|close|>tools<|sep|>"},
       {"action_lists",
        {"<|START_THINKING|>", "<|END_THINKING|>", "<|START_ACTION|>", "<|END_ACTION|>"},
        "<|START_ACTION|>[\n    {\"tool_name\": \"get_weather\", \"parameters\": {\"city\": "

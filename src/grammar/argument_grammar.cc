@@ -53,16 +53,30 @@ class TaggedArguments {
 
   std::string key_head(const std::string& name) const {
     const std::string& open = format_.key_open.front();
-    if (!format_.key_close.empty()) return open + name + format_.key_close.front();
     // An attribute has quotes, a name behind the tag's sign has none.
-    return open.ends_with(" name=") ? formatted("{}\"{}\"", open, name) : open + name;
+    if (opens_attribute(open)) return formatted("{}\"{}\"", open, name);
+    return format_.key_close.empty() ? open + name : open + name + format_.key_close.front();
+  }
+
+  /// The rest of the key's tag, which may say whether the value is text or JSON.
+  std::string tag_end(bool raw) const {
+    std::string sign = format_.key_close.empty() ? ">" : "";
+    if (format_.untyped == kTypeAny && format_.key_close.empty()) {
+      sign = formatted(" string=\"{}\">", raw ? "true" : "false");
+    }
+    if (format_.value_on_lines) sign += "\n";
+    std::string rest = sign.empty() ? "" : text_.spell(sign);
+    if (format_.key_close.empty() || !opens_attribute(format_.key_open.front())) return rest;
+    const std::string close = text_.spell("\"" + format_.key_close.front());
+    if (raw) return formatted("{} {}", text_.spell(" type=\"string"), close);
+    return formatted("{} /number|integer|boolean|object|array|null/ {}", text_.spell(" type=\""),
+                     close);
   }
 
   Result<std::string> parameter(const std::string& name, const Json& schema) {
     MF_ASSIGN_OR_RETURN(const Values values, values_of(name, schema));
     const std::string gap = text_.rule("GAP", std::string(kArgumentGap));
     const std::string head = text_.spell(key_head(name));
-    const bool has_attribute = format_.untyped == kTypeAny && format_.key_close.empty();
     const std::string open = format_.value_open.empty()
                                  ? ""
                                  : formatted("{} {}", gap, text_.spell(format_.value_open.front()));
@@ -70,11 +84,7 @@ class TaggedArguments {
     for (const bool raw : {true, false}) {
       const std::string& value = raw ? values.raw : values.json;
       if (value.empty()) continue;
-      std::string sign = format_.key_close.empty() ? ">" : "";
-      if (has_attribute) sign = formatted(" string=\"{}\">", raw ? "true" : "false");
-      if (format_.value_on_lines) sign += "\n";
-      const std::string one =
-          formatted("{} {} {} {}", head, sign.empty() ? "" : text_.spell(sign), open, value);
+      const std::string one = formatted("{} {} {} {}", head, tag_end(raw), open, value);
       if (!either.empty()) either += " | ";
       either += text_.rule("value", one);
     }

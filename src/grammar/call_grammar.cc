@@ -51,9 +51,9 @@ class Calls {
     std::string before = format_.name_prefix.empty() ? "" : format_.name_prefix.front();
     const std::string& opener =
         before.empty() && !format_.call_open.empty() ? format_.call_open.front() : before;
-    const bool is_quoted = format_.name_in_tag && opener.ends_with(" name=");
+    const bool is_quoted = format_.name_in_tag && opens_attribute(opener);
     before += is_quoted ? formatted("\"{}\"", name) : name;
-    if (format_.name_in_tag) before += ">";
+    if (format_.name_in_tag && format_.name_close.empty()) before += ">";
     std::string body;
     if (format_.ids == CallIdRule::kFromName) {
       body = formatted("{} /[0-9]{{1,3}}/", text_.spell(formatted("functions.{}:", before)));
@@ -63,6 +63,9 @@ class Calls {
     if (!format_.id_close.empty()) {
       body =
           formatted("/[0-9A-Za-z_-]{{1,32}}/ {} {}", text_.spell(format_.id_close.front()), body);
+    }
+    if (!format_.count_attribute.empty()) {
+      body += formatted(" ({} /\"[0-9]{{1,2}}\"/)?", text_.spell(format_.count_attribute));
     }
     if (!format_.name_close.empty()) {
       body += formatted(" {}", text_.spell(format_.name_close.front()));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/json.h"
@@ -19,6 +20,11 @@ struct CallableTool {
   bool strict = false;               // its arguments are held to all of the schema
   std::string source;                // what messages call the schema
 };
+
+/// Whether the name behind it is the value of an attribute, which has quotes.
+inline bool opens_attribute(std::string_view opener) {
+  return opener.ends_with('=') && opener.find(' ') != std::string_view::npos;
+}
 
 /// The texts that begin calls, as far as they are spelled: free text must not contain them.
 std::vector<std::string> call_openers(const OutputFormat& format);

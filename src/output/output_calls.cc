@@ -26,12 +26,18 @@ std::string_view tag_word(std::string_view tag, std::string_view* rest) {
   return quoted ? tag.substr(1, std::min(end, tag.size()) - 1) : tag.substr(0, end);
 }
 
-/// The value of attribute string="true", else nothing.
+/// A tag's word about its value: "true" of a string, "false" of JSON; empty without one.
 std::string_view string_attribute(std::string_view attributes) {
-  const size_t found = attributes.find("string=");
-  if (found == std::string_view::npos) return {};
-  std::string_view rest;
-  return tag_word(attributes.substr(found + 7), &rest);
+  const auto value_of = [&](std::string_view attribute) -> std::string_view {
+    const size_t found = attributes.find(attribute);
+    std::string_view rest;
+    return found == std::string_view::npos
+               ? std::string_view()
+               : tag_word(attributes.substr(found + attribute.size()), &rest);
+  };
+  const std::string_view type = value_of("type=");
+  if (!type.empty()) return type == "string" ? "true" : "false";
+  return value_of("string=");
 }
 
 }  // namespace
@@ -72,12 +78,15 @@ bool OutputMachine::step_name() {
   if (raw_.size() >= kNameBytesMax) {
     misfit();
   } else if (format_->name_in_tag) {
-    if (c == '\n' || c == '<') {
+    const Found end = match(kNameClose);
+    if (end.wait) return false;
+    const bool ends = format_->name_close.empty() ? c == '>' : end.marker != nullptr;
+    if (!ends && (c == '\n' || c == '<')) {
       misfit();
       return true;
     }
-    eat(1);
-    if (c != '>') {
+    eat(end.marker == nullptr ? 1 : end.marker->text.size());
+    if (!ends) {
       raw_ += c;
       return true;
     }
@@ -248,7 +257,11 @@ bool OutputMachine::step_key() {
     if (found.wait) return false;
     if (found.marker != nullptr) {
       eat(*found.marker);
-      state_ = State::kValueOpen;
+      if (format_->value_open.empty()) {
+        begin_tagged_value();
+      } else {
+        state_ = State::kValueOpen;
+      }
       return true;
     }
   }
@@ -263,10 +276,15 @@ bool OutputMachine::step_key() {
     raw_ += c;
     return true;
   }
+  begin_tagged_value();
+  return true;
+}
+
+/// The key is the first word of the tag.
+void OutputMachine::begin_tagged_value() {
   std::string_view rest;
   const std::string key(tag_word(raw_, &rest));
   begin_value(key, string_attribute(rest));
-  return true;
 }
 
 bool OutputMachine::step_value_open() {

@@ -57,8 +57,9 @@ struct OutputFormat {
   bool bare_python = false;
 
   std::vector<std::string> name_prefix;  // before a name; may be missing
-  bool name_in_tag = false;              // the name, quoted or not, ends at >
+  bool name_in_tag = false;              // quoted or not, up to > or, if there is one, name_close
   std::vector<std::string> name_close;   // behind a name; must be there
+  std::string count_attribute;           // of tags that count calls from 1
   std::vector<std::string> id_open;      // an id stands between this and name_close
   std::vector<std::string> id_close;     // an id may stand before the name, up to this
 
@@ -66,8 +67,8 @@ struct OutputFormat {
   std::vector<std::string> fence_open;
   std::vector<std::string> fence_close;
   std::vector<std::string> key_open;
-  std::vector<std::string> key_close;  // none: the key is in the tag, quoted or not, and ends at >
-  std::vector<std::string> value_open;
+  std::vector<std::string> key_close;    // none: > of the tag that the key is in, quoted or not
+  std::vector<std::string> value_open;   // none, but key_close: that ends the key's tag
   std::vector<std::string> value_close;  // of elements: what stands before the key
   std::vector<std::string> value_end;    // ends a value too, but belongs to what follows
   bool value_on_lines = false;           // one newline behind the key is not the value's

@@ -159,6 +159,31 @@ OutputFormat numbered_names() {
   return format;
 }
 
+// <|open|>call tool="N" index="I"<|sep|><|open|>argument key="K" type="T"<|sep|>V<|close|>argument
+// <|sep|><|close|>call<|sep|>, in channels as reasoning and answer are: Kimi K3.
+OutputFormat separated_tags() {
+  OutputFormat format;
+  format.name = "separated_tags";
+  format.signs = {{"<|open|>", "<|sep|>"}};
+  format.reasoning_open = {"<|open|>think<|sep|>"};
+  format.reasoning_close = {"<|close|>think<|sep|>"};
+  format.dropped = {"<|open|>response<|sep|>", "<|close|>response<|sep|>",
+                    "<|close|>message<|sep|>"};
+  format.section_open = {"<|open|>tools<|sep|>"};
+  format.section_close = {"<|close|>tools<|sep|>"};
+  format.call_open = {"<|open|>call tool="};
+  format.call_close = {"<|close|>call<|sep|>"};
+  format.takes_named = true;
+  format.name_in_tag = true;
+  format.name_close = {"<|sep|>"};
+  format.count_attribute = " index=";
+  format.arguments = ArgumentSyntax::kTagged;
+  format.key_open = {"<|open|>argument key="};
+  format.key_close = {"<|sep|>"};
+  format.value_close = {"<|close|>argument<|sep|>"};
+  return format;
+}
+
 // <minimax:tool_call><invoke name="N"><parameter name="K">V</parameter></invoke>: MiniMax M2.
 OutputFormat invoke_tags() {
   OutputFormat format = thinking("invoke_tags");
@@ -350,6 +375,7 @@ std::vector<OutputFormat> make_formats() {
           tagged_json(),
           python_tag(),
           wrapped_invoke_tags(),
+          separated_tags(),
           thinking("text")};
 }
 

@@ -137,6 +137,7 @@ class OutputMachine {
   bool message_ends_here() const;
   bool step_key();
   bool step_value_open();
+  void begin_tagged_value();
   void begin_value(std::string_view key, std::string_view is_string);
   bool step_value();
   void add_to_value(std::string_view text);

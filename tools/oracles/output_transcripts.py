@@ -91,6 +91,19 @@ hy_key_values = tagged("<arg_key:opensource>", "</arg_key:opensource>\n<arg_valu
                        "</arg_value:opensource>\n")
 invoke = tagged('<parameter name="', '">', "</parameter>\n")
 step = tagged('<steptml:parameter name="', '">', "</steptml:parameter>")
+
+def xtml_argument(key, value):
+    return '<|open|>argument key="%s" type="%s"<|sep|>%s<|close|>argument<|sep|>' % (
+        key, KINDS[type(value)], raw(value))
+
+
+def xtml(calls):
+    return "<|open|>tools<|sep|>" + "".join(
+        '<|open|>call tool="%s" index="%d"<|sep|>%s<|close|>call<|sep|>' % (
+            n, i + 1, "".join(xtml_argument(*item) for item in a.items()))
+        for i, (n, a) in enumerate(calls)) + "<|close|>tools<|sep|>"
+
+
 counter = "<|tool_call_begin|>functions.%s:%d<|tool_call_argument_begin|>%s<|tool_call_end|>"
 
 THINK = ("<think>\n", "\n</think>\n\n")
@@ -123,6 +136,8 @@ FORMATS = {
     "wrapped_invoke_tags": (THINK, section("<dots_function_call>\n", "</dots_function_call>")(
         lambda n, a: '<invoke name="%s">\n%s</invoke>\n' % (n, invoke(a))),
         "<dots_function_call>"),
+    "separated_tags": (("<|open|>think<|sep|>", "<|close|>think<|sep|>"), xtml,
+                       "<|open|>tools<|sep|>"),
     "prefixed_invoke_tags": (THINK, section("<｜tool_calls_begin｜>\n", "<｜tool_calls_end｜>")(
         lambda n, a: '<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="%s">%s'
         "</steptml:invoke><｜tool_call_end｜>\n" % (n, step(a))), "<｜tool_calls_begin｜>"),
@@ -232,6 +247,15 @@ def channels():
 
 
 SPECIAL = {
+    "separated_tags": [
+        ["answer in a channel", "", "<|open|>response<|sep|>Yes.<|close|>response<|sep|>"
+         + xtml([WEATHER]) + "<|close|>message<|sep|>",
+         [["content", "Yes."]] + want_calls([WEATHER])],
+        ["closer in a value", "", xtml([("f", {"a": "x<|close|>argument<|sep|>y"})]),
+         want_calls([("f", {"a": "x<|close|>argument<|sep|>y"})])],
+        ["section's opener missing", "", xtml([WEATHER]).replace("<|open|>tools<|sep|>", ""),
+         want_calls([WEATHER])],
+    ],
     "tagged_json": [
         ["arguments first", "", '<tool_call>{"arguments": {"a": [1]}, "name": "f"}</tool_call>',
          want_calls([("f", {"a": [1]})])],
