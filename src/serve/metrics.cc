@@ -128,6 +128,9 @@ void add_ours(Page& page, const SchedulerCounters& texts, const ModelCounters& m
   page.counter("moeflux_decode_step_seconds_total", "Seconds of these steps",
                texts.decode_step_seconds);
   page.counter("moeflux_draft_seconds_total", "Seconds of steps with drafts", texts.drafts.seconds);
+  page.counter("moeflux_draft_source_seconds_total",
+               "Seconds of these in which a model that drafts proposed tokens",
+               texts.drafts.drafting_seconds);
   page.counter("moeflux_draft_plain_seconds_total",
                "Seconds that the tokens of these steps take one by one",
                texts.drafts.plain_seconds);

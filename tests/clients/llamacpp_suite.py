@@ -41,7 +41,7 @@ FILES = {
     "test_router.py": "serving several models is not offered",
     "test_sleep.py": "unloading an idle model is not offered",
     "test_slot_save.py": "saving slots by number is not offered; conversations are kept by name",
-    "test_speculative.py": "draft models are not offered",
+    "test_speculative.py": "its draft model is downloaded",
     "test_tools_builtin.py": "tools that the server runs are not offered",
     "test_vision_api.py": "images are not offered",
 }

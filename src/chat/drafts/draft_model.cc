@@ -62,7 +62,9 @@ Result<std::shared_ptr<DraftModel>> DraftModel::open(const OpenModelOptions& of,
                                                      const std::string& directory,
                                                      const Tokenizer& tokenizer) {
   const std::string& path = of.drafts.model;
-  MF_RETURN_IF_ERROR(check_model_folder(path));
+  if (const Status is_model = check_model_folder(path); !is_model.ok()) {
+    return is_model.error().with_context("--draft-model");
+  }
   MF_ASSIGN_OR_RETURN(ModelText text, load_model_text(path));
   if (!text.tokenizer.ok()) return text.tokenizer.error();
   MF_RETURN_IF_ERROR(check_same_vocabulary({directory, tokenizer}, {path, *text.tokenizer}));

@@ -247,6 +247,7 @@ TEST_F(NativeCompletion, TimingsAndMetricsTellOfDrafts) {
     EXPECT_NE(metrics.find(line), std::string::npos) << metrics;
   }
   EXPECT_NE(metrics.find("\nmoeflux_draft_gain "), std::string::npos) << metrics;
+  EXPECT_NE(metrics.find("\nmoeflux_draft_source_seconds_total "), std::string::npos) << metrics;
 }
 
 TEST_F(NativeCompletion, SchemasGiveTheSameTextWithDrafts) {
