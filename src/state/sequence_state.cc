@@ -148,9 +148,23 @@ Status SequenceState::reserve(int64_t length, Encoder& encoder) {
 Status SequenceState::reserve_tensor(Held& held, int64_t length, Encoder& encoder) {
   if (held.spec.is_per_token()) {
     MF_RETURN_IF_ERROR(grow(held, length));
-    return own_pages(held, length, encoder);
+    if (length <= length_) return {};
+    return own_pages(held, std::max<int64_t>(0, length_ - held.spec.behind), length, encoder);
   }
   return length > length_ ? own_block(held, 0, true, encoder) : Status();
+}
+
+Status SequenceState::reserve_rows(LayerId layer, int64_t begin, int64_t end, Encoder& encoder) {
+  MF_CHECK(begin >= 0 && begin < end && end - begin <= step_tokens_max_);
+  torn_ = true;
+  Status done;
+  for (Held& held : layers_[static_cast<size_t>(index(layer))].tensors) {
+    if (held.spec.behind == 0) continue;
+    if (done.ok()) done = grow(held, end);
+    if (done.ok()) done = own_pages(held, begin, end, encoder);
+  }
+  torn_ = false;
+  return done;
 }
 
 Status SequenceState::grow(Held& held, int64_t length) {
@@ -159,11 +173,10 @@ Status SequenceState::grow(Held& held, int64_t length) {
   return pages > held_pages ? add_blocks(held, pages - held_pages) : Status();
 }
 
-// Pages that the tokens from length_ to `length` are written to become this state's own.
-Status SequenceState::own_pages(Held& held, int64_t length, Encoder& encoder) {
-  if (length <= length_) return {};
-  const int64_t last = (length - 1) / kPageTokens;
-  for (int64_t page = length_ / kPageTokens; page <= last; ++page) {
+// Pages that rows from `begin` to `end` are written to become this state's own.
+Status SequenceState::own_pages(Held& held, int64_t begin, int64_t end, Encoder& encoder) {
+  const int64_t last = (end - 1) / kPageTokens;
+  for (int64_t page = begin / kPageTokens; page <= last; ++page) {
     // Nobody reads what a page of a ring held before its first token is written anew.
     const bool is_read = page * kPageTokens < length_;
     const size_t slot = static_cast<size_t>(page) % held.blocks.size();

@@ -46,6 +46,14 @@ class SequenceState {
   /// before a step. Fails with kResourceExhausted; what was remembered stays. Where it leaves with
   /// std::bad_alloc, nothing can be truncated to, and the state must not be used for anything else.
   Status reserve(int64_t length, Encoder& encoder);
+  /// The same for rows that one layer's tensors with StateTensor::behind get at positions `begin`
+  /// to `end`, which the next step overwrites: length() stays, and what other layers remember. At
+  /// most a step's tokens.
+  Status reserve_rows(LayerId layer, int64_t begin, int64_t end, Encoder& encoder);
+  /// Replaces the memory of one layer by that of `other`, a state of the same layers.
+  void share_layer(LayerId layer, const SequenceState& other) {
+    layers_[static_cast<size_t>(index(layer))] = other.at(layer);
+  }
   /// The step that appended n tokens in every layer has been recorded.
   void advance(int64_t n) {
     length_ += n;
@@ -127,7 +135,7 @@ class SequenceState {
   Status add_blocks(Held& held, size_t count);
   Status reserve_tensor(Held& held, int64_t length, Encoder& encoder);
   Status grow(Held& held, int64_t length);
-  Status own_pages(Held& held, int64_t length, Encoder& encoder);
+  Status own_pages(Held& held, int64_t begin, int64_t end, Encoder& encoder);
   Status own_block(Held& held, size_t block, bool is_read, Encoder& encoder);
   template <typename Visit>
   static Status visit_pieces(const Held& held, Part part, const Visit& visit);

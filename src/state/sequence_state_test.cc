@@ -102,6 +102,31 @@ TEST_F(SequenceStateTest, GrowingMovesNoPage) {
   EXPECT_EQ(first[0], 7.0f);
 }
 
+// A layer that is a position behind writes into the page before that of the step's first token.
+TEST_F(SequenceStateTest, RowsBehindTheTextAreTheStatesOwn) {
+  const LayerStateSpec behind{{{.shape = {2, 8}, .behind = 1}}};
+  auto made = SequenceState::create(*device_, {key_value_layer(), behind}, kStepTokensMax);
+  ASSERT_TRUE(made.ok());
+  const std::unique_ptr<SequenceState> state = std::move(made).value();
+  const LayerId draft{1};
+  ASSERT_TRUE(state->reserve(kPage, *encoder_).ok());
+  state->advance(kPage);
+  const auto first_page = [&](LayerId layer) { return state->pages(layer, 0)[0].buffer; };
+  const Buffer* const own = first_page(draft);
+  const Buffer* const keys = first_page(LayerId{0});
+  const std::unique_ptr<SequenceState> shared = state->share();
+  ASSERT_TRUE(state->reserve(kPage + 1, *encoder_).ok());
+  EXPECT_NE(first_page(draft), own);
+  EXPECT_EQ(first_page(LayerId{0}), keys);
+  // Further rows grow that layer alone, and the text stays where it is.
+  state->advance(1);
+  ASSERT_TRUE(state->reserve_rows(draft, kPage, 2 * kPage + 1, *encoder_).ok());
+  EXPECT_EQ(state->pages(draft, 0).size(), 3u);
+  EXPECT_EQ(state->pages(LayerId{0}, 0).size(), 2u);
+  EXPECT_EQ(state->length(), kPage + 1);
+  EXPECT_TRUE(state->can_truncate(kPage));
+}
+
 TEST_F(SequenceStateTest, KeysAndValuesOfAPageDoNotOverlap) {
   const auto state = make_state(*device_);
   ASSERT_TRUE(state->reserve(2 * kPage, *encoder_).ok());

@@ -28,6 +28,8 @@ struct StateTensor {
   /// A later token reads no more than so many of them, whichever they are; 0: all. 0 unless per
   /// token.
   int64_t tokens_read = 0;
+  /// A step writes from so many positions before its first token on. 0 unless per token.
+  int64_t behind = 0;
 
   bool is_per_token() const { return extent == StateExtent::kPerToken; }
   /// The bytes of `shape`: of one token, or of the whole.

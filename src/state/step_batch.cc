@@ -15,7 +15,7 @@ void StepBatch::add(const SequenceState& state, const Item& item) {
   const bool decodes = item.phase == StepPhase::kDecode;
   MF_CHECK(item.rows > 0 && item.logits_rows >= 0 && item.logits_rows <= item.rows);
   MF_CHECK(!decodes || decode_rows_ == rows_);
-  sequences_.push_back({item.rows, state.length(), item.phase});
+  sequences_.push_back({item.rows, item.position < 0 ? state.length() : item.position, item.phase});
   states_.push_back(&state);
   rows_ += item.rows;
   if (decodes) decode_rows_ = rows_;
@@ -36,6 +36,7 @@ std::span<const KvRows> StepBatch::key_values(LayerId layer) {
   key_values_.clear();
   for (size_t i = 0; i < states_.size(); ++i) {
     key_values_.push_back({sequences_[i].rows, states_[i]->key_value(layer)});
+    key_values_.back().kv.length = sequences_[i].position;
   }
   return key_values_;
 }
@@ -44,6 +45,7 @@ std::span<const KvRows> StepBatch::key_values(LayerId layer, size_t keys, size_t
   key_values_.clear();
   for (size_t i = 0; i < states_.size(); ++i) {
     key_values_.push_back({sequences_[i].rows, states_[i]->key_value(layer, keys, values)});
+    key_values_.back().kv.length = sequences_[i].position;
   }
   return key_values_;
 }

@@ -26,6 +26,7 @@ class StepBatch {
     int64_t rows = 0;
     StepPhase phase = StepPhase::kPrompt;
     int64_t logits_rows = 0;
+    int64_t position = -1;  // of the first row; below 0: behind the state's tokens
   };
 
   /// Without sequences again.
