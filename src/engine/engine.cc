@@ -87,7 +87,8 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
   };
   MF_ASSIGN_OR_RETURN(engine->loaded_,
                       load_model(model_directory, device, WeightLoading::kRead,
-                                 options.load_progress, place, options.context_length));
+                                 options.load_progress, place,
+                                 {.context_length = options.context_length}));
   MF_ASSIGN_OR_RETURN(engine->loaded_->cache_types,
                       cache_types_for(device, engine->spec(), options));
   if (device.free_bytes()) {

@@ -18,6 +18,8 @@
 namespace moeflux {
 namespace {
 
+int64_t draft_blocks(const ModelUse& use) { return use.draft_layer ? 1 : 0; }
+
 class GgufSource : public ModelSource {
  public:
   GgufSource(std::string path, std::string file, std::string place,
@@ -35,8 +37,8 @@ class GgufSource : public ModelSource {
     return gguf_message(message, file_, GgufKeys(*model_));
   }
   // A folder may have a projector of pictures beside the model.
-  Result<std::string> left_alone() const override {
-    MF_ASSIGN_OR_RETURN(std::string text, gguf_left_alone(*model_));
+  Result<std::string> left_alone(const ModelUse& use) const override {
+    MF_ASSIGN_OR_RETURN(std::string text, gguf_left_alone(*model_, draft_blocks(use)));
     const size_t slash = file_.rfind('/');
     const std::string folder = slash == std::string::npos ? "." : file_.substr(0, slash + 1);
     MF_ASSIGN_OR_RETURN(const std::vector<std::string> names, list_files(folder));
@@ -48,9 +50,9 @@ class GgufSource : public ModelSource {
     return text;
   }
 
-  Result<TensorIndex> tensors() const override {
+  Result<TensorIndex> tensors(const ModelUse& use) const override {
     MF_ASSIGN_OR_RETURN(gguf::Container model, gguf::Container::open(file_));
-    MF_ASSIGN_OR_RETURN(TensorIndex index, gguf_tensors(std::move(model)));
+    MF_ASSIGN_OR_RETURN(TensorIndex index, gguf_tensors(std::move(model), draft_blocks(use)));
     if (place_ != file_) MF_RETURN_IF_ERROR(index.open_expert_pack(place_));
     return index;
   }

@@ -11,7 +11,6 @@
 #include "load/model_source.h"
 #include "load/ngram_codes.h"
 #include "load/score_head.h"
-#include "model/config/config.h"
 #include "model/config/quant_config.h"
 #include "model/family/family.h"
 
@@ -27,9 +26,9 @@ struct Description {
   Status quant_status;
 };
 
-Result<Description> describe_config(std::string text, int64_t context_length = 0) {
+Result<Description> describe_config(std::string text, const ModelUse& use = {}) {
   MF_ASSIGN_OR_RETURN(Config config, Config::parse(text));
-  config.set_context_length(context_length);
+  config.set_use(use);
   Description description;
   description.config_text = std::move(text);
   description.stated_type = config.model_type();
@@ -44,9 +43,9 @@ Result<Description> describe_config(std::string text, int64_t context_length = 0
   return description;
 }
 
-Result<Description> describe(const ModelSource& source, int64_t context_length = 0) {
+Result<Description> describe(const ModelSource& source, const ModelUse& use = {}) {
   MF_ASSIGN_OR_RETURN(std::string text, source.config());
-  Result<Description> description = describe_config(std::move(text), context_length);
+  Result<Description> description = describe_config(std::move(text), use);
   if (description.ok()) return description;
   return Error(description.error().code(), source.in_its_names(description.error().message()));
 }
@@ -183,14 +182,18 @@ Result<ModelSpec> read_model_spec(const std::string& directory) {
 namespace {
 
 /// Parts of a folder's checkpoint, divided by commas; GGUF files say it themselves.
-Result<std::string> parts_left_out(const ModelSource& source, const Description& description) {
+Result<std::string> parts_left_out(const ModelSource& source, const Description& description,
+                                   const ModelUse& use) {
   std::string list;
   MF_ASSIGN_OR_RETURN(const bool has_weights, source.holds_tensors());
   if (!has_weights) return list;
-  MF_ASSIGN_OR_RETURN(const TensorIndex index, source.tensors());
+  MF_ASSIGN_OR_RETURN(const TensorIndex index, source.tensors(use));
   if (index.has_canonical_names()) return list;
   const NameScheme scheme = description.family->name_scheme(description.spec);
+  // The first of a folder's draft layers, which is used.
+  const std::string draft = formatted("layers.{}", description.spec.num_text_layers());
   for (const std::string& part : left_out_parts(index, scheme)) {
+    if (use.draft_layer && (part.ends_with("mtp") || part.ends_with(draft))) continue;
     list += (list.empty() ? "" : ", ") + part;
   }
   return list;
@@ -198,9 +201,9 @@ Result<std::string> parts_left_out(const ModelSource& source, const Description&
 
 }  // namespace
 
-Result<std::vector<std::string>> opening_remarks(const std::string& path) {
+Result<std::vector<std::string>> opening_remarks(const std::string& path, const ModelUse& use) {
   MF_ASSIGN_OR_RETURN(const auto source, open_model_source(path));
-  MF_ASSIGN_OR_RETURN(const Description description, describe(*source));
+  MF_ASSIGN_OR_RETURN(const Description description, describe(*source, use));
   const std::string file = source->in_its_names("config.json");
   std::vector<std::string> lines;
   std::string names;
@@ -216,9 +219,9 @@ Result<std::vector<std::string>> opening_remarks(const std::string& path) {
     lines.push_back(formatted("{}: {}: model_type {} is read as {}", path, file,
                               description.stated_type, type));
   }
-  MF_ASSIGN_OR_RETURN(const std::string left_alone, source->left_alone());
+  MF_ASSIGN_OR_RETURN(const std::string left_alone, source->left_alone(use));
   if (!left_alone.empty()) lines.push_back(formatted("{}: {}", file, left_alone));
-  MF_ASSIGN_OR_RETURN(const std::string other_parts, parts_left_out(*source, description));
+  MF_ASSIGN_OR_RETURN(const std::string other_parts, parts_left_out(*source, description, use));
   if (!other_parts.empty()) {
     lines.push_back(
         formatted("{}: parts that are not of the text model are left out: {}", path, other_parts));
@@ -228,11 +231,11 @@ Result<std::vector<std::string>> opening_remarks(const std::string& path) {
 
 Result<std::unique_ptr<LoadedModel>> load_model(const std::string& directory, Device& device,
                                                 WeightLoading loading, const LoadProgress& progress,
-                                                const DensePlanner& plan, int64_t context_length) {
+                                                const DensePlanner& plan, const ModelUse& use) {
   MF_ASSIGN_OR_RETURN(const auto source, open_model_source(directory));
-  MF_ASSIGN_OR_RETURN(const Description description, describe(*source, context_length));
+  MF_ASSIGN_OR_RETURN(const Description description, describe(*source, use));
   MF_RETURN_IF_ERROR(description.quant_status);
-  MF_ASSIGN_OR_RETURN(TensorIndex index, source->tensors());
+  MF_ASSIGN_OR_RETURN(TensorIndex index, source->tensors(use));
   DensePlaces places;
   if (plan) {
     MF_ASSIGN_OR_RETURN(places, plan_places(description, index, device, plan));
@@ -247,17 +250,20 @@ Result<std::unique_ptr<LoadedModel>> load_model(const std::string& directory, De
 }
 
 Result<std::unique_ptr<LoadedModel>> assume_model(std::string_view config_json, Device& device,
-                                                  const AssumedFormat& assumed) {
-  MF_ASSIGN_OR_RETURN(const Description description, describe_config(std::string(config_json)));
+                                                  const AssumedFormat& assumed,
+                                                  const ModelUse& use) {
+  MF_ASSIGN_OR_RETURN(const Description description,
+                      describe_config(std::string(config_json), use));
   return assume(description, device, assumed);
 }
 
 Result<std::unique_ptr<LoadedModel>> describe_model(const std::string& directory, Device& device,
-                                                    const AssumedFormat& assumed) {
+                                                    const AssumedFormat& assumed,
+                                                    const ModelUse& use) {
   MF_ASSIGN_OR_RETURN(const auto source, open_model_source(directory));
-  MF_ASSIGN_OR_RETURN(const Description description, describe(*source));
+  MF_ASSIGN_OR_RETURN(const Description description, describe(*source, use));
   MF_ASSIGN_OR_RETURN(const bool has_weights, source->holds_tensors());
-  if (has_weights) return load_model(directory, device, WeightLoading::kCheckOnly);
+  if (has_weights) return load_model(directory, device, WeightLoading::kCheckOnly, {}, {}, use);
   MF_ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> loaded, assume(description, device, assumed));
   loaded->assumed_weights += " (no *.safetensors in the folder)";
   return loaded;

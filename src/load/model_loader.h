@@ -15,6 +15,7 @@
 #include "checkpoint/tensor_index.h"
 #include "experts/expert_table.h"
 #include "experts/routes/route_trace.h"
+#include "model/config/config.h"
 #include "model/family/family.h"
 #include "model/model.h"
 #include "model/weights/weight_store.h"
@@ -70,14 +71,13 @@ using LoadProgress = ReadProgress;
 /// Says where dense weights lie, given the model before any of them has been placed.
 using DensePlanner = std::function<Result<DensePlaces>(LoadedModel& counted)>;
 
-/// `context_length`: the longest text that will be evaluated, 0: any; some models have other
-/// positions for short ones. Fails with the file, key or tensor that is wrong, and as `plan` does.
-/// The device must outlive the result.
+/// Fails with the file, key or tensor that is wrong, and as `plan` does. The device must outlive
+/// the result.
 Result<std::unique_ptr<LoadedModel>> load_model(const std::string& directory, Device& device,
                                                 WeightLoading loading,
                                                 const LoadProgress& progress = {},
                                                 const DensePlanner& plan = {},
-                                                int64_t context_length = 0);
+                                                const ModelUse& use = {});
 
 /// A model that lies anywhere: `config_json` is the text of its config.json.
 Result<std::unique_ptr<LoadedModel>> load_model(std::string_view config_json, TensorIndex index,
@@ -88,18 +88,20 @@ Result<std::string> read_config_text(const std::string& directory);
 
 /// A model of which there is only its config.json, with weights as assumed, or as the config says.
 Result<std::unique_ptr<LoadedModel>> assume_model(std::string_view config_json, Device& device,
-                                                  const AssumedFormat& assumed);
+                                                  const AssumedFormat& assumed,
+                                                  const ModelUse& use = {});
 
 /// For inspection: checks everything and reads no weights. A folder that has config.json and no
 /// *.safetensors is described as by assume_model().
 Result<std::unique_ptr<LoadedModel>> describe_model(const std::string& directory, Device& device,
-                                                    const AssumedFormat& assumed);
+                                                    const AssumedFormat& assumed,
+                                                    const ModelUse& use = {});
 
 /// The model's own description of itself, without weights.
 Result<ModelSpec> read_model_spec(const std::string& directory);
 
 /// Lines for whoever loads the model: keys that nobody here knows, which may have meant something,
 /// and tensors of parts that are not run.
-Result<std::vector<std::string>> opening_remarks(const std::string& path);
+Result<std::vector<std::string>> opening_remarks(const std::string& path, const ModelUse& use = {});
 
 }  // namespace moeflux

@@ -63,7 +63,9 @@ class FolderSource : public ModelSource {
     return config.dump(4) + "\n";
   }
 
-  Result<TensorIndex> tensors() const override { return TensorIndex::open(path_); }
+  Result<TensorIndex> tensors(const ModelUse& /*use*/) const override {
+    return TensorIndex::open(path_);
+  }
 
   Result<bool> holds_tensors() const override {
     MF_ASSIGN_OR_RETURN(const std::vector<std::string> names, list_files(path_));

@@ -12,6 +12,7 @@
 #include "base/result.h"
 #include "checkpoint/gguf.h"
 #include "checkpoint/tensor_index.h"
+#include "model/config/config.h"
 
 namespace moeflux {
 
@@ -53,7 +54,7 @@ class ModelSource {
   virtual const std::string& path() const = 0;
   /// The text of config.json, or what says the same.
   virtual Result<std::string> config() const = 0;
-  virtual Result<TensorIndex> tensors() const = 0;
+  virtual Result<TensorIndex> tensors(const ModelUse& use = {}) const = 0;
   /// False when there is no weight at all. Also true for an index without its shards: then they are
   /// missing, not absent on purpose.
   virtual Result<bool> holds_tensors() const = 0;
@@ -79,7 +80,7 @@ class ModelSource {
   /// A message about config() with the names that file and keys have where it is from.
   virtual std::string in_its_names(const std::string& message) const { return message; }
   /// One line about tensors of parts that are not run; empty where there are none.
-  virtual Result<std::string> left_alone() const { return std::string(); }
+  virtual Result<std::string> left_alone(const ModelUse& /*use*/) const { return std::string(); }
 };
 
 /// A file of keys without tensors in a folder that was packed from GGUF: what tokenizer.json,

@@ -61,6 +61,16 @@ struct ForwardStep {
   }
 };
 
+/// Rows of the layer that predicts further tokens. Row i of the step is the token behind the one at
+/// positions[i], of which it also sees what the text's layers gave.
+struct DraftRows {
+  /// That, f32 [n, hidden_size]; null: as forward() has left it in the states.
+  Tensor hidden = {};
+  /// The layer's result, in its place for the next token, f32 [n, hidden_size]; null: nobody
+  /// wants it. May be `hidden`.
+  Tensor out = {};
+};
+
 /// Immutable once created; forward() keeps its state in the step.
 class Model {
  public:
@@ -70,6 +80,10 @@ class Model {
   /// row wants any. Does not advance the states. Fails when experts or layers cannot be read; the
   /// states are then unusable.
   virtual Status forward(const ForwardStep& step, Tensor logits) const = 0;
+  /// Records rows of the layer that predicts further tokens, of which the spec must have one: the
+  /// batch has their positions. `logits` is f32 [n, vocab_size] of the tokens two behind the
+  /// positions, or null. Fails as forward() does.
+  virtual Status draft(const ForwardStep& step, const DraftRows& rows, Tensor logits) const;
 };
 
 }  // namespace moeflux

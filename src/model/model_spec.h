@@ -165,12 +165,17 @@ struct ModelSpec {
   BlockResidualSpec block_residual;
   LoopSpec loop;
   std::vector<LayerSpec> layers;
+  /// The last of `layers`, where it was asked for: it predicts a further token from what the others
+  /// give (blocks/draft_head.h). 0 or 1.
+  int64_t draft_layers = 0;
   std::vector<std::string> unread_keys;  // of config.json: nobody knows what they mean
 
   /// Layers of later passes count too.
   int64_t num_layers() const { return static_cast<int64_t>(layers.size()); }
   /// Layers with weights of their own.
   int64_t num_own_layers() const { return num_layers() - (loop.passes - 1) * loop.size(); }
+  /// Layers that a token passes before its logits.
+  int64_t num_text_layers() const { return num_layers() - draft_layers; }
 };
 
 /// The mixer as that kind, or null where it is another.

@@ -24,6 +24,9 @@ Result<DryRun> dry_run(const Model& model, int64_t tokens, int64_t logits_rows,
   StepBatch batch;  // of decode, which applies routers early: no step takes more scratch
   batch.add(*state, {.rows = tokens, .phase = StepPhase::kDecode, .logits_rows = logits_rows});
   MF_RETURN_IF_ERROR(model.forward({trace, ids, ids, batch, *no_experts}, logits));
+  if (model.spec().draft_layers > 0) {
+    MF_RETURN_IF_ERROR(model.draft({trace, ids, ids, batch, *no_experts}, {}, {}));
+  }
   MF_RETURN_IF_ERROR(trace.wait(trace.submit()));
   return DryRun{trace.scratch_bytes_max(), trace.weight_bytes(), trace.multiply_adds(),
                 trace.to_string()};

@@ -4,7 +4,9 @@
 #include <cmath>
 #include <utility>
 
+#include "base/check.h"
 #include "base/format.h"
+#include "model/blocks/draft_head.h"
 #include "model/blocks/early_router.h"
 #include "model/blocks/ngram_embedding.h"
 #include "model/blocks/residual_stream.h"
@@ -32,10 +34,10 @@ struct LayerWeights {
   size_t conv_state = 0;  // the first of the two convolutions' states
 };
 
-/// The passes of a loop follow one another.
+/// The passes of a loop follow one another. A layer that predicts further tokens is not among them.
 std::vector<LayerId> order_of(const ModelSpec& spec) {
   std::vector<LayerId> order;
-  for (int32_t i = 0; i < spec.num_own_layers(); ++i) {
+  for (int32_t i = 0; i < spec.num_own_layers() - spec.draft_layers; ++i) {
     order.push_back(LayerId{i});
     if (i + 1 != spec.loop.end) continue;
     for (int64_t later = spec.num_own_layers(); later < spec.num_layers(); ++later) {
@@ -74,12 +76,24 @@ class Decoder : public Model {
                    ? weights.padded_head(spec_.vocab_size, rows, h)
                    : weights.head(embed_, spec_.vocab_size, h, spec_.tie_word_embeddings);
     if (spec_.head_bias) head_bias_ = weights.vector("lm_head.bias", {spec_.vocab_size});
+    if (spec_.draft_layers == 0) return;
+    draft_head_ = take_draft_head(weights, draft_layer(), spec_, options.norm_add);
+    draft_hidden_ = spec_.layers.back().mixer->state({}).tensors.size();
   }
 
   const ModelSpec& spec() const override { return spec_; }
   Status forward(const ForwardStep& given, Tensor logits) const override;
+  Status draft(const ForwardStep& given, const DraftRows& rows, Tensor logits) const override;
 
  private:
+  /// Scratch of a step.
+  struct Room {
+    Tensor normed;  // f32 [n, hidden_size]
+    Tensor branch;  // the same
+    Tensor inputs;  // [mixer_inputs, n, hidden_size], null for one
+  };
+  Room take_room(Encoder& e, int64_t n) const;
+  LayerId draft_layer() const { return LayerId{static_cast<int32_t>(spec_.num_layers() - 1)}; }
   const LayerSpec& layer_spec(LayerId id) const {
     return spec_.layers[static_cast<size_t>(index(id))];
   }
@@ -95,6 +109,14 @@ class Decoder : public Model {
   void convolve(const ForwardStep& step, LayerId layer, Tensor x, Tensor taps, size_t state) const;
   void add(Encoder& e, ResidualStream& stream, const Branch& branch, Tensor result) const;
   void norm_result(Encoder& e, const Branch& branch, Tensor result) const;
+  /// The tensor that the branch sees.
+  Tensor read(Encoder& e, const ResidualStream& stream, const Branch& branch,
+              const ResidualNorm& norm, const Room& room) const;
+  Tensor read_mixer(Encoder& e, const ResidualStream& stream, LayerId layer, const LayerWeights& w,
+                    const Room& room) const;
+  Status run_layer(const ForwardStep& step, LayerId layer, ResidualStream& stream,
+                   const Room& room) const;
+  void head(Encoder& e, Tensor logits, Tensor normed) const;
   /// The last norm, and the head where logits are wanted.
   void finish(const ForwardStep& step, const ResidualStream& stream, Tensor normed,
               Tensor logits) const;
@@ -110,7 +132,9 @@ class Decoder : public Model {
   std::vector<LayerId> order_;  // in which they run
   Tensor final_norm_;
   Weight lm_head_;
-  Tensor head_bias_;  // null without one
+  Tensor head_bias_;         // null without one
+  DraftHead draft_head_;     // of draft_layer()
+  size_t draft_hidden_ = 0;  // the tensor of its state with what the text's layers gave
   bool lends_keys_ = false;
   int64_t mixer_inputs_ = 1;  // the most of a layer
 };
@@ -236,11 +260,74 @@ Status Decoder::look_ahead(const ForwardStep& step, LayerId next,
                             .model = &spec_});
 }
 
+Decoder::Room Decoder::take_room(Encoder& e, int64_t n) const {
+  Room room{.normed = e.scratch({n, spec_.hidden_size}, DType::kF32),
+            .branch = e.scratch({n, spec_.hidden_size}, DType::kF32),
+            .inputs = {}};
+  if (mixer_inputs_ > 1) {
+    room.inputs = e.scratch({mixer_inputs_, n, spec_.hidden_size}, DType::kF32);
+  }
+  return room;
+}
+
+Tensor Decoder::read(Encoder& e, const ResidualStream& stream, const Branch& branch,
+                     const ResidualNorm& norm, const Room& room) const {
+  const Tensor x = residual_->read(e, stream, branch);
+  if (norm.is_null()) return x;
+  residual_norm(e, spec_, room.normed, x, norm);
+  return room.normed;
+}
+
+Tensor Decoder::read_mixer(Encoder& e, const ResidualStream& stream, LayerId layer,
+                           const LayerWeights& w, const Room& room) const {
+  const int64_t count = layer_spec(layer).mixer_inputs;
+  if (count == 1) return read(e, stream, {layer, false}, w.input_norm, room);
+  for (int64_t i = 0; i < count; ++i) {
+    const Tensor x = residual_->read(e, stream, {layer, false, i});
+    residual_norm(
+        e, spec_, room.inputs.slice(0, i, 1).reshape(x.shape), x,
+        w.input_norms.empty() ? w.input_norm : ResidualNorm{w.input_norms[static_cast<size_t>(i)]});
+  }
+  return room.inputs;
+}
+
+Status Decoder::run_layer(const ForwardStep& step, LayerId layer, ResidualStream& stream,
+                          const Room& room) const {
+  Encoder& e = step.encoder;
+  const LayerId own = weights_of(layer);
+  const LayerWeights& w = layers_[static_cast<size_t>(index(own))];
+  MF_RETURN_IF_ERROR(step.begin_layer(own));
+  residual_->enter(e, stream, layer);
+  if (!w.ngrams.is_null()) {
+    MF_RETURN_IF_ERROR(add_ngram_embedding(step, layer, spec_, w.ngrams, stream.now));
+  }
+  if (w.mixer != nullptr) {
+    w.mixer->forward(step, layer, room.branch, read_mixer(e, stream, layer, w, room));
+    convolve(step, layer, room.branch, w.attention_out_conv, w.conv_state);
+    add(e, stream, {layer, false}, room.branch);
+  }
+  if (!layer_spec(own).has_network()) return {};
+  // Without a norm of its own it sees what the mixer has seen, if that has one.
+  const bool reads = !w.post_norm.is_null() || w.input_norm.is_null();
+  const Tensor x = reads ? read(e, stream, {layer, true}, w.post_norm, room) : room.normed;
+  MF_RETURN_IF_ERROR(feed_forward(step, own, room.branch, x));
+  convolve(step, layer, room.branch, w.ffn_out_conv, w.conv_state + 1);
+  add(e, stream, {layer, true}, room.branch);
+  return {};
+}
+
+void Decoder::head(Encoder& e, Tensor logits, Tensor normed) const {
+  e.run(ops::Linear{logits, normed, lm_head_});
+  if (!head_bias_.is_null()) e.run(ops::AddBias{logits, head_bias_});
+  if (spec_.logit_multiplier != 1.0f) e.run(ops::Scale{logits, logits, spec_.logit_multiplier});
+  if (spec_.logit_soft_cap > 0.0f) e.run(ops::SoftCap{logits, spec_.logit_soft_cap});
+}
+
 // `normed` [n, hidden] is room.
 void Decoder::finish(const ForwardStep& step, const ResidualStream& stream, Tensor normed,
                      Tensor logits) const {
   Encoder& e = step.encoder;
-  int64_t seen = spec_.num_layers();
+  int64_t seen = spec_.num_text_layers();
   if (step.observer != nullptr && spec_.streams.count > 1) {
     step.observer->hidden_state(e, seen++, residual_->whole(stream));
   }
@@ -251,12 +338,9 @@ void Decoder::finish(const ForwardStep& step, const ResidualStream& stream, Tens
     residual_norm(e, spec_, normed, last, {final_norm_});
   }
   if (step.observer != nullptr) step.observer->hidden_state(e, seen, normed);
+  if (spec_.draft_layers > 0) store_rows(e, step.batch, draft_layer(), draft_hidden_, normed);
   if (!logits.is_null()) {
-    e.run(
-        ops::Linear{logits, wanted_rows(e, step.batch, normed, residual_->room(stream)), lm_head_});
-    if (!head_bias_.is_null()) e.run(ops::AddBias{logits, head_bias_});
-    if (spec_.logit_multiplier != 1.0f) e.run(ops::Scale{logits, logits, spec_.logit_multiplier});
-    if (spec_.logit_soft_cap > 0.0f) e.run(ops::SoftCap{logits, spec_.logit_soft_cap});
+    head(e, logits, wanted_rows(e, step.batch, normed, residual_->room(stream)));
   }
 }
 
@@ -270,61 +354,46 @@ Status Decoder::forward(const ForwardStep& given, Tensor logits) const {
   ScratchScope scope(e);
   const int64_t n = step.token_ids.dim(0);
   ResidualStream stream = residual_->begin(e, n);
-  const Tensor normed = e.scratch({n, spec_.hidden_size}, DType::kF32);
-  const Tensor branch = e.scratch({n, spec_.hidden_size}, DType::kF32);
-  Tensor inputs;
   const int64_t router_width = last_moe(spec_).router_hidden_size;
   if (router_width > 0) step.carried = e.scratch({n, router_width}, DType::kF32);
-  if (mixer_inputs_ > 1) inputs = e.scratch({mixer_inputs_, n, spec_.hidden_size}, DType::kF32);
+  const Room room = take_room(e, n);
   embed(e, residual_->room(stream), step.token_ids);
   residual_->start(e, stream);
-  // The tensor that the branch sees.
-  const auto read = [&](const Branch& from, const ResidualNorm& norm) {
-    const Tensor x = residual_->read(e, stream, from);
-    if (norm.is_null()) return x;
-    residual_norm(e, spec_, normed, x, norm);
-    return normed;
-  };
-  // All that the mixer sees.
-  const auto read_mixer = [&](LayerId layer, const LayerWeights& w) {
-    const int64_t count = layer_spec(layer).mixer_inputs;
-    if (count == 1) return read({layer, false}, w.input_norm);
-    for (int64_t i = 0; i < count; ++i) {
-      const Tensor x = residual_->read(e, stream, {layer, false, i});
-      residual_norm(e, spec_, inputs.slice(0, i, 1).reshape(x.shape), x,
-                    w.input_norms.empty() ? w.input_norm
-                                          : ResidualNorm{w.input_norms[static_cast<size_t>(i)]});
-    }
-    return inputs;
-  };
   for (size_t i = 0; i < order_.size(); ++i) {
-    const LayerId layer = order_[i];
-    const LayerId own = weights_of(layer);
-    const LayerWeights& w = layers_[static_cast<size_t>(index(own))];
     if (step.observer != nullptr) {
       step.observer->hidden_state(e, static_cast<int64_t>(i), residual_->whole(stream));
     }
-    MF_RETURN_IF_ERROR(step.begin_layer(own));
-    residual_->enter(e, stream, layer);
-    if (!w.ngrams.is_null()) {
-      MF_RETURN_IF_ERROR(add_ngram_embedding(step, layer, spec_, w.ngrams, stream.now));
-    }
-    if (w.mixer != nullptr) {
-      w.mixer->forward(step, layer, branch, read_mixer(layer, w));
-      convolve(step, layer, branch, w.attention_out_conv, w.conv_state);
-      add(e, stream, {layer, false}, branch);
-    }
-    if (layer_spec(own).has_network()) {
-      // Without a norm of its own it sees what the mixer has seen, if that has one.
-      const bool reads = !w.post_norm.is_null() || w.input_norm.is_null();
-      const Tensor x = reads ? read({layer, true}, w.post_norm) : normed;
-      MF_RETURN_IF_ERROR(feed_forward(step, own, branch, x));
-      convolve(step, layer, branch, w.ffn_out_conv, w.conv_state + 1);
-      add(e, stream, {layer, true}, branch);
-    }
+    MF_RETURN_IF_ERROR(run_layer(step, order_[i], stream, room));
     if (i + 1 < order_.size()) MF_RETURN_IF_ERROR(look_ahead(step, order_[i + 1], stream));
   }
-  if (!logits.is_null() || step.observer != nullptr) finish(step, stream, normed, logits);
+  const bool is_seen = step.observer != nullptr || spec_.draft_layers > 0;
+  if (!logits.is_null() || is_seen) finish(step, stream, room.normed, logits);
+  return {};
+}
+
+Status Decoder::draft(const ForwardStep& given, const DraftRows& rows, Tensor logits) const {
+  MF_CHECK(spec_.draft_layers > 0);
+  KeySelection selection;
+  ForwardStep step = given;
+  step.selection = &selection;
+  Encoder& e = step.encoder;
+  ScratchScope scope(e);
+  const int64_t n = step.token_ids.dim(0);
+  ResidualStream stream = residual_->begin(e, n);
+  const Room room = take_room(e, n);
+  embed(e, room.branch, step.token_ids);
+  if (rows.hidden.is_null()) {
+    load_rows(e, step.batch, draft_layer(), draft_hidden_, room.normed);
+  } else {
+    e.run(ops::Copy{room.normed, rows.hidden});
+  }
+  combine_draft(e, spec_, draft_head_, residual_->room(stream), room.branch, room.normed);
+  residual_->start(e, stream);
+  MF_RETURN_IF_ERROR(run_layer(step, draft_layer(), stream, room));
+  if (logits.is_null() && rows.out.is_null()) return {};
+  residual_norm(e, spec_, room.normed, residual_->end(e, stream), {draft_head_.final_norm});
+  if (!rows.out.is_null()) e.run(ops::Copy{rows.out, room.normed});
+  if (!logits.is_null()) head(e, logits, room.normed);
   return {};
 }
 

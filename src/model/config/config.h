@@ -21,6 +21,15 @@ struct IntRange {
   int64_t max = int64_t{1} << 24;
 };
 
+/// How a model will be used, where that decides how it is read.
+struct ModelUse {
+  /// The longest text that will be evaluated, 0: any; some models have other positions for short
+  /// ones.
+  int64_t context_length = 0;
+  /// With the layer that predicts further tokens.
+  bool draft_layer = false;
+};
+
 /// A key that no getter asked for.
 struct UnreadKey {
   std::string name;  // with the path of the objects around it: "rope_scaling: beta"
@@ -59,9 +68,8 @@ class Config {
   Config object(std::string_view key);
   void absorb(const Config& nested);
 
-  /// The longest text that will be evaluated, where whoever loads the model knows it; 0: any.
-  int64_t context_length() const { return context_length_; }
-  void set_context_length(int64_t tokens) { context_length_ = tokens; }
+  const ModelUse& use() const { return use_; }
+  void set_use(const ModelUse& use) { use_ = use; }
   /// Sets a key that is absent or null: for publishers who leave out what is their class's default.
   void assume(std::string_view key, Json value);
 
@@ -94,7 +102,7 @@ class Config {
   Json text_;  // text_config, or null when the config is flat
   std::string path_;
   std::string model_type_;
-  int64_t context_length_ = 0;
+  ModelUse use_;
   std::set<std::string, std::less<>> read_;
   std::map<std::string, UnreadKey, std::less<>> unread_nested_;  // by name
   Status status_;

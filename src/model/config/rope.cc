@@ -106,7 +106,8 @@ void read_longrope(Config& c, Config& r, double theta, RopeSpec& spec) {
       factor <= 1.0 ? 1.0
                     : std::sqrt(1.0 + portable_log(factor) / portable_log(std::max(original, 2.0)));
   spec.attention_factor = static_cast<float>(r.number_or("attention_factor", usual, 0.0, 1e6));
-  const double asked = c.context_length() > 0 ? static_cast<double>(c.context_length()) : longest;
+  const auto used = static_cast<double>(c.use().context_length);
+  const double asked = used > 0.0 ? used : longest;
   spec.for_short_texts = asked <= original;
   spec.inverse_frequencies = default_frequencies(theta, spec.rotary_dim);
   const std::string_view own = spec.for_short_texts ? "short_factor" : "long_factor";

@@ -27,6 +27,11 @@ bool chooses_keys(const Config& c) {
          c.model_type() == kAxk2;
 }
 
+/// Has layers that predict further tokens, all of one kind.
+bool predicts(const Config& c) {
+  return c.model_type() != kAxk1 && c.model_type() != kAxk2 && c.model_type() != "sarvam_mla";
+}
+
 // Gives each layer its attention, with an index or without.
 void read_mixers(Config& c, ModelSpec& spec, LatentAttentionSpec attention) {
   if (!chooses_keys(c)) {
@@ -72,6 +77,13 @@ Result<ModelSpec> read_spec(Config& c) {
                   static_cast<double>(moe.shared_intermediate_size));
   spec.layers = make_layers(c, {}, moe, read_dense_layers(c, num_layers));
   read_mixers(c, spec, attention);
+  // GLM-5.2's last layers share a choice of keys; that one has an index of its own.
+  if (predicts(c)) {
+    LayerSpec draft;
+    draft.moe = moe;
+    draft.mixer = spec.layers.front().mixer;
+    read_draft_layer(c, spec, "num_nextn_predict_layers", draft);
+  }
   return finish_spec(c, std::move(spec));
 }
 

@@ -297,6 +297,32 @@ TEST(GgufTensors, HaveCanonicalNamesAndTheirFormats) {
   EXPECT_EQ(index->entries().size(), 4u);
 }
 
+TEST(GgufTensors, TheFirstBlockThatPredictsIsALayerWhereItIsWanted) {
+  GgufImage image = model_of("glm4moe", 3);
+  image.u32("glm4moe.nextn_predict_layers", 2);
+  image.tensor("blk.0.attn_norm.weight", {64}, kF32, 0);
+  image.tensor("blk.1.attn_norm.weight", {64}, kF32, 256);
+  image.tensor("blk.1.nextn.eh_proj.weight", {128, 64}, kF32, 512);
+  image.tensor("blk.1.nextn.enorm.weight", {64}, kF32, 33280);
+  image.tensor("blk.1.nextn.hnorm.weight", {64}, kF32, 33536);
+  image.tensor("blk.1.nextn.shared_head_norm.weight", {64}, kF32, 33792);
+  image.tensor("blk.1.nextn.shared_head_head.weight", {64}, kF32, 34048);
+  image.tensor("blk.2.nextn.enorm.weight", {64}, kF32, 34304);
+  image.zeros(34560);
+  const auto text = tensors_of(image);
+  ASSERT_TRUE(text.ok()) << text.error().to_string();
+  EXPECT_EQ(text->entries().size(), 1u);
+  auto model = open(image);
+  ASSERT_TRUE(model.ok());
+  const auto index = gguf_tensors(std::move(model).value(), 1);
+  ASSERT_TRUE(index.ok()) << index.error().to_string();
+  for (const char* name : {"input_layernorm.weight", "eh_proj.weight", "enorm.weight",
+                           "hnorm.weight", "shared_head.norm.weight"}) {
+    EXPECT_NE(index->find(std::string("layers.1.") + name), nullptr) << name;
+  }
+  EXPECT_EQ(index->entries().size(), 6u);
+}
+
 TEST(GgufTensors, FusedQueriesKeysAndValuesAreViewsOfTheirRows) {
   GgufImage image = model_of("qwen3moe");
   image.u32("qwen3moe.attention.head_count_kv", 2).u32("qwen3moe.attention.key_length", 16);

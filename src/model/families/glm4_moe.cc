@@ -42,6 +42,10 @@ Result<ModelSpec> read_spec(Config& c) {
   read_noaux_tc(c, moe);
   read_shared_experts(c, moe);
   spec.layers = make_layers(c, layer, moe, read_dense_layers(c, num_layers));
+  if (c.model_type() == "glm4_moe") {
+    layer.moe = moe;
+    read_draft_layer(c, spec, "num_nextn_predict_layers", layer);
+  }
   return finish_spec(c, std::move(spec));
 }
 

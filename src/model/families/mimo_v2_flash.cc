@@ -1,8 +1,10 @@
 // MiMo-V2-Flash: sliding layers with sinks and twice the key-value heads beside full ones, values
 // narrower than keys, the mixture of DeepSeek-V3 without shared experts.
 #include <cmath>
+#include <string>
 #include <utility>
 
+#include "base/format.h"
 #include "model/blocks/decoder.h"
 #include "model/family/family.h"
 #include "model/family/spec_fields.h"
@@ -71,12 +73,23 @@ Result<ModelSpec> read_spec(Config& c) {
   for (size_t i = 0; i < pattern.size(); ++i) {
     spec.layers[i].mixer = share_mixer(pattern[i] ? sliding : full);
   }
+  // The first of three, each of which predicts one token further.
+  LayerSpec draft;
+  draft.mixer = share_mixer(sliding);
+  draft.dense_intermediate_size = dense_size;
+  read_draft_layer(c, spec, "num_nextn_predict_layers", draft);
   return finish_spec(c, std::move(spec));
 }
 
 NameScheme names(const ModelSpec& spec) {
   NameScheme scheme = usual_names(spec);
   scheme.renamed = {{"self_attn.sinks", "self_attn.attention_sink_bias"}};
+  if (spec.draft_layers == 0) return scheme;
+  const std::string draft = formatted("layers.{}", spec.num_layers() - 1);
+  scheme.renamed.emplace_back(draft + ".post_attention_layernorm",
+                              "mtp.layers.0.pre_mlp_layernorm");
+  scheme.renamed.emplace_back(draft + ".shared_head.norm", "mtp.layers.0.final_layernorm");
+  scheme.renamed.emplace_back(draft, "mtp.layers.0");
   return scheme;
 }
 

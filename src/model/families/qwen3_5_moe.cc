@@ -126,12 +126,22 @@ Result<ModelSpec> read_spec(Config& c) {
     layer.mixer = type == kFullAttention ? full : linear;
     spec.layers.push_back(layer);
   }
+  layer.mixer = full;
+  read_draft_layer(c, spec, "mtp_num_hidden_layers", layer);
+  if (spec.draft_layers > 0) c.expect_bool("mtp_use_dedicated_embeddings", false);
   return finish_spec(c, std::move(spec));
 }
 
 NameScheme names(const ModelSpec& spec) {
   NameScheme scheme = usual_names(spec);
   if (is_lara(spec.model_type)) scheme.renamed = {{"linear_attn.norm", "linear_attn.out_norm"}};
+  if (spec.draft_layers == 0) return scheme;
+  const std::string draft = formatted("layers.{}", spec.num_layers() - 1);
+  scheme.renamed = {{draft + ".enorm", "mtp.pre_fc_norm_embedding"},
+                    {draft + ".hnorm", "mtp.pre_fc_norm_hidden"},
+                    {draft + ".eh_proj", "mtp.fc"},
+                    {draft + ".shared_head.norm", "mtp.norm"},
+                    {draft, "mtp.layers.0"}};
   return scheme;
 }
 

@@ -436,7 +436,23 @@ std::vector<LayerSpec> layers_by_window(LayerSpec layer, AttentionSpec attention
   return layers;
 }
 
+void read_draft_layer(Config& c, ModelSpec& spec, std::string_view key, LayerSpec layer) {
+  const int64_t count = c.int_or(key, 1, {0, 64});  // some publishers leave it out
+  if (!c.use().draft_layer) return;
+  if (count == 0) {
+    c.fail(ErrorCode::kUnsupported,
+           formatted("{} is 0, expected an MTP layer for --draft-mtp", key));
+    return;
+  }
+  spec.layers.push_back(std::move(layer));
+  spec.draft_layers = 1;
+}
+
 Result<ModelSpec> finish_spec(Config& c, ModelSpec spec) {
+  if (c.use().draft_layer && spec.draft_layers == 0) {
+    c.fail(ErrorCode::kUnsupported,
+           formatted("MTP layers of models of type {} are not supported", c.model_type()));
+  }
   MF_RETURN_IF_ERROR(c.status());
   judge_unread_keys(c, spec);
   MF_RETURN_IF_ERROR(c.status());
@@ -467,7 +483,7 @@ NameScheme usual_names(const ModelSpec& spec) {
   return {.prefixes = usual_prefixes(),
           .renamed = {},
           .ignored_prefixes = {},
-          .first_draft_layer = spec.num_own_layers()};
+          .first_draft_layer = spec.num_own_layers() - spec.draft_layers};
 }
 
 }  // namespace moeflux

@@ -116,6 +116,9 @@ RopeByWindow read_rope_by_window(Config& c, int64_t head_dim, const RopeBases& b
 std::vector<LayerSpec> layers_by_window(LayerSpec layer, AttentionSpec attention,
                                         const RopeByWindow& rope, const std::vector<bool>& sliding,
                                         int64_t window);
+/// Where whoever loads the model asks for it: `layer`, behind the others, predicts further tokens.
+/// `key` counts such layers, of which the first is read.
+void read_draft_layer(Config& c, ModelSpec& spec, std::string_view key, LayerSpec layer);
 /// Closes the reading: the config's first problem, or the spec with the keys nobody read.
 Result<ModelSpec> finish_spec(Config& c, ModelSpec spec);
 

@@ -16,7 +16,7 @@ namespace moeflux {
 namespace {
 
 /// Names of every architecture, behind its own.
-constexpr std::array<GgufName, 21> kUsualNames = {{
+constexpr std::array<GgufName, 27> kUsualNames = {{
     {"token_embd", "embed_tokens"},
     {"output", "lm_head"},
     {"output_norm", "norm"},
@@ -38,6 +38,12 @@ constexpr std::array<GgufName, 21> kUsualNames = {{
     {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
     {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
     {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
+    {"nextn.eh_proj", "eh_proj"},
+    {"nextn.enorm", "enorm"},
+    {"nextn.hnorm", "hnorm"},
+    {"nextn.shared_head_norm", "shared_head.norm"},
+    {"nextn.shared_head_head", ""},  // the model's own
+    {"nextn.embed_tokens", ""},
 }};
 constexpr std::string_view kSharedGate = "ffn_gate_inp_shexp.weight";
 constexpr std::string_view kSharedGateModule = "mlp.shared_expert_gate.weight";
@@ -95,14 +101,15 @@ std::optional<std::pair<int64_t, std::string_view>> one_expert(std::string_view 
 /// Turns a file's tensors into entries.
 class Translator {
  public:
-  Translator(const gguf::Container& model, const GgufArchitecture& architecture, const Json& config)
-      : model_(model), architecture_(architecture), config_(config) {
+  Translator(const gguf::Container& model, const GgufArchitecture& architecture, const Json& config,
+             int64_t draft_blocks)
+      : model_(model), architecture_(architecture), config_(config), draft_blocks_(draft_blocks) {
     for (const gguf::TensorInfo& tensor : model.tensors()) by_name_.emplace(tensor.name, &tensor);
   }
 
   Result<TensorIndex::Entries> run() {
     MF_RETURN_IF_ERROR(add_keys());
-    const int64_t layers = config_["num_hidden_layers"];
+    const int64_t layers = config_["num_hidden_layers"].get<int64_t>() + draft_blocks_;
     for (const gguf::TensorInfo& tensor : model_.tensors()) {
       const auto block = split_block(tensor.name);
       if (const auto name = name_in_one_layer(tensor.name)) {
@@ -310,6 +317,7 @@ class Translator {
   const gguf::Container& model_;
   const GgufArchitecture& architecture_;
   const Json& config_;
+  const int64_t draft_blocks_;
   std::map<std::string_view, const gguf::TensorInfo*> by_name_;
   TensorIndex::Entries entries_;
 };
@@ -372,19 +380,20 @@ Result<std::string> gguf_config(const gguf::Container& model) {
   return config->dump(2, ' ', true, Json::error_handler_t::replace);
 }
 
-Result<std::string> gguf_left_alone(const gguf::Container& model) {
+Result<std::string> gguf_left_alone(const gguf::Container& model, int64_t draft_blocks) {
   MF_ASSIGN_OR_RETURN(const GgufArchitecture* architecture, find_architecture(model));
   MF_ASSIGN_OR_RETURN(const Json config, read_config(model, *architecture));
-  return gguf_parts_left_alone(model, config["num_hidden_layers"].get<int64_t>());
+  return gguf_parts_left_alone(model, config["num_hidden_layers"].get<int64_t>() + draft_blocks);
 }
 
-Result<TensorIndex> gguf_tensors(gguf::Container model) {
+Result<TensorIndex> gguf_tensors(gguf::Container model, int64_t draft_blocks) {
   const std::string path = model.file(0).path();
   const Result<const GgufArchitecture*> architecture = find_architecture(model);
   if (!architecture.ok()) return architecture.error().with_context(path);
   const Result<Json> config = read_config(model, **architecture);
   if (!config.ok()) return config.error().with_context(path);
-  Result<TensorIndex::Entries> entries = Translator(model, **architecture, *config).run();
+  Result<TensorIndex::Entries> entries =
+      Translator(model, **architecture, *config, draft_blocks).run();
   if (!entries.ok()) return entries.error().with_context(path);
   return TensorIndex::canonical(model.take_files(), std::move(entries).value());
 }

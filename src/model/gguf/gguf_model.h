@@ -17,12 +17,13 @@ namespace moeflux {
 Result<std::string> gguf_config(const gguf::Container& model);
 
 /// One line about tensors that the text model leaves alone; empty where there are none.
-Result<std::string> gguf_left_alone(const gguf::Container& model);
+Result<std::string> gguf_left_alone(const gguf::Container& model, int64_t draft_blocks = 0);
 
 /// The tensors by canonical names, as MLX spells modules: fused q, k and v as three views of their
-/// rows, blocks of multi-token prediction and encoders of pictures and sound left out. A tensor
-/// that the architecture does not know keeps its own name, so that loading refuses it.
-Result<TensorIndex> gguf_tensors(gguf::Container model);
+/// rows, encoders of pictures and sound left out, and all but the first `draft_blocks` blocks of
+/// multi-token prediction. A tensor that the architecture does not know keeps its own name, so that
+/// loading refuses it.
+Result<TensorIndex> gguf_tensors(gguf::Container model, int64_t draft_blocks = 0);
 
 /// The architecture that a GGUF file of such models names. Fails with kUnsupported where such files
 /// are not written here.
