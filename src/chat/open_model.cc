@@ -108,7 +108,7 @@ Result<std::shared_ptr<OpenModel>> open_model(const std::string& directory,
   MF_ASSIGN_OR_RETURN(open->engine, std::move(opened));
   *to_come = 0;
   open->device_description = open->device->description();
-  open->expert_io = open->engine->expert_io();
+  open->expert_io = std::string(expert_io(*open->engine));
   open->turn_timeout_ms = options.turn_timeout_ms;
   open->drafts = std::move(drafts);
   open->constraint_limits_ = options.constraints;

@@ -71,7 +71,9 @@ Status Engine::take_step_buffers() {
     MF_ASSIGN_OR_RETURN(tensor, allocate_tensor(*device_, step_buffers_, shape, dtype));
     return {};
   };
-  MF_RETURN_IF_ERROR(take(step_inputs_, {2 * n}, DType::kI32));
+  const bool drafts = spec().draft_layers > 0;
+  MF_RETURN_IF_ERROR(take(step_inputs_, {(drafts ? 4 : 2) * n}, DType::kI32));
+  if (drafts) MF_RETURN_IF_ERROR(take(draft_hidden_, {1, spec().hidden_size}, DType::kF32));
   MF_RETURN_IF_ERROR(take(best_, {2, best_rows_max(spec(), n), kTopRowsMax}, DType::kF32));
   return take(logits_, {logits_rows_max(spec(), n), spec().vocab_size}, DType::kF32);
 }
@@ -85,10 +87,9 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory,
   const auto place = [&](LoadedModel& counted) {
     return engine->place_dense(counted, options, available);
   };
-  MF_ASSIGN_OR_RETURN(engine->loaded_,
-                      load_model(model_directory, device, WeightLoading::kRead,
-                                 options.load_progress, place,
-                                 {.context_length = options.context_length}));
+  MF_ASSIGN_OR_RETURN(engine->loaded_, load_model(model_directory, device, WeightLoading::kRead,
+                                                  options.load_progress, place,
+                                                  {options.context_length, options.draft_layer}));
   MF_ASSIGN_OR_RETURN(engine->loaded_->cache_types,
                       cache_types_for(device, engine->spec(), options));
   if (device.free_bytes()) {

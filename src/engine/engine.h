@@ -81,6 +81,9 @@ struct EngineOptions {
   /// Layers of a model without experts that do not fit memory, or expert_cache_bytes, are read from
   /// the drive for every step. Does not change the results.
   bool stream_dense = false;
+  /// The model's own layer that predicts further tokens (MTP) is loaded for draft(). Does not
+  /// change the results.
+  bool draft_layer = false;
   /// Told then, before weights are read, how fast a drive that is measured lets it be; null:
   /// nothing is measured.
   std::function<void(const std::string& line)> on_forecast = {};
@@ -130,6 +133,11 @@ struct BestLogits {
   int32_t of = 0;
 
   friend bool operator==(const BestLogits&, const BestLogits&) = default;
+};
+
+struct RestoreOptions {
+  /// Engine::draft() still has what steps since the checkpoint have left for it.
+  bool keeps_drafts = false;
 };
 
 enum class LogitsMode : uint8_t { kNone, kLast, kAll };
@@ -213,7 +221,7 @@ class Engine {
   static Result<std::unique_ptr<Engine>> replan(std::unique_ptr<Engine> engine,
                                                 const PlanRequest& request);
   /// The reader that IoMode::kAuto became.
-  std::string_view expert_io() const { return reader_->name(); }
+  friend std::string_view expert_io(const Engine& engine) { return engine.reader_->name(); }
 
   /// Adds this engine's uses to the profile it was opened with and replaces the file. Nothing
   /// happens without EngineOptions::expert_profile or where nobody counts.
@@ -234,6 +242,18 @@ class Engine {
   /// that fails, by kIo or "out of memory", fails and breaks every item with tokens in it. A sink
   /// is called between steps and may use no sequence of the call.
   void eval_step(std::span<StepItem> items);
+  /// With EngineOptions::draft_layer: up to `request.count` tokens that probably follow the
+  /// sequence and `request.token`, each the likeliest by the model's own layer for it; none where
+  /// memory is full or the context ends. Nothing is appended. Fails as a step does; the sequence
+  /// stays usable.
+  struct DraftRequest {
+    TokenId token = 0;  // sampled, and not evaluated
+    /// Tokens that were evaluated behind the sequence's, and lost by a restore() that keeps drafts.
+    int64_t ahead = 0;
+    int64_t count = 1;
+    LogitsSink sink = {};  // of each draft's logits, by its position; null: nobody
+  };
+  Result<std::vector<TokenId>> draft(Sequence& sequence, const DraftRequest& request);
   /// All logits of row `row` of those that StepItem::best was chosen from, after a step of one
   /// item, while nothing else was evaluated: a view that lives until the next call.
   Result<std::span<const float>> last_logits(int64_t row = 0);
@@ -248,7 +268,7 @@ class Engine {
   Result<CheckpointId> checkpoint(Sequence& sequence);
   /// Returns to a checkpoint, which stays. Mends a broken sequence. Fails with kNotFound when the
   /// sequence has no such checkpoint.
-  Status restore(Sequence& sequence, CheckpointId id);
+  Status restore(Sequence& sequence, CheckpointId id, RestoreOptions options = {});
   /// Forgets a checkpoint. Fails with kNotFound.
   Status drop(Sequence& sequence, CheckpointId id);
   /// Bytes that the state of a sequence of `tokens` tokens holds, if it shares none.
@@ -299,6 +319,7 @@ class Engine {
     int64_t tokens_left() const { return static_cast<int64_t>(item->tokens.size()) - evaluated; }
     bool is_over() const { return !item->outcome.ok() || tokens_left() == 0; }
   };
+  LayerId draft_layer() const { return LayerId{static_cast<int32_t>(spec().num_layers() - 1)}; }
   Status check_tokens(const Sequence& sequence, std::span<const TokenId> tokens) const;
   Status check_item(std::span<const StepItem> items, size_t at) const;
   void start_items(std::span<StepItem> items);
@@ -306,6 +327,17 @@ class Engine {
   void run_step();
   Status reserve(Sequence& sequence, int64_t rows);
   void fill_batch();
+  void add_draft_rows(const RunningItem& running);
+  void write_inputs();
+  Status forward_drafts();
+  /// One row of draft().
+  struct DraftRow {
+    TokenId token = 0;
+    int64_t position = 0;
+    bool is_first = false;
+  };
+  Result<TokenId> draft_row(const SequenceState& state, const DraftRow& row,
+                            const LogitsSink& sink);
   Status open_readers();
   Status begin_ngram_rows();
   Status forward();
@@ -367,10 +399,14 @@ class Engine {
   std::unique_ptr<ExpertStore> experts_;  // uses reader_, loaded_, far_ and helper_
   std::unique_ptr<Encoder> encoder_;      // may keep leases of experts_ alive
   std::vector<std::unique_ptr<Buffer>> step_buffers_;
-  Tensor step_inputs_;  // i32 [2 * prefill_chunk]: token ids, and behind them their positions
-  Tensor logits_;       // f32 [rows, vocab_size]
-  Tensor best_;         // of 4 bytes [2, rows, kTopRowsMax]: values, and behind them their ids
+  // i32 [2 * prefill_chunk]: token ids, and behind them their positions; twice with a draft layer,
+  // whose rows follow.
+  Tensor step_inputs_;
+  Tensor draft_hidden_;  // f32 [1, hidden_size], what draft() hands on
+  Tensor logits_;        // f32 [rows, vocab_size]
+  Tensor best_;          // of 4 bytes [2, rows, kTopRowsMax]: values, and behind them their ids
   StepBatch batch_;
+  StepBatch draft_batch_;  // of the step's rows, those of which the token before is known
   std::vector<RunningItem> running_;  // while eval_step() runs, decode first
   std::vector<float> host_logits_;
   std::vector<float> host_hidden_;

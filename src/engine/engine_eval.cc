@@ -32,7 +32,7 @@ class Engine::HiddenReader : public HiddenObserver {
   HiddenReader(Engine& engine, HiddenObserver* next)
       : engine_(engine),
         next_(next),
-        last_(engine.spec().num_layers() + (engine.spec().streams.count > 1 ? 1 : 0)) {}
+        last_(engine.spec().num_text_layers() + (engine.spec().streams.count > 1 ? 1 : 0)) {}
 
   void hidden_state(Encoder& encoder, int64_t layer, Tensor hidden) override {
     if (next_ != nullptr) next_->hidden_state(encoder, layer, hidden);
@@ -206,6 +206,7 @@ Status Engine::reserve(Sequence& sequence, int64_t rows) {
 // The items that there is memory for; the others have failed.
 void Engine::fill_batch() {
   batch_.clear();
+  draft_batch_.clear();
   for (RunningItem& running : running_) {
     if (running.rows == 0) continue;
     StepItem& item = *running.item;
@@ -222,6 +223,7 @@ void Engine::fill_batch() {
     batch_.add(
         *item.sequence->past_.state,
         {.rows = running.rows, .phase = item.options.phase, .logits_rows = running.logits_rows});
+    if (spec().draft_layers > 0) add_draft_rows(running);
   }
 }
 
@@ -236,26 +238,44 @@ Status Engine::begin_ngram_rows() {
   return ngram_rows_->begin_step(texts_);
 }
 
-Status Engine::forward() {
-  const int64_t n = batch_.rows();
-  MF_RETURN_IF_ERROR(begin_ngram_rows());
-  // One write brings both: positions lie behind the ids.
+// One write brings all: positions lie behind the ids.
+void Engine::write_inputs() {
   host_inputs_.clear();
-  HiddenObserver* observer = nullptr;
+  const auto put_positions = [&](const StepBatch& batch) {
+    for (const StepRows& rows : batch.sequences()) {
+      const size_t begin = host_inputs_.size();
+      host_inputs_.resize(begin + static_cast<size_t>(rows.rows));
+      std::iota(host_inputs_.begin() + static_cast<ptrdiff_t>(begin), host_inputs_.end(),
+                static_cast<int32_t>(rows.position));
+    }
+  };
   for (const RunningItem& running : running_) {
     const std::span<const TokenId> tokens = running.step_tokens();
     host_inputs_.insert(host_inputs_.end(), tokens.begin(), tokens.end());
-    if (running.rows > 0 && observer == nullptr) observer = running.item->options.observer;
   }
-  for (const StepRows& rows : batch_.sequences()) {
-    const size_t begin = host_inputs_.size();
-    host_inputs_.resize(begin + static_cast<size_t>(rows.rows));
-    std::iota(host_inputs_.begin() + static_cast<ptrdiff_t>(begin), host_inputs_.end(),
-              static_cast<int32_t>(rows.position));
+  put_positions(batch_);
+  if (draft_batch_.rows() > 0) {
+    for (const RunningItem& running : running_) {
+      std::span<const TokenId> tokens = running.step_tokens();
+      if (!tokens.empty() && running.item->sequence->length() == 0) tokens = tokens.subspan(1);
+      host_inputs_.insert(host_inputs_.end(), tokens.begin(), tokens.end());
+    }
+    put_positions(draft_batch_);
+  }
+  encoder_->write(step_inputs_.slice(0, 0, static_cast<int64_t>(host_inputs_.size())),
+                  std::as_bytes(std::span(host_inputs_)));
+}
+
+Status Engine::forward() {
+  const int64_t n = batch_.rows();
+  MF_RETURN_IF_ERROR(begin_ngram_rows());
+  write_inputs();
+  HiddenObserver* observer = nullptr;
+  for (const RunningItem& running : running_) {
+    if (running.rows > 0 && observer == nullptr) observer = running.item->options.observer;
   }
   const Tensor ids = step_inputs_.slice(0, 0, n);
   const Tensor positions = step_inputs_.slice(0, n, n);
-  encoder_->write(step_inputs_.slice(0, 0, 2 * n), std::as_bytes(std::span(host_inputs_)));
   const int64_t wanted = batch_.logits_rows();
   const Tensor logits = wanted > 0 ? logits_.slice(0, 0, wanted) : Tensor{};
   experts_->begin_step(batch_.sequences(), *encoder_);
@@ -269,6 +289,7 @@ Status Engine::forward() {
   const ForwardStep step{*encoder_, ids,      positions,         batch_,
                          *experts_, observer, ngram_rows_.get(), layers};
   MF_RETURN_IF_ERROR(loaded_->model->forward(step, logits));
+  MF_RETURN_IF_ERROR(forward_drafts());
   MF_CHECK(reader.has_read() == wants_hidden);
   MF_RETURN_IF_ERROR(reader.status());
   if (wanted > 0) return read_results();

@@ -230,7 +230,11 @@ Result<HelperOptions> Engine::open_helper() {
 
 // Networks of a model without experts that its device had no room for.
 Status Engine::open_networks() {
-  const std::vector<FarNetwork>& far = loaded_->far_networks;
+  std::span<const FarNetwork> far = loaded_->far_networks;
+  // Drafts read theirs where it lies: it is no part of the order in which a step takes them.
+  if (spec().draft_layers > 0 && !far.empty() && far.back().layer == draft_layer()) {
+    far = far.first(far.size() - 1);
+  }
   if (far.empty() || loaded_->experts.num_experts_total() > 0 || layers_ != nullptr) return {};
   Device* helper = options_.helper;
   if (helper != nullptr && !same_bits(*device_, *helper, far)) helper = nullptr;

@@ -54,10 +54,14 @@ Result<CheckpointId> Engine::checkpoint(Sequence& sequence) {
   return id;
 }
 
-Status Engine::restore(Sequence& sequence, CheckpointId id) {
+Status Engine::restore(Sequence& sequence, CheckpointId id, RestoreOptions options) {
   const auto found = sequence.checkpoints_.find(id);
   if (found == sequence.checkpoints_.end()) return no_checkpoint(id);
-  sequence.become(found->second.share());
+  Past past = found->second.share();
+  if (options.keeps_drafts && spec().draft_layers > 0) {
+    past.state->share_layer(draft_layer(), *sequence.past_.state);
+  }
+  sequence.become(std::move(past));
   return {};
 }
 
@@ -153,7 +157,7 @@ Result<Past> Engine::past_of(const SnapshotView& snapshot, int64_t length) {
     }
   }
   MF_ASSIGN_OR_RETURN(std::unique_ptr<SequenceState> state,
-                      SequenceState::create(state_memory_, header.layers, prefill_chunk_));
+                      SequenceState::create(state_memory_, loaded_->states(), prefill_chunk_));
   const auto held = static_cast<int64_t>(snapshot.tokens.size());
   Past past{std::move(state), {snapshot.tokens.begin(), snapshot.tokens.begin() + length}};
   StepGuard guard(*encoder_);

@@ -110,8 +110,15 @@ class ExpertStore {
   /// The leases that follow are of a step with these rows, recorded by this encoder. A store
   /// records here whatever it has to record between steps.
   virtual void begin_step(std::span<const StepRows> rows, Encoder& /*encoder*/) {
+    is_draft_ = false;
     routes_.begin_step(rows);
     help_.begin_step(rows);
+  }
+  /// The leases that follow are of the layer that predicts further tokens, with these rows, until
+  /// the next step. They count as the last step's, but for the log of choices.
+  void begin_draft(std::span<const StepRows> rows) {
+    is_draft_ = true;
+    routes_.begin_step(rows);
   }
   /// Its end_step() follows a step whose work has been done, without an error. Where a helper takes
   /// part in a step, ids and slots are its own, and it has taken x before lease().
@@ -121,7 +128,7 @@ class ExpertStore {
   /// Where the router of the step's `layer` is to write the ids [tokens, top_k] that lease() gets,
   /// for a store that looks at them later; null: anywhere.
   Tensor ids_memory(LayerId layer, int64_t tokens, int64_t top_k) {
-    return log_ ? log_->ids(layer, tokens, top_k) : Tensor{};
+    return log_ && !is_draft_ ? log_->ids(layer, tokens, top_k) : Tensor{};
   }
   virtual ExpertStats stats() const = 0;
   /// Bytes of fast memory that experts may occupy.
@@ -141,6 +148,7 @@ class ExpertStore {
   RouteReadback routes_;
   HelpedSteps help_;
   std::optional<RouteLog> log_;
+  bool is_draft_ = false;
 };
 
 /// Delivers nothing: for dry runs on the trace encoder.

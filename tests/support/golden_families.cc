@@ -110,6 +110,11 @@ std::vector<std::string> moe_families() {
   return families;
 }
 
+std::vector<std::string> mtp_families() {
+  return {"deepseek_v3", "glm4_moe",    "glm_moe_dsa", "mimo_v2_flash",
+          "qwen3_5",     "qwen3_5_moe", "qwen3_next"};
+}
+
 std::string golden_folder(const std::string& family) {
   return tests_directory() + "/golden/models/" + family;
 }

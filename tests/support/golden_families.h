@@ -31,6 +31,9 @@ std::vector<std::string> dense_families();
 /// The others.
 std::vector<std::string> moe_families();
 
+/// Folders of tests/golden/mtp: models with a layer that predicts further tokens.
+std::vector<std::string> mtp_families();
+
 std::string golden_folder(const std::string& family);
 
 }  // namespace moeflux::testing
