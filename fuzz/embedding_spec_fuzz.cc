@@ -44,7 +44,9 @@ class FuzzedSource : public moeflux::ModelSource {
   const std::string& path() const override { return path_; }
   const std::string& place() const override { return path_; }
   moeflux::Result<std::string> config() const override { return std::string("{}"); }
-  moeflux::Result<moeflux::TensorIndex> tensors() const override { std::abort(); }
+  moeflux::Result<moeflux::TensorIndex> tensors(const moeflux::ModelUse& /*use*/) const override {
+    std::abort();
+  }
   moeflux::Result<bool> holds_tensors() const override { return false; }
   moeflux::Result<moeflux::TokenizerText> tokenizer() const override { std::abort(); }
   moeflux::Result<std::optional<std::string>> generation_config() const override {

@@ -281,7 +281,7 @@ Status Decoding::settle(size_t accepted) {
     if (sequence.can_truncate(length) || !checkpoint) {
       MF_RETURN_IF_ERROR(engine.truncate(sequence, length));
     } else {
-      MF_RETURN_IF_ERROR(engine.restore(sequence, *checkpoint));
+      MF_RETURN_IF_ERROR(engine.restore(sequence, *checkpoint, {.keeps_drafts = true}));
       lost_.assign(tokens.begin(), tokens.end() - static_cast<ptrdiff_t>(wrong));
     }
     session_->publish_position();

@@ -5,6 +5,7 @@
 
 #include "base/format.h"
 #include "chat/drafts/draft_model.h"
+#include "chat/drafts/mtp_drafts.h"
 #include "grammar/token_tree.h"
 #include "load/model_loader.h"
 
@@ -18,9 +19,14 @@ void warn(const OpenModelOptions& options, std::string line) {
   options.on_warning(line);
 }
 
+bool drafts_itself(const OpenModelOptions& options) {
+  return options.drafts.mtp_tokens > 0 && options.drafts.mode != DraftMode::kOff;
+}
+
 Status tell_remarks(const std::string& directory, const OpenModelOptions& options) {
   if (!options.on_warning) return {};
-  MF_ASSIGN_OR_RETURN(std::vector<std::string> lines, opening_remarks(directory));
+  MF_ASSIGN_OR_RETURN(std::vector<std::string> lines,
+                      opening_remarks(directory, {.draft_layer = drafts_itself(options)}));
   for (std::string& line : lines) warn(options, std::move(line));
   return {};
 }
@@ -80,6 +86,13 @@ Result<std::shared_ptr<OpenModel>> open_model(const std::string& directory,
   std::shared_ptr<DraftModel> drafting;
   // Bytes that it has still to take, while the other one is opened.
   const auto to_come = std::make_shared<uint64_t>(0);
+  if (!drafts.model.empty() && drafts.mtp_tokens > 0) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "{} and the model's own layer are both to draft, expected one of them "
+                      "(see --draft-model, --draft-mtp)",
+                      drafts.model);
+  }
+  if (drafts_itself(options)) drafts.make_source = mtp_source(drafts.mtp_tokens);
   if (!drafts.model.empty() && drafts.mode != DraftMode::kOff && text.tokenizer.ok()) {
     MF_ASSIGN_OR_RETURN(drafting, DraftModel::open(options, directory, *text.tokenizer));
     drafts.make_source = [drafting] { return drafting->make_source(); };
@@ -99,6 +112,7 @@ Result<std::shared_ptr<OpenModel>> open_model(const std::string& directory,
     engine.helper = open->helper.get();
   }
   engine.on_warning = options.on_warning;
+  engine.draft_layer = drafts_itself(options);
   Result<std::unique_ptr<Engine>> opened = Engine::open(directory, *open->device, engine);
   if (!opened.ok() && drafting != nullptr &&
       opened.error().code() == ErrorCode::kResourceExhausted) {

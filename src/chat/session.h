@@ -149,6 +149,7 @@ class Session {
 
  private:
   friend class Decoding;
+  friend class MtpDrafts;
   Session(std::shared_ptr<OpenModel> model, std::unique_ptr<Sequence> sequence, SessionExtra extra,
           int64_t turn_timeout_ms);
   Engine& engine() const { return *model_->engine; }

@@ -10,6 +10,7 @@
 #include "base/format.h"
 #include "base/nearest.h"
 #include "base/units.h"
+#include "chat/drafts/mtp_drafts.h"
 
 namespace moeflux {
 namespace {
@@ -66,15 +67,26 @@ Status set_draft(std::string_view value, const TuningTarget& target) {
   return {};
 }
 
+// Who names a source wants its drafts, unless drafts are said to be off.
+void ask_for_drafts(DraftOptions& drafts) {
+  if (!drafts.mode_is_given) drafts.mode = DraftMode::kAuto;
+}
+
 Status set_draft_model(std::string_view value, const TuningTarget& target) {
   target.drafts.model = value == "none" ? "" : value;
-  const bool is_asked_for = value != "none" && !target.drafts.mode_is_given;
-  if (is_asked_for) target.drafts.mode = DraftMode::kAuto;
+  if (!target.drafts.model.empty()) ask_for_drafts(target.drafts);
   return {};
 }
 
 Status set_draft_max(std::string_view value, const TuningTarget& target) {
   return set_count(value, 1, kDraftTokensMax, target.drafts.tokens_max);
+}
+
+Status set_draft_mtp(std::string_view value, const TuningTarget& target) {
+  MF_RETURN_IF_ERROR(set_count(value, 0, kMtpTokensMax, target.drafts.mtp_tokens));
+  target.engine.draft_layer = target.drafts.mtp_tokens > 0;
+  if (target.engine.draft_layer) ask_for_drafts(target.drafts);
+  return {};
 }
 
 Status set_expert_io(std::string_view value, const TuningTarget& target) {
@@ -150,6 +162,9 @@ constexpr std::array kKeys = std::to_array<KnownKey>({
     {{"draft-model", "PATH", "none",
       "Folder or GGUF file of a small model with the same vocabulary, which drafts as well"},
      set_draft_model},
+    {{"draft-mtp", "0 to 3", "0",
+      "Tokens that the model's own MTP layer drafts where the text repeats nothing"},
+     set_draft_mtp},
     {{"expert-io", "auto, uring, direct, pread", "auto", "How experts are read from the drive"},
      set_expert_io},
     {{"lookahead", "auto, on, off", "auto", "Reading experts before their router asks for them"},

@@ -13,6 +13,7 @@
 #include "schedule/scheduler.h"
 #include "schedule/scheduler_test_util.h"
 #include "tests/support/golden_families.h"
+#include "tests/support/golden_file.h"
 #include "tests/support/soak.h"
 
 namespace moeflux::testing {
@@ -31,20 +32,23 @@ struct Written {
   friend bool operator==(const Written&, const Written&) = default;
 };
 
-std::shared_ptr<OpenModel> open(const std::string& folder, uint64_t cache, int64_t chunk) {
+std::shared_ptr<OpenModel> open(const std::string& folder, uint64_t cache, int64_t chunk,
+                                DraftOptions drafts = {}) {
   auto model = open_model(folder, {.device = {.threads = 1, .precision = "f32"},
                                    .engine = {.context_length = kContext,
                                               .expert_cache_bytes = cache,
                                               .reader_threads = 1,
                                               .prefill_chunk = chunk,
-                                              .step_sequences = 4}});
+                                              .step_sequences = 4},
+                                   .drafts = std::move(drafts)});
   EXPECT_TRUE(model.ok()) << (model.ok() ? "" : model.error().to_string());
   return model.ok() ? std::move(model).value() : nullptr;
 }
 
 /// Adds the engine's steps to `steps`.
 std::vector<Written> write(const std::shared_ptr<OpenModel>& model,
-                           const std::vector<TextRequest>& requests, uint64_t& steps) {
+                           const std::vector<TextRequest>& requests, uint64_t& steps,
+                           DraftCounts* drafts = nullptr) {
   auto scheduler = Scheduler::start(model, {});
   EXPECT_TRUE(scheduler.ok());
   std::vector<std::shared_ptr<Collector>> texts;
@@ -60,6 +64,7 @@ std::vector<Written> write(const std::shared_ptr<OpenModel>& model,
     written.push_back({text->tokens, text->logprobs});
   }
   steps += (*scheduler)->counters().steps;
+  if (drafts != nullptr) *drafts += (*scheduler)->counters().drafts;
   return written;
 }
 
@@ -177,6 +182,35 @@ TEST_P(DraftGolden, TextWithAModelThatDraftsIsTheTextWithout) {
   }
   EXPECT_LE(steps_with_drafts, steps);
 }
+
+class MtpDraftGolden : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(MtpDraftGolden, TextWithTheModelsOwnDraftsIsTheTextWithout) {
+  std::mt19937 random(static_cast<unsigned>(std::hash<std::string>()(GetParam())));
+  const std::string folder = tests_directory() + "/golden/mtp/" + GetParam();
+  const uint64_t caches[] = {0, uint64_t{1} << 16, uint64_t{1} << 30};
+  const int64_t chunks[] = {0, 7, 33};
+  const auto plain = open(folder, caches[random() % 3], chunks[random() % 3]);
+  ASSERT_NE(plain, nullptr);
+  EXPECT_EQ(plain->engine->spec().draft_layers, 0);
+  uint64_t steps = 0;
+  DraftCounts drafts;
+  for (Soak soak(kRounds); soak.next();) {
+    const auto requests = draw_requests(random, plain->engine->spec().vocab_size);
+    const std::vector<Written> expected = write(plain, requests, steps);
+    const auto model = open(folder, caches[random() % 3], chunks[random() % 3],
+                            {.mode = soak.round() % 4 == 3 ? DraftMode::kAuto : DraftMode::kOn,
+                             .match_min = soak.round() % 2 == 0 ? 1 : 64,
+                             .mtp_tokens = 1 + static_cast<int64_t>(random() % 3)});
+    ASSERT_NE(model, nullptr);
+    EXPECT_EQ(model->engine->spec().draft_layers, 1);
+    EXPECT_EQ(write(model, requests, steps, &drafts), expected) << "round " << soak.round();
+  }
+  EXPECT_GT(drafts.drafted, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, MtpDraftGolden, ::testing::ValuesIn(mtp_families()),
+                         [](const auto& family) { return family.param; });
 
 INSTANTIATE_TEST_SUITE_P(All, DraftGolden, ::testing::ValuesIn(golden_families()),
                          [](const auto& family) { return family.param; });

@@ -16,10 +16,10 @@
 namespace moeflux::testing {
 namespace {
 
-constexpr double kReferenceTolerance = 1e-3;
-constexpr double kCosineLeast = 0.9999;
+constexpr double kMtpTolerance = 1e-3;
+constexpr double kMtpCosineLeast = 0.9999;
 
-std::string folder_of(const std::string& family) {
+std::string mtp_folder(const std::string& family) {
   return tests_directory() + "/golden/mtp/" + family;
 }
 
@@ -31,11 +31,11 @@ class MtpGolden : public ::testing::TestWithParam<std::tuple<std::string, std::s
       GTEST_SKIP() << "hardware: " << missing;
     }
     device_ = make_test_device({.device = name});
-    golden_ = read_golden(folder_of(family) + "/golden.safetensors");
+    golden_ = read_golden(mtp_folder(family) + "/golden.safetensors");
     ASSERT_TRUE(device_ != nullptr && golden_.contains("mtp_logits"));
   }
   std::unique_ptr<Engine> open(int64_t chunk) {
-    auto engine = Engine::open(folder_of(std::get<0>(GetParam())), *device_,
+    auto engine = Engine::open(mtp_folder(std::get<0>(GetParam())), *device_,
                                {.context_length = 64,
                                 .expert_cache_bytes = uint64_t{1} << 16,
                                 .reader_threads = 1,
@@ -48,9 +48,9 @@ class MtpGolden : public ::testing::TestWithParam<std::tuple<std::string, std::s
   }
   void expect_agreement(std::span<const float> found, std::span<const float> expected,
                         const std::string& where) const {
-    EXPECT_GE(cosine(found, expected), kCosineLeast) << where;
+    EXPECT_GE(cosine(found, expected), kMtpCosineLeast) << where;
     if (std::get<1>(GetParam()).starts_with("emulator with")) return;  // 16-bit activations
-    EXPECT_LE(max_abs_difference(found, expected), kReferenceTolerance) << where;
+    EXPECT_LE(max_abs_difference(found, expected), kMtpTolerance) << where;
   }
   /// Evaluates tokens of a sequence without logits.
   static void eval(Engine& engine, Sequence& sequence, std::span<const TokenId> tokens,
@@ -150,16 +150,12 @@ TEST_P(MtpGolden, ChainsAgreeAfterWrongDraftsAndRestarts) {
   expect_chain(*engine, **loaded, 0, "truncated");
 }
 
-std::string name_of(const ::testing::TestParamInfo<std::tuple<std::string, std::string>>& test) {
-  return std::get<0>(test.param) + "_on_" + test_name_of(std::get<1>(test.param));
-}
-
 INSTANTIATE_TEST_SUITE_P(
     All, MtpGolden,
     ::testing::Combine(::testing::ValuesIn(mtp_families()),
                        ::testing::ValuesIn(and_built_gpus({"reference", "cpu", "emulator",
                                                            "emulator with matrix units"}))),
-    name_of);
+    family_and_device);
 
 }  // namespace
 }  // namespace moeflux::testing

@@ -22,11 +22,14 @@ struct DraftOptions {
   /// So many tokens at the end must have come before. Copies of real texts that are shorter
   /// continue otherwise too often: a wrong draft costs a step of many rows.
   int64_t match_min = 8;
-  bool mode_is_given = false;  // otherwise a model to draft makes it kAuto
+  bool mode_is_given = false;  // otherwise a source makes it kAuto
   /// Folder or GGUF file of a model that drafts as well, with the same vocabulary; empty: none.
   std::string model = {};
   /// How likely such a model has to find a token for it to be drafted, 0 to 1.
   float confidence_min = 0.4f;
+  /// Tokens that the model's own layer for them drafts at most, where the text repeats nothing; 0:
+  /// none. Needs EngineOptions::draft_layer.
+  int64_t mtp_tokens = 0;
   /// Makes a source for a text, which is asked where the text repeats nothing; or null.
   std::function<std::unique_ptr<DraftSource>()> make_source = {};
 };

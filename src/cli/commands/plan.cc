@@ -96,14 +96,15 @@ Result<std::unique_ptr<LoadedModel>> open_description(const Options& options, De
                         options.type);
     }
   }
+  const ModelUse use{.draft_layer = options.model.engine.draft_layer};
   if (!options.like.empty()) {
     name = options.like;
     const Result<PublicModel> found = find_public_model(options.like);
     if (!found.ok()) return found.error().with_context("--like");
-    return assume_model(found->config_json, device, assumed);
+    return assume_model(found->config_json, device, assumed, use);
   }
   MF_ASSIGN_OR_RETURN(name, model_directory(options.model));
-  return describe_model(name, device, assumed);
+  return describe_model(name, device, assumed, use);
 }
 
 Result<Speed> find_drive(const Options& options, const LoadedModel& model, bool reads_layers) {
