@@ -9,8 +9,9 @@ import transformers
 from safetensors import safe_open
 from safetensors.torch import save_file
 from transformers.models.glm5_next import modeling_glm5_next
+from transformers.models.muse_glimmer import modeling_muse_glimmer
 
-GLM_PREFIX = "model.language_model."
+TEXT_PREFIX = "model.language_model."
 
 
 class GlmText(torch.nn.Module):
@@ -27,17 +28,31 @@ class GlmText(torch.nn.Module):
         return transformers.modeling_outputs.CausalLMOutput(logits=self.lm_head(hidden))
 
 
-def load_glm(folder, options):
+class MuseText(GlmText):
+    """Muse Glimmer's text alone, likewise."""
+
+    def forward(self, input_ids):
+        cap, factor = self.model.config.final_logit_softcapping, self.model.config.output_multiplier
+        logits = super().forward(input_ids).logits
+        logits = cap * torch.tanh(logits * factor / cap)
+        return transformers.modeling_outputs.CausalLMOutput(logits=logits)
+
+
+TEXTS = {"glm5_next_text": (modeling_glm5_next.Glm5NextTextModel, GlmText),
+         "muse_glimmer_text": (modeling_muse_glimmer.MuseGlimmerTextModel, MuseText)}
+
+
+def load_text(folder, options, text_model, whole):
     config = json.loads((folder / "config.json").read_text())
     with safe_open(folder / "model.safetensors", "pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}
     head = tensors.pop("lm_head.weight").to(options["dtype"])
     with tempfile.TemporaryDirectory() as text:
         (pathlib.Path(text) / "config.json").write_text(json.dumps(config))
-        save_file({name.removeprefix(GLM_PREFIX): tensor for name, tensor in tensors.items()},
+        save_file({name.removeprefix(TEXT_PREFIX): tensor for name, tensor in tensors.items()},
                   pathlib.Path(text) / "model.safetensors", {"format": "pt"})
-        model, report = modeling_glm5_next.Glm5NextTextModel.from_pretrained(text, **options)
-    return GlmText(model, head), report
+        model, report = text_model.from_pretrained(text, **options)
+    return whole(model, head), report
 
 
 def load(folder, dtype):
@@ -45,8 +60,9 @@ def load(folder, dtype):
     folder = pathlib.Path(folder)
     options = {"dtype": dtype, "attn_implementation": "eager", "experts_implementation": "eager",
                "output_loading_info": True}
-    if json.loads((folder / "config.json").read_text())["model_type"] == "glm5_next_text":
-        model, report = load_glm(folder, options)
+    model_type = json.loads((folder / "config.json").read_text())["model_type"]
+    if model_type in TEXTS:
+        model, report = load_text(folder, options, *TEXTS[model_type])
     else:
         model, report = transformers.AutoModelForCausalLM.from_pretrained(folder, **options)
     assert not any(report.values()), report

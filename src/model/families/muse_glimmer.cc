@@ -71,8 +71,13 @@ Result<ModelSpec> read_spec(Config& c) {
   attention.scale *= static_cast<float>(
       c.number_or("qk_scale_factor", has_experts ? 5.4730064863875 : 3.87, 1e-6, 1e6));
   if (has_experts) c.assume("rope_theta", 5e5);
-  const RopeSpec rope = read_rope(
+  RopeSpec rope = read_rope(
       c, {.head_dim = attention.head_dim, .interleaved = c.bool_or("rope_interleave", false)});
+  // Queries and keys are normed here when they have turned, there before it: YaRN's factor of both,
+  // which the norm would take away, belongs to the scale.
+  const float plain_scale = attention.scale;
+  const float turned_scale = plain_scale * rope.attention_factor * rope.attention_factor;
+  rope.attention_factor = 1.0f;
   const int64_t window = c.int_or("sliding_window", 0, {0, 1 << 30});
   const std::vector<bool> sliding = read_sliding(c, num_layers);
   const std::vector<bool> rotating = read_rotating(c, num_layers);
@@ -88,6 +93,7 @@ Result<ModelSpec> read_spec(Config& c) {
   for (size_t i = 0; i < sliding.size(); ++i) {
     attention.window = sliding[i] ? window : 0;
     attention.rope = rotating[i] ? rope : RopeSpec{};
+    attention.scale = rotating[i] ? turned_scale : plain_scale;
     spec.layers[i].mixer = share_mixer(attention);
   }
   return finish_spec(c, std::move(spec));
