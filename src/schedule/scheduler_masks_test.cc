@@ -9,6 +9,7 @@
 #include "chat/drafts/draft_test_util.h"
 #include "schedule/scheduler.h"
 #include "schedule/scheduler_test_util.h"
+#include "schedule/third_constraint_test_util.h"
 
 namespace moeflux {
 namespace {
@@ -233,52 +234,6 @@ TEST(MaskPace, OneSlowMaskMakesATextSlowAndSeveralQuickOnesQuick) {
   pace.note(microseconds(100));
   EXPECT_EQ(pace.kind(), MaskPace::Kind::kQuick);
 }
-
-/// Allows a third of the vocabulary, by the tokens so far. Fails for good where `poison` comes.
-class ThirdMatcher final : public Matcher {
- public:
-  explicit ThirdMatcher(TokenId poison) : poison_(poison) {}
-
-  Result<Next> next() override {
-    has_failed_ = has_failed_ || std::ranges::count(tokens_, poison_) > 0;
-    if (has_failed_) return make_error(ErrorCode::kUnsupported, "poison");
-    TokenId sum = 0;
-    for (const TokenId token : tokens_) sum += token;
-    words_.assign(2, 0);
-    for (TokenId token = 0; token < 64; ++token) {
-      const bool is_allowed = (token + sum) % 3 == 0 || token == poison_;
-      if (is_allowed) words_[static_cast<size_t>(token / 32)] |= 1u << (token % 32);
-    }
-    return Next{.mask = {words_}};
-  }
-  Status consume(TokenId token) override {
-    if (has_failed_) return make_error(ErrorCode::kUnsupported, "poison");
-    tokens_.push_back(token);
-    return {};
-  }
-  Status rollback(int64_t count) override {
-    tokens_.resize(tokens_.size() - static_cast<size_t>(count));
-    return {};
-  }
-  void stop() override {}
-
- private:
-  const TokenId poison_;
-  bool has_failed_ = false;
-  std::vector<TokenId> tokens_;
-  std::vector<uint32_t> words_;
-};
-
-class ThirdConstraint final : public Constraint {
- public:
-  explicit ThirdConstraint(TokenId poison = -1) : poison_(poison) {}
-  Result<std::unique_ptr<Matcher>> start() const override {
-    return std::unique_ptr<Matcher>(std::make_unique<ThirdMatcher>(poison_));
-  }
-
- private:
-  const TokenId poison_;
-};
 
 class ConstrainedDrafts : public SchedulerTest, public ::testing::WithParamInterface<bool> {
  protected:
