@@ -60,12 +60,18 @@ class Device {
   }
   /// Bytes left of the device's own memory; nothing when it works in the host's.
   virtual std::optional<uint64_t> free_bytes() const { return std::nullopt; }
+  /// The rate of reads of its own memory, as its maker says; 0: unknown.
+  virtual double memory_bytes_per_second() const { return 0.0; }
   /// How many devices it is made of.
   virtual size_t num_parts() const { return 1; }
+  /// One of these, by number: its memory is its own, and it makes no encoder. Itself where it is
+  /// made of no others.
+  virtual Device& part(size_t /*number*/) { return *this; }
   /// The bytes that each of several has left, of a device that is made of several; else empty.
   virtual std::vector<uint64_t> free_bytes_by_part() const { return {}; }
   /// Says which of several devices gets each layer, by number, before allocate_for().
   virtual void place_layers(std::vector<size_t> /*parts*/) {}
+  /// The number of the device that has a layer.
   virtual size_t part_of(LayerId /*layer*/) const { return 0; }
   /// `scratch_bytes` bounds Encoder::scratch(): measured by a dry run on the trace backend.
   virtual Result<std::unique_ptr<Encoder>> create_encoder(size_t scratch_bytes) = 0;

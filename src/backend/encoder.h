@@ -36,6 +36,11 @@ class Encoder {
   virtual void scratch_release(size_t mark) = 0;
   virtual void keep_alive(std::unique_ptr<Retained> resource) = 0;
 
+  /// Records on one of several devices, Device::part(): its events and copies are that device's, in
+  /// order with what is recorded there otherwise, and its errors this encoder's. Itself where there
+  /// is one device.
+  virtual Encoder& on_part(size_t /*number*/) { return *this; }
+
   // --- Host transfers ---
 
   /// Copies `from` into a contiguous tensor, in order with the work recorded before. Sizes must

@@ -32,18 +32,28 @@ std::optional<int> number_after(std::string_view prefix, std::string_view text) 
   return is_whole && number >= 0 ? std::optional(number) : std::nullopt;
 }
 
-// "emulator,memory=MIB": a memory of its own, of so much.
+// "emulator" or "emulator:1", which is one like all others; behind a comma each, "memory=MIB" of
+// its own, and "bandwidth=GBS" that it is said to give.
 Result<gpu::EmulatorOptions> parse_emulator(std::string_view name) {
   gpu::EmulatorOptions options;
-  const size_t comma = name.find(',');
-  if (comma == std::string_view::npos) return options;
-  const std::string_view limit = name.substr(comma + 1);
-  const int mib = number_after("memory=", limit).value_or(0);
-  if (mib == 0) {
-    return make_error(ErrorCode::kInvalidArgument, "device {}: limit {}: expected memory=MIB", name,
-                      limit);
+  const std::string_view device = name.substr(0, name.find(','));
+  if (device != "emulator" && !number_after("emulator:", device)) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "device {}: expected emulator, emulator:0 or another number", name);
   }
-  options.memory_bytes = static_cast<uint64_t>(mib) * kMiB;
+  for (std::string_view rest = name.substr(device.size()); !rest.empty();) {
+    rest.remove_prefix(1);
+    const std::string_view limit = rest.substr(0, rest.find(','));
+    rest.remove_prefix(limit.size());
+    const int mib = number_after("memory=", limit).value_or(0);
+    const int rate = number_after("bandwidth=", limit).value_or(0);
+    if (mib == 0 && rate == 0) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "device {}: limit {}: expected memory=MIB or bandwidth=GBS", name, limit);
+    }
+    if (mib > 0) options.memory_bytes = static_cast<uint64_t>(mib) * kMiB;
+    if (rate > 0) options.memory_bytes_per_second = rate * 1e9;
+  }
   return options;
 }
 
@@ -153,13 +163,17 @@ static Result<std::unique_ptr<Device>> open_part(const DeviceOptions& part,
   return make_emulator_device(emulator);
 }
 
-// "cuda:all,memory=8192": every GPU, each with what follows its name.
-static std::string all_gpus(std::string_view properties) {
+// "cuda:all,memory=8192": every GPU, each with what follows its name. There are two emulators.
+static std::string all_gpus(std::string_view kind, std::string_view properties) {
+  constexpr int kEmulators = 2;
   std::string name;
-  for (int i = 0; make_cuda_platform({.device = i}).ok(); ++i) {
-    name += formatted("{}cuda:{}{}", i == 0 ? "" : "+", i, properties);
+  const auto is_there = [&](int i) {
+    return kind == "emulator" ? i < kEmulators : make_cuda_platform({.device = i}).ok();
+  };
+  for (int i = 0; is_there(i); ++i) {
+    name += formatted("{}{}:{}{}", i == 0 ? "" : "+", kind, i, properties);
   }
-  return name.empty() ? formatted("cuda:0{}", properties) : name;
+  return name.empty() ? formatted("{}:0{}", kind, properties) : name;
 }
 
 // "cuda:0+cuda:1,memory=8192".
@@ -192,10 +206,11 @@ Result<std::unique_ptr<Device>> open_device(const DeviceOptions& options) {
     chosen.name = choose_device(options).name;
     return open_device(chosen);
   }
-  constexpr std::string_view kAll = "cuda:all";
-  if (options.name == kAll || options.name.starts_with("cuda:all,")) {
+  for (const std::string_view kind : {"cuda", "emulator"}) {
+    const std::string every = formatted("{}:all", kind);
+    if (options.name.substr(0, options.name.find(',')) != every) continue;
     DeviceOptions all = options;
-    all.name = all_gpus(std::string_view(options.name).substr(kAll.size()));
+    all.name = all_gpus(kind, std::string_view(options.name).substr(every.size()));
     return open_device(all);
   }
   if (options.name.find('+') != std::string::npos) return open_together(options);
@@ -213,7 +228,7 @@ Result<std::unique_ptr<Device>> open_device(const DeviceOptions& options) {
                       options.name);
   }
   if (options.name == "reference") return make_reference_device();
-  if (options.name.substr(0, options.name.find(',')) == "emulator") {
+  if (options.name.starts_with("emulator")) {
     MF_ASSIGN_OR_RETURN(const gpu::EmulatorOptions emulator, parse_emulator(options.name));
     MF_RETURN_IF_ERROR(gpu::check_emulator_runs());
     return make_emulator_device(emulator);

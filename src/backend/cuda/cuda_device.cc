@@ -84,6 +84,17 @@ class CudaPlatform : public gpu::Platform {
     return gpu::cuda_status(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
   }
 
+  // Two bits a clock on each line of the bus. A GPU whose driver does not tell is like the others.
+  double memory_bytes_per_second() const override {
+    int khz = 0;
+    int bits = 0;
+    if (cudaDeviceGetAttribute(&khz, cudaDevAttrMemoryClockRate, device_) != cudaSuccess ||
+        cudaDeviceGetAttribute(&bits, cudaDevAttrGlobalMemoryBusWidth, device_) != cudaSuccess) {
+      return 0.0;
+    }
+    return 2.0 * 1e3 * khz * bits / 8.0;
+  }
+
   bool has_matrix_units() const override {
     return true;
   }  // of bf16, from 8.0 on, as all we compile for

@@ -23,6 +23,7 @@ class GpuDevice : public Device {
     return platform_->upload(to, offset_bytes, from);
   }
   std::optional<uint64_t> free_bytes() const override { return platform_->free_bytes(); }
+  double memory_bytes_per_second() const override { return platform_->memory_bytes_per_second(); }
   bool copies_beside() const override { return platform_->copies_beside(); }
   bool multiplies_units(const Weight& matrix) const override {
     return gpu::uses_mma(*platform_, matrix);

@@ -1,5 +1,6 @@
 #include "backend/split/split_device.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -10,18 +11,57 @@
 namespace moeflux {
 namespace {
 
+/// A device whose own memory is marked as that of one of several.
+class PartDevice : public Device {
+ public:
+  PartDevice(std::unique_ptr<Device> device, size_t number)
+      : device_(std::move(device)), number_(number) {}
+
+  std::string_view name() const override { return device_->name(); }
+  std::string_view description() const override { return device_->description(); }
+  std::string_view bits_key() const override { return device_->bits_key(); }
+  Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind kind) override {
+    MF_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> buffer, device_->allocate(bytes, kind));
+    if (kind == MemoryKind::kDevice) buffer->part = static_cast<int>(number_);
+    return buffer;
+  }
+  Status upload(Buffer& to, uint64_t offset_bytes, std::span<const std::byte> from) override {
+    return device_->upload(to, offset_bytes, from);
+  }
+  std::optional<uint64_t> free_bytes() const override { return device_->free_bytes(); }
+  double memory_bytes_per_second() const override { return device_->memory_bytes_per_second(); }
+  Result<std::unique_ptr<Encoder>> create_encoder(size_t scratch_bytes) override {
+    return device_->create_encoder(scratch_bytes);
+  }
+  bool copies_beside() const override { return device_->copies_beside(); }
+  const Device& whole() const { return *device_; }
+
+ private:
+  std::unique_ptr<Device> device_;
+  size_t number_;
+};
+
 class SplitDevice : public Device {
  public:
-  explicit SplitDevice(std::vector<std::unique_ptr<Device>> parts) : parts_(std::move(parts)) {
-    for (const std::unique_ptr<Device>& part : parts_) {
+  explicit SplitDevice(std::vector<std::unique_ptr<Device>> parts) {
+    for (std::unique_ptr<Device>& part : parts) {
+      parts_.push_back(std::make_unique<PartDevice>(std::move(part), parts_.size()));
+    }
+    std::string keys;
+    bool is_of_one_kind = true;
+    for (const std::unique_ptr<PartDevice>& part : parts_) {
       name_ += formatted("{}{}", name_.empty() ? "" : "+", part->name());
       description_ += formatted("{}{}", description_.empty() ? "" : " + ", part->description());
+      const bool is_first_kind = part->bits_key() == first().bits_key();
+      is_of_one_kind = is_of_one_kind && is_first_kind;
+      keys += formatted("{}{}", keys.empty() ? "" : " + ", part->bits_key());
     }
+    bits_key_ = is_of_one_kind ? std::string(first().bits_key()) : keys;
   }
 
   std::string_view name() const override { return name_; }
   std::string_view description() const override { return description_; }
-  std::string_view bits_key() const override { return first().bits_key(); }
+  std::string_view bits_key() const override { return bits_key_; }
 
   Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind kind) override {
     if (kind == MemoryKind::kHostVisible) return parts_.front()->allocate(bytes, kind);
@@ -31,10 +71,7 @@ class SplitDevice : public Device {
   Result<std::unique_ptr<Buffer>> allocate_for(LayerId layer, size_t bytes,
                                                MemoryKind kind) override {
     if (kind == MemoryKind::kHostVisible) return parts_.front()->allocate(bytes, kind);
-    const size_t part = part_of(layer);
-    MF_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> buffer, parts_[part]->allocate(bytes, kind));
-    buffer->part = static_cast<int>(part);
-    return buffer;
+    return parts_[part_of(layer)]->allocate(bytes, kind);
   }
   Status upload(Buffer& to, uint64_t offset_bytes, std::span<const std::byte> from) override {
     if (to.part != Buffer::kEachPart) {
@@ -53,9 +90,10 @@ class SplitDevice : public Device {
     return first().free_bytes() ? std::optional(sum) : std::nullopt;
   }
   size_t num_parts() const override { return parts_.size(); }
+  Device& part(size_t number) override { return *parts_[number]; }
   std::vector<uint64_t> free_bytes_by_part() const override {
     std::vector<uint64_t> bytes;
-    for (const std::unique_ptr<Device>& part : parts_) {
+    for (const std::unique_ptr<PartDevice>& part : parts_) {
       bytes.push_back(part->free_bytes().value_or(0));
     }
     return bytes;
@@ -68,7 +106,7 @@ class SplitDevice : public Device {
 
   Result<std::unique_ptr<Encoder>> create_encoder(size_t scratch_bytes) override {
     std::vector<std::unique_ptr<Encoder>> encoders;
-    for (const std::unique_ptr<Device>& part : parts_) {
+    for (const std::unique_ptr<PartDevice>& part : parts_) {
       MF_ASSIGN_OR_RETURN(std::unique_ptr<Encoder> encoder, part->create_encoder(scratch_bytes));
       encoders.push_back(std::move(encoder));
     }
@@ -77,14 +115,18 @@ class SplitDevice : public Device {
         std::make_unique<SplitEncoder>(std::move(encoders), std::move(scratch)));
   }
 
-  Status supports(const ops::AnyOp& op) const override { return first().supports(op); }
+  Status supports(const ops::AnyOp& op) const override {
+    for (const auto& part : parts_) MF_RETURN_IF_ERROR(part->whole().supports(op));
+    return {};
+  }
   int64_t preferred_prefill_chunk() const override { return first().preferred_prefill_chunk(); }
   bool takes_unaligned_experts() const override { return first().takes_unaligned_experts(); }
   bool multiplies_rows_as_tiles(const QuantFormat& stored) const override {
     return first().multiplies_rows_as_tiles(stored);
   }
   bool multiplies_units(const Weight& matrix) const override {
-    return first().multiplies_units(matrix);
+    return std::ranges::all_of(
+        parts_, [&](const auto& part) { return part->whole().multiplies_units(matrix); });
   }
   bool takes_narrow_cache() const override { return first().takes_narrow_cache(); }
   bool takes_mixed_cache() const override { return first().takes_mixed_cache(); }
@@ -95,21 +137,27 @@ class SplitDevice : public Device {
   }
 
  private:
-  const Device& first() const { return *parts_.front(); }
+  const Device& first() const { return parts_.front()->whole(); }
   Result<std::unique_ptr<SplitBuffer>> allocate_copies(size_t bytes) {
     std::vector<std::unique_ptr<Buffer>> copies;
-    for (const std::unique_ptr<Device>& part : parts_) {
+    for (const std::unique_ptr<PartDevice>& part : parts_) {
       MF_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> copy, part->allocate(bytes, MemoryKind::kDevice));
       copies.push_back(std::move(copy));
     }
     return std::make_unique<SplitBuffer>(std::move(copies));
   }
 
-  std::vector<std::unique_ptr<Device>> parts_;
+  std::vector<std::unique_ptr<PartDevice>> parts_;
   std::vector<size_t> layers_;  // the part of each
   std::string name_;
   std::string description_;
+  std::string bits_key_;
 };
+
+// "cuda" of "cuda:0".
+std::string_view kind_of(const Device& device) {
+  return device.name().substr(0, device.name().find(':'));
+}
 
 }  // namespace
 
@@ -118,12 +166,10 @@ Result<std::unique_ptr<Device>> make_split_device(std::vector<std::unique_ptr<De
   for (const std::unique_ptr<Device>& part : parts) {
     const Device& first = *parts.front();
     const bool has_memory = part->free_bytes().has_value();
-    if (part->bits_key() == first.bits_key() && has_memory == first.free_bytes().has_value()) {
-      continue;
-    }
+    if (kind_of(*part) == kind_of(first) && has_memory == first.free_bytes().has_value()) continue;
     return make_error(ErrorCode::kInvalidArgument,
-                      "devices {} and {}: a model is split between devices that compute the same "
-                      "bits, expected GPUs of one kind",
+                      "devices {} and {}: a model is split between devices with the same kernels, "
+                      "expected GPUs of one maker",
                       first.name(), part->name());
   }
   return std::unique_ptr<Device>(std::make_unique<SplitDevice>(std::move(parts)));

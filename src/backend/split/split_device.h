@@ -11,9 +11,10 @@
 
 namespace moeflux {
 
-/// Takes two or more GPUs of one kind, in the order of layers. Where work goes from one to the
-/// next, scratch that is in use is copied. Bits are those of one device. Fails with
-/// kInvalidArgument where devices would not compute the same bits.
+/// Takes two or more GPUs with the same kernels, in the order of layers. Where work goes from one
+/// to the next, scratch that is in use is copied. Bits are those of one device if all are of one
+/// kind; else bits_key() names them all, and a layer has the bits of its own. Fails with
+/// kInvalidArgument for devices of different backends.
 Result<std::unique_ptr<Device>> make_split_device(std::vector<std::unique_ptr<Device>> parts);
 
 }  // namespace moeflux

@@ -42,12 +42,71 @@ void for_each_operand(Op& op, const Visit& visit) {
 
 }  // namespace
 
+/// One device of several, for those who record between layers: see Encoder::on_part().
+class SplitEncoder::PartView : public Encoder {
+ public:
+  PartView(SplitEncoder& all, size_t part) : all_(all), part_(part) {}
+
+  Tensor scratch(const Shape& shape, DType dtype) override { return all_.scratch(shape, dtype); }
+  size_t scratch_mark() const override { return all_.scratch_mark(); }
+  void scratch_release(size_t mark) override { all_.scratch_release(mark); }
+  void keep_alive(std::unique_ptr<Retained> resource) override {
+    own().keep_alive(std::move(resource));
+  }
+  void write(Tensor to, std::span<const std::byte> from) override {
+    own().write(copy_on(part_, to), from);
+  }
+  Status read(std::span<std::byte> to, Tensor from) override {
+    if (!all_.status_.ok()) return all_.status_;
+    return all_.encoders_[part_]->read(to, copy_on(part_, from));
+  }
+  void run_on_host(int64_t count, const std::function<void(int64_t)>& fn) override {
+    all_.run_on_host(count, fn);
+  }
+  CopyId copy_beside(std::span<const BufferCopy> copies, EventId after) override {
+    return all_.encoders_[part_]->copy_beside(copies, after);
+  }
+  void await_copies(CopyId last) override { own().await_copies(last); }
+  bool has_copied(CopyId last) override { return own().has_copied(last); }
+  void experts_stay(const std::shared_ptr<const std::vector<ExpertWeights>>& experts,
+                    const ExpertMemory& memory) override {
+    own().experts_stay(experts, memory);
+  }
+  void experts_moved(const std::vector<ExpertWeights>& experts,
+                     std::span<const size_t> which) override {
+    own().experts_moved(experts, which);
+  }
+  EventId submit() override { return all_.submit_part(part_); }
+  Status wait(EventId event) override {
+    if (!all_.status_.ok()) return all_.status_;
+    return all_.encoders_[part_]->wait(event);
+  }
+
+ protected:
+  void execute(const ops::AnyOp& any) override {
+    ops::visit(any, [&](const auto& op) {
+      auto copy = op;
+      if (all_.status_.ok()) all_.run_there(part_, copy);
+    });
+  }
+
+ private:
+  Encoder& own() { return all_.on(part_); }
+
+  SplitEncoder& all_;
+  size_t part_;
+};
+
 SplitEncoder::SplitEncoder(std::vector<std::unique_ptr<Encoder>> encoders,
                            std::unique_ptr<SplitBuffer> scratch)
     : encoders_(std::move(encoders)),
       submitted_(encoders_.size()),
       is_recorded_(encoders_.size()),
-      scratch_(std::move(scratch)) {}
+      scratch_(std::move(scratch)) {
+  for (size_t i = 0; i < encoders_.size(); ++i) {
+    views_.push_back(std::make_unique<PartView>(*this, i));
+  }
+}
 
 Encoder& SplitEncoder::on(size_t part) {
   is_recorded_[part] = true;
@@ -96,11 +155,15 @@ void SplitEncoder::experts_moved(const std::vector<ExpertWeights>& experts,
   on(at_).experts_moved(experts, which);
 }
 
+EventId SplitEncoder::submit_part(size_t part) {
+  submitted_[part] = encoders_[part]->submit();
+  is_recorded_[part] = false;
+  return submitted_[part];
+}
+
 EventId SplitEncoder::submit() {
   for (size_t i = 0; i < encoders_.size(); ++i) {
-    if (!is_recorded_[i]) continue;
-    submitted_[i] = encoders_[i]->submit();
-    is_recorded_[i] = false;
+    if (is_recorded_[i]) submit_part(i);
   }
   return EventId{++events_};
 }
@@ -134,14 +197,18 @@ void SplitEncoder::run_where_it_lies(const Op& op) {
     part = its;
   });
   if (part >= 0 && static_cast<size_t>(part) != at_) move_to(static_cast<size_t>(part));
-  if (!status_.ok()) return;
+  if (status_.ok()) run_there(at_, own);
+}
+
+template <typename Op>
+void SplitEncoder::run_there(size_t part, Op& own) {
   for_each_operand(own, [&](std::string_view /*name*/, const Tensor& tensor) {
     // A part of `own`: what lists of it lead to lies on one device.
     if (tensor.buffer->part == Buffer::kEachPart) {
-      const_cast<Tensor&>(tensor) = copy_on(at_, tensor);
+      const_cast<Tensor&>(tensor) = copy_on(part, tensor);
     }
   });
-  on(at_).run(own);
+  on(part).run(own);
 }
 
 void SplitEncoder::move_to(size_t part) {

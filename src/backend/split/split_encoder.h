@@ -28,6 +28,7 @@ class SplitEncoder : public Encoder {
   void write(Tensor to, std::span<const std::byte> from) override;
   Status read(std::span<std::byte> to, Tensor from) override;
   void run_on_host(int64_t count, const std::function<void(int64_t)>& fn) override;
+  Encoder& on_part(size_t number) override { return *views_[number]; }
   void experts_stay(const std::shared_ptr<const std::vector<ExpertWeights>>& experts,
                     const ExpertMemory& memory) override;
   void experts_moved(const std::vector<ExpertWeights>& experts,
@@ -40,18 +41,24 @@ class SplitEncoder : public Encoder {
   void execute(const ops::AnyOp& any) override;
 
  private:
+  class PartView;
   template <typename Op>
   void run_where_it_lies(const Op& op);
+  /// Records an operation on a device; `own` is changed.
+  template <typename Op>
+  void run_there(size_t part, Op& own);
+  EventId submit_part(size_t part);
   /// Goes on with a device, which gets what scratch holds.
   void move_to(size_t part);
   /// To record on it.
   Encoder& on(size_t part);
 
   std::vector<std::unique_ptr<Encoder>> encoders_;
-  std::vector<EventId> submitted_;  // of each, the last; 0: none
-  std::vector<bool> is_recorded_;   // work that has not been submitted
-  ScratchArena scratch_;            // a copy on each device
-  size_t at_ = 0;                   // the device of the work at hand
+  std::vector<std::unique_ptr<Encoder>> views_;  // see on_part()
+  std::vector<EventId> submitted_;               // of each, the last; 0: none
+  std::vector<bool> is_recorded_;                // work that has not been submitted
+  ScratchArena scratch_;                         // a copy on each device
+  size_t at_ = 0;                                // the device of the work at hand
   uint64_t events_ = 0;
   Status status_;
 };

@@ -290,6 +290,7 @@ class EmulatorPlatform : public Platform {
     return reinterpret_cast<uintptr_t>(buffer.host_data());
   }
   std::optional<uint64_t> free_bytes() const override { return limit_.bytes_left(); }
+  double memory_bytes_per_second() const override { return options_.memory_bytes_per_second; }
   Result<std::unique_ptr<Executor>> create_executor() override {
     return std::unique_ptr<Executor>(std::make_unique<EmulatorExecutor>(reach_, options_));
   }

@@ -36,6 +36,8 @@ struct EmulatorOptions {
   bool copies_at_once = false;
   /// The copy that fails, counted from 1; 0: none.
   uint64_t failing_copy = 0;
+  /// The rate that its memory is said to have, for plans; 0: none.
+  double memory_bytes_per_second = 0.0;
   /// Shared memory that a group can have.
   uint32_t shared_bytes = kMmaSharedBytesMax;
   /// Multiprocessors that work is shared out to: so few that small problems reach the kernels for

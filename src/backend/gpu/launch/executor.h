@@ -89,6 +89,8 @@ class Platform {
     return {};
   }
   virtual std::optional<uint64_t> free_bytes() const { return std::nullopt; }
+  /// As Device's.
+  virtual double memory_bytes_per_second() const { return 0.0; }
 };
 
 }  // namespace moeflux::gpu
