@@ -157,8 +157,15 @@ Result<DensePlaces> Engine::place_dense(LoadedModel& counted, const EngineOption
                         "device {}: layers are streamed to one device alone (see --device)",
                         device_->name());
     }
-    device_->place_layers(
-        split_layers(counted.spec(), layer_bytes(counted, planned_tokens_, prefill_chunk_), parts));
+    std::vector<double> speeds;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      speeds.push_back(device_->part(i).memory_bytes_per_second());
+    }
+    MF_ASSIGN_OR_RETURN(part_of_layer_, split_layers(counted, {.free_bytes = parts,
+                                                               .bytes_per_second = speeds,
+                                                               .context_length = planned_tokens_,
+                                                               .step_tokens = prefill_chunk_}));
+    device_->place_layers(part_of_layer_);
   }
   const std::optional<uint64_t> device_free = device_->free_bytes();
   if (device_free) MF_RETURN_IF_ERROR(place_on_device(counted, options, *device_free));
@@ -171,10 +178,7 @@ Result<DensePlaces> Engine::place_dense(LoadedModel& counted, const EngineOption
                                     .step_tokens = prefill_chunk_,
                                     .device_bytes = device_plan_.dense.device_bytes}));
     }
-    DensePlaces places = device_plan_.dense;
-    // Each of several devices has memory of its own for a tensor.
-    if (!parts.empty()) places.device_bytes = 0;
-    return places;
+    return device_plan_.dense;
   }
   const int64_t longest = planned_tokens_ * options.step_sequences;
   MF_ASSIGN_OR_RETURN(
@@ -207,11 +211,12 @@ Result<DensePlaces> Engine::place_dense(LoadedModel& counted, const EngineOption
 Status Engine::place_on_device(LoadedModel& counted, const EngineOptions& options,
                                uint64_t device_free) {
   Result<DevicePlan> plan = plan_device(counted, {.free_bytes = device_free,
+                                                  .free_by_part = device_->free_bytes_by_part(),
+                                                  .part_of_layer = part_of_layer_,
                                                   .context_length = planned_tokens_,
                                                   .step_tokens = prefill_chunk_,
                                                   .step_may_shrink = options.prefill_chunk == 0,
                                                   .copies_beside = device_->copies_beside(),
-                                                  .devices = device_->num_parts(),
                                                   .near_cache_bytes = options.near_cache_bytes});
   if (!plan.ok()) return plan.error().with_context(formatted("device {}", device_->name()));
   device_plan_ = *std::move(plan);

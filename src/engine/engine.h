@@ -22,6 +22,7 @@
 #include "engine/snapshot.h"
 #include "experts/drive/lookahead.h"
 #include "experts/expert_store.h"
+#include "experts/stores/streamed_expert_store.h"
 #include "experts/tiers/near_placement.h"
 #include "experts/tiers/near_slots.h"
 #include "experts/tiers/usage_profile.h"
@@ -358,13 +359,19 @@ class Engine {
                                   uint64_t available);
   Status place_on_device(LoadedModel& counted, const EngineOptions& options, uint64_t device_free);
   Status open_layers();
-  std::optional<DeviceMemory> device_memory() const;
+  std::vector<DeviceMemory> device_memory() const;
   Status check_resident(uint64_t bytes_for_experts) const;
   Status open_experts();
-  Status take_far_memory();
+  Status take_far_memory(const ExpertPlan& split);
+  const ExpertTable& part_experts(size_t part) const;
+  bool is_resident(size_t part) const;
   Status open_resident();
-  Status open_tiered(const ExpertPlan& split, const TierOptions& tier);
-  Status open_streamed(const ExpertPlan& split, const TierOptions& tier);
+  Status open_tiered(const ExpertPlan& split, const TierOptions& tier,
+                     std::span<const PartTier> parts);
+  Result<std::unique_ptr<ExpertStore>> open_tiered_part(size_t part, const TierOptions& tier,
+                                                        uint64_t ring_bytes);
+  Status open_streamed(const ExpertPlan& split, const TierOptions& tier,
+                       std::vector<PartTier> parts);
   Status force_routes();
   Result<HelperOptions> open_helper();
   Status open_networks();
@@ -375,7 +382,9 @@ class Engine {
   std::unique_ptr<LoadedModel> loaded_;
   MemoryPlanRequest memory_request_;
   MemoryPlan plan_;
-  DevicePlan device_plan_;  // of a device with memory of its own
+  std::vector<size_t> part_of_layer_;      // of a device made of several
+  std::vector<ExpertTable> part_experts_;  // the same; see tables_by_part()
+  DevicePlan device_plan_;                 // of a device with memory of its own
   std::shared_ptr<StateMemory> state_memory_;
   MemoryPressure pressure_;
   std::string profile_path_;
@@ -392,8 +401,9 @@ class Engine {
   std::vector<NgramRows::Text> texts_;     // of the step at hand, for it
   uint64_t scratch_bytes_ = 0;             // of encoder_
   ExpertHome home_ = ExpertHome::kDrive;
-  uint64_t near_bytes_ = 0;               // planned
-  std::unique_ptr<Buffer> far_;           // with all experts; null where the host has not all
+  uint64_t near_bytes_ = 0;  // planned
+  // By part of the device, with all its experts; null where it or the drive has them. Empty: none.
+  std::vector<std::unique_ptr<Buffer>> far_;
   uint64_t far_bytes_read_ = 0;           // for it, and in no store's statistics yet
   std::unique_ptr<ExpertHelper> helper_;  // or null
   std::unique_ptr<ExpertStore> experts_;  // uses reader_, loaded_, far_ and helper_

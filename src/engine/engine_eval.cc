@@ -294,8 +294,10 @@ Status Engine::forward() {
   MF_RETURN_IF_ERROR(reader.status());
   if (wanted > 0) return read_results();
   const EventId recorded = encoder_->submit();
-  // The first of several devices goes on with the next tokens while the last has these.
-  if (device_->num_parts() > 1 && !wants_hidden) return {};
+  // The first of several devices goes on with the next tokens while the last has these. A helper's
+  // memory is that of one step.
+  const bool is_helped = experts_->help().helper() != nullptr;
+  if (device_->num_parts() > 1 && !wants_hidden && !is_helped) return {};
   return encoder_->wait(recorded);
 }
 

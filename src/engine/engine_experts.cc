@@ -7,6 +7,7 @@
 #include "engine/engine.h"
 #include "experts/routes/forced_routes.h"
 #include "experts/stores/resident_expert_store.h"
+#include "experts/stores/split_expert_store.h"
 #include "experts/stores/streamed_expert_store.h"
 #include "experts/stores/tiered_expert_store.h"
 
@@ -59,8 +60,8 @@ void warn_of_drive(const EngineOptions& options, const MemoryPlan& plan, const E
       format_bytes(plan.expert_cache_bytes), format_bytes(plan.experts_bytes), refusal.message()));
 }
 
-Status check_near_cache(const Device& device, bool has_memory) {
-  if (has_memory && device.copies_beside()) return {};
+Status check_near_cache(Device& device, bool has_memory) {
+  if (has_memory && device.part(0).copies_beside()) return {};
   return make_error(ErrorCode::kInvalidArgument,
                     "a near cache: device {} has no memory of its own for one", device.name());
 }
@@ -92,21 +93,34 @@ HelpMode help_mode(PlanMode plan) {
 }  // namespace
 
 // None of a device that works in the host's memory.
-std::optional<DeviceMemory> Engine::device_memory() const {
-  const std::optional<uint64_t> free = device_->free_bytes();
-  if (!free) return std::nullopt;
-  DeviceMemory memory{.free_bytes = *free,
-                      .taken_bytes = device_plan_.share.state_bytes + device_plan_.listed_bytes +
-                                     device_plan_.reserve_bytes,
-                      .copies_beside = device_->copies_beside()};
-  const uint64_t left = *free > memory.taken_bytes ? *free - memory.taken_bytes : 0;
-  if (left >= resident_experts_bytes(loaded_->experts)) return memory;
-  // Where the device holds some experts, fewer of them make room for the states of all sequences.
+std::vector<DeviceMemory> Engine::device_memory() const {
+  std::vector<DeviceMemory> memory;
+  if (!device_->free_bytes()) return memory;
   const int64_t tokens = std::min(planned_tokens_, kSequenceTokens);
-  const uint64_t others = static_cast<uint64_t>(options_.step_sequences - 1) * state_bytes(tokens);
-  memory.taken_bytes += std::min(others, left / kContextShare);
+  for (size_t i = 0; i < device_plan_.parts.size(); ++i) {
+    const PartPlan& part = device_plan_.parts[i];
+    const ExpertTable& experts = part_experts(i);
+    DeviceMemory& own = memory.emplace_back(DeviceMemory{
+        .free_bytes = device_->part(i).free_bytes().value_or(0),
+        .taken_bytes = part.state_bytes + device_plan_.listed_bytes + part.reserve_bytes,
+        .copies_beside = device_->part(i).copies_beside(),
+        .experts = &experts});
+    const uint64_t left = own.free_bytes > own.taken_bytes ? own.free_bytes - own.taken_bytes : 0;
+    if (left >= resident_experts_bytes(experts)) continue;
+    // Where the device holds some experts, fewer of them make room for the states of all sequences.
+    const uint64_t others = static_cast<uint64_t>(options_.step_sequences - 1) *
+                            state_bytes(tokens) / device_plan_.parts.size();
+    own.taken_bytes += std::min(others, left / kContextShare);
+  }
   return memory;
 }
+
+const ExpertTable& Engine::part_experts(size_t part) const {
+  return part_experts_.empty() ? loaded_->experts : part_experts_[part];
+}
+
+// Its device holds all of its experts, and the host need not.
+bool Engine::is_resident(size_t part) const { return far_.size() > part && far_[part] == nullptr; }
 
 Status Engine::check_resident(uint64_t bytes_for_experts) const {
   if (options_.plan != PlanMode::kResident || home_ == ExpertHome::kDevice) return {};
@@ -117,9 +131,12 @@ Status Engine::check_resident(uint64_t bytes_for_experts) const {
 }
 
 Status Engine::open_experts() {
-  const std::optional<DeviceMemory> memory = device_memory();
+  if (const size_t parts = device_->num_parts(); parts > 1) {
+    part_experts_ = tables_by_part(loaded_->experts, part_of_layer_, parts);
+  }
+  const std::vector<DeviceMemory> memory = device_memory();
   if (options_.near_cache_bytes) {
-    MF_RETURN_IF_ERROR(check_near_cache(*device_, memory.has_value()));
+    MF_RETURN_IF_ERROR(check_near_cache(*device_, !memory.empty()));
   }
   const uint64_t token_bytes =
       static_cast<uint64_t>(token_demand(spec()).per_layer) * loaded_->experts.slot_bytes_max();
@@ -131,39 +148,56 @@ Status Engine::open_experts() {
   home_ = split.home;
   near_bytes_ = split.near_bytes;
   MF_RETURN_IF_ERROR(check_resident(near_bytes_));
-  if (home_ != ExpertHome::kHostAndDevice) far_.reset();
+  if (home_ != ExpertHome::kHostAndDevice) far_.clear();
   if (home_ == ExpertHome::kDevice) return open_resident();
   TierOptions tier{.near_bytes = split.near_bytes,
                    .placement = options_.placement,
                    .profile = &profile_,
-                   .leave_bytes = memory ? memory->taken_bytes : 0,
                    .on_less = options_.on_warning};
-  if (memory && memory->copies_beside) {
+  std::vector<PartTier> parts;
+  for (size_t i = 0; i < split.parts.size(); ++i) {
+    parts.push_back({split.parts[i].near_bytes, memory[i].taken_bytes});
+  }
+  if (!parts.empty()) {
+    tier.leave_bytes = parts.front().leave_bytes;
     MF_ASSIGN_OR_RETURN(tier.helper, open_helper());
   }
   if (home_ == ExpertHome::kHostAndDevice) {
-    const Status room = take_far_memory();
-    if (far_) {
+    const Status room = take_far_memory(split);
+    if (!far_.empty()) {
       MF_RETURN_IF_ERROR(room);
-      return open_tiered(split, tier);
+      return open_tiered(split, tier, parts);
     }
     home_ = ExpertHome::kDrive;
     split.far_bytes = half_of_experts(plan_);
-    MF_RETURN_IF_ERROR(open_streamed(split, tier));
+    MF_RETURN_IF_ERROR(open_streamed(split, tier, std::move(parts)));
     plan_.expert_cache_bytes = experts_->capacity_bytes();
     warn_of_drive(options_, plan_, room.error());
     return {};
   }
-  return open_streamed(split, tier);
+  return open_streamed(split, tier, std::move(parts));
 }
 
-// Where there is no far memory afterwards, the system refused so much of it.
-Status Engine::take_far_memory() {
-  if (far_) return {};
-  MF_ASSIGN_OR_RETURN(far_, allocate_far_experts(loaded_->experts, *device_));
-  far_bytes_read_ = loaded_->experts.bytes_total();
-  return load_far_experts(loaded_->experts, loaded_->index, *reader_, *far_,
-                          options_.check_experts);
+// Where there is no far memory afterwards, the system refused so much of it. A part that has some
+// keeps it.
+Status Engine::take_far_memory(const ExpertPlan& split) {
+  std::vector<std::unique_ptr<Buffer>> far = std::exchange(far_, {});
+  far.resize(split.parts.size());
+  std::vector<size_t> unread;
+  for (size_t i = 0; i < far.size(); ++i) {
+    const ExpertTable& experts = part_experts(i);
+    if (far[i] != nullptr || split.parts[i].holds_all || experts.num_experts_total() == 0) continue;
+    MF_ASSIGN_OR_RETURN(far[i], allocate_far_experts(experts, device_->part(i)));
+    unread.push_back(i);
+  }
+  far_ = std::move(far);
+  for (const size_t i : unread) {
+    const ExpertTable& experts = part_experts(i);
+    far_bytes_read_ += experts.bytes_total();
+    MF_RETURN_IF_ERROR(
+        load_far_experts(experts, loaded_->index, *reader_, *far_[i], options_.check_experts));
+  }
+  return {};
 }
 
 Status Engine::open_resident() {
@@ -174,19 +208,41 @@ Status Engine::open_resident() {
   return {};
 }
 
-Status Engine::open_tiered(const ExpertPlan& split, const TierOptions& tier) {
-  MF_ASSIGN_OR_RETURN(
-      experts_, make_tiered_expert_store(loaded_->experts, *device_, *far_,
-                                         {.tier = tier,
-                                          .ring_bytes = split.ring_bytes,
-                                          .step_tokens_max = prefill_chunk_,
-                                          .experts_per_token_max = token_demand(spec()).per_layer,
-                                          .bytes_read = std::exchange(far_bytes_read_, 0)}));
+Result<std::unique_ptr<ExpertStore>> Engine::open_tiered_part(size_t part, const TierOptions& tier,
+                                                              uint64_t ring_bytes) {
+  const ExpertTable& experts = part_experts(part);
+  if (is_resident(part)) {
+    return make_resident_expert_store(experts, loaded_->index, *reader_, device_->part(part),
+                                      {.check_arrivals = options_.check_experts});
+  }
+  return make_tiered_expert_store(experts, device_->part(part), *far_[part],
+                                  {.tier = tier,
+                                   .ring_bytes = ring_bytes,
+                                   .step_tokens_max = prefill_chunk_,
+                                   .experts_per_token_max = token_demand(spec()).per_layer,
+                                   .bytes_read = std::exchange(far_bytes_read_, 0)});
+}
+
+Status Engine::open_tiered(const ExpertPlan& split, const TierOptions& tier,
+                           std::span<const PartTier> parts) {
+  const auto open = [&](size_t part) {
+    TierOptions own = tier;
+    own.near_bytes = parts[part].near_bytes;
+    own.leave_bytes = parts[part].leave_bytes;
+    return open_tiered_part(part, own, split.parts[part].ring_bytes);
+  };
+  if (part_experts_.empty()) {
+    MF_ASSIGN_OR_RETURN(experts_, open(0));
+  } else {
+    MF_ASSIGN_OR_RETURN(experts_, make_split_expert_store(loaded_->experts, part_experts_, *device_,
+                                                          make_tiered_help(tier.helper), open));
+  }
   plan_.expert_cache_bytes = experts_->capacity_bytes();
   return {};
 }
 
-Status Engine::open_streamed(const ExpertPlan& split, const TierOptions& tier) {
+Status Engine::open_streamed(const ExpertPlan& split, const TierOptions& tier,
+                             std::vector<PartTier> parts) {
   MF_ASSIGN_OR_RETURN(
       experts_, make_streamed_expert_store(loaded_->experts, loaded_->index, *reader_, *device_,
                                            {.capacity_bytes = split.far_bytes,
@@ -195,6 +251,7 @@ Status Engine::open_streamed(const ExpertPlan& split, const TierOptions& tier) {
                                             .staging = {},
                                             .check_arrivals = options_.check_experts,
                                             .tier = tier,
+                                            .parts = std::move(parts),
                                             .lookahead = options_.lookahead}));
   return {};
 }
@@ -248,21 +305,27 @@ Status Engine::open_networks() {
 }
 
 // Sequences share what is left now, which is what was planned for one at least: small things of the
-// experts' store came out of the reserve.
+// experts' store came out of the reserve. Keys are gathered when a text needs it: of their room,
+// nothing is taken yet.
 void Engine::bound_states() {
-  const std::optional<uint64_t> left = device_->free_bytes();
-  if (!left) return;
-  // Keys are gathered when a text needs it: of their room, nothing is taken yet.
-  const uint64_t others = device_plan_.reserve_bytes + device_plan_.listed_bytes;
-  const uint64_t beyond = *left > others ? *left - others : 0;
-  state_memory_->bound({.near_bytes = std::max(beyond, device_plan_.share.state_bytes),
-                        .kept_bytes = device_plan_.state_kept_bytes});
+  if (!device_->free_bytes()) return;
+  std::vector<StateMemory::Bounds> bounds;
+  for (size_t i = 0; i < device_plan_.parts.size(); ++i) {
+    const PartPlan& part = device_plan_.parts[i];
+    const uint64_t left = device_->part(i).free_bytes().value_or(0);
+    const uint64_t others = part.reserve_bytes + device_plan_.listed_bytes;
+    const uint64_t beyond = left > others ? left - others : 0;
+    bounds.push_back(
+        {.near_bytes = std::max(beyond, part.state_bytes), .kept_bytes = part.state_kept_bytes});
+  }
+  state_memory_->bound(std::move(bounds));
 }
 
 uint64_t Engine::host_bytes() const {
   uint64_t experts = 0;
-  if (far_) {
-    experts = far_->size_bytes();
+  if (!far_.empty()) {
+    for (const std::unique_ptr<Buffer>& far : far_)
+      experts += far != nullptr ? far->size_bytes() : 0;
   } else if (home_ == ExpertHome::kDrive || !device_->free_bytes()) {
     experts = experts_->capacity_bytes();
   }
@@ -303,7 +366,9 @@ ExpertMap Engine::expert_map() const {
   if (home_ == ExpertHome::kDevice && device_->free_bytes()) home = ExpertPlace::kDevice;
   for (size_t l = 0; l < table.layers.size(); ++l) {
     const auto first = map.places.begin() + static_cast<std::ptrdiff_t>(l) * map.num_experts;
-    std::fill_n(first, table.layers[l].num_experts, home);
+    const size_t part = device_->part_of(LayerId{static_cast<int32_t>(l)});
+    std::fill_n(first, table.layers[l].num_experts,
+                is_resident(part) ? ExpertPlace::kDevice : home);
   }
   experts_->describe(map);
   return map;

@@ -110,6 +110,7 @@ class ExpertStore {
   /// The leases that follow are of a step with these rows, recorded by this encoder. A store
   /// records here whatever it has to record between steps.
   virtual void begin_step(std::span<const StepRows> rows, Encoder& /*encoder*/) {
+    if (leader_ != nullptr) return;
     is_draft_ = false;
     routes_.begin_step(rows);
     help_.begin_step(rows);
@@ -120,15 +121,18 @@ class ExpertStore {
     is_draft_ = true;
     routes_.begin_step(rows);
   }
+  /// Has the routes and the helper of another store, whose begin_step() comes first: `leader` must
+  /// outlive it.
+  void follow(ExpertStore& leader) { leader_ = &leader; }
   /// Its end_step() follows a step whose work has been done, without an error. Where a helper takes
   /// part in a step, ids and slots are its own, and it has taken x before lease().
-  HelpedSteps& help() { return help_; }
+  HelpedSteps& help() { return leader_ != nullptr ? leader_->help() : help_; }
   /// The choices of routers, to be observed or replaced in every lease from now on.
-  RouteReadback& routes() { return routes_; }
+  RouteReadback& routes() { return readback(); }
   /// Where the router of the step's `layer` is to write the ids [tokens, top_k] that lease() gets,
   /// for a store that looks at them later; null: anywhere.
-  Tensor ids_memory(LayerId layer, int64_t tokens, int64_t top_k) {
-    return log_ && !is_draft_ ? log_->ids(layer, tokens, top_k) : Tensor{};
+  virtual Tensor ids_memory(LayerId layer, int64_t tokens, int64_t top_k) {
+    return log_ && !is_draft() ? log_->ids(layer, tokens, top_k) : Tensor{};
   }
   virtual ExpertStats stats() const = 0;
   /// Bytes of fast memory that experts may occupy.
@@ -144,11 +148,18 @@ class ExpertStore {
 
  protected:
   explicit ExpertStore(HelpedSteps help = HelpedSteps({})) : help_(std::move(help)) {}
+  bool is_draft() const { return leader_ != nullptr ? leader_->is_draft() : is_draft_; }
+  RouteReadback& readback() { return leader_ != nullptr ? leader_->routes() : routes_; }
+  /// Steps that a helper took part in, which the leader counts.
+  uint64_t helped_steps() const { return leader_ != nullptr ? 0 : help_.count(); }
 
+  std::optional<RouteLog> log_;
+
+ private:
   RouteReadback routes_;
   HelpedSteps help_;
-  std::optional<RouteLog> log_;
   bool is_draft_ = false;
+  ExpertStore* leader_ = nullptr;
 };
 
 /// Delivers nothing: for dry runs on the trace encoder.

@@ -27,27 +27,59 @@ uint64_t sum(const std::vector<uint64_t>& bytes) {
 // however long the text has become.
 bool stays_near(const StateTensor& tensor) { return !tensor.is_per_token() || tensor.window > 0; }
 
-uint64_t state_bytes(const LoadedModel& model, const DevicePlanRequest& request, bool only_kept) {
-  uint64_t bytes = 0;
-  for (LayerStateSpec layer : model.states()) {
-    if (only_kept) {
-      std::erase_if(layer.tensors, [](const StateTensor& tensor) { return !stays_near(tensor); });
-    }
-    bytes += SequenceState::bytes_held(layer, request.context_length, request.step_tokens);
-  }
-  return bytes;
-}
+/// A model's layers that lie on one of several devices, or on the only one.
+class PartLayers {
+ public:
+  PartLayers(const LoadedModel& model, const DevicePlanRequest& request, size_t part)
+      : model_(model), request_(request), part_(part) {}
 
-// The least device memory for experts: near slots, and room for the experts of one token.
-uint64_t experts_least(const LoadedModel& model, std::optional<uint64_t> wanted) {
-  int64_t per_token = 0;
-  for (const LayerSpec& layer : model.spec().layers) {
-    if (layer.moe.num_experts > 0) per_token = std::max(per_token, layer.moe.experts_per_token);
+  bool has(std::optional<LayerId> layer) const {
+    if (!layer || request_.part_of_layer.empty()) return true;
+    return request_.part_of_layer[static_cast<size_t>(index(*layer))] == part_;
   }
-  const uint64_t slot = model.experts.slot_bytes_max();
-  return std::min(wanted.value_or(kNearSlotsLeast * slot) + static_cast<uint64_t>(per_token) * slot,
-                  model.experts.num_experts_total() * slot);
-}
+  uint64_t state_bytes(bool only_kept) const {
+    uint64_t bytes = 0;
+    int32_t l = 0;
+    for (LayerStateSpec layer : model_.states()) {
+      if (!has(LayerId{l++})) continue;
+      if (only_kept) {
+        std::erase_if(layer.tensors, [](const StateTensor& tensor) { return !stays_near(tensor); });
+      }
+      bytes += SequenceState::bytes_held(layer, request_.context_length, request_.step_tokens);
+    }
+    return bytes;
+  }
+  uint64_t dense_bytes() const {
+    uint64_t bytes = model_.dense.placed_bytes;
+    int32_t l = 0;
+    for (const uint64_t of_layer : model_.dense.layer_bytes) {
+      if (!has(LayerId{l++})) bytes -= of_layer;
+    }
+    return bytes;
+  }
+  // The least device memory for experts: near slots, of which each device has its share, and room
+  // for the experts of one token.
+  uint64_t experts_least() const {
+    int64_t per_token = 0;
+    for (const LayerSpec& layer : model_.spec().layers) {
+      if (layer.moe.num_experts > 0) per_token = std::max(per_token, layer.moe.experts_per_token);
+    }
+    uint64_t experts = 0;
+    for (size_t l = 0; l < model_.experts.layers.size(); ++l) {
+      if (!has(LayerId{static_cast<int32_t>(l)})) continue;
+      experts += static_cast<uint64_t>(model_.experts.layers[l].num_experts);
+    }
+    const uint64_t slot = model_.experts.slot_bytes_max();
+    const uint64_t near = request_.near_cache_bytes.value_or(kNearSlotsLeast * slot) /
+                          std::max<size_t>(1, request_.free_by_part.size());
+    return std::min(near + static_cast<uint64_t>(per_token) * slot, experts * slot);
+  }
+
+ private:
+  const LoadedModel& model_;
+  const DevicePlanRequest& request_;
+  size_t part_;
+};
 
 /// Modules that leave the device at once: one, or those of a network.
 struct Part {
@@ -104,6 +136,17 @@ uint64_t networks_bytes(std::span<const Part> leaving) {
   return kNetworkSlots * most;
 }
 
+// Each of several devices has two of scratch: that which all operations see, and its encoder's own.
+constexpr uint64_t kPartScratches = 2;
+
+// With what goes in, logits and keys that are listed.
+Result<uint64_t> step_scratch_bytes(const LoadedModel& model, int64_t context, int64_t tokens) {
+  const int64_t rows = logits_rows_max(model.spec(), tokens);
+  MF_ASSIGN_OR_RETURN(const DryRun needed, dry_run(*model.model, tokens, rows));
+  return needed.scratch_bytes + step_buffers_bytes(model.spec(), tokens) +
+         listed_keys_bytes(model.spec(), model.cache_types, context);
+}
+
 Error refusal(const DeviceNeeds& needs, uint64_t least, uint64_t reserve) {
   return make_error(
       ErrorCode::kResourceExhausted,
@@ -115,64 +158,107 @@ Error refusal(const DeviceNeeds& needs, uint64_t least, uint64_t reserve) {
       format_bytes(needs.experts_least_bytes), format_bytes(reserve));
 }
 
-// Each of several devices has a copy of what belongs to no layer, and two of scratch: that which
-// all operations see, and its encoder's own.
-void count_copies(const LoadedModel& model, size_t devices, DeviceNeeds& needs) {
-  needs.scratch_bytes *= 2 * devices;
-  for (const ClaimedModule& module : model.modules) {
-    if (!module.layer()) needs.dense_kept_bytes += (devices - 1) * module.placed_bytes;
+/// Needs of a device, and the parts of `order` that they list.
+struct PartNeeds {
+  DeviceNeeds needs;
+  std::vector<size_t> listed;
+};
+
+PartNeeds needs_of(const LoadedModel& model, const DevicePlanRequest& request,
+                   std::span<const Part> order, uint64_t scratch_bytes, size_t number) {
+  const bool is_one = request.free_by_part.empty();
+  const PartLayers layers(model, request, number);
+  PartNeeds part;
+  DeviceNeeds& needs = part.needs;
+  needs.free_bytes = is_one ? request.free_bytes : request.free_by_part[number];
+  needs.scratch_bytes = scratch_bytes;
+  needs.dense_kept_bytes = layers.dense_bytes();
+  for (size_t i = 0; i < order.size(); ++i) {
+    if (!layers.has(model.modules[order[i].modules.front()].layer())) continue;
+    needs.dense_parts.push_back(order[i].bytes);
+    needs.dense_kept_bytes -= order[i].bytes;
+    part.listed.push_back(i);
   }
+  needs.has_table = model.dense.lookup_bytes > 0;
+  needs.state_kept_bytes = layers.state_bytes(/*only_kept=*/true);
+  needs.state_pages_bytes = layers.state_bytes(/*only_kept=*/false) - needs.state_kept_bytes;
+  needs.experts_least_bytes = layers.experts_least();
+  return part;
+}
+
+// Modules on the host, by what each part of the device gives up: what belongs to no layer leaves
+// them all.
+DensePlaces places_of(const LoadedModel& model, const DevicePlanRequest& request,
+                      std::span<const Part> order, const std::vector<bool>& leaves) {
+  DensePlaces dense;
+  dense.on_host.resize(model.modules.size());
+  for (size_t i = 0; i < order.size(); ++i) {
+    if (!leaves[i]) continue;
+    for (const size_t module : order[i].modules) dense.on_host[module] = true;
+    dense.host_bytes += order[i].bytes;
+  }
+  dense.device_bytes = model.dense.placed_bytes - dense.host_bytes;
+  dense.part_bytes.resize(request.free_by_part.size());
+  if (dense.part_bytes.empty()) return dense;
+  for (size_t l = 0; l < model.dense.layer_bytes.size(); ++l) {
+    dense.part_bytes[request.part_of_layer[l]] += model.dense.layer_bytes[l];
+  }
+  for (size_t i = 0; i < model.modules.size(); ++i) {
+    const std::optional<LayerId> layer = model.modules[i].layer();
+    if (!layer || !dense.on_host[i]) continue;
+    dense.part_bytes[request.part_of_layer[static_cast<size_t>(index(*layer))]] -=
+        model.modules[i].placed_bytes;
+  }
+  dense.device_bytes -= sum(dense.part_bytes);
+  return dense;
 }
 
 Result<DevicePlan> plan_step(const LoadedModel& model, const DevicePlanRequest& request) {
   const int64_t n = request.step_tokens;
-  const int64_t rows = logits_rows_max(model.spec(), n);
-  MF_ASSIGN_OR_RETURN(const DryRun needed, dry_run(*model.model, n, rows));
+  const size_t count = std::max<size_t>(1, request.free_by_part.size());
   const std::vector<Part> order = leaving_order(model);
-  DeviceNeeds needs;
-  needs.free_bytes = request.free_bytes;
-  const uint64_t listed =
-      listed_keys_bytes(model.spec(), model.cache_types, request.context_length);
-  needs.scratch_bytes = needed.scratch_bytes + step_buffers_bytes(model.spec(), n) + listed;
-  needs.dense_kept_bytes = model.dense.placed_bytes;
-  for (const Part& part : order) {
-    needs.dense_parts.push_back(part.bytes);
-    needs.dense_kept_bytes -= part.bytes;
-  }
-  needs.has_table = model.dense.lookup_bytes > 0;
-  if (request.devices > 1) count_copies(model, request.devices, needs);
-  needs.state_kept_bytes = state_bytes(model, request, /*only_kept=*/true);
-  needs.state_pages_bytes =
-      state_bytes(model, request, /*only_kept=*/false) - needs.state_kept_bytes;
-  needs.experts_least_bytes = experts_least(model, request.near_cache_bytes);
-  MF_ASSIGN_OR_RETURN(DeviceSplit split, split_device(needs));
-
   DevicePlan plan;
-  // Copies take room from what is copied; where there is none, networks are read in place.
-  const uint64_t copies = networks_bytes(std::span(order).first(split.parts_on_host));
-  if (request.copies_beside && copies > 0) {
-    needs.scratch_bytes += copies;
-    const Result<DeviceSplit> beside = split_device(needs);
-    if (beside.ok()) {
-      split = *beside;
-      plan.networks_bytes = copies;
-    } else {
-      needs.scratch_bytes -= copies;
-    }
-  }
   plan.step_tokens = n;
-  plan.listed_bytes = listed;
-  plan.state_kept_bytes = needs.state_kept_bytes;
-  plan.reserve_bytes = device_reserve(request.free_bytes);
-  plan.dense.on_host.resize(model.modules.size());
-  for (size_t i = 0; i < split.parts_on_host; ++i) {
-    for (const size_t module : order[i].modules) plan.dense.on_host[module] = true;
-    plan.dense.host_bytes += needs.dense_parts[i];
+  plan.listed_bytes = listed_keys_bytes(model.spec(), model.cache_types, request.context_length);
+  MF_ASSIGN_OR_RETURN(const uint64_t scratch, step_scratch_bytes(model, request.context_length, n));
+  plan.share.scratch_bytes = scratch;
+  std::vector<bool> leaves(order.size());
+  for (size_t p = 0; p < count; ++p) {
+    auto [needs, listed] =
+        needs_of(model, request, order, count == 1 ? scratch : kPartScratches * scratch, p);
+    Result<DeviceSplit> split = split_device(needs);
+    if (!split.ok()) {
+      return count == 1 ? split.error()
+                        : split.error().with_context(formatted("number {} of {}", p + 1, count));
+    }
+    // Copies take room from what is copied; where there is none, networks are read in place.
+    const uint64_t copies =
+        count > 1 ? 0 : networks_bytes(std::span(order).first(split->parts_on_host));
+    if (request.copies_beside && copies > 0) {
+      needs.scratch_bytes += copies;
+      Result<DeviceSplit> beside = split_device(needs);
+      if (beside.ok()) {
+        split = std::move(beside);
+        plan.networks_bytes = copies;
+        plan.share.scratch_bytes += copies;
+      } else {
+        needs.scratch_bytes -= copies;
+      }
+    }
+    uint64_t dense = needs.dense_kept_bytes + sum(needs.dense_parts);
+    for (size_t i = 0; i < split->parts_on_host; ++i) {
+      leaves[listed[i]] = true;
+      dense -= needs.dense_parts[i];
+    }
+    plan.parts.push_back({.dense_bytes = dense,
+                          .scratch_bytes = needs.scratch_bytes,
+                          .state_bytes = needs.state_kept_bytes + split->state_page_bytes,
+                          .state_kept_bytes = needs.state_kept_bytes,
+                          .reserve_bytes = device_reserve(needs.free_bytes)});
+    plan.share.state_bytes += plan.parts.back().state_bytes;
   }
-  plan.dense.device_bytes = model.dense.placed_bytes - plan.dense.host_bytes;
-  plan.share = {.dense_bytes = plan.dense.device_bytes,
-                .state_bytes = needs.state_kept_bytes + split.state_page_bytes,
-                .scratch_bytes = needs.scratch_bytes};
+  plan.dense = places_of(model, request, order, leaves);
+  plan.share.dense_bytes = model.dense.placed_bytes - plan.dense.host_bytes;
   return plan;
 }
 
@@ -195,6 +281,13 @@ Result<DeviceSplit> split_device(const DeviceNeeds& needs) {
   while (dense > left) move_next();
   split.state_page_bytes = std::min(needs.state_pages_bytes, left - dense);
   return split;
+}
+
+Result<uint64_t> part_scratch_bytes(const LoadedModel& counted, int64_t context_length,
+                                    int64_t step_tokens) {
+  MF_ASSIGN_OR_RETURN(const uint64_t bytes,
+                      step_scratch_bytes(counted, context_length, step_tokens));
+  return kPartScratches * bytes;
 }
 
 Result<DevicePlan> plan_device(const LoadedModel& counted, const DevicePlanRequest& request) {

@@ -46,23 +46,37 @@ uint64_t device_reserve(uint64_t free_bytes);
 
 struct DevicePlanRequest {
   uint64_t free_bytes = 0;
+  /// The free bytes of each of several devices, and which of them has each layer.
+  std::vector<uint64_t> free_by_part = {};
+  std::vector<size_t> part_of_layer = {};
   int64_t context_length = 0;
   int64_t step_tokens = 0;
   bool step_may_shrink = false;              // rather than refuse, take fewer tokens in a step
   bool copies_beside = false;                // see Device
-  size_t devices = 1;                        // that free_bytes are of
   std::optional<uint64_t> near_cache_bytes;  // as the user asked
+};
+
+/// The share of one of several devices, or of the only one.
+struct PartPlan {
+  uint64_t dense_bytes = 0;    // with its copy of what belongs to no layer
+  uint64_t scratch_bytes = 0;  // see DeviceNeeds
+  uint64_t state_bytes = 0;
+  uint64_t state_kept_bytes = 0;  // of these; see DeviceNeeds
+  uint64_t reserve_bytes = 0;
 };
 
 struct DevicePlan {
   int64_t step_tokens = 0;
   DeviceShare share;
   DensePlaces dense;
-  uint64_t state_kept_bytes = 0;  // of share.state_bytes; see DeviceNeeds
-  uint64_t listed_bytes = 0;      // of share.scratch_bytes; see listed_keys_bytes()
-  uint64_t networks_bytes = 0;    // of share.scratch_bytes: copies of networks; see FarNetworks
-  uint64_t reserve_bytes = 0;
+  uint64_t listed_bytes = 0;    // of share.scratch_bytes; see listed_keys_bytes()
+  uint64_t networks_bytes = 0;  // of share.scratch_bytes: copies of networks; see FarNetworks
+  std::vector<PartPlan> parts;  // one at least
 };
+
+/// The bytes that a step takes of each of several devices; see DeviceNeeds. Fails as dry_run().
+Result<uint64_t> part_scratch_bytes(const LoadedModel& counted, int64_t context_length,
+                                    int64_t step_tokens);
 
 /// `counted` has the sizes and cache types of the model that will be loaded. Fails as
 /// split_device().

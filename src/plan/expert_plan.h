@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "plan/memory_plan.h"
 
@@ -20,6 +22,8 @@ struct DeviceMemory {
   uint64_t free_bytes = 0;
   uint64_t taken_bytes = 0;    // of these, by a sequence's state and a reserve
   bool copies_beside = false;  // Device::copies_beside()
+  /// The experts of its layers; null: all.
+  const ExpertTable* experts = nullptr;
 };
 
 /// The sizes that the user asked for; none: the free memory decides.
@@ -30,14 +34,27 @@ struct ExpertPlanRequest {
   uint64_t token_bytes = 0;  // of one token's experts in a layer: room for them without a ring
 };
 
-struct ExpertPlan {
-  ExpertHome home = ExpertHome::kDrive;
-  uint64_t near_bytes = 0;  // of the device's memory, for experts that stay
+/// The experts of one of several devices, or of the only one.
+struct PartExperts {
+  uint64_t near_bytes = 0;  // of its memory, for experts that stay
   uint64_t ring_bytes = 0;  // of it, that a prompt's go through
-  uint64_t far_bytes = 0;   // of the host's memory
+  bool holds_all = false;   // of its layers
 };
 
-/// `device` is none for one that works in the host's memory.
+struct ExpertPlan {
+  ExpertHome home = ExpertHome::kDrive;
+  // Sums of all parts.
+  uint64_t near_bytes = 0;
+  uint64_t ring_bytes = 0;
+  uint64_t far_bytes = 0;               // of the host's memory
+  std::vector<PartExperts> parts = {};  // by device; none without memory of its own
+};
+
+/// `devices` share one model; none: it works in the host's memory. A bound that the user asked for
+/// is shared out by what each has free.
+ExpertPlan plan_experts(const ExpertTable& experts, const MemoryPlan& memory,
+                        std::span<const DeviceMemory> devices, const ExpertPlanRequest& request);
+/// The same for one, or none.
 ExpertPlan plan_experts(const ExpertTable& experts, const MemoryPlan& memory,
                         const std::optional<DeviceMemory>& device,
                         const ExpertPlanRequest& request);

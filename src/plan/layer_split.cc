@@ -1,32 +1,140 @@
 #include "plan/layer_split.h"
 
-#include <numeric>
+#include <algorithm>
+#include <utility>
 
 #include "base/check.h"
+#include "plan/cost_model.h"
+#include "plan/device_plan.h"
+#include "plan/dry_run.h"
 
 namespace moeflux {
+namespace {
 
-std::vector<uint64_t> layer_bytes(const LoadedModel& counted, int64_t context,
-                                  int64_t step_tokens) {
-  std::vector<uint64_t> bytes;
-  for (const LayerStateSpec& state : counted.states()) {
-    bytes.push_back(SequenceState::bytes_held(state, context, step_tokens));
+// A request of 2048 tokens that gets 512. Its prompt takes as long as reading the weights of a
+// token some 200 times with 18.4 multiply-adds for each byte that the memory gives and four bits a
+// weight (see kAssumedMultiplyAdds in cli/commands/plan.cc).
+constexpr double kTextTokens = 512.0;
+constexpr double kPromptReads = 200.0;
+// A card of the middle class behind PCIe 4 x16, where nobody knows better.
+constexpr double kUsualBytesPerSecond = 400e9;
+constexpr double kBusBytesPerSecond = 25e9;
+constexpr int kRoundsMax = 32;
+
+/// Bytes of a device's layers.
+struct Sum {
+  double dense = 0.0;
+  double state = 0.0;
+  double experts = 0.0;
+  double token_experts = 0.0;
+
+  Sum& operator+=(const Sum& more) {
+    dense += more.dense;
+    state += more.state;
+    experts += more.experts;
+    token_experts += more.token_experts;
+    return *this;
   }
-  for (const ClaimedModule& module : counted.modules) {
-    if (const auto layer = module.layer()) {
-      bytes[static_cast<size_t>(index(*layer))] += module.placed_bytes;
-    }
-  }
-  for (size_t i = 0; i < counted.experts.layers.size(); ++i) {
-    const ExpertLayer& layer = counted.experts.layers[i];
-    bytes[i] += static_cast<uint64_t>(layer.num_experts) * layer.slot_bytes;
-  }
-  return bytes;
+};
+
+Sum operator-(const Sum& a, const Sum& b) {
+  return {a.dense - b.dense, a.state - b.state, a.experts - b.experts,
+          a.token_experts - b.token_experts};
 }
 
-std::vector<size_t> split_layers(const ModelSpec& spec, std::span<const uint64_t> layer_bytes,
-                                 std::span<const uint64_t> free_bytes) {
-  MF_CHECK(layer_bytes.size() == spec.layers.size() && !free_bytes.empty());
+struct Cost {
+  double token_seconds = 0.0;
+  double prompt_seconds = 0.0;
+};
+
+Cost cost_of(const Sum& sum, const CardMemory& card) {
+  const double speed = card.bytes_per_second > 0.0 ? card.bytes_per_second : kUsualBytesPerSecond;
+  // A device without memory of its own has the host's.
+  const double left = static_cast<double>(card.free_bytes) - static_cast<double>(card.taken_bytes);
+  const double room = card.free_bytes == 0 ? sum.experts : left - sum.dense - sum.state;
+  const double far_dense = std::max(0.0, -room);
+  const double near = sum.experts > 0.0 ? std::clamp(room / sum.experts, 0.0, 1.0) : 1.0;
+  const HitRange hits = natural_hit_rates(near);
+  const double hit = near == 1.0 ? 1.0 : (hits.low + hits.high) / 2.0;
+  const double far = far_dense + sum.token_experts * (1.0 - hit);
+  const double active = sum.dense + sum.token_experts;
+  Cost cost;
+  cost.token_seconds = (active + sum.state - far) / speed + far / kBusBytesPerSecond;
+  cost.prompt_seconds = std::max(kPromptReads * active / speed,
+                                 (far_dense + sum.experts * (1.0 - near)) / kBusBytesPerSecond);
+  return cost;
+}
+
+/// Where each device's layers end, for sums of all layers before each.
+class Division {
+ public:
+  Division(std::vector<Sum> before, std::span<const CardMemory> cards)
+      : before_(std::move(before)), cards_(cards), ends_(cards.size(), before_.size() - 1) {}
+
+  // Begins with shares of the memory; then each end moves to where the request costs least.
+  const std::vector<size_t>& find() {
+    start();
+    double least = cost();
+    for (int round = 0; round < kRoundsMax; ++round) {
+      bool is_better = false;
+      for (size_t c = 0; c + 1 < ends_.size(); ++c) {
+        size_t best = ends_[c];
+        const size_t first = c == 0 ? 0 : ends_[c - 1];
+        for (size_t at = first; at <= ends_[c + 1]; ++at) {
+          ends_[c] = at;
+          const double now = cost();
+          if (now >= least * (1.0 - 1e-9)) continue;
+          least = now;
+          best = at;
+          is_better = true;
+        }
+        ends_[c] = best;
+      }
+      if (!is_better) break;
+    }
+    return ends_;
+  }
+
+ private:
+  void start() {
+    double room = 0.0;
+    for (const CardMemory& card : cards_) room += static_cast<double>(card.free_bytes);
+    const auto bytes = [](const Sum& sum) { return sum.dense + sum.state + sum.experts; };
+    double end = 0.0;
+    for (size_t c = 0, at = 0; c + 1 < cards_.size(); ++c) {
+      end += room > 0.0 ? static_cast<double>(cards_[c].free_bytes) / room
+                        : 1.0 / static_cast<double>(cards_.size());
+      // A layer goes where its middle lies.
+      while (at + 1 < before_.size() &&
+             (bytes(before_[at]) + bytes(before_[at + 1])) / 2 <= end * bytes(before_.back())) {
+        ++at;
+      }
+      ends_[c] = at;
+    }
+  }
+  double cost() const {
+    double tokens = 0.0;
+    double prompt = 0.0;
+    size_t first = 0;
+    for (size_t c = 0; c < cards_.size(); ++c) {
+      const Cost own = cost_of(before_[ends_[c]] - before_[first], cards_[c]);
+      first = ends_[c];
+      tokens += own.token_seconds;
+      prompt = std::max(prompt, own.prompt_seconds);
+    }
+    return kTextTokens * tokens + prompt;
+  }
+
+  std::vector<Sum> before_;
+  std::span<const CardMemory> cards_;
+  std::vector<size_t> ends_;  // behind the last layer of each
+};
+
+}  // namespace
+
+std::vector<size_t> split_layers(const ModelSpec& spec, std::span<const SplitLayer> layers,
+                                 std::span<const CardMemory> cards) {
+  MF_CHECK(layers.size() == spec.layers.size() && !cards.empty());
   // The earlier layer that it has to be with, or itself.
   const auto owner = [&](size_t layer) {
     while (true) {
@@ -38,32 +146,56 @@ std::vector<size_t> split_layers(const ModelSpec& spec, std::span<const uint64_t
       layer = static_cast<size_t>(other);
     }
   };
-  std::vector<double> together(layer_bytes.size());
-  double all = 0.0;
-  for (size_t i = 0; i < layer_bytes.size(); ++i) {
-    together[owner(i)] += static_cast<double>(layer_bytes[i]);
-    all += static_cast<double>(layer_bytes[i]);
+  std::vector<Sum> sizes(layers.size());
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const SplitLayer& own = layers[i];
+    sizes[owner(i)] += {static_cast<double>(own.dense), static_cast<double>(own.state),
+                        static_cast<double>(own.experts), static_cast<double>(own.token_experts)};
   }
-  const double room = std::accumulate(free_bytes.begin(), free_bytes.end(), 0.0);
-  // Devices without memory of their own get equal shares.
-  const auto share = [&](size_t device) {
-    return room > 0.0 ? static_cast<double>(free_bytes[device]) / room
-                      : 1.0 / static_cast<double>(free_bytes.size());
-  };
-  std::vector<size_t> devices(layer_bytes.size());
-  size_t device = 0;
-  double end = share(0) * all;  // of what devices up to this one have
-  double done = 0.0;
+  std::vector<Sum> before(1);
+  for (const Sum& own : sizes) (before.emplace_back(before.back())) += own;
+  Division division(std::move(before), cards);
+  const std::vector<size_t>& ends = division.find();
+  std::vector<size_t> devices(layers.size());
   for (size_t i = 0; i < devices.size(); ++i) {
-    // A layer goes where its middle lies.
-    while (done + together[i] / 2 > end && device + 1 < free_bytes.size()) {
-      end += share(++device) * all;
-    }
-    done += together[i];
-    devices[i] = device;
+    const auto end = std::ranges::upper_bound(ends, i);
+    devices[i] = static_cast<size_t>(end - ends.begin());
   }
   for (size_t i = 0; i < devices.size(); ++i) devices[i] = devices[owner(i)];
   return devices;
+}
+
+Result<std::vector<size_t>> split_layers(const LoadedModel& counted,
+                                         const LayerSplitRequest& request) {
+  std::vector<SplitLayer> layers;
+  uint64_t in_layers = 0;
+  for (const LayerStateSpec& state : counted.states()) {
+    const size_t i = layers.size();
+    SplitLayer& own = layers.emplace_back();
+    own.state = SequenceState::bytes_held(state, request.context_length, request.step_tokens);
+    if (i < counted.dense.layer_bytes.size()) own.dense = counted.dense.layer_bytes[i];
+    in_layers += own.dense;
+  }
+  for (size_t i = 0; i < counted.experts.layers.size(); ++i) {
+    const ExpertLayer& layer = counted.experts.layers[i];
+    layers[i].experts = static_cast<uint64_t>(layer.num_experts) * layer.slot_bytes;
+    if (layer.num_experts == 0) continue;
+    layers[i].token_experts =
+        static_cast<uint64_t>(counted.spec().layers[i].moe.experts_per_token) * layer.slot_bytes;
+  }
+  MF_ASSIGN_OR_RETURN(const uint64_t scratch,
+                      part_scratch_bytes(counted, request.context_length, request.step_tokens));
+  std::vector<CardMemory> cards;
+  for (size_t i = 0; i < request.free_bytes.size(); ++i) {
+    const uint64_t bytes = request.free_bytes[i];
+    cards.push_back({.free_bytes = bytes,
+                     .taken_bytes = scratch + (counted.dense.placed_bytes - in_layers) +
+                                    device_reserve(bytes)});
+    if (i < request.bytes_per_second.size()) {
+      cards.back().bytes_per_second = request.bytes_per_second[i];
+    }
+  }
+  return split_layers(counted.spec(), layers, cards);
 }
 
 }  // namespace moeflux

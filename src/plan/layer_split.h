@@ -6,17 +6,42 @@
 #include <span>
 #include <vector>
 
+#include "base/result.h"
 #include "load/model_loader.h"
 
 namespace moeflux {
 
-/// Bytes of each layer: its weights, all its experts, and its state of a sequence of `context`
-/// tokens. `counted` has the sizes and cache types of the model that will be loaded.
-std::vector<uint64_t> layer_bytes(const LoadedModel& counted, int64_t context, int64_t step_tokens);
+/// Bytes of a layer.
+struct SplitLayer {
+  uint64_t dense = 0;
+  uint64_t state = 0;          // of a sequence of the planned length
+  uint64_t experts = 0;        // all of them,
+  uint64_t token_experts = 0;  // and those that a token reads
+};
 
-/// The device of each layer, in order: each gets so much of the model as it has of the free memory.
-/// Layers that share weights, or read the state of another beside weights, are together.
-std::vector<size_t> split_layers(const ModelSpec& spec, std::span<const uint64_t> layer_bytes,
-                                 std::span<const uint64_t> free_bytes);
+/// One of the devices.
+struct CardMemory {
+  uint64_t free_bytes = 0;
+  uint64_t taken_bytes = 0;       // of these, by what belongs to no layer, and a reserve
+  double bytes_per_second = 0.0;  // of its memory; 0: unknown, and that of all alike
+};
+
+/// The device of each layer, in order, so that a request costs least. In its prompt devices work at
+/// once on chunks that follow each other, and the slowest counts; in its text they work in turn.
+/// Experts beyond a device's memory cost what the bus to the host takes. Layers that
+/// share weights, or read the state of another beside weights, are together.
+std::vector<size_t> split_layers(const ModelSpec& spec, std::span<const SplitLayer> layers,
+                                 std::span<const CardMemory> cards);
+
+struct LayerSplitRequest {
+  std::vector<uint64_t> free_bytes = {};      // of each device
+  std::vector<double> bytes_per_second = {};  // the same; see CardMemory
+  int64_t context_length = 0;
+  int64_t step_tokens = 0;
+};
+/// The same of a model. `counted` has the sizes and cache types of the model that will be loaded.
+/// Fails as dry_run().
+Result<std::vector<size_t>> split_layers(const LoadedModel& counted,
+                                         const LayerSplitRequest& request);
 
 }  // namespace moeflux

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include "backend/trace/trace_device.h"
+#include "base/units.h"
+#include "model/family/public_models.h"
+
 namespace moeflux {
 namespace {
 
@@ -13,39 +17,82 @@ ModelSpec layers(size_t count) {
   return spec;
 }
 
-TEST(LayerSplit, EachDeviceGetsAsMuchAsItHasOfTheMemory) {
-  const std::vector<uint64_t> bytes(8, 10);
-  EXPECT_EQ(split_layers(layers(8), bytes, std::vector<uint64_t>{100, 100}),
-            (Devices{0, 0, 0, 0, 1, 1, 1, 1}));
-  EXPECT_EQ(split_layers(layers(8), bytes, std::vector<uint64_t>{300, 100}),
-            (Devices{0, 0, 0, 0, 0, 0, 1, 1}));
-  EXPECT_EQ(split_layers(layers(8), bytes, std::vector<uint64_t>{10, 20, 50}),
-            (Devices{0, 1, 1, 2, 2, 2, 2, 2}));
+/// Layers of 10 bytes that every token reads, and 90 of experts, of which it reads 9.
+constexpr SplitLayer kLayer{.dense = 10, .experts = 90, .token_experts = 9};
+
+Devices split(size_t count, const std::vector<CardMemory>& cards, SplitLayer layer = kLayer) {
+  return split_layers(layers(count), std::vector<SplitLayer>(count, layer), cards);
+}
+
+/// How many layers each of the devices has.
+std::vector<size_t> counts(const Devices& devices, size_t cards) {
+  std::vector<size_t> count(cards);
+  for (const size_t device : devices) ++count[device];
+  return count;
+}
+
+TEST(LayerSplit, DevicesThatHoldTheirLayersGetTheSame) {
+  EXPECT_EQ(split(8, {{1000}, {1000}}), (Devices{0, 0, 0, 0, 1, 1, 1, 1}));
+  EXPECT_EQ(split(8, {{9000}, {1000}}), (Devices{0, 0, 0, 0, 1, 1, 1, 1}));
+  EXPECT_EQ(split(8, {{900}, {900}, {900}, {900}}), (Devices{0, 0, 1, 1, 2, 2, 3, 3}));
+}
+
+TEST(LayerSplit, AFullDeviceLeavesLayersToOthers) {
+  EXPECT_EQ(counts(split(8, {{1000}, {250}}), 2), (std::vector<size_t>{6, 2}));
+  EXPECT_EQ(counts(split(8, {{450}, {900, 500}}), 2), (std::vector<size_t>{4, 4}));
+}
+
+TEST(LayerSplit, WhereNoneHasRoomEachGetsAsMuchAsItHasOfTheMemory) {
+  EXPECT_EQ(counts(split(11, {{480}, {180}}), 2), (std::vector<size_t>{8, 3}));
+  EXPECT_EQ(counts(split(12, {{120}, {240}, {360}}), 3), (std::vector<size_t>{2, 4, 6}));
+}
+
+TEST(LayerSplit, AFasterDeviceGetsMore) {
+  const CardMemory slow{.free_bytes = 9000, .bytes_per_second = 400e9};
+  const CardMemory fast{.free_bytes = 9000, .bytes_per_second = 800e9};
+  const std::vector<size_t> count = counts(split(12, {slow, fast}), 2);
+  EXPECT_GE(count[1], 8u);
 }
 
 TEST(LayerSplit, LargeLayersAreFewer) {
-  const std::vector<uint64_t> bytes{60, 10, 10, 10, 10, 10, 10};
-  EXPECT_EQ(split_layers(layers(7), bytes, std::vector<uint64_t>{100, 100}),
+  std::vector<SplitLayer> sizes(7, SplitLayer{.dense = 10});
+  sizes[0].dense = 60;
+  EXPECT_EQ(split_layers(layers(7), sizes, std::vector<CardMemory>{{100}, {100}}),
             (Devices{0, 1, 1, 1, 1, 1, 1}));
 }
 
 TEST(LayerSplit, DevicesWithoutMemoryOfTheirOwnGetTheSame) {
-  EXPECT_EQ(split_layers(layers(3), std::vector<uint64_t>(3, 5), std::vector<uint64_t>(3, 0)),
-            (Devices{0, 1, 2}));
+  EXPECT_EQ(split(3, {{}, {}, {}}), (Devices{0, 1, 2}));
 }
 
 TEST(LayerSplit, FewerLayersThanDevicesLeaveSomeWithout) {
-  EXPECT_EQ(split_layers(layers(1), std::vector<uint64_t>{5}, std::vector<uint64_t>(4, 9)),
-            (Devices{1}));
+  EXPECT_EQ(split(1, std::vector<CardMemory>(4, CardMemory{900})).size(), 1u);
 }
 
 TEST(LayerSplit, APassOverALayerIsWhereItsWeightsAre) {
   ModelSpec spec = layers(6);
   spec.layers[4].pass_over = 0;
   spec.layers[5].pass_over = 3;
-  EXPECT_EQ(split_layers(spec, std::vector<uint64_t>{10, 10, 10, 10, 5, 5},
-                         std::vector<uint64_t>{100, 100}),
+  std::vector<SplitLayer> sizes(6, SplitLayer{.dense = 10});
+  sizes[4].dense = sizes[5].dense = 5;
+  EXPECT_EQ(split_layers(spec, sizes, std::vector<CardMemory>{{100}, {100}}),
             (Devices{0, 0, 1, 1, 0, 1}));
+}
+
+TEST(LayerSplit, OfAModelCountsWhatEachDeviceHasOfItBeside) {
+  const auto found = find_public_model("qwen3.6-35b-a3b");
+  ASSERT_TRUE(found.ok());
+  const std::unique_ptr<Device> trace = make_trace_device();
+  const auto model = assume_model(found->config_json, *trace, {});
+  ASSERT_TRUE(model.ok());
+  const auto devices = split_layers(
+      **model, {.free_bytes = {8 * kGiB, 3 * kGiB}, .context_length = 4096, .step_tokens = 512});
+  ASSERT_TRUE(devices.ok()) << devices.error().to_string();
+  const std::vector<size_t> count = counts(*devices, 2);
+  EXPECT_EQ(count[0] + count[1], 40u);
+  // Both have a copy of table and head: the smaller one has less than three elevenths beside.
+  EXPECT_GT(count[1], 5u);
+  EXPECT_LT(count[1], 14u);
 }
 
 }  // namespace

@@ -7,7 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
+#include <utility>
+#include <vector>
 
 #include "backend/device.h"
 #include "base/result.h"
@@ -18,7 +19,8 @@ namespace moeflux {
 class StateMemory {
  public:
   /// Without bounds: everything is the device's.
-  explicit StateMemory(Device& device) : device_(device) {}
+  explicit StateMemory(Device& device)
+      : device_(device), taken_(std::make_shared<std::vector<Taken>>(device.num_parts())) {}
 
   enum class Use : uint8_t {
     kEveryStep,  // of a fixed size, or a window: written or read again by every step
@@ -28,9 +30,10 @@ class StateMemory {
     uint64_t near_bytes = 0;  // of the device's own memory
     uint64_t kept_bytes = 0;  // of these, not for kPages
   };
-  void bound(const Bounds& bounds) { bounds_ = bounds; }
+  /// One for each part of the device, in order.
+  void bound(std::vector<Bounds> bounds) { bounds_ = std::move(bounds); }
   /// The device has memory of its own, which states do not share with snapshots.
-  bool is_bounded() const { return bounds_.has_value(); }
+  bool is_bounded() const { return !bounds_.empty(); }
 
   /// Blocks that follow each other in one buffer.
   struct Blocks {
@@ -42,10 +45,10 @@ class StateMemory {
   Result<Blocks> take(uint64_t bytes, size_t count, Use use, LayerId layer = {});
 
   /// Bytes of the device's own memory, at most; 0 without bounds.
-  uint64_t near_bytes_max() const { return bounds_ ? bounds_->near_bytes : 0; }
+  uint64_t near_bytes_max() const;
   /// Bytes that lie in either memory now.
-  uint64_t near_bytes() const { return taken_->near_kept + taken_->near_pages; }
-  uint64_t far_bytes() const { return taken_->far; }
+  uint64_t near_bytes() const;
+  uint64_t far_bytes() const;
 
  private:
   struct Taken {
@@ -54,13 +57,13 @@ class StateMemory {
     uint64_t far = 0;
   };
 
-  uint64_t near_left(Use use) const;
+  uint64_t near_left(Use use, size_t part) const;
   Result<std::shared_ptr<Buffer>> allocate(uint64_t bytes, MemoryKind kind, LayerId layer,
                                            uint64_t Taken::*counter);
 
   Device& device_;
-  std::optional<Bounds> bounds_;
-  std::shared_ptr<Taken> taken_ = std::make_shared<Taken>();  // buffers hold it too
+  std::vector<Bounds> bounds_;                 // by part of the device; empty: none
+  std::shared_ptr<std::vector<Taken>> taken_;  // the same; buffers hold it too
 };
 
 }  // namespace moeflux

@@ -62,7 +62,7 @@ TEST_F(StateMemoryTest, WithoutBoundsEverythingIsTheDevices) {
 }
 
 TEST_F(StateMemoryTest, WhatTheDeviceDoesNotHoldIsTheHosts) {
-  memory_.bound({.near_bytes = 350});
+  memory_.bound({{.near_bytes = 350}});
   const StateMemory::Blocks near = take(100, 5, Use::kPages);
   EXPECT_EQ(near.count, 3u);
   StateMemory::Blocks far = take(100, 2, Use::kPages);
@@ -77,7 +77,7 @@ TEST_F(StateMemoryTest, WhatTheDeviceDoesNotHoldIsTheHosts) {
 }
 
 TEST_F(StateMemoryTest, MemoryThatIsGivenBackIsNearAgain) {
-  memory_.bound({.near_bytes = 100});
+  memory_.bound({{.near_bytes = 100}});
   StateMemory::Blocks near = take(100, 1, Use::kPages);
   take(100, 1, Use::kPages);
   near = {};
@@ -87,7 +87,7 @@ TEST_F(StateMemoryTest, MemoryThatIsGivenBackIsNearAgain) {
 }
 
 TEST_F(StateMemoryTest, PagesLeaveRoomForWhatEveryStepWrites) {
-  memory_.bound({.near_bytes = 400, .kept_bytes = 200});
+  memory_.bound({{.near_bytes = 400, .kept_bytes = 200}});
   const StateMemory::Blocks pages = take(100, 4, Use::kPages);
   EXPECT_EQ(pages.count, 2u);
   const StateMemory::Blocks kept = take(200, 1, Use::kEveryStep);
@@ -97,7 +97,7 @@ TEST_F(StateMemoryTest, PagesLeaveRoomForWhatEveryStepWrites) {
 }
 
 TEST_F(StateMemoryTest, ADeviceThatRefusesWhatWasLeftIsNoError) {
-  memory_.bound({.near_bytes = 1000});
+  memory_.bound({{.near_bytes = 1000}});
   device_.full = true;
   const StateMemory::Blocks far = take(100, 2, Use::kPages);
   EXPECT_EQ(far.count, 2u);
@@ -106,7 +106,7 @@ TEST_F(StateMemoryTest, ADeviceThatRefusesWhatWasLeftIsNoError) {
 }
 
 TEST_F(StateMemoryTest, AnotherErrorIsNoLackOfMemory) {
-  memory_.bound({.near_bytes = 1000});
+  memory_.bound({{.near_bytes = 1000}});
   device_.full = true;
   device_.refusal = ErrorCode::kIo;
   const auto lost = memory_.take(100, 2, Use::kPages);
@@ -116,7 +116,7 @@ TEST_F(StateMemoryTest, AnotherErrorIsNoLackOfMemory) {
 }
 
 TEST_F(StateMemoryTest, RoomIsLeftForWhatEveryStepWritesUntilThatHasIt) {
-  memory_.bound({.near_bytes = 400, .kept_bytes = 200});
+  memory_.bound({{.near_bytes = 400, .kept_bytes = 200}});
   StateMemory::Blocks kept = take(200, 1, Use::kEveryStep);
   const StateMemory::Blocks pages = take(100, 4, Use::kPages);
   EXPECT_EQ(pages.count, 2u);

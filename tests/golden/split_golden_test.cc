@@ -1,17 +1,17 @@
 // A model whose layers are split between several GPUs computes what one of them does, bit for bit.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
-#include "backend/gpu/emulator/emulator.h"
-#include "backend/gpu/gpu_device.h"
-#include "backend/split/split_device.h"
 #include "base/units.h"
 #include "devices/open_device.h"
 #include "engine/engine.h"
+#include "tests/golden/tiered_test_util.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/golden_families.h"
 #include "tests/support/golden_file.h"
@@ -26,16 +26,7 @@ constexpr int64_t kChunk = 3;
 
 /// GPUs with so much memory each, as one.
 std::unique_ptr<Device> open_gpus(const std::vector<uint64_t>& memory) {
-  std::vector<std::unique_ptr<Device>> gpus;
-  const auto host = gpu::make_emulated_host();
-  for (const uint64_t bytes : memory) {
-    gpus.push_back(make_emulator_device(
-        {.seed = 5, .matrix_units = true, .memory_bytes = bytes, .host = host}));
-  }
-  if (gpus.size() == 1) return std::move(gpus.front());
-  auto split = make_split_device(std::move(gpus));
-  EXPECT_TRUE(split.ok());
-  return std::move(split).value();
+  return open_emulators(TieredModel::kGpu, memory);
 }
 
 Logits eval(Engine& engine, Sequence& sequence, std::vector<TokenId> tokens, LogitsMode mode) {
@@ -91,6 +82,66 @@ TEST_P(SplitGolden, SeveralGpusGiveTheBitsOfOne) {
 
 INSTANTIATE_TEST_SUITE_P(All, SplitGolden, ::testing::ValuesIn(chosen_families()),
                          [](const auto& family) { return family.param; });
+
+/// GPUs that have experts in their memory now.
+size_t gpus_with_near(const Engine& engine, const Device& device) {
+  const ExpertMap map = engine.expert_map();
+  std::set<size_t> gpus;
+  for (size_t i = 0; i < map.places.size(); ++i) {
+    if (map.places[i] != ExpertPlace::kDevice) continue;
+    const auto layer = static_cast<int32_t>(i / static_cast<size_t>(map.num_experts));
+    gpus.insert(device.part_of(LayerId{layer}));
+  }
+  return gpus.size();
+}
+
+/// Draws of tiers on many numbers of GPUs are TieredDraws.
+TEST_P(SplitGolden, EachGpuHasItsOwnTierOfExperts) {
+  const std::vector<std::string> moe = moe_families();
+  if (std::ranges::find(moe, GetParam()) == moe.end()) return;
+  const TieredModel model(GetParam());
+  constexpr uint64_t kMany = uint64_t{1} << 40;
+  const uint64_t few = model.num_slots() / 3;
+  const std::vector<Tiers> tiers = {{.near_slots = few, .ring_slots = 32, .margin = 0.0},
+                                    {.near_slots = few, .far_slots = 2 * few - 1}};
+  const std::unique_ptr<Device> device = open_gpus({kMany, 2 * kMany, kMany});
+  for (const Tiers& drawn : tiers) {
+    auto engine = Engine::open(model.path(), *device, model.options(drawn));
+    ASSERT_TRUE(engine.ok()) << engine.error().to_string();
+    EXPECT_EQ(gpus_with_near(**engine, *device) > 1, !drawn.far_slots);
+    const auto logits = evaluate_text(**engine, 9);
+    ASSERT_TRUE(logits.ok()) << logits.error().to_string();
+    EXPECT_EQ(*logits, model.resident());
+    const ExpertStats stats = (*engine)->expert_stats();
+    EXPECT_GT(stats.far_hits, 0u);
+    // Before the drive, what so few tokens bring near depends on when copies are made.
+    EXPECT_TRUE(drawn.far_slots || stats.near_hits > 0);
+  }
+}
+
+// The least cards that open keep weights of layers in the host's memory, each those that it lacks
+// room for.
+TEST(SplitDevice, CardsThatAreTooSmallForTheirLayersHaveTheBitsOfOne) {
+  const TieredModel model("qwen3_5_moe_text");
+  int opened = 0;
+  for (uint64_t kib = 1024; kib < 8192 && opened < 3; kib += 8) {
+    const std::unique_ptr<Device> device = open_gpus({2 * kib * kKiB, kib * kKiB});
+    auto engine =
+        Engine::open(model.path(), *device, model.options({.near_slots = 2, .ring_slots = 0}));
+    if (!engine.ok()) {
+      EXPECT_EQ(engine.error().code(), ErrorCode::kResourceExhausted) << engine.error().to_string();
+      continue;
+    }
+    if (opened++ == 0) {
+      EXPECT_GT((*engine)->loaded().dense.host_bytes, 0u);
+    }
+    const auto logits = evaluate_text(**engine, 9);
+    ASSERT_TRUE(logits.ok()) << logits.error().to_string();
+    EXPECT_EQ(*logits, model.resident()) << kib;
+    EXPECT_GT((*engine)->expert_stats().far_hits, 0u);
+  }
+  EXPECT_GT(opened, 0);
+}
 
 TEST(SplitDevice, ExpertsThatDoNotFitComeFromTheHost) {
   const TempFolder quantized;

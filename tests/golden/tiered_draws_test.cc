@@ -38,16 +38,20 @@ struct Draw {
   uint64_t copy_seed = 0;
   uint64_t order_seed = 0;
   PlanMode plan = PlanMode::kNear;
+  std::vector<uint64_t> gpus;  // by what they have of the memory
 };
 
 std::string text_of(const Draw& draw) {
   const Tiers& t = draw.tiers;
+  std::string gpus;
+  for (const uint64_t weight : draw.gpus)
+    gpus += formatted("{}{}", gpus.empty() ? "" : ":", weight);
   return formatted(
       "{}: {} near, {} far, {} in the ring, margin {}, lookahead {}, chunks of {}, copies {}, "
-      "order {}, plan {}",
+      "order {}, plan {}, GPUs {}",
       draw.family, t.near_slots, t.far_slots ? formatted("{}", *t.far_slots) : "all", t.ring_slots,
       t.margin, t.lookahead == LookaheadMode::kOn ? "on" : "off", draw.chunk, draw.copy_seed,
-      draw.order_seed, plan_name(draw.plan));
+      draw.order_seed, plan_name(draw.plan), gpus);
 }
 
 std::string tiered_device() {
@@ -88,6 +92,8 @@ class TieredDraws : public ::testing::TestWithParam<uint64_t> {
     constexpr std::array kPlans = {PlanMode::kNear, PlanMode::kHelper, PlanMode::kShared,
                                    PlanMode::kAuto};
     draw.plan = kPlans[random() % kPlans.size()];
+    const uint64_t gpus = tiered_device() == "emulator" ? one_of({1, 1, 2, 3, 4}) : 1;
+    for (uint64_t i = 0; i < gpus; ++i) draw.gpus.push_back(one_of({1, 3, 8}));
     return draw;
   }
 
@@ -96,7 +102,11 @@ class TieredDraws : public ::testing::TestWithParam<uint64_t> {
     gpu::EmulatorOptions gpu = TieredModel::kGpu;
     gpu.seed = draw.order_seed;
     gpu.copy_seed = draw.copy_seed;
-    const std::unique_ptr<Device> device = open_tiered_device(tiered_device(), gpu);
+    std::vector<uint64_t> memory;
+    for (const uint64_t weight : draw.gpus) memory.push_back(weight * *gpu.memory_bytes);
+    const std::unique_ptr<Device> device = tiered_device() == "emulator"
+                                               ? open_emulators(gpu, memory)
+                                               : open_tiered_device(tiered_device(), gpu);
     EngineOptions options = model.options(draw.tiers);
     options.plan = draw.plan;
     options.helper = device.get();

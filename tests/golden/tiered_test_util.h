@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "backend/gpu/gpu_device.h"
+#include "backend/split/split_device.h"
 #include "engine/engine.h"
 #include "tests/support/golden_families.h"
 #include "tests/support/quantized_copy.h"
@@ -73,6 +74,22 @@ inline std::unique_ptr<Device> open_tiered_device(const std::string& name,
                                                   const gpu::EmulatorOptions& emulator) {
   if (name != "emulator") return make_test_device({.device = name});
   return make_emulator_device(emulator);
+}
+
+/// Emulators with so much memory each, as one device.
+inline std::unique_ptr<Device> open_emulators(gpu::EmulatorOptions options,
+                                              const std::vector<uint64_t>& memory) {
+  std::vector<std::unique_ptr<Device>> gpus;
+  options.host = gpu::make_emulated_host();
+  for (const uint64_t bytes : memory) {
+    options.memory_bytes = bytes;
+    gpus.push_back(make_emulator_device(options));
+    ++options.copy_seed;
+  }
+  if (gpus.size() == 1) return std::move(gpus.front());
+  auto split = make_split_device(std::move(gpus));
+  EXPECT_TRUE(split.ok()) << (split.ok() ? "" : split.error().to_string());
+  return std::move(split).value();
 }
 
 /// A family's golden in four bits, and what it computes where all experts are resident.

@@ -29,7 +29,7 @@ class ResidentExpertStore : public ExpertStore {
 
   Result<std::unique_ptr<ExpertLease>> lease(LayerId layer, Encoder& encoder,
                                              const Routes& routes) override {
-    MF_RETURN_IF_ERROR(routes_.show(layer, encoder, routes));
+    MF_RETURN_IF_ERROR(readback().show(layer, encoder, routes));
     const std::shared_ptr<ResidentLayer>& own = layers_[static_cast<size_t>(index(layer))];
     encoder.experts_stay(std::shared_ptr<const std::vector<ExpertWeights>>(own, &own->experts));
     return std::unique_ptr<ExpertLease>(std::make_unique<WholeLease>(own->experts));

@@ -14,6 +14,7 @@
 #include "experts/cache/layer_visit.h"
 #include "experts/drive/expert_fetch.h"
 #include "experts/tiers/near_before_cache.h"
+#include "experts/tiers/near_parts.h"
 #include "experts/tiers/usage_profile.h"
 
 namespace moeflux {
@@ -38,19 +39,29 @@ struct LeaseState {
 /// A cache and what is on its way into it: all that leases have of their store.
 struct CacheReads {
   CacheReads(const ExpertTable& experts, const TensorIndex& files, AsyncReader& reader,
-             ExpertCache slots, std::optional<NearSlots> near_slots, bool check_arrivals)
+             ExpertCache slots, NearParts near_parts, bool check_arrivals)
       : table(experts),
         cache(std::move(slots)),
         fetch(table, files, reader,
               {.memory = {cache.buffer().host_data(), cache.capacity_bytes()},
                .slot_bytes = table.slot_bytes_max(),
                .check_arrivals = check_arrivals}),
-        guesses(cache.num_slots()) {
-    if (near_slots) near.emplace(std::move(*near_slots), cache);
+        guesses(cache.num_slots()),
+        part_of_layer(std::move(near_parts.of_layer)) {
+    for (std::optional<NearSlots>& part : near_parts.slots) {
+      near.push_back(part ? std::make_unique<NearBeforeCache>(std::move(*part), cache) : nullptr);
+    }
     fetch.measure(&meter);
   }
 
-  bool is_near(ExpertKey key) const { return near && near->holds(key); }
+  /// Null where the layer's device has no near slots.
+  NearBeforeCache* near_of(LayerId layer) const {
+    return near[part_of_layer[static_cast<size_t>(index(layer))]].get();
+  }
+  bool is_near(ExpertKey key) const {
+    const NearBeforeCache* const own = near_of(key.layer);
+    return own != nullptr && own->holds(key);
+  }
   void start_guess(ExpertKey key, ExpertPin pin, ReadPriority priority) {
     fetch.start(key, pin.slot(), priority);
     guesses[static_cast<size_t>(pin.slot())] = std::move(pin);
@@ -98,10 +109,11 @@ struct CacheReads {
 
   const ExpertTable& table;
   ExpertCache cache;
-  std::optional<NearBeforeCache> near;  // holds pins of cache
-  DriveMeter meter;                     // before fetch, which uses it to its end
+  std::vector<std::unique_ptr<NearBeforeCache>> near;  // by part; they hold pins of cache
+  DriveMeter meter;                                    // before fetch, which uses it to its end
   ExpertFetch fetch;
   std::vector<ExpertPin> guesses;  // by slot: in flight as a guess
+  std::vector<size_t> part_of_layer;
   ExpertStats stats;
   std::vector<std::unique_ptr<LeaseState>> spare_states;  // their visits refer to cache
   size_t states_made = 0;
@@ -128,7 +140,9 @@ class CachedLease : public ExpertLease {
   /// A layer's routes and all their ids; read_into_free_slots() follows.
   void begin(std::span<const LayerRoutes> routes, std::span<const int32_t> ids) {
     const bool helped = far_site_ == ExpertSite::kHelper;
-    if (reads_.near) reads_.near->visit(routes, ids, helped, state_->near);
+    if (NearBeforeCache* const near = reads_.near_of(layer_)) {
+      near->visit(routes, ids, helped, state_->near);
+    }
     near_ = state_->near;
     LayerVisit& visit = state_->visit;
     visit.begin(routes, [&](ExpertId expert) { return reads_.is_near({layer_, expert}); });
@@ -262,8 +276,7 @@ class CachedLease : public ExpertLease {
 class StreamedExpertStore : public ExpertStore {
  public:
   StreamedExpertStore(const ExpertTable& table, const TensorIndex& files, AsyncReader& reader,
-                      ExpertCache cache, std::optional<NearSlots> near,
-                      const StreamedExpertStoreOptions& options)
+                      ExpertCache cache, NearParts near, const StreamedExpertStoreOptions& options)
       : ExpertStore(HelpedSteps(options.tier.helper)),
         reads_(table, files, reader, std::move(cache), std::move(near), options.check_arrivals),
         reader_(reader),
@@ -283,22 +296,26 @@ class StreamedExpertStore : public ExpertStore {
   void begin_step(std::span<const StepRows> rows, Encoder& encoder) override {
     last_visit_.reset();
     ExpertStore::begin_step(rows, encoder);
-    if (reads_.near) reads_.near->begin_step(rows, encoder);
+    begin_near_step(reads_.near, rows, encoder, steps_++);
   }
   ExpertStats stats() const override {
     ExpertStats stats = reads_.stats;
     stats.bytes_read = reads_.fetch.bytes_read();
     stats.evictions = reads_.cache.stats().evictions;
     stats.read_us = reads_.fetch.busy_us();
-    if (reads_.near) reads_.near->add_to(stats);
-    stats.helped_steps = help_.count();
+    for (const auto& near : reads_.near) {
+      if (near != nullptr) near->add_to(stats);
+    }
+    stats.helped_steps = helped_steps();
     return stats;
   }
   uint64_t capacity_bytes() const override { return reads_.cache.capacity_bytes(); }
   void release_memory(uint64_t bytes) override;
   void describe(ExpertMap& map) const override {
     reads_.cache.describe(map);
-    if (reads_.near) reads_.near->describe(map);
+    for (const auto& near : reads_.near) {
+      if (near != nullptr) near->describe(map);
+    }
   }
   bool add_uses(UsageProfile& profile) const override {
     profile.add(reads_.cache);
@@ -315,6 +332,7 @@ class StreamedExpertStore : public ExpertStore {
   AsyncReader& reader_;
   Lookahead lookahead_;
   uint64_t num_experts_;
+  size_t steps_ = 0;
   std::vector<int32_t> hinted_ids_;       // [top_k]
   std::vector<ExpertGuess> hinted_;       // of these, absent
   std::vector<ExpertCache::Slot> asked_;  // read because of the last hint
@@ -325,7 +343,7 @@ class StreamedExpertStore : public ExpertStore {
 // Where every expert has come to stay there is nothing to read early; what routers say early is not
 // what is forced on them.
 bool StreamedExpertStore::wants_hint(LayerId layer) {
-  if (routes_.is_replaced() || reads_.cache.num_resident() >= num_experts_) return false;
+  if (readback().is_replaced() || reads_.cache.num_resident() >= num_experts_) return false;
   if (!lookahead_.wants(layer)) return false;
   hint_begin_ = Clock::now();
   return true;
@@ -372,7 +390,7 @@ Status StreamedExpertStore::hint(LayerId layer, Encoder& encoder, const Routes& 
 
 // The router has spoken: what it did not ask for and has not begun need not be read.
 void StreamedExpertStore::settle_hint(LayerId layer) {
-  lookahead_.settle(layer, routes_.ids());
+  lookahead_.settle(layer, readback().ids());
   for (const ExpertCache::Slot slot : asked_) {
     const bool unwanted = reads_.fetch.is_in_flight(slot) &&
                           reads_.cache.admission_of(slot) == Admission::kSpeculative;
@@ -418,18 +436,18 @@ void StreamedExpertStore::register_memory(size_t cache_bytes) {
 Result<std::unique_ptr<ExpertLease>> StreamedExpertStore::lease(LayerId layer, Encoder& encoder,
                                                                 const Routes& routes) {
   MF_ASSIGN_OR_RETURN(const std::span<const LayerRoutes> chosen,
-                      routes_.read(layer, encoder, routes));
-  for (const int32_t id : routes_.ids()) {
+                      readback().read(layer, encoder, routes));
+  for (const int32_t id : readback().ids()) {
     MF_CHECK(id >= 0 && id < reads_.table.layer(layer).num_experts);
   }
-  const auto far_site = help_.helper() == nullptr ? ExpertSite::kDevice : ExpertSite::kHelper;
+  const auto far_site = help().helper() == nullptr ? ExpertSite::kDevice : ExpertSite::kHelper;
   auto lease = std::make_unique<CachedLease>(reads_, layer, encoder, far_site);
-  lease->begin(chosen, routes_.ids());
+  lease->begin(chosen, readback().ids());
   if (chosen.front().phase == StepPhase::kDecode) {  // which comes first
     settle_hint(layer);
     meter_visit(layer, lease->num_read());
   }
-  routes_.tell(lease->misses());
+  readback().tell(lease->misses());
   lease->read_into_free_slots();
   return std::unique_ptr<ExpertLease>(std::move(lease));
 }
@@ -468,13 +486,8 @@ Result<std::unique_ptr<ExpertStore>> make_streamed_expert_store(
   guard_below_one_token(cache, options.demand);
   set_staging(cache, table.num_experts_total());
   if (options.staging) cache.num_staging = *options.staging;
-  std::optional<NearSlots> near;
-  MF_ASSIGN_OR_RETURN(SlotMemory own, allocate_near(table, device, options.tier));
-  if (own.slots > 0) {
-    MF_CHECK(device.copies_beside());
-    near.emplace(table, std::move(own), slot_bytes, options.tier.placement);
-    if (options.tier.profile != nullptr) options.tier.profile->seed(near->placement());
-  }
+  MF_ASSIGN_OR_RETURN(NearParts near,
+                      allocate_near_parts(table, device, options.tier, options.parts));
   return std::unique_ptr<ExpertStore>(std::make_unique<StreamedExpertStore>(
       table, index, reader, ExpertCache(std::move(memory.buffer), cache), std::move(near),
       options));

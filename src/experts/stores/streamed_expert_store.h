@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "backend/device.h"
 #include "checkpoint/tensor_index.h"
@@ -13,6 +14,7 @@
 #include "experts/drive/lookahead.h"
 #include "experts/expert_store.h"
 #include "experts/expert_table.h"
+#include "experts/tiers/near_parts.h"
 #include "experts/tiers/near_slots.h"
 #include "io/async_reader.h"
 
@@ -29,6 +31,8 @@ struct StreamedExpertStoreOptions {
   /// Compare experts of a pack with their checksums when they first arrive.
   bool check_arrivals = true;
   TierOptions tier = {};
+  /// For each of several devices, instead of tier.near_bytes and tier.leave_bytes.
+  std::vector<PartTier> parts = {};
   LookaheadMode lookahead = LookaheadMode::kAuto;
 };
 

@@ -135,7 +135,7 @@ class TieredExpertStore : public ExpertStore {
  public:
   TieredExpertStore(const ExpertTable& table, FarExperts far, SlotMemory near, Passage passage,
                     const TieredExpertStoreOptions& options)
-      : ExpertStore(HelpedSteps(options.tier.helper, kWays, kShared)),
+      : ExpertStore(make_tiered_help(options.tier.helper)),
         table_(table),
         far_(std::move(far)),
         near_(table, std::move(near), far_.slot_bytes(), options.tier.placement),
@@ -173,7 +173,7 @@ class TieredExpertStore : public ExpertStore {
     ExpertStats stats{.bytes_read = bytes_read_};
     near_.add_to(stats);
     if (ring_) stats.bus_bytes += ring_->bytes_copied();
-    stats.helped_steps = help_.count();
+    stats.helped_steps = helped_steps();
     return stats;
   }
   void describe(ExpertMap& map) const override { near_.placement().describe(map); }
@@ -298,7 +298,7 @@ void TieredExpertStore::begin_step(std::span<const StepRows> rows, Encoder& enco
   const bool is_prompt = std::ranges::any_of(
       visits, [](const RouteLog::Visit& v) { return v.phase == StepPhase::kPrompt; });
   int64_t tokens = log_->tokens_of_decode();
-  if (help_.helper() != nullptr) tokens += decoded_rows(rows);  // which its leases count
+  if (help().helper() != nullptr) tokens += decoded_rows(rows);  // which its leases count
   for (int64_t i = 0; i < tokens; ++i) near_.placement().begin_token();
   for (const RouteLog::Visit& v : visits) {
     near_.note(v.layer, v.phase, v.ids, v.tokens, NearSlots::FarReader::kDevice);
@@ -326,12 +326,12 @@ void TieredExpertStore::begin_ring(Encoder& encoder, LayerId first) {
 // The device computes its part of the far experts where they lie, with those that are near. It
 // takes those that most rows chose: to bring them costs it the same, and the helper more.
 void TieredExpertStore::divide_far(LayerId layer) {
-  const auto eighths = static_cast<size_t>(help_.device_eighths());
+  const auto eighths = static_cast<size_t>(help().device_eighths());
   const size_t count = (far_experts_.size() * eighths + 3) / 8;
   if (count == 0) return;
-  if (routes_.ids().size() > ids_.size()) {
+  if (readback().ids().size() > ids_.size()) {
     uses_.assign(layer_of(layer).size(), 0);
-    for (const int32_t id : routes_.ids()) ++uses_[static_cast<size_t>(id)];
+    for (const int32_t id : readback().ids()) ++uses_[static_cast<size_t>(id)];
     std::ranges::stable_sort(far_experts_, std::ranges::greater{}, [&](const ExpertWeights& e) {
       return uses_[static_cast<size_t>(index(e.expert))];
     });
@@ -346,12 +346,12 @@ Result<std::unique_ptr<ExpertLease>> TieredExpertStore::helped_lease(LayerId lay
                                                                      Encoder& encoder,
                                                                      const Routes& routes) {
   MF_ASSIGN_OR_RETURN(const std::span<const LayerRoutes> parts,
-                      routes_.read(layer, encoder, routes));
+                      readback().read(layer, encoder, routes));
   for (const LayerRoutes& part : parts) {
     near_.note(layer, part.phase, part.ids, part.tokens, NearSlots::FarReader::kHelper);
   }
-  routes_.tell({});
-  distinct_ids(routes_.ids(), ids_);
+  readback().tell({});
+  distinct_ids(readback().ids(), ids_);
   near_experts_.clear();
   far_experts_.clear();
   const std::vector<ExpertWeights>& own = layer_of(layer);
@@ -366,8 +366,8 @@ Result<std::unique_ptr<ExpertLease>> TieredExpertStore::helped_lease(LayerId lay
 
 Result<std::unique_ptr<ExpertLease>> TieredExpertStore::lease(LayerId layer, Encoder& encoder,
                                                               const Routes& routes) {
-  if (help_.helper() != nullptr) return helped_lease(layer, encoder, routes);
-  MF_RETURN_IF_ERROR(routes_.show(layer, encoder, routes));
+  if (help().helper() != nullptr) return helped_lease(layer, encoder, routes);
+  MF_RETURN_IF_ERROR(readback().show(layer, encoder, routes));
   const std::shared_ptr<std::vector<ExpertWeights>>& own =
       layers_[static_cast<size_t>(index(layer))];
   if (!ring_has_begun_ && !uses_ring(routes, layer)) {
@@ -396,6 +396,10 @@ Result<std::unique_ptr<ExpertLease>> TieredExpertStore::lease(LayerId layer, Enc
 
 int64_t helped_rows_max(const ExpertTable& table, int64_t experts_per_token) {
   return (kRingChoices * shape_of(table).num_experts - 1) / experts_per_token;
+}
+
+HelpedSteps make_tiered_help(const HelperOptions& helper) {
+  return HelpedSteps(helper, kWays, kShared);
 }
 
 size_t ring_part(const ExpertTable& table) {

@@ -46,6 +46,9 @@ struct TieredExpertStoreOptions {
 /// The longest step that a helper is of use in: longer ones go through the ring.
 int64_t helped_rows_max(const ExpertTable& table, int64_t experts_per_token);
 
+/// A helper as this store takes it: experts in the host's memory can be divided.
+HelpedSteps make_tiered_help(const HelperOptions& helper);
+
 /// Memory of the host for every expert, which the device reads. Fails with kResourceExhausted where
 /// the system does not let it have so much.
 Result<std::unique_ptr<Buffer>> allocate_far_experts(const ExpertTable& table, Device& device);

@@ -12,19 +12,20 @@ bool may_leave_for_near(const ExpertCache& cache, ExpertKey key) {
   return slot && cache.admission_of(*slot) == Admission::kCached;
 }
 
-void NearBeforeCache::begin_step(std::span<const StepRows> rows, Encoder& encoder) {
+void NearBeforeCache::begin_step(std::span<const StepRows> rows, Encoder& encoder,
+                                 size_t coming_elsewhere) {
   near_.settle(encoder, [&](const NearPlacement::Move& move, ExpertPin pin) {
     MF_CHECK(pin && cache_.find(move.in) == pin.slot());  // this expert was copied
     cache_.let_go(pin.slot());
     pin.release();
   });
-  start_moves(encoder);
+  start_moves(encoder, coming_elsewhere);
   for (int64_t i = 0; i < decoded_rows(rows); ++i) near_.placement().begin_token();
 }
 
-void NearBeforeCache::start_moves(Encoder& encoder) {
+void NearBeforeCache::start_moves(Encoder& encoder, size_t coming_elsewhere) {
   const size_t most = cache_.slot_limit() / kSlotsPerMove;
-  const size_t coming = near_.num_coming();
+  const size_t coming = near_.num_coming() + coming_elsewhere;
   if (coming >= most) return;
   const auto moves = near_.placement().choose_moves(
       most - coming, [&](ExpertKey key) { return may_leave_for_near(cache_, key); });

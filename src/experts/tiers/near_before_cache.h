@@ -27,7 +27,9 @@ class NearBeforeCache {
   NearBeforeCache(NearSlots near, ExpertCache& cache) : near_(std::move(near)), cache_(cache) {}
 
   /// No lease is alive: experts that have arrived leave the cache, others start on their way.
-  void begin_step(std::span<const StepRows> rows, Encoder& encoder);
+  /// `coming_elsewhere` are on their way from the cache to near slots of other devices.
+  void begin_step(std::span<const StepRows> rows, Encoder& encoder, size_t coming_elsewhere = 0);
+  size_t num_coming() const { return near_.num_coming(); }
   bool holds(ExpertKey key) const { return near_.placement().slot_of(key).has_value(); }
   /// A layer's routes and all their ids: counts them, and lists the distinct ones that it holds.
   /// `helped`: a helper multiplies the others.
@@ -37,7 +39,7 @@ class NearBeforeCache {
   void describe(ExpertMap& map) const { near_.placement().describe(map); }
 
  private:
-  void start_moves(Encoder& encoder);
+  void start_moves(Encoder& encoder, size_t coming_elsewhere);
 
   NearSlots near_;
   ExpertCache& cache_;

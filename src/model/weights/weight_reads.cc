@@ -50,6 +50,15 @@ Status WeightReads::open_block(MemoryKind kind, uint64_t bytes) {
   return {};
 }
 
+Status WeightReads::open_part_block(size_t part, uint64_t bytes) {
+  MF_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> buffer,
+                      device_.part(part).allocate(bytes, MemoryKind::kDevice));
+  buffers_.push_back(std::move(buffer));
+  open_blocks_.resize(std::max(open_blocks_.size(), 2 + part + 1));
+  open_blocks_[2 + part].buffer = buffers_.back().get();
+  return {};
+}
+
 Result<Tensor> WeightReads::place(size_t bytes, const Shape& shape, DType dtype, MemoryKind kind,
                                   std::optional<LayerId> layer) {
   size_t block = static_cast<size_t>(kind);

@@ -39,6 +39,8 @@ class WeightReads {
   /// One buffer for all places in memory of this kind, of which `bytes` is the sum, each rounded up
   /// to kPlaceAlignment. Fails with kResourceExhausted.
   Status open_block(MemoryKind kind, uint64_t bytes);
+  /// The same for layers that one of several devices has.
+  Status open_part_block(size_t part, uint64_t bytes);
   /// Room for a tensor, of a layer where it has one; small ones share buffers.
   Result<Tensor> place(size_t bytes, const Shape& shape, DType dtype,
                        MemoryKind kind = MemoryKind::kDevice,

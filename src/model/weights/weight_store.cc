@@ -43,6 +43,11 @@ void WeightStore::open_blocks() {
   };
   open(MemoryKind::kDevice, places_.device_bytes);
   open(MemoryKind::kHostVisible, places_.host_bytes);
+  for (size_t part = 0; part < places_.part_bytes.size(); ++part) {
+    if (places_.part_bytes[part] == 0) continue;
+    const Status opened = reads_.open_part_block(part, places_.part_bytes[part]);
+    if (!opened.ok()) claims_.fail(opened.error());
+  }
   open_ring();
 }
 
@@ -131,7 +136,13 @@ Tensor WeightStore::place(std::string_view name, size_t bytes, const Shape& shap
   }
   sizes_.bytes += bytes;
   if (kind == MemoryKind::kHostVisible) sizes_.host_bytes += bytes;
-  sizes_.placed_bytes += round_up(bytes, WeightReads::kPlaceAlignment);
+  const uint64_t taken = round_up(bytes, WeightReads::kPlaceAlignment);
+  sizes_.placed_bytes += taken;
+  if (const std::optional<LayerId> layer = layer_of(name)) {
+    const auto at = static_cast<size_t>(index(*layer));
+    sizes_.layer_bytes.resize(std::max(sizes_.layer_bytes.size(), at + 1));
+    sizes_.layer_bytes[at] += taken;
+  }
   return *placed;
 }
 

@@ -35,11 +35,12 @@ enum class WeightLoading : uint8_t {
 
 /// How much the weights beside the routed experts take.
 struct DenseSizes {
-  uint64_t bytes = 0;           // in memory, small tensors as f32
-  uint64_t host_bytes = 0;      // of these, in the host's memory by DensePlaces
-  uint64_t streamed_bytes = 0;  // of layers in a ring, which are in none of these
-  uint64_t placed_bytes = 0;    // with what WeightReads::kPlaceAlignment adds
-  uint64_t stored_bytes = 0;    // in the checkpoint
+  uint64_t bytes = 0;                      // in memory, small tensors as f32
+  uint64_t host_bytes = 0;                 // of these, in the host's memory by DensePlaces
+  uint64_t streamed_bytes = 0;             // of layers in a ring, which are in none of these
+  uint64_t placed_bytes = 0;               // with what WeightReads::kPlaceAlignment adds
+  std::vector<uint64_t> layer_bytes = {};  // of these, by layer up to the last that has any
+  uint64_t stored_bytes = 0;               // in the checkpoint
   uint64_t parameters = 0;
   // The part in an embedding that is not the head as well: a token reads one row of it.
   uint64_t lookup_bytes = 0;
@@ -90,6 +91,8 @@ struct DensePlaces {
   // The sum of all places in either memory, with alignment; 0: memory of its own for each.
   uint64_t device_bytes = 0;
   uint64_t host_bytes = 0;
+  // On a device made of several those of layers, by part: device_bytes has what each has a copy of.
+  std::vector<uint64_t> part_bytes = {};
   LayerRing ring = {};  // in neither
 };
 
