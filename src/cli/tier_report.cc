@@ -100,6 +100,40 @@ std::string share_note(double share, std::string_view where) {
   return formatted("{:.1f} % of the experts, {}", 100.0 * share, where);
 }
 
+std::string card_line(size_t number, const CardPlan& card) {
+  return formatted("  {:<7}{:>10}{:>8}{:>12}{:>11}{:>11}{:>11}{:>11}{:>10.0f} %\n",
+                   formatted("GPU {}", number), format_bytes(card.free_bytes), card.layers,
+                   format_bytes(card.memory.dense_bytes), format_bytes(card.memory.state_bytes),
+                   format_bytes(card.memory.scratch_bytes + card.memory.reserve_bytes),
+                   format_bytes(card.experts.near_bytes),
+                   card.experts.holds_all ? "-" : format_bytes(card.experts.ring_bytes),
+                   100.0 * card.work_share);
+}
+
+// The share of each of several devices.
+std::string render_cards(const TierReport& r) {
+  if (!r.cards) return "";
+  std::string text =
+      formatted("{:<9}{:>10}{:>8}{:>12}{:>11}{:>11}{:>11}{:>11}{:>12}\n", "GPUs", "memory",
+                "layers", "dense", "state", "scratch+", "experts", "ring", "work");
+  for (size_t i = 0; i < r.cards->cards.size(); ++i) text += card_line(i, r.cards->cards[i]);
+  if (const uint64_t bytes = r.cards->device.dense.host_bytes; bytes > 0) {
+    text += memory_line("dense on the host", bytes, "which no GPU has room for");
+  }
+  return text;
+}
+
+// A prompt of eight chunks, as devices work on them at once.
+constexpr int64_t kPipedChunks = 8;
+TierStepForecast piped_prompt(const TierReport& r) {
+  TierStepForecast piped = r.forecast.prompts.back();
+  piped.tokens *= kPipedChunks;
+  piped.cost.bus_bytes *= kPipedChunks;
+  piped.cost.drive_bytes *= kPipedChunks;
+  piped.cost.total_seconds = piped_prompt_seconds(*r.cards, piped.cost.total_seconds, kPipedChunks);
+  return piped;
+}
+
 std::string render_memory(const TierReport& r) {
   const MemoryPlan& plan = r.memory;
   std::string text =
@@ -147,6 +181,8 @@ std::string render_memory(const TierReport& r) {
 
 bool TierReport::fits() const {
   if (split) return true;
+  if (cards) return experts.home != ExpertHome::kDrive || memory.fits();
+  if (!refusal.empty()) return false;
   return taken_bytes() <= machine.device_bytes &&
          (experts.home != ExpertHome::kDrive || memory.fits());
 }
@@ -195,6 +231,22 @@ Json tier_json(const TierReport& r) {
   json["decode"] = {{"uniform", to_json(r.forecast.uniform)},
                     {"natural_low", to_json(r.forecast.natural_low)},
                     {"natural_high", to_json(r.forecast.natural_high)}};
+  if (r.cards) {
+    json["cards"] = Json::array();
+    for (const CardPlan& card : r.cards->cards) {
+      json["cards"].push_back({{"device_bytes", card.free_bytes},
+                               {"layers", card.layers},
+                               {"dense_bytes", card.memory.dense_bytes},
+                               {"state_bytes", card.memory.state_bytes},
+                               {"scratch_bytes", card.memory.scratch_bytes},
+                               {"reserve_bytes", card.memory.reserve_bytes},
+                               {"near_bytes", card.experts.near_bytes},
+                               {"ring_bytes", card.experts.ring_bytes},
+                               {"holds_all", card.experts.holds_all},
+                               {"work_share", card.work_share}});
+    }
+    json["piped_prompt"] = to_json(piped_prompt(r));
+  }
   json["prompts"] = Json::array();
   for (const TierStepForecast& prompt : r.forecast.prompts) {
     json["prompts"].push_back(to_json(prompt));
@@ -203,7 +255,7 @@ Json tier_json(const TierReport& r) {
 }
 
 std::string tier_text(const TierReport& r) {
-  std::string text = render_memory(r);
+  std::string text = render_memory(r) + render_cards(r);
   text += "speeds\n" + speed_line("device memory", r.machine.device) +
           speed_line("bus", r.machine.bus) + speed_line("host memory", r.machine.memory) +
           speed_line("drive", r.machine.drive);
@@ -221,6 +273,10 @@ std::string tier_text(const TierReport& r) {
   text += head_line("a prompt, %", "");
   for (const TierStepForecast& prompt : r.forecast.prompts) {
     text += step_line(formatted("of {} tokens", prompt.tokens), prompt);
+  }
+  if (r.cards) {
+    const TierStepForecast piped = piped_prompt(r);
+    text += step_line(formatted("of {} tokens, piped", piped.tokens), piped);
   }
   text += why(r) + "\n";
   text += formatted("Text is limited by {}.\n", explain_limit(r.forecast.natural_low.cost.limit));

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "plan/device_plan.h"
 #include "plan/forecast.h"
+#include "plan/split_plan.h"
 
 namespace moeflux {
 
@@ -46,6 +47,7 @@ struct TierReport {
   TierForecast forecast;
   std::optional<DevicePlan> split;  // of dense weights, where the host's memory has a part of them
   std::string refusal;              // where it cannot have it; empty for a model with experts
+  std::optional<SplitPlan> cards;   // of several devices, which device_bytes are of
 
   /// Left free of the device's memory, as the engine leaves it.
   uint64_t reserve_bytes() const { return device_reserve(machine.device_bytes); }

@@ -3,6 +3,7 @@
 // headers or a config.json, no weights.
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
@@ -40,7 +41,7 @@ struct Options {
   std::optional<double> drive_gb;
   std::optional<double> memory_gb;
   std::optional<double> arithmetic_g;
-  std::string device_memory;  // empty: what the device has, if any
+  std::vector<std::string> device_memory;  // of each GPU; empty: what the device has, if any
   std::optional<double> device_memory_gb;
   std::optional<double> bus_gb;
   int assume_bits = 4;
@@ -135,11 +136,11 @@ Result<Speed> find_memory(const std::optional<double>& given_gb, Device* device)
 // As find_memory(); what has no bus of its own is described by one that is assumed.
 Result<Speed> find_bus(const Options& options, Device* device) {
   if (options.bus_gb) return Speed{*options.bus_gb * 1e9, "given"};
-  if (device == nullptr || !device->copies_beside()) {
+  if (device == nullptr || !device->part(0).copies_beside()) {
     return Speed{kAssumedBus, "assumed; see --pcie"};
   }
   MF_ASSIGN_OR_RETURN(const double measured,
-                      measure_bus_bandwidth(*device, {.seconds = kProbeSeconds / 4}));
+                      measure_bus_bandwidth(device->part(0), {.seconds = kProbeSeconds / 4}));
   return Speed{measured, "measured"};
 }
 
@@ -173,8 +174,9 @@ Result<TierMachine> find_tier_machine(const Options& options, const LoadedModel&
   MF_ASSIGN_OR_RETURN(machine.memory, find_memory(options.memory_gb, host.get()));
   MF_ASSIGN_OR_RETURN(machine.bus, find_bus(options, here));
   if (here != nullptr) {
-    MF_ASSIGN_OR_RETURN(machine.device, find_memory(options.device_memory_gb, here));
-    MF_ASSIGN_OR_RETURN(machine.arithmetic, find_arithmetic(options, here));
+    // The first stands for several, which work in turn.
+    MF_ASSIGN_OR_RETURN(machine.device, find_memory(options.device_memory_gb, &here->part(0)));
+    MF_ASSIGN_OR_RETURN(machine.arithmetic, find_arithmetic(options, &here->part(0)));
     return machine;
   }
   machine.device = options.device_memory_gb
@@ -192,6 +194,17 @@ Result<uint64_t> available_bytes(const Options& options) {
   const Result<uint64_t> bytes = parse_bytes(options.memory);
   if (!bytes.ok()) return bytes.error().with_context("--ram");
   return *bytes;
+}
+
+// The memory of each GPU that --vram describes.
+Result<std::vector<uint64_t>> described_memory(const Options& options) {
+  std::vector<uint64_t> memory;
+  for (const std::string& size : options.device_memory) {
+    const Result<uint64_t> bytes = parse_bytes(size);
+    if (!bytes.ok()) return bytes.error().with_context("--vram");
+    memory.push_back(*bytes);
+  }
+  return memory;
 }
 
 // As the engine plans: experts that stream stay in their file's order where the device takes it.
@@ -439,10 +452,36 @@ FarDense split_dense(const LoadedModel& model, const EngineOptions& engine, int6
   return far;
 }
 
-// On a machine whose device has memory of its own, `memory_bytes` of it.
+// The same of several GPUs, with their experts. They give up what does not fit as one does.
+Status split_cards(const LoadedModel& model, const EngineOptions& engine, int64_t chunk,
+                   std::span<const uint64_t> memory, Device* here, TierReport& report) {
+  std::vector<double> speeds;
+  for (size_t i = 0; i < memory.size() && here != nullptr; ++i) {
+    speeds.push_back(here->part(i).memory_bytes_per_second());
+  }
+  Result<SplitPlan> cards = plan_split(model, report.memory,
+                                       {.free_bytes = {memory.begin(), memory.end()},
+                                        .bytes_per_second = speeds,
+                                        .context_length = report.context,
+                                        .step_tokens = chunk,
+                                        .step_may_shrink = engine.prefill_chunk == 0,
+                                        .experts = {.expert_cache_bytes = engine.expert_cache_bytes,
+                                                    .near_cache_bytes = engine.near_cache_bytes}});
+  if (!cards.ok() && cards.error().code() == ErrorCode::kResourceExhausted) {
+    report.refusal = cards.error().message();
+    return {};
+  }
+  if (!cards.ok()) return cards.error();
+  report.experts = cards->experts;
+  report.cards = *std::move(cards);
+  return {};
+}
+
+// On a machine whose devices have memory of their own, `memory` of each.
 Result<std::string> plan_tiers(const Options& options, const EngineOptions& engine,
-                               uint64_t available, uint64_t memory_bytes, Device* here,
+                               uint64_t available, std::span<const uint64_t> memory, Device* here,
                                PlanSummary* summary) {
+  const uint64_t memory_bytes = std::accumulate(memory.begin(), memory.end(), uint64_t{0});
   const auto like = [&](uint64_t free_bytes) {
     return make_emulator_device({.matrix_units = true, .memory_bytes = free_bytes});
   };
@@ -457,8 +496,7 @@ Result<std::string> plan_tiers(const Options& options, const EngineOptions& engi
   report.model = model.get();
   MF_ASSIGN_OR_RETURN(report.context, planned_tokens_for(model->spec(), engine));
   // A prompt's steps are chosen when the dense weights are loaded.
-  const uint64_t dense = std::min(memory_bytes, model->dense.bytes);
-  const std::unique_ptr<Device> loaded = like(memory_bytes - dense);
+  const auto loaded = like(memory_bytes - std::min(memory_bytes, model->dense.bytes));
   const std::unique_ptr<Device> stepping = make_trace_device(loaded.get());
   const int64_t chunk = prefill_chunk_for(*stepping, engine, report.context);
   MF_ASSIGN_OR_RETURN(
@@ -469,11 +507,13 @@ Result<std::string> plan_tiers(const Options& options, const EngineOptions& engi
       model->experts, report.memory,
       DeviceMemory{.free_bytes = memory_bytes - std::min(memory_bytes, taken),
                    .taken_bytes = report.memory.state_bytes + device_reserve(memory_bytes),
-                   .copies_beside = here == nullptr || here->copies_beside()},
+                   .copies_beside = here == nullptr || here->part(0).copies_beside()},
       {.expert_cache_bytes = engine.expert_cache_bytes,
        .near_cache_bytes = engine.near_cache_bytes});
   FarDense far;
-  if (report.memory.experts_bytes == 0 && report.taken_bytes() > memory_bytes) {
+  if (memory.size() > 1) {
+    MF_RETURN_IF_ERROR(split_cards(*model, engine, chunk, memory, here, report));
+  } else if (report.memory.experts_bytes == 0 && report.taken_bytes() > memory_bytes) {
     far = split_dense(*model, engine, chunk, memory_bytes, report);
   }
   MF_ASSIGN_OR_RETURN(report.machine, find_tier_machine(options, *model, memory_bytes, here));
@@ -481,6 +521,7 @@ Result<std::string> plan_tiers(const Options& options, const EngineOptions& engi
   if (chunk > prompts.front()) prompts.push_back(chunk);
   MF_ASSIGN_OR_RETURN(report.forecast, forecast_tiers(*model, report.experts, report.context,
                                                       prompts, report.machine.speeds(), far));
+  if (report.cards) add_hand_overs(report.forecast, memory.size());
   if (summary != nullptr) {
     *summary = {.fits = report.fits(),
                 .needed_bytes = report.taken_bytes(),
@@ -520,14 +561,15 @@ Result<std::string> plan(const Options& options, PlanSummary* summary = nullptr)
   MF_ASSIGN_OR_RETURN(const EngineOptions engine, engine_options(options.model));
   MF_ASSIGN_OR_RETURN(const uint64_t available, available_bytes(options));
   if (!options.device_memory.empty()) {
-    const Result<uint64_t> bytes = parse_bytes(options.device_memory);
-    if (!bytes.ok()) return bytes.error().with_context("--vram");
-    return plan_tiers(options, engine, available, *bytes, nullptr, summary);
+    MF_ASSIGN_OR_RETURN(const std::vector<uint64_t> memory, described_memory(options));
+    return plan_tiers(options, engine, available, memory, nullptr, summary);
   }
   // A plan needs no device; where there is one, weights take what they take there.
   const auto device = open_device(options.model);
   if (device.ok() && (*device)->free_bytes()) {
-    return plan_tiers(options, engine, available, *(*device)->free_bytes(), device->get(), summary);
+    std::vector<uint64_t> memory = (*device)->free_bytes_by_part();
+    if (memory.empty()) memory.push_back(*(*device)->free_bytes());
+    return plan_tiers(options, engine, available, memory, device->get(), summary);
   }
   if (options.bus_gb || options.device_memory_gb || engine.near_cache_bytes) {
     return make_error(
@@ -630,7 +672,7 @@ Status read_machine(const Json& machine, Options& options) {
                       "ram_bytes is absent, expected the host's memory in bytes");
   }
   options.memory = formatted("{:.0f}", *ram);
-  if (vram) options.device_memory = formatted("{:.0f}", *vram);
+  if (vram) options.device_memory = {formatted("{:.0f}", *vram)};
   if (context) options.model.engine.context_length = static_cast<int64_t>(*context);
   if (!options.drive_gb) options.drive_gb = kAssumedDrive / 1e9;
   if (!options.memory_gb) options.memory_gb = kAssumedMemory / 1e9;
@@ -682,8 +724,9 @@ void add_machine_options(CommandOptions& command, Options& options) {
   add_speed("--arithmetic", options.arithmetic_g,
             "Billions of multiply-adds a second (default: measured; with --vram derived from the "
             "GPU's memory bandwidth)");
-  command.add_size("--vram", options.device_memory,
-                   "GPU memory to use, like 12G, here or not (default: the GPU that is here)");
+  command.add_sizes("--vram", options.device_memory,
+                    "GPU memory to use, like 12G, here or not; 8G,3G of two GPUs (default: the GPU "
+                    "that is here)");
   add_speed("--vram-bandwidth", options.device_memory_gb,
             "GB/s of GPU memory, a tenth below the data sheet (default: 400)");
   add_speed("--pcie", options.bus_gb,
