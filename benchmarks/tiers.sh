@@ -15,6 +15,8 @@
 #   q16       the same model on the CPU: q16 beside int8, in turn
 #   natural   Qwen3-30B-A3B by the recorded routes in TRACE; left out without it
 #   slice     7 layers of DeepSeek-V3, a tenth of their experts near
+#   cards     several GPUs beside one, CARDS: bits, prompts, depths, what `plan` says of each
+#   cards_v3  the same of the slice, whose experts each GPU has a share of
 #   kl        the embedded model: perplexity and KL divergence of q16 and int8
 #   peer      ik_llama.cpp's llama-bench at PEER beside ours, on one GGUF file; left out without it
 #
@@ -24,12 +26,13 @@
 #
 #   DEVICE=emulator,memory=64 SHAPE=tiny NEAR=100K,200K NEAR_USUAL=100K SLICE_NEAR=100K TOKENS=2 \
 #     REPETITIONS=1 PROMPTS=8,16 SMALL=16 CHUNKS=1 SLICE_LAYERS=4 BITS='ReplanTest*' \
+#     CARDS='emulator:0,memory=64 emulator:0,memory=64+emulator:1,memory=32' DEPTHS=0,16 \
 #     benchmarks/tiers.sh BIN OUT
 set -u
 here=$(dirname "$0")
 bin=$1 out=$2
 shift 2
-steps=${*:-bits grid prompts small q16 natural slice kl peer}
+steps=${*:-bits grid prompts small q16 natural cards slice cards_v3 kl peer}
 device=${DEVICE:-cuda:0}
 scratch=${SCRATCH:-/tmp}
 layers=${LAYERS:-0}
@@ -45,7 +48,7 @@ mkdir -p "$out"
 limit_of() {
   case $1 in
     bits) echo "${BITS_SECONDS:-150}" ;;
-    grid | peer) echo "${LONG_SECONDS:-200}" ;;
+    grid | cards* | peer) echo "${LONG_SECONDS:-200}" ;;
     *) echo "${SHORT_SECONDS:-120}" ;;
   esac
 }
@@ -53,9 +56,9 @@ limit_of() {
 # model_of STEP: the folder of its model; models are made by the first step that has them.
 model_of() {
   case $1 in
-    grid | prompts | small | q16) echo "$scratch/moeflux-35b" ;;
+    grid | prompts | small | q16 | cards) echo "$scratch/moeflux-35b" ;;
     natural) echo "$scratch/moeflux-30b" ;;
-    slice) echo "$scratch/moeflux-v3" ;;
+    slice | cards_v3) echo "$scratch/moeflux-v3" ;;
     peer) echo "$scratch/moeflux-gguf" ;;
   esac
 }
@@ -171,6 +174,41 @@ step_slice() {
   EXPERTS=${SLICE_EXPERTS:-${EXPERTS:-}} measure slice "$scratch/moeflux-v3/model" \
     --device "$device" --near-cache "${SLICE_NEAR:-2600M}" --plan auto,near,helper,shared \
     -p 0 -n $((tokens / 2)) -r "$repetitions"
+}
+
+# One, two and four GPUs that hold the model, the first as one of 8 GiB, and beside it one of 3 GiB.
+cards=${CARDS:-cuda:0 cuda:0+cuda:1 cuda:0+cuda:1+cuda:2+cuda:3 cuda:0,memory=8192 \
+  cuda:0,memory=8192+cuda:1,memory=3072}
+
+# measure_cards NAME MODEL: a row for each of CARDS and each depth.
+measure_cards() {
+  local name=$1 model=$2 number=0
+  for on in $cards; do
+    number=$((number + 1))
+    echo "-- $on"
+    "$bin/moeflux" plan -m "$model" --device "$on" --drive 3 >"$out/plan-$name-$number.txt" 2>&1 &&
+      grep -E '^  GPU |^  natural|^  of [0-9]' "$out/plan-$name-$number.txt"
+    measure "$name-$number" "$model" --device "$on" -p "$prompts" -n "$tokens" \
+      -d "${DEPTHS:-0,8192,65536}" -r 2
+  done
+}
+
+step_cards() {
+  synthesize_35b || return
+  local whole=''
+  for on in $cards; do
+    local file=$scratch/${whole:+other}.safetensors
+    logits_on "$on" "$file" || continue
+    [ -z "$whole" ] && { whole=$file; continue; }
+    python3 "$here/tiers_report.py" same "$whole" "$file" && echo "$on: the same logits"
+  done
+  rm -f "$scratch"/{,other}.safetensors
+  measure_cards cards "$scratch/moeflux-35b/model"
+}
+
+step_cards_v3() {
+  suffix='' synthesize deepseek-v3 "$scratch/moeflux-v3" "${SLICE_LAYERS:-7}" || return
+  EXPERTS=${SLICE_EXPERTS:-${EXPERTS:-}} measure_cards cards-v3 "$scratch/moeflux-v3/model"
 }
 
 step_kl() {

@@ -14,7 +14,9 @@ import sys
 
 def test_name(result):
     prompt = result["n_prompt"]
-    return f"pp{prompt}" if prompt else f"tg{result['n_gen']}"
+    name = f"pp{prompt}" if prompt else f"tg{result['n_gen']}"
+    depth = result.get("n_depth")
+    return f"{name}@{depth}" if depth else name
 
 
 def speeds(result):
