@@ -67,7 +67,7 @@ Status set_draft(std::string_view value, const TuningTarget& target) {
   return {};
 }
 
-// Who names a source wants its drafts, unless drafts are said to be off.
+// A source that is named drafts, unless drafts are said to be off.
 void ask_for_drafts(DraftOptions& drafts) {
   if (!drafts.mode_is_given) drafts.mode = DraftMode::kAuto;
 }

@@ -85,9 +85,10 @@ void add_tuned(CommandOptions& command, ModelOptions& options, std::string_view 
     return set_tuning(key, values.back(), tuning_target(options));
   };
   // llama.cpp's names.
-  const std::string_view other =
-      key == "draft-model" ? "-md,--model-draft,--spec-draft-model," : "";
-  command.add_call(formatted("{}--{}", other, key), "VALUE", set, formatted("See --tune {}=", key))
+  const std::string_view other = key == "draft-model" ? "-md,--model-draft,--spec-draft-model" : "";
+  command
+      .add_call(formatted("{}{}--{}", other, other.empty() ? "" : ",", key), "VALUE", set,
+                formatted("See --tune {}=", key))
       .hidden();
 }
 void add_tuned_switch(CommandOptions& command, ModelOptions& options, std::string_view key) {

@@ -81,6 +81,12 @@ Status Engine::take_step_buffers() {
 Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory, Device& device,
                                              const EngineOptions& options) {
   const uint64_t available = options.read_memory().available_bytes;
+  if (options.draft_layer && device.num_parts() > 1) {
+    return make_error(ErrorCode::kUnsupported,
+                      "the MTP layer of {} drafts on one device, expected one --device or no "
+                      "--draft-mtp",
+                      model_directory);
+  }
   std::unique_ptr<Engine> engine(new Engine);
   engine->device_ = &device;
   engine->state_memory_ = std::make_shared<StateMemory>(device);

@@ -247,7 +247,7 @@ class WrittenStateTest : public SequenceStateTest,
   std::shared_ptr<StateMemory> memory_ = std::make_shared<StateMemory>(*device_);
 
   State make(std::vector<LayerStateSpec> layers) {
-    if (GetParam()) memory_->bound({.near_bytes = *GetParam(), .kept_bytes = *GetParam() / 4});
+    if (GetParam()) memory_->bound({{.near_bytes = *GetParam(), .kept_bytes = *GetParam() / 4}});
     auto state = SequenceState::create(memory_, std::move(layers), kStep);
     EXPECT_TRUE(state.ok());
     return std::move(state).value();
