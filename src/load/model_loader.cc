@@ -78,7 +78,14 @@ Result<std::unique_ptr<LoadedModel>> build(const Description& description, Tenso
   }
   options.num_layers = description.spec.num_layers();
   const bool reads = options.loading == WeightLoading::kRead;
+  const bool is_assumed = options.loading == WeightLoading::kAssume;
+  const std::string enorm = formatted("layers.{}.enorm.weight", description.spec.num_text_layers());
+  const std::string stored = rename_parts(enorm, options.scheme.renamed);
   WeightStore weights(loaded->index, description.quant, device, std::move(options));
+  if (description.spec.draft_layers > 0 && !is_assumed && !weights.has(enorm)) {
+    return make_error(ErrorCode::kNotFound,
+                      "the checkpoint has no MTP layer, expected {} (see --draft-mtp)", stored);
+  }
   loaded->model = description.family->create(description.spec, weights);
   MF_RETURN_IF_ERROR(weights.finish());
   if (reads) MF_RETURN_IF_ERROR(weights.read(progress));

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/golden_families.h"
 #include "tests/support/golden_file.h"
 #include "tests/support/run_model.h"
@@ -148,6 +149,14 @@ TEST_P(MtpGolden, ChainsAgreeAfterWrongDraftsAndRestarts) {
   ASSERT_TRUE(engine->truncate(**loaded, static_cast<int64_t>(half)).ok());
   eval(*engine, **loaded, all.subspan(half), StepPhase::kDecode);
   expect_chain(*engine, **loaded, 0, "truncated");
+}
+
+TEST(MtpLayers, AreRefusedByNameWhereThereAreNone) {
+  const auto device = make_test_device({.device = "reference"});
+  expect_error(Engine::open(golden_folder("llama"), *device, {.draft_layer = true}),
+               ErrorCode::kUnsupported, {"MTP layers", "llama"});
+  expect_error(Engine::open(golden_folder("glm4_moe"), *device, {.draft_layer = true}),
+               ErrorCode::kNotFound, {"no MTP layer", "layers.4.enorm.weight"});
 }
 
 INSTANTIATE_TEST_SUITE_P(
