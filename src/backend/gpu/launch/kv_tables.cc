@@ -21,8 +21,9 @@ uint64_t address_of(Recorder& recorder, const Binding& table) {
 }  // namespace
 
 bool place_tables(Recorder& recorder, const KvView& kv, KvTables& tables) {
-  return recorder.place_addresses(kv.k_pages, tables.keys) &&
-         recorder.place_addresses(kv.v_pages, tables.values);
+  if (!recorder.place_addresses(kv.k_pages, tables.keys)) return false;
+  tables.values = tables.keys;
+  return kv.v_pages.empty() || recorder.place_addresses(kv.v_pages, tables.values);
 }
 
 // Pages stay where they are for many steps, and all layers have the same lengths: mostly, a step
@@ -56,7 +57,8 @@ bool lie_alike(std::span<const KvRows> sequences) {
   return std::all_of(sequences.begin(), sequences.end(), [&](const KvRows& s) {
     return s.kv.page_tokens == first.page_tokens &&
            is_like(s.kv.k_pages.front(), first.k_pages.front()) &&
-           is_like(s.kv.v_pages.front(), first.v_pages.front());
+           s.kv.v_pages.empty() == first.v_pages.empty() &&
+           (first.v_pages.empty() || is_like(s.kv.v_pages.front(), first.v_pages.front()));
   });
 }
 

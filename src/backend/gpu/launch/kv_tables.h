@@ -19,7 +19,7 @@ struct KvTables {
   bool is_of_one() const { return lengths == 0; }
 };
 
-/// False if the recorder fails.
+/// False if the recorder fails. Keys that nobody has values for may be without pages of these.
 bool place_tables(Recorder& recorder, const KvView& kv, KvTables& tables);
 /// The same of sequences with a token each, whose pages lie alike.
 bool place_tables(Recorder& recorder, std::span<const KvRows> sequences, KvTables& tables);

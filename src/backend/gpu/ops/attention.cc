@@ -112,12 +112,19 @@ Plan plan_gather_pooled(const AttentionHeads& heads, const PoolPages& pools, int
   return plan;
 }
 
+// The keys and values of rows: to be written to their pages, or there already.
+enum class Rows { kNew, kWritten };
+
 // Places the tables of pages and writes keys and values to them. False where nothing is left to do.
-bool begin_attention(GpuContext& gpu, AttentionHeads& heads, const Tensor& k, const Tensor& v) {
+bool begin_attention(GpuContext& gpu, AttentionHeads& heads, const ops::Attention& op, Rows rows) {
   if (heads.q.dim(0) == 0) return false;
   gpu.flush_tables();
   if (!place_tables(gpu.recorder(), heads.kv, heads.tables)) return false;
-  write_heads(gpu, {heads.q, k, v, heads.kv, heads.tables});
+  if (rows == Rows::kNew) {
+    write_heads(gpu, {heads.q, op.k, op.v, heads.kv, heads.tables});
+  } else {
+    gpu.flush();  // the last launch of the rows before
+  }
   return true;
 }
 
@@ -142,23 +149,13 @@ bool attend_gathered(GpuContext& gpu, const AttentionHeads& all, int64_t row, co
   return launch_attention(gpu, own);
 }
 
-void attend(GpuContext& gpu, const ops::Attention& op, const KvView& kv) {
+void attend(GpuContext& gpu, const ops::Attention& op, const KvView& kv, Rows rows) {
   AttentionHeads heads{op.out, op.q, op.k.dim(1), kv, op.options, {}};
-  if (begin_attention(gpu, heads, op.k, op.v)) (void)launch_attention(gpu, heads);
-}
-
-// A row of each of several sequences, as one launch has it.
-void attend_each(GpuContext& gpu, const ops::Attention& op) {
-  const KvView& kv = op.sequences.front().kv;
-  AttentionHeads heads{op.out, op.q, op.k.dim(1), kv, op.options, {}};
-  gpu.flush_tables();
-  if (!place_tables(gpu.recorder(), op.sequences, heads.tables)) return;
-  write_heads(gpu, {op.q, op.k, op.v, kv, heads.tables});
-  (void)launch_attention(gpu, heads);
+  if (begin_attention(gpu, heads, op, rows)) (void)launch_attention(gpu, heads);
 }
 
 // All rows choose their keys.
-void attend_selected(GpuContext& gpu, const ops::Attention& op, const KvView& kv) {
+void attend_selected(GpuContext& gpu, const ops::Attention& op, const KvView& kv, Rows rows) {
   Recorder& recorder = gpu.recorder();
   const KeySelection& selected = op.options.selected;
   const bool has_values = !op.v.is_null();
@@ -168,7 +165,7 @@ void attend_selected(GpuContext& gpu, const ops::Attention& op, const KvView& kv
   KvTables tables;
   if (!recorder.place_addresses({&pages.keys, 1}, tables.keys) ||
       !recorder.place_addresses({&pages.values, 1}, tables.values) ||
-      !begin_attention(gpu, heads, op.k, op.v)) {
+      !begin_attention(gpu, heads, op, rows)) {
     return;
   }
   for (int64_t row = 0; row < op.q.dim(0); ++row) {
@@ -184,7 +181,7 @@ void attend_selected(GpuContext& gpu, const ops::Attention& op, const KvView& kv
 }
 
 // With keys of pools.
-void attend_pooled(GpuContext& gpu, const ops::Attention& op, const KvView& kv) {
+void attend_pooled(GpuContext& gpu, const ops::Attention& op, const KvView& kv, Rows rows) {
   const int64_t n = op.q.dim(0);
   if (n == 0) return;
   Recorder& recorder = gpu.recorder();
@@ -209,7 +206,7 @@ void attend_pooled(GpuContext& gpu, const ops::Attention& op, const KvView& kv) 
   pools.tables.values = pools.tables.keys;
   pools.keys = append_index_keys(gpu, {op.q, pooled.keys, {}, own, pools.tables},
                                  {.unit = pooled.unit, .recent = 1, .whole = true});
-  if (!begin_attention(gpu, heads, op.k, op.v)) return;
+  if (!begin_attention(gpu, heads, op, rows)) return;
   for (int64_t row = 0; row < n; ++row) {
     gpu.record(plan_gather_pooled(heads, pools, row, keys));
     const KvView gathered{.k_pages = {&keys, 1},
@@ -223,11 +220,11 @@ void attend_pooled(GpuContext& gpu, const ops::Attention& op, const KvView& kv) 
 }
 
 // The rows of a sequence.
-void attend_rows(GpuContext& gpu, const ops::Attention& op) {
+void attend_rows(GpuContext& gpu, const ops::Attention& op, Rows rows) {
   const KvView& kv = op.sequences.front().kv;
   const KeySelection& selected = op.options.selected;
-  if (!op.options.pooled.is_null()) return attend_pooled(gpu, op, kv);
-  if (selected.is_null()) return attend(gpu, op, kv);
+  if (!op.options.pooled.is_null()) return attend_pooled(gpu, op, kv, rows);
+  if (selected.is_null()) return attend(gpu, op, kv, rows);
   const int64_t n = op.q.dim(0);
   const int64_t dense = selected.dense_rows(n, kv.length);
   const auto slice = [&](int64_t row, int64_t count) {
@@ -236,12 +233,27 @@ void attend_rows(GpuContext& gpu, const ops::Attention& op) {
   if (dense > 0) {
     ops::Attention some = slice(0, dense);
     some.options.selected = {};
-    attend(gpu, some, kv);
+    attend(gpu, some, kv, rows);
   }
   if (dense == n) return;
   KvView behind = kv;
   behind.length += dense;
-  attend_selected(gpu, slice(dense, n - dense), behind);
+  attend_selected(gpu, slice(dense, n - dense), behind, rows);
+}
+
+// A row of each of several sequences, whose keys and values one launch writes. Attention is one
+// launch as well, unless rows choose keys or have those of pools.
+void attend_each(GpuContext& gpu, const ops::Attention& op) {
+  const KvView& kv = op.sequences.front().kv;
+  AttentionHeads heads{op.out, op.q, op.k.dim(1), kv, op.options, {}};
+  gpu.flush_tables();
+  if (!place_tables(gpu.recorder(), op.sequences, heads.tables)) return;
+  write_heads(gpu, {op.q, op.k, op.v, kv, heads.tables});
+  if (op.options.selected.is_null() && op.options.pooled.is_null()) {
+    (void)launch_attention(gpu, heads);
+  } else {
+    for_each_part(op, [&](const ops::Attention& one) { attend_rows(gpu, one, Rows::kWritten); });
+  }
 }
 
 }  // namespace
@@ -268,13 +280,17 @@ Status supports(const Platform& /*platform*/, const ops::Attention& op) {
 }
 
 void run(GpuContext& gpu, const ops::Attention& op) {
-  const bool joins = op.options.selected.is_null() && op.options.pooled.is_null();
-  for_each_run(op.sequences, op.rows(), joins, [&](std::span<const KvRows> run, const auto& part) {
-    ops::Attention own = op.part(static_cast<size_t>(run.data() - op.sequences.data()), part);
-    if (run.size() == 1) return attend_rows(gpu, own);
+  for_each_run(op.sequences, op.rows(), true, [&](std::span<const KvRows> run, const auto& part) {
+    const auto first = static_cast<size_t>(run.data() - op.sequences.data());
+    ops::Attention own = op.part(first, part);
+    if (run.size() == 1) return attend_rows(gpu, own, Rows::kNew);
     own.sequences = run;
+    const PooledKeys& pooled = op.options.pooled;
+    if (!pooled.is_null()) {
+      own.options.pooled.sequences = pooled.sequences.subspan(first, run.size());
+    }
     if (lie_alike(run)) return attend_each(gpu, own);
-    for_each_part(own, [&](const ops::Attention& one) { attend_rows(gpu, one); });
+    for_each_part(own, [&](const ops::Attention& one) { attend_rows(gpu, one, Rows::kNew); });
   });
 }
 

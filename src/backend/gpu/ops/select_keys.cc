@@ -113,7 +113,8 @@ void record_select(Recorder& recorder, const ops::SelectKeys& op, const KvView& 
   }
 }
 
-void select_keys(GpuContext& gpu, const ops::SelectKeys& op) {
+// `has_keys`: they are in their pages.
+void select_keys(GpuContext& gpu, const ops::SelectKeys& op, bool has_keys) {
   const KvRows& s = op.sequences.front();
   if (s.rows == 0) return;
   Recorder& recorder = gpu.recorder();
@@ -121,7 +122,8 @@ void select_keys(GpuContext& gpu, const ops::SelectKeys& op) {
   KvTables tables;
   if (!recorder.place_addresses(s.kv.k_pages, tables.keys)) return;
   tables.values = tables.keys;
-  const KvView keys = append_index_keys(gpu, {op.q, op.k, {}, s.kv, tables}, op.options);
+  const KvView keys =
+      has_keys ? s.kv : append_index_keys(gpu, {op.q, op.k, {}, s.kv, tables}, op.options);
   gpu.flush();  // of queries, what their keys' launch left
   const int64_t dense = op.options.selection(op.ids).dense_rows(s.rows, s.kv.length);
   if (dense == s.rows) return;
@@ -148,8 +150,21 @@ Status supports(const Platform& /*platform*/, const ops::SelectKeys& op) {
   return {};
 }
 
+// Keys of a token of each of several sequences are written by one launch.
 void run(GpuContext& gpu, const ops::SelectKeys& op) {
-  for_each_part(op, [&](const ops::SelectKeys& own) { select_keys(gpu, own); });
+  const bool joins = !op.options.whole;
+  for_each_run(op.sequences, op.rows(), joins, [&](std::span<const KvRows> run, const auto& part) {
+    ops::SelectKeys own = op.part(static_cast<size_t>(run.data() - op.sequences.data()), part);
+    own.sequences = run;
+    const bool together = run.size() > 1 && lie_alike(run);
+    if (together) {
+      gpu.flush_tables();
+      KvTables tables;
+      if (!place_tables(gpu.recorder(), run, tables)) return;
+      write_heads(gpu, {own.q, own.k, {}, run.front().kv, tables});
+    }
+    for_each_part(own, [&](const ops::SelectKeys& one) { select_keys(gpu, one, together); });
+  });
 }
 
 }  // namespace moeflux::gpu
