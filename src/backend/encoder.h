@@ -3,10 +3,9 @@
 // A call records work in program order; nothing is promised until wait(). Errors (an unsupported
 // format, a lost device) stick to the encoder and surface at submit() or wait(): model code does
 // not check each call. Activations are f32. n is the number of tokens in the step, which may be of
-// several sequences. Every operation treats tokens independently of how many come with them: a
-// token's bits depend neither on the chunk it arrived in nor on other sequences. Operations that
-// remember take a list that says whose the rows are. Inputs and outputs must not overlap unless an
-// operation says so. Thread-compatible: one thread at a time.
+// several sequences. A token's bits depend neither on the chunk it arrived in nor on other
+// sequences. Operations that remember take a list that says whose the rows are. Inputs and outputs
+// must not overlap unless an operation says so. Thread-compatible: one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -36,18 +35,15 @@ class Encoder {
   virtual void scratch_release(size_t mark) = 0;
   virtual void keep_alive(std::unique_ptr<Retained> resource) = 0;
 
-  /// Records on one of several devices, Device::part(): its events and copies are that device's, in
-  /// order with what is recorded there otherwise, and its errors this encoder's. Itself where there
-  /// is one device.
+  /// Records on Device::part(), in order with what is recorded there otherwise; errors are this
+  /// encoder's. Itself where there is one device.
   virtual Encoder& on_part(size_t /*number*/) { return *this; }
 
   // --- Host transfers ---
 
-  /// Copies `from` into a contiguous tensor, in order with the work recorded before. Sizes must
-  /// match.
+  /// Copies `from` into a contiguous tensor of its size, in order with the work recorded before.
   virtual void write(Tensor to, std::span<const std::byte> from) = 0;
-  /// Waits for the work recorded so far, then copies a contiguous tensor out. Fails with the sticky
-  /// error.
+  /// Waits for the work so far, then copies a contiguous tensor out. Fails with the sticky error.
   virtual Status read(std::span<std::byte> to, Tensor from) = 0;
 
   /// Copies from memory of another GPU of this kind: behind the work recorded there so far, before
@@ -85,9 +81,8 @@ class Encoder {
   /// ready may be remembered. Changes no result.
   virtual void experts_stay(const std::shared_ptr<const std::vector<ExpertWeights>>& /*experts*/,
                             const ExpertMemory& /*memory*/ = {}) {}
-  /// Says that the experts at these places of the vector, which lie as aligned as before, have been
-  /// given other addresses: work recorded from now on finds them there, earlier work where they
-  /// were.
+  /// Says that the experts at these places of the vector have been given other addresses, as
+  /// aligned as before: work recorded from now on finds them there, earlier work where they were.
   virtual void experts_moved(const std::vector<ExpertWeights>& /*experts*/,
                              std::span<const size_t> /*which*/) {}
 
