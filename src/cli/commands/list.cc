@@ -67,9 +67,9 @@ std::string render_text(const std::vector<Row>& rows) {
       text += formatted("{}\n", source == "hub" ? "downloads, for -hf" : source + ", for -m");
     }
     const bool is_long = row.here.size() > kReasonBytes;
-    text += formatted("{:<{}}  {:>10}  {:<{}}  {}\n", row.model.name, names,
+    text += formatted("{:<{}}  {:>10}  {:<{}}  {}{}\n", row.model.name, names,
                       format_bytes(row.model.bytes), row.model.format, formats,
-                      is_long ? row.here.substr(0, kReasonBytes) + "..." : row.here);
+                      row.here.substr(0, kReasonBytes), is_long ? "..." : "");
     if (source != "hub") text += formatted("    {}\n", row.model.path);
   }
   return text;
