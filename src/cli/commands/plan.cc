@@ -725,8 +725,7 @@ void add_machine_options(CommandOptions& command, Options& options) {
             "Billions of multiply-adds a second (default: measured; with --vram derived from the "
             "GPU's memory bandwidth)");
   command.add_sizes("--vram", options.device_memory,
-                    "GPU memory to use, like 12G, here or not; 8G,3G of two GPUs (default: the GPU "
-                    "that is here)");
+                    "GPU memory, like 12G, of two cards 8G,3G (default: the GPU here)");
   add_speed("--vram-bandwidth", options.device_memory_gb,
             "GB/s of GPU memory, a tenth below the data sheet (default: 400)");
   add_speed("--pcie", options.bus_gb,
