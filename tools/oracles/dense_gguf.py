@@ -81,6 +81,17 @@ def write_safetensors(path, tensors):
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
+def finish(writer, source, folder):
+    """Closes the file, and writes the first tokens of the checkpoint's golden beside it."""
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    golden = read_safetensors(source / "golden.safetensors")
+    write_safetensors(folder / "golden.safetensors",
+                      {name: golden[name][:TOKENS] for name in ("tokens", "logits")})
+
+
 def in_pairs(rows, heads):
     shape = rows.shape
     return rows.reshape(heads, 2, shape[0] // heads // 2, *shape[1:]).swapaxes(1, 2).reshape(shape)
@@ -271,14 +282,7 @@ def main(models, target, families):
                 halves = (values.view(np.uint32) >> 16).astype(np.uint16)
                 w.add_tensor(stored, halves.view(np.uint8),
                              raw_dtype=gguf.GGMLQuantizationType.BF16)
-        w.write_header_to_file()
-        w.write_kv_data_to_file()
-        w.write_tensors_to_file()
-        w.close()
-        golden = read_safetensors(source / "golden.safetensors")
-        write_safetensors(folder / "golden.safetensors",
-                          {"tokens": golden["tokens"][:TOKENS],
-                           "logits": golden["logits"][:TOKENS]})
+        finish(w, source, folder)
 
 
 if __name__ == "__main__":

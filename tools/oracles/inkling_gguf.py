@@ -16,7 +16,7 @@ import sys
 import gguf
 import numpy as np
 
-from dense_gguf import TOKENS, read_safetensors, write_safetensors
+from dense_gguf import finish, read_safetensors
 
 NAMES = [
     (r"^model\.llm\.embed\.", "token_embd."), (r"^model\.llm\.embed_norm", "token_embd_norm"),
@@ -95,13 +95,7 @@ def main(source, target):
         block = stored.removesuffix(ending) + "."
         for i, part in enumerate(("gate", "up")):
             add(w, block + IN_TURN[ending].format(part), values[..., i::2, :])
-    w.write_header_to_file()
-    w.write_kv_data_to_file()
-    w.write_tensors_to_file()
-    w.close()
-    golden = read_safetensors(source / "golden.safetensors")
-    write_safetensors(target / "golden.safetensors",
-                      {name: golden[name][:TOKENS] for name in ("tokens", "logits")})
+    finish(w, source, target)
 
 
 if __name__ == "__main__":

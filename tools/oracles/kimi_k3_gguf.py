@@ -17,7 +17,7 @@ import sys
 import gguf
 import numpy as np
 
-from dense_gguf import TOKENS, read_safetensors, write_safetensors
+from dense_gguf import finish, read_safetensors
 
 NAMES = [
     (r"^language_model\.", ""), (r"^model\.embed_tokens", "token_embd"),
@@ -137,13 +137,7 @@ def main(source, target):
     write_keys(w, config)
     for name, values in tensors.items():
         write_tensor(w, config, tensors, name, values)
-    w.write_header_to_file()
-    w.write_kv_data_to_file()
-    w.write_tensors_to_file()
-    w.close()
-    golden = read_safetensors(source / "golden.safetensors")
-    write_safetensors(target / "golden.safetensors",
-                      {name: golden[name][:TOKENS] for name in ("tokens", "logits")})
+    finish(w, source, target)
 
 
 if __name__ == "__main__":

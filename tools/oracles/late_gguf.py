@@ -16,7 +16,7 @@ import sys
 import gguf
 import numpy as np
 
-from dense_gguf import TOKENS, read_safetensors, write_safetensors
+from dense_gguf import finish, read_safetensors
 
 NAMES = [
     (r"^model\.(embed_tokens|word_embeddings)\.", "token_embd."), (r"^model\.norm", "output_norm"),
@@ -166,13 +166,7 @@ def main(models, target, families):
         KEYS[family](w, config)
         for name, values in tensors.items():
             write_tensor(w, config, tensors, name, values)
-        w.write_header_to_file()
-        w.write_kv_data_to_file()
-        w.write_tensors_to_file()
-        w.close()
-        golden = read_safetensors(source / "golden.safetensors")
-        write_safetensors(folder / "golden.safetensors",
-                          {name: golden[name][:TOKENS] for name in ("tokens", "logits")})
+        finish(w, source, folder)
 
 
 if __name__ == "__main__":
