@@ -42,7 +42,8 @@ class MissingTensors : public ::testing::TestWithParam<std::string> {
     WeightStore::Options options{.scheme = family.name_scheme(*spec_),
                                  .num_layers = spec_->num_layers(),
                                  .loading = WeightLoading::kCheckOnly};
-    WeightStore weights(index, {}, *device_, std::move(options));
+    const QuantConfig quant;  // which the store refers to
+    WeightStore weights(index, quant, *device_, std::move(options));
     const std::unique_ptr<Model> model = family.create(*spec_, weights);
     return weights.finish();
   }
