@@ -8,23 +8,17 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <optional>
 
 #include "base/format.h"
+#include "tests/support/soak.h"
 
 namespace moeflux::conformance {
 namespace {
 
 constexpr uint64_t kSeedsUsual = 500;
 constexpr uint64_t kShares = 8;  // of the seeds, each a test of its own
-
-std::optional<uint64_t> number_from(const char* variable) {
-  const char* const text = std::getenv(variable);
-  if (text == nullptr) return std::nullopt;
-  return std::strtoull(text, nullptr, 10);
-}
 
 /// The same bits, or no number either way: which one it is is the machine's to choose.
 bool are_alike(float a, float b) {
@@ -71,8 +65,9 @@ class Differential : public ::testing::TestWithParam<uint64_t> {};
 // Fast devices run every seed, each slow one its share.
 TEST_P(Differential, FusedLaunchesHaveTheBitsOfLaunchesApart) {
   const std::vector<const NamedDevice*> all = devices_with_units();
-  const std::optional<uint64_t> one = number_from("MOEFLUX_TEST_DIFFERENTIAL_SEED");
-  const uint64_t seeds = number_from("MOEFLUX_TEST_DIFFERENTIAL_SEEDS").value_or(kSeedsUsual);
+  const std::optional<uint64_t> one = testing::number_from("MOEFLUX_TEST_DIFFERENTIAL_SEED");
+  const uint64_t seeds =
+      testing::number_from("MOEFLUX_TEST_DIFFERENTIAL_SEEDS").value_or(kSeedsUsual);
   for (uint64_t seed = GetParam(); seed < seeds; seed += kShares) {
     if (one && GetParam() != *one % kShares) break;
     for (size_t i = 0; i < all.size(); ++i) {

@@ -9,7 +9,6 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <optional>
 #include <random>
 #include <string>
@@ -18,18 +17,13 @@
 #include "base/format.h"
 #include "schedule/third_constraint_test_util.h"
 #include "tests/golden/draft_test_util.h"
+#include "tests/support/soak.h"
 
 namespace moeflux::testing {
 namespace {
 
 constexpr uint64_t kDrawsUsual = 40;
 constexpr uint64_t kShares = 4;  // of the draws, each a test of its own
-
-std::optional<uint64_t> number_from(const char* variable) {
-  const char* const text = std::getenv(variable);
-  if (text == nullptr) return std::nullopt;
-  return std::strtoull(text, nullptr, 10);
-}
 
 class DraftDraws : public ::testing::TestWithParam<uint64_t> {
  protected:

@@ -17,6 +17,7 @@
 
 #include "base/format.h"
 #include "tests/golden/tiered_test_util.h"
+#include "tests/support/soak.h"
 
 namespace moeflux::testing {
 namespace {
@@ -24,12 +25,6 @@ namespace {
 constexpr uint64_t kDrawsUsual = 48;
 constexpr uint64_t kShares = 4;  // of the draws, each a test of its own
 const std::vector<std::string> kFamiliesUsual = {"olmoe", "qwen3_5_moe_text", "deepseek_v3"};
-
-std::optional<uint64_t> number_from(const char* variable) {
-  const char* const text = std::getenv(variable);
-  if (text == nullptr) return std::nullopt;
-  return std::strtoull(text, nullptr, 10);
-}
 
 struct Draw {
   std::string family;

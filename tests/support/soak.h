@@ -1,12 +1,22 @@
-// How long a soak test goes on: a few rounds in the ordinary suite, and as many seconds as
-// MOEFLUX_TEST_SOAK_SECONDS says where somebody sets it (make test-tsan).
+// How long a test of many rounds goes on: a few in the ordinary suite, more where the environment
+// says so (make test-tsan, make test-all).
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
+#include <optional>
 
 namespace moeflux::testing {
 
+/// The number that the environment has under a name; none where it has not.
+inline std::optional<uint64_t> number_from(const char* variable) {
+  const char* const text = std::getenv(variable);
+  if (text == nullptr) return std::nullopt;
+  return std::strtoull(text, nullptr, 10);
+}
+
+/// A few rounds, and as many seconds as MOEFLUX_TEST_SOAK_SECONDS says.
 class Soak {
  public:
   explicit Soak(int rounds_min) : rounds_min_(rounds_min) {
