@@ -17,7 +17,7 @@ TARGETS = ("refs/remotes/origin/HEAD", "refs/remotes/origin/main")
 # have to pass, about half of those it has. Two cores build the whole tree for a sanitizer in half
 # an hour, a group in a third to two thirds of that, and an emulated GPU takes up to minutes a case:
 # so a run has one part.
-ASAN_PARTS = {"golden": (17, 100), "kernels": (9, 14), "engine": (4, 160), "service": (3, 100),
+ASAN_PARTS = {"golden": (24, 100), "kernels": (12, 10), "engine": (5, 160), "service": (3, 100),
               "program": (2, 60), "fuzz": (3, 5)}
 # The same of the programs that start threads, under TSan.
 TSAN_PARTS = (4, 36)
@@ -39,12 +39,16 @@ class Part:
 
 def in_a_row(groups):
     """The parts of all groups, each group's spread evenly, so that neighbours are of two."""
-    placed = []
-    for at, parts in enumerate(groups):
-        # Groups of as many parts would lie side by side, round after round.
-        shift = (at + 0.5) / len(groups)
-        placed += [((part.part + shift) / part.parts, part) for part in parts]
-    return [part for _, part in sorted(placed, key=lambda one: one[0])]
+    row = []
+    left = [list(parts) for parts in groups]
+    while any(left):
+        total = sum(len(rest) for rest in left)
+        # A group of half of what is left comes at once, else the one with the most of its own left.
+        ranks = [(2 * len(rest) >= total, len(rest) / len(group), at)
+                 for at, (rest, group) in enumerate(zip(left, groups))
+                 if rest and not (row and row[-1] in group)]
+        row.append(left[max(ranks)[2]].pop(0))
+    return row
 
 
 def all_parts():
