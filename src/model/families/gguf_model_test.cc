@@ -234,7 +234,7 @@ TEST(GgufConfig, BlocksOfMimoWithoutARouterAreDense) {
   EXPECT_TRUE(spec->layers[1].moe.router.normalize);  // the file does not say so
   EXPECT_TRUE(spec->unread_keys.empty()) << spec->unread_keys.front();
   expect_error(spec_of(mimo2({2, 4, 1, 4}).zeros(4096)), ErrorCode::kUnsupported,
-               {"attention.head_count_kv differs"});
+               {"head_count_kv has 2 and 1 for blocks without a window"});
   expect_error(spec_of(mimo2().text("mimo2.rope.scaling.type", "yarn").zeros(4096)),
                ErrorCode::kUnsupported, {"mimo2.rope.scaling.type", "yarn", "none"});
 }

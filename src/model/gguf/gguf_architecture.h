@@ -58,15 +58,26 @@ std::span<const GgufArchitecture* const> gguf_architectures();
 void read_gguf_trunk(GgufKeys& keys, Json& config);
 /// Heads, their size and rotary positions, with YaRN.
 void read_gguf_attention(GgufKeys& keys, Json& config);
+/// The heads under `key` of blocks that slide by `sliding`, or of those that do not, which are as
+/// many in each of them; `absent` without such a block.
+struct GgufHeads {
+  std::string_view key;
+  bool slide = false;
+  int64_t absent = 1;
+};
+int64_t read_gguf_heads(GgufKeys& keys, const std::vector<int64_t>& sliding,
+                        const GgufHeads& heads);
 /// Heads and widths of latent attention. Older files have the lengths of whole heads, newer ones
-/// those of the latent and, beside them, of heads.
+/// those of the latent and, beside them, of heads. Heads that are in the config already stay.
 void read_gguf_latent_widths(GgufKeys& keys, Json& config);
 /// The index of latent attention. Blocks without tensors of one share the choice of the last that
 /// has them.
 void read_gguf_index(GgufKeys& keys, Json& config);
+/// The base and scaling of its rotary positions, as DeepSeek's files have them.
+void read_gguf_latent_rope(GgufKeys& keys, Json& config);
 /// A whole config of latent attention whose queries grow with their position.
 void read_gguf_growing_queries(GgufKeys& keys, Json& config);
-/// Names of latent attention's tensors, behind an architecture's own.
+/// Names of latent attention's tensors and of its index, behind an architecture's own.
 std::vector<GgufName> gguf_latent_names(std::vector<GgufName> own);
 /// Widths of Mamba-2, which configs name in several ways.
 struct GgufScan {
@@ -92,6 +103,8 @@ void read_gguf_limits(GgufKeys& keys, std::string_view key, Json& config, std::s
 void read_gguf_common_limit(GgufKeys& keys, Json& config);
 /// Streams of a residual and how they are balanced.
 void read_gguf_streams(GgufKeys& keys, Json& config);
+/// Names of their mixes in blocks and at the end, behind an architecture's own.
+std::vector<GgufName> gguf_stream_names(std::vector<GgufName> own);
 /// The first layers, which have no experts, and their width.
 void read_gguf_dense_layers(GgufKeys& keys, Json& config);
 /// The network of a model without experts, and whether projections have biases.
@@ -106,6 +119,8 @@ void read_gguf_layer_types(GgufKeys& keys, Json& config, const GgufPattern& usua
 /// The rope_scaling of config.json; null where positions are not scaled. Keys that would change the
 /// numbers in a way that is not computed here fail by name.
 Json read_gguf_rope_scaling(GgufKeys& keys);
+/// Fails with kUnsupported where positions are scaled.
+void expect_no_gguf_rope_scaling(GgufKeys& keys);
 /// Fails with kUnsupported unless the key is absent or nearly one of these.
 void expect_gguf_number(GgufKeys& keys, std::string_view key,
                         std::initializer_list<double> neutral);

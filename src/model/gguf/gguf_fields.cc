@@ -1,6 +1,7 @@
 // Keys that architectures share, as the keys of a config.json.
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "base/format.h"
@@ -81,6 +82,14 @@ Json read_gguf_rope_scaling(GgufKeys& keys) {
   return scaling;
 }
 
+void expect_no_gguf_rope_scaling(GgufKeys& keys) {
+  const Json scaling = read_gguf_rope_scaling(keys);
+  if (scaling.is_null()) return;
+  keys.fail(ErrorCode::kUnsupported,
+            formatted("key {} is {}, expected none", keys.full("rope.scaling.type"),
+                      json_excerpt(scaling["type"])));
+}
+
 void read_gguf_attention(GgufKeys& keys, Json& config) {
   const int64_t heads = keys.require_int("attention.head_count");
   const int64_t hidden_size = keys.require_int("embedding_length");
@@ -99,12 +108,31 @@ void read_gguf_attention(GgufKeys& keys, Json& config) {
   if (!scaling.is_null()) config["rope_scaling"] = scaling;
 }
 
+int64_t read_gguf_heads(GgufKeys& keys, const std::vector<int64_t>& sliding,
+                        const GgufHeads& heads) {
+  const std::vector<int64_t> all = keys.of_blocks(heads.key, true);
+  std::optional<int64_t> found;
+  const auto layers = static_cast<size_t>(keys.num_layers());
+  for (size_t i = 0; i < std::min({layers, all.size(), sliding.size()}); ++i) {
+    if ((sliding[i] != 0) != heads.slide) continue;
+    if (found && all[i] != *found) {
+      keys.fail(ErrorCode::kUnsupported,
+                formatted("key {} has {} and {} for blocks {} a window", keys.full(heads.key),
+                          *found, all[i], heads.slide ? "with" : "without"));
+    }
+    found = all[i];
+  }
+  return found.value_or(heads.absent);
+}
+
 void read_gguf_latent_widths(GgufKeys& keys, Json& config) {
   const bool is_split = keys.has("attention.key_length_mla");
   const int64_t rope = keys.require_int("rope.dimension_count");
   const int64_t key =
       keys.require_int(is_split ? "attention.key_length_mla" : "attention.key_length");
-  config["num_attention_heads"] = keys.require_int("attention.head_count");
+  if (!config.contains("num_attention_heads")) {
+    config["num_attention_heads"] = keys.require_int("attention.head_count");
+  }
   config["kv_lora_rank"] = keys.require_int("attention.kv_lora_rank");
   if (keys.has("attention.q_lora_rank")) {
     config["q_lora_rank"] = keys.require_int("attention.q_lora_rank");
@@ -117,6 +145,20 @@ void read_gguf_latent_widths(GgufKeys& keys, Json& config) {
        {"attention.head_count_kv", "attention.key_length", "attention.value_length"}) {
     keys.ignore(follows);  // from the others
   }
+}
+
+// yarn_log_multiplier is 0.1 * mscale_all_dim. mscale is not stored: the factor of cos and sin is
+// 1, as where both are equal.
+void read_gguf_latent_rope(GgufKeys& keys, Json& config) {
+  config["rope_theta"] = keys.number_or("rope.freq_base", kFreqBaseUsual);
+  Json scaling = read_gguf_rope_scaling(keys);
+  if (scaling.is_null()) return;
+  // llama.cpp multiplies the scale of scores with it as well.
+  expect_gguf_number(keys, "rope.scaling.attn_factor", {1.0});
+  const double all_dim = keys.number_or("rope.scaling.yarn_log_multiplier", 0.0) / 0.1;
+  scaling["mscale"] = all_dim;
+  scaling["mscale_all_dim"] = all_dim;
+  config["rope_scaling"] = scaling;
 }
 
 void read_gguf_index(GgufKeys& keys, Json& config) {
@@ -141,7 +183,11 @@ std::vector<GgufName> gguf_latent_names(std::vector<GgufName> own) {
                          {"attn_k_b", "self_attn.embed_q"},  // each head's keys transposed already
                          {"attn_v_b", "self_attn.unembed_out"},
                          {"attn_kv_b", "self_attn.kv_b_proj", "attn_k_b.weight"},
-                         {"attn_kv_b", ""}});
+                         {"attn_kv_b", ""},
+                         {"indexer.attn_q_b", "self_attn.indexer.wq_b"},
+                         {"indexer.attn_k", "self_attn.indexer.wk"},
+                         {"indexer.proj", "self_attn.indexer.weights_proj"},
+                         {"indexer.k_norm", "self_attn.indexer.k_norm"}});
   return own;
 }
 
@@ -244,6 +290,19 @@ void read_gguf_streams(GgufKeys& keys, Json& config) {
   config["hc_mult"] = keys.require_int("hyper_connection.count");
   config["hc_sinkhorn_iters"] = keys.require_int("hyper_connection.sinkhorn_iterations");
   config["hc_eps"] = keys.require_number("hyper_connection.epsilon");
+}
+
+std::vector<GgufName> gguf_stream_names(std::vector<GgufName> own) {
+  own.insert(own.end(), {{"output_hc_fn.weight", "hc_head_fn"},
+                         {"output_hc_base.weight", "hc_head_base"},
+                         {"output_hc_scale.weight", "hc_head_scale"},
+                         {"hc_attn_fn.weight", "hc_attn_fn"},
+                         {"hc_attn_base.weight", "hc_attn_base"},
+                         {"hc_attn_scale.weight", "hc_attn_scale"},
+                         {"hc_ffn_fn.weight", "hc_ffn_fn"},
+                         {"hc_ffn_base.weight", "hc_ffn_base"},
+                         {"hc_ffn_scale.weight", "hc_ffn_scale"}});
+  return own;
 }
 
 void read_gguf_layer_types(GgufKeys& keys, Json& config, const GgufPattern& usual) {

@@ -37,20 +37,6 @@ void read_router(GgufKeys& keys, Json& c) {
   c["routed_scaling_factor"] = keys.number_or("expert_weights_scale", 1.0);
 }
 
-// yarn_log_multiplier is 0.1 * mscale_all_dim. mscale is not stored: the factor of cos and sin is
-// 1, as where both are equal.
-void read_rope(GgufKeys& keys, Json& c) {
-  c["rope_theta"] = keys.number_or("rope.freq_base", 10000.0);
-  Json scaling = read_gguf_rope_scaling(keys);
-  if (scaling.is_null()) return;
-  // llama.cpp multiplies the scale of scores with it as well.
-  expect_gguf_number(keys, "rope.scaling.attn_factor", {1.0});
-  const double all_dim = keys.number_or("rope.scaling.yarn_log_multiplier", 0.0) / 0.1;
-  scaling["mscale"] = all_dim;
-  scaling["mscale_all_dim"] = all_dim;
-  c["rope_scaling"] = scaling;
-}
-
 void config(GgufKeys& keys, Json& c) {
   // Queries grow with their position in Mistral's models alone.
   if (keys.has("attention.temperature_scale")) return read_gguf_growing_queries(keys, c);
@@ -60,7 +46,7 @@ void config(GgufKeys& keys, Json& c) {
     c["qk_nope_head_dim"] = keys.require_int("attention.key_length") - rope;
     c["v_head_dim"] = keys.require_int("attention.value_length");
   }
-  read_rope(keys, c);
+  read_gguf_latent_rope(keys, c);
   read_gguf_experts(keys, c);
   if (keys.architecture() == "deepseek2" || keys.architecture() == "glm4moelite") {
     read_router(keys, c);
@@ -80,10 +66,7 @@ extern const GgufArchitecture deepseek2_gguf;
 const GgufArchitecture deepseek2_gguf = {
     .names = {"deepseek2", "deepseek32", "glm-dsa", "glm4moelite"},
     .config = gguf_deepseek2::config,
-    .tensors = gguf_latent_names({{"indexer.attn_q_b", "self_attn.indexer.wq_b"},
-                                  {"indexer.attn_k", "self_attn.indexer.wk"},
-                                  {"indexer.proj", "self_attn.indexer.weights_proj"},
-                                  {"indexer.k_norm", "self_attn.indexer.k_norm"}}),
+    .tensors = gguf_latent_names({}),
     .written = {{"deepseek_v2", "deepseek2"},
                 {"deepseek_v3", "deepseek2"},
                 {"kimi_k2", "deepseek2"},

@@ -68,14 +68,8 @@ extern const GgufArchitecture glm5_next_gguf;
 const GgufArchitecture glm5_next_gguf = {
     .names = {"glm5-next"},
     .config = gguf_glm5_next::config,
-    .tensors = gguf_latent_names(
-        {{"hc_attn_fn.weight", "hc_attn_fn"},
-         {"hc_attn_base.weight", "hc_attn_base"},
-         {"hc_attn_scale.weight", "hc_attn_scale"},
-         {"hc_ffn_fn.weight", "hc_ffn_fn"},
-         {"hc_ffn_base.weight", "hc_ffn_base"},
-         {"hc_ffn_scale.weight", "hc_ffn_scale"},
-         {"ssm_conv1d_q", "self_attn.q_conv1d"},
+    .tensors = gguf_latent_names(gguf_stream_names(
+        {{"ssm_conv1d_q", "self_attn.q_conv1d"},
          {"ssm_conv1d_k", "self_attn.k_conv1d"},
          {"ssm_conv1d_v", "self_attn.v_conv1d"},
          {"ssm_f_a", "self_attn.f_a_proj"},
@@ -86,11 +80,7 @@ const GgufArchitecture glm5_next_gguf = {
          {"ssm_a", "self_attn.decay_rate"},
          {"ssm_dt.bias", "self_attn.dt_bias"},
          {"ssm_norm", "self_attn.o_norm"},
-         {"indexer.attn_q_b", "self_attn.indexer.wq_b"},
-         {"indexer.attn_k", "self_attn.indexer.wk"},
-         {"indexer.proj", "self_attn.indexer.weights_proj"},
-         {"indexer.k_norm", "self_attn.indexer.k_norm"},
          {"indexer_compressor_gate.weight", "self_attn.indexer.index_kpool_compress_gate"},
-         {"indexer_compressor_ape.weight", "self_attn.indexer.index_kpool_compress_ape"}})};
+         {"indexer_compressor_ape.weight", "self_attn.indexer.index_kpool_compress_ape"}}))};
 
 }  // namespace moeflux

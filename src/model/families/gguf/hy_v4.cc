@@ -45,19 +45,6 @@ extern const GgufArchitecture hy_v4_gguf;
 const GgufArchitecture hy_v4_gguf = {
     .names = {"hy_v4"},
     .config = gguf_hy_v4::config,
-    .tensors = gguf_latent_names({{"output_hc_fn.weight", "hc_head_fn"},
-                                  {"output_hc_base.weight", "hc_head_base"},
-                                  {"output_hc_scale.weight", "hc_head_scale"},
-                                  {"hc_attn_fn.weight", "hc_attn_fn"},
-                                  {"hc_attn_base.weight", "hc_attn_base"},
-                                  {"hc_attn_scale.weight", "hc_attn_scale"},
-                                  {"hc_ffn_fn.weight", "hc_ffn_fn"},
-                                  {"hc_ffn_base.weight", "hc_ffn_base"},
-                                  {"hc_ffn_scale.weight", "hc_ffn_scale"},
-                                  {"attn_gate", "self_attn.g_proj"},
-                                  {"indexer.attn_q_b", "self_attn.indexer.wq_b"},
-                                  {"indexer.attn_k", "self_attn.indexer.wk"},
-                                  {"indexer.proj", "self_attn.indexer.weights_proj"},
-                                  {"indexer.k_norm", "self_attn.indexer.k_norm"}})};
+    .tensors = gguf_latent_names(gguf_stream_names({{"attn_gate", "self_attn.g_proj"}}))};
 
 }  // namespace moeflux

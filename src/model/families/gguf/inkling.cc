@@ -7,30 +7,13 @@ namespace moeflux {
 namespace gguf_inkling {
 namespace {
 
-// Heads of keys and values in blocks of one kind, which are as many in each of them.
-int64_t heads_of(GgufKeys& keys, const std::vector<int64_t>& heads,
-                 const std::vector<int64_t>& sliding, bool is_sliding, int64_t absent) {
-  int64_t found = absent;
-  const auto layers = static_cast<size_t>(keys.num_layers());
-  for (size_t i = 0, seen = 0; i < layers && i < heads.size() && i < sliding.size(); ++i) {
-    if ((sliding[i] != 0) != is_sliding) continue;
-    if (seen++ == 0) {
-      found = heads[i];
-    } else if (heads[i] != found) {
-      keys.fail(ErrorCode::kUnsupported, formatted("key {} has {} and {} for blocks {} a window",
-                                                   keys.full("attention.head_count_kv"), found,
-                                                   heads[i], is_sliding ? "with" : "without"));
-    }
-  }
-  return found;
-}
+constexpr std::string_view kKvHeads = "attention.head_count_kv";
 
 void read_attention(GgufKeys& keys, Json& c) {
   const int64_t heads = keys.require_int("attention.head_count");
   const int64_t head_dim = keys.require_int("attention.key_length");
   keys.expect_int("attention.value_length", head_dim);
   const std::vector<int64_t> sliding = keys.of_blocks("attention.sliding_window_pattern", true);
-  const std::vector<int64_t> kv_heads = keys.of_blocks("attention.head_count_kv", true);
   const int64_t window = keys.require_int("attention.sliding_window");
   keys.expect_int("rel_extent_swa", window);
   Json types = Json::array();
@@ -41,8 +24,8 @@ void read_attention(GgufKeys& keys, Json& c) {
   c["layer_types"] = types;
   c["num_attention_heads"] = c["swa_num_attention_heads"] = heads;
   c["head_dim"] = c["swa_head_dim"] = head_dim;
-  c["num_key_value_heads"] = heads_of(keys, kv_heads, sliding, false, heads);
-  c["swa_num_key_value_heads"] = heads_of(keys, kv_heads, sliding, true, heads);
+  c["num_key_value_heads"] = read_gguf_heads(keys, sliding, {kKvHeads, false, heads});
+  c["swa_num_key_value_heads"] = read_gguf_heads(keys, sliding, {kKvHeads, true, heads});
   c["sliding_window_size"] = window;
   c["d_rel"] = keys.require_int("d_rel");
   c["rel_extent"] = keys.require_int("rel_extent");

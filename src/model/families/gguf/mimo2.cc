@@ -9,21 +9,7 @@ namespace moeflux {
 namespace gguf_mimo2 {
 namespace {
 
-/// The key-value heads of the layers that slide or do not; they must agree.
-int64_t kv_heads_where(GgufKeys& keys, const std::vector<int64_t>& sliding, bool slides) {
-  const std::vector<int64_t> heads = keys.of_blocks("attention.head_count_kv");
-  int64_t found = 0;
-  for (int64_t i = 0; i < keys.num_layers(); ++i) {
-    const auto at = static_cast<size_t>(i);
-    if ((sliding[at] != 0) != slides) continue;
-    if (found != 0 && heads[at] != found) {
-      keys.fail(ErrorCode::kUnsupported,
-                "attention.head_count_kv differs among layers of one kind");
-    }
-    found = heads[at];
-  }
-  return std::max<int64_t>(found, 1);
-}
+constexpr std::string_view kKvHeads = "attention.head_count_kv";
 
 void read_ropes(GgufKeys& keys, Json& c) {
   c["rope_theta"] = keys.number_or("rope.freq_base", 10000.0);
@@ -31,10 +17,7 @@ void read_ropes(GgufKeys& keys, Json& c) {
   const int64_t head_dim = c["head_dim"];
   c["partial_rotary_factor"] = static_cast<double>(keys.int_or("rope.dimension_count", head_dim)) /
                                static_cast<double>(std::max<int64_t>(head_dim, 1));
-  const Json scaling = read_gguf_rope_scaling(keys);
-  if (scaling.is_null()) return;
-  keys.fail(ErrorCode::kUnsupported, formatted("{}.rope.scaling.type is {}, expected none",
-                                               keys.architecture(), json_excerpt(scaling["type"])));
+  expect_no_gguf_rope_scaling(keys);
 }
 
 void read_dense_layers(GgufKeys& keys, Json& c) {
@@ -53,8 +36,8 @@ void config(GgufKeys& keys, Json& c) {
   const std::vector<int64_t> sliding = keys.of_blocks("attention.sliding_window_pattern");
   const int64_t head_dim = keys.require_int("attention.key_length");
   c["num_attention_heads"] = keys.require_int("attention.head_count");
-  c["num_key_value_heads"] = kv_heads_where(keys, sliding, false);
-  c["swa_num_key_value_heads"] = kv_heads_where(keys, sliding, true);
+  c["num_key_value_heads"] = read_gguf_heads(keys, sliding, {kKvHeads, false});
+  c["swa_num_key_value_heads"] = read_gguf_heads(keys, sliding, {kKvHeads, true});
   c["head_dim"] = head_dim;
   c["v_head_dim"] = keys.int_or("attention.value_length", head_dim);
   c["attention_value_scale"] = keys.number_or("attention.value_scale", 1.0);
