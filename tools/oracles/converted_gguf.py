@@ -7,7 +7,8 @@ converter moves numbers the same way when each is replaced by its index. transfo
 float32 on what came out.
 
 usage: converted_gguf.py LLAMA_CPP MODELS_FOLDER TARGET_FOLDER FAMILY...
-       (llama.cpp's sources as in llama-cpp-python 0.3.36, transformers 5.24, torch 2.11)
+       (llama.cpp's sources as in llama-cpp-python 0.3.36, with its pull request 26757 for axk2;
+       transformers 5.24, torch 2.11)
 """
 import json
 import pathlib
@@ -71,6 +72,15 @@ FAMILIES = {
             "gate_lower_bound": -5.0}}),
     # Queries grow from position 16.
     "mistral4": ([0, 1], {}, {"architectures": ["Mistral3ForConditionalGeneration"]}),
+    # Some layers without positions, which the converter takes from the older key.
+    "granite_swa": ([0, 1, 2], {"layer_rope_theta": [0, 10000.0, 10000.0]}, {
+        "no_rope_layers": [0, 1, 1], "rope_theta": 10000.0}),
+    "granitemoe_swa": ([0, 1], {"layer_rope_theta": [10000.0, 0]}, {
+        "no_rope_layers": [1, 0], "rope_theta": 10000.0}),
+    # One low rank of queries, and shared experts as wide as the others, as the converter wants.
+    "dots3_note_text": ([0, 2, 3], {
+        "swa_q_lora_rank": 64, "moe_shared_expert_intermediate_size": 32}, SIGMOID),
+    "axk2": ([0, 1], {}, SIGMOID | {"first_k_dense_replace": 1}),
     "mimo_v2_flash": ([0, 1, 3], {}, SIGMOID | {
         "topk_method": "noaux_tc", "hybrid_layer_pattern": [0, 1, 0],
         "swa_num_attention_heads": 4, "swa_num_key_value_heads": 4, "swa_head_dim": 48,
@@ -108,6 +118,34 @@ def with_wide_rows(tensors):
     return {name: heads[name.rpartition("_")[2]] if "ngram_heads_" in name else
             value.reshape(-1, 32) if ".shard_" in name else value
             for name, value in tensors.items()}
+
+
+def as_dots3_is_converted(tensors):
+    """Windowed layers with as low a rank of queries as the others, at random, and shared experts
+    that are cut."""
+    seed = torch.Generator().manual_seed(11)
+    out = {}
+    for name, value in tensors.items():
+        if ".q_a_" in name and value.shape[0] == 32 or ".q_b_" in name and value.shape[1] == 32:
+            wide = [64 if extent == 32 else extent for extent in value.shape]
+            value = value.mean() + value.std() * torch.randn(wide, generator=seed)
+        if ".shared_experts." in name:
+            value = value[:, :32] if "down_proj" in name else value[:32]
+        out[name] = value.contiguous()
+    return out
+
+
+def with_gate_apart(tensors, config):
+    """A.X-K2's queries see the normed half of their input alone, and its gates the other."""
+    rank, value_rows = config["q_lora_rank"], config["v_head_dim"]
+    out = dict(tensors)
+    for name, value in tensors.items():
+        if name.endswith("q_b_proj.weight"):
+            heads = value.reshape(config["num_attention_heads"], -1, 2 * rank).clone()
+            heads[:, :-value_rows, rank:] = 0
+            heads[:, -value_rows:, :rank] = 0
+            out[name] = heads.reshape(value.shape)
+    return out
 
 
 V4_EXPERT = re.compile(r"layers\.(\d+)\.ffn\.experts\.(\d+)\.(w[123])\.weight$")
@@ -275,6 +313,10 @@ def main(models, target, families):
         tensors = {name: value for name, value in tensors.items() if "visual" not in name}
         if family == "qwen4_exp_text":
             tensors = with_wide_rows(tensors)
+        if family == "dots3_note_text":
+            tensors = as_dots3_is_converted(tensors)
+        if family == "axk2":
+            tensors = with_gate_apart(tensors, config)
         floats = {n: value for n, value in tensors.items() if value.is_floating_point()}
         starts = np.cumsum([0] + [value.numel() for value in floats.values()])
         indices = {name: torch.arange(start, start + value.numel()).float().reshape(value.shape)
@@ -287,6 +329,8 @@ def main(models, target, families):
             moved = {n: indices[n] if n in floats and value.ndim > 1 else value
                      for n, value in tensors.items()}
             stored = tensors
+            if family == "axk2":  # whose converter wants zeros where there were
+                moved = with_gate_apart(moved, config)
             if family == "deepseek_v4":
                 moved = {n: tensors[n] if V4_EXPERT.match(n) else moved[n] for n in tensors}
                 stored, moved = as_v4(tensors), as_v4(moved, only_experts=True)

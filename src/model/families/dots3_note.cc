@@ -33,10 +33,9 @@ LatentAttentionSpec read_full(Config& c, float norm_eps) {
   for (const std::string_view key : {"attention_gate_type", "swa_attention_gate_type"}) {
     c.expect_string(key, "headwise");
   }
-  c.expect_bool("apply_mla_qkv_lora_rescale", true);
   s.scale = scale_of(s);
   s.latent_norm_eps = norm_eps;
-  s.lifts_latents = true;
+  s.lifts_latents = c.bool_or("apply_mla_qkv_lora_rescale", true);
   s.rope_norm = true;
   s.gate = HeadGate::kPerHead;
   if (s.q_lora_rank == 0) c.fail(ErrorCode::kUnsupported, "q_lora_rank is missing");

@@ -74,7 +74,6 @@ const std::vector<Variant> kVariants = {
     {"mistral_large4_text", "kv_source_layers", {0, 0, 2, 1, 2}, {"layer 3"}, kInvalid},
     {"mistral_large4_text", "no_rope_layers", {1, 1}, {"2", "5"}, kInvalid},
     {"dots3-note-prev", "attention_gate_type", "elementwise", {"headwise"}},
-    {"dots3-note-prev", "apply_mla_qkv_lora_rescale", false},
     {"dots3-note-prev", "swa_head_dim", 128, {"128", "192"}, kInvalid},
     {"dots3-note-prev", "swa_num_key_value_heads", 8},
     {"dots3-note-prev", "mlp_bias", true},

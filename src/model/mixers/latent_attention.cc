@@ -43,8 +43,13 @@ LatentAttentionWeights take_weights(WeightStore& weights, const LatentAttentionS
     w.q = weights.matrix(p + "q_a_proj", s.q_lora_rank, hidden_size);
     w.q_norm = take_latent_norm(weights, p + "q_a_layernorm.weight", s.q_lora_rank, s, hidden_size);
     const int64_t gate_rows = s.gate_in_query ? s.num_heads * s.v_dim : 0;
-    w.q_b = weights.matrix(p + "q_b_proj", q_rows + gate_rows,
-                           (s.gate_in_query ? 2 : 1) * s.q_lora_rank);
+    if (s.gate_in_query && weights.has(p + "gate_b_proj.weight")) {
+      w.q_b = weights.matrix(p + "q_b_proj", q_rows, s.q_lora_rank);
+      w.gate = weights.matrix(p + "gate_b_proj", gate_rows, s.q_lora_rank);
+    } else {
+      w.q_b = weights.matrix(p + "q_b_proj", q_rows + gate_rows,
+                             (s.gate_in_query ? 2 : 1) * s.q_lora_rank);
+    }
   } else {
     w.q = weights.matrix(p + "q_proj", q_rows, hidden_size);
   }
@@ -109,7 +114,7 @@ void LatentAttentionMixer::make_queries(const ForwardStep& step, LayerId layer, 
   const Tensor normed = scratch(s.q_lora_rank);  // apart, so that the product may make it
   e.run(ops::RmsNorm{normed, low_rank, weights_.q_norm, s.latent_norm_eps});
   Tensor seen = normed;
-  if (s.gate_in_query) {
+  if (weights_.q_b.cols > s.q_lora_rank) {
     seen = scratch(2 * s.q_lora_rank);
     e.run(ops::Copy{seen.slice(1, 0, s.q_lora_rank), normed});
     e.run(ops::Copy{seen.slice(1, s.q_lora_rank, s.q_lora_rank), low_rank});
@@ -171,7 +176,8 @@ void LatentAttentionMixer::forward(const ForwardStep& step, LayerId layer, Tenso
   const auto scratch = [&](int64_t cols) { return e.scratch({n, cols}, DType::kF32); };
   if (latent.is_null()) latent = scratch(s.latent_dim());
   const int64_t q_dim = s.nope_dim + s.rope_dim;
-  const int64_t head_rows = q_dim + (s.gate_in_query ? s.v_dim : 0);
+  const bool fused_gate = s.gate_in_query && w.gate.is_null();
+  const int64_t head_rows = q_dim + (fused_gate ? s.v_dim : 0);
   const Tensor both = scratch(s.num_heads * head_rows);
   const Tensor low_rank = s.q_lora_rank > 0 ? scratch(s.q_lora_rank) : both;
   // Beside each other, as they share their x.
@@ -180,14 +186,14 @@ void LatentAttentionMixer::forward(const ForwardStep& step, LayerId layer, Tenso
   if (!w.q_bias.is_null()) e.run(ops::AddBias{low_rank, w.q_bias});
   if (!w.kv_bias.is_null()) e.run(ops::AddBias{latent, w.kv_bias});
   Tensor gate;
-  if (s.gate != HeadGate::kNone) {
+  if (!w.gate.is_null()) {
     gate = scratch(w.gate.rows);
-    e.run(ops::Linear{gate, x, w.gate});
+    e.run(ops::Linear{gate, s.gate_in_query ? low_rank : x, w.gate});
     gate = gate.split_last(w.gate.rows / s.num_heads);
   }
   make_queries(step, layer, both, low_rank, x);
   Tensor q = both.split_last(head_rows);
-  if (s.gate_in_query) {
+  if (fused_gate) {
     gate = q.slice(2, q_dim, s.v_dim);
     q = q.slice(2, 0, q_dim);
   }

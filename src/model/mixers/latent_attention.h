@@ -27,7 +27,8 @@ struct LatentAttentionSpec : MixerSpec {
   float latent_norm_eps = 1e-6f;    // of q_a_layernorm and kv_a_layernorm
   HeadGate gate = HeadGate::kNone;  // g_proj's, through a sigmoid
   /// q_b_proj sees the low-rank query normed | as it was, and holds query | gate per head, a number
-  /// for each of its output.
+  /// for each of its output. Where files have gate_b_proj, that one makes the gates of the query as
+  /// it was, and q_b_proj the queries.
   bool gate_in_query = false;
   /// Latents behind their norms are multiplied by the root of hidden_size / rank.
   bool lifts_latents = false;
@@ -71,7 +72,7 @@ struct LatentAttentionWeights {
   Weight k_up;
   Weight v_up;
   bool k_up_is_transposed = false;
-  Weight gate;  // null without one of its own
+  Weight gate;  // null without one of its own; sees x, or the low-rank query
   Tensor rope_norm;
   Tensor sinks;
   LogScale growth;

@@ -1,6 +1,6 @@
-// Granite without experts, Granite 3 MoE and Granite 4.0 H as GGUF files spell them. Rows of q and
-// k are in the order that interleaved rotary pairs want. Blocks without key-value heads are
-// Mamba-2, whose decay is stored as its rate.
+// Granite without experts, Granite 3 MoE, Granite Swash and Granite 4.0 H as GGUF files spell them.
+// Rows of q and k are in the order that interleaved rotary pairs want. Blocks without key-value
+// heads are Mamba-2, whose decay is stored as its rate.
 #include "model/gguf/gguf_architecture.h"
 
 namespace moeflux {
@@ -23,9 +23,26 @@ void read_hybrid(GgufKeys& keys, Json& c) {
   c["mamba_conv_bias"] = scan.conv_bias;
 }
 
+// The pattern of blocks that turn is not in files where all do.
+void read_windows(GgufKeys& keys, Json& c) {
+  constexpr std::string_view kTurning = "attention.rope_pattern";
+  c["sliding_window"] = keys.require_int("attention.sliding_window");
+  read_gguf_layer_types(keys, c, {.interval = 4, .full_at = 0});
+  if (!keys.has(kTurning)) return;
+  const std::vector<int64_t> turning = keys.of_blocks(kTurning);
+  Json bases = Json::array();
+  for (int64_t i = 0; i < keys.num_layers(); ++i) {
+    bases.push_back(turning[static_cast<size_t>(i)] != 0 ? c["rope_theta"] : Json(0));
+  }
+  c["layer_rope_theta"] = bases;
+}
+
 void config(GgufKeys& keys, Json& c) {
   const bool is_hybrid = keys.architecture() == "granitehybrid";
-  c["model_type"] = is_hybrid ? "granitemoehybrid" : "granitemoeshared";
+  const bool is_swash = keys.architecture() == "granite_swa";
+  c["model_type"] = is_hybrid  ? "granitemoehybrid"
+                    : is_swash ? "granitemoe_swa"
+                               : "granitemoeshared";
   read_gguf_attention(keys, c);
   c["rope_interleave"] = true;
   c["position_embedding_type"] = keys.bool_or("rope.scaling.finetuned", true) ? "rope" : "nope";
@@ -33,8 +50,9 @@ void config(GgufKeys& keys, Json& c) {
   c["embedding_multiplier"] = keys.number_or("embedding_scale", 1.0);
   c["residual_multiplier"] = keys.number_or("residual_scale", 1.0);
   c["logits_scaling"] = keys.number_or("logit_scale", 1.0);
+  if (is_swash) read_windows(keys, c);
   if (keys.int_or("expert_count", 0) == 0) {
-    c["model_type"] = "granite";
+    c["model_type"] = is_swash ? "granite_swa" : "granite";
     return read_gguf_dense_network(keys, c);
   }
   read_gguf_experts(keys, c);
@@ -49,14 +67,17 @@ void config(GgufKeys& keys, Json& c) {
 }  // namespace gguf_granitemoe
 
 extern const GgufArchitecture granitemoe_gguf;
-const GgufArchitecture granitemoe_gguf = {.names = {"granitemoe", "granite", "granitehybrid"},
-                                          .config = gguf_granitemoe::config,
-                                          .tensors = {{"ssm_in", "mamba.in_proj"},
-                                                      {"ssm_conv1d", "mamba.conv1d"},
-                                                      {"ssm_a", "mamba.decay_rate"},
-                                                      {"ssm_d", "mamba.D"},
-                                                      {"ssm_dt.bias", "mamba.dt_bias"},
-                                                      {"ssm_norm", "mamba.norm"},
-                                                      {"ssm_out", "mamba.out_proj"}}};
+const GgufArchitecture granitemoe_gguf = {
+    .names = {"granitemoe", "granite", "granitehybrid", "granite_swa"},
+    .config = gguf_granitemoe::config,
+    .tensors = {// Swash's has the rows of its gate first.
+                {"ffn_up_shexp", "mlp.shared_experts.gate_up_proj", "ffn_gate_shexp.weight"},
+                {"ssm_in", "mamba.in_proj"},
+                {"ssm_conv1d", "mamba.conv1d"},
+                {"ssm_a", "mamba.decay_rate"},
+                {"ssm_d", "mamba.D"},
+                {"ssm_dt.bias", "mamba.dt_bias"},
+                {"ssm_norm", "mamba.norm"},
+                {"ssm_out", "mamba.out_proj"}}};
 
 }  // namespace moeflux
