@@ -17,7 +17,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from golden_models import TEXTS, load
+from golden_models import NO_AUTO, SEEING, TEXTS, load
 
 EVERY = 6  # positions
 
@@ -38,11 +38,39 @@ OPTIONS = {
         "full_attention": {"rope_type": "yarn", "rope_theta": 500000.0, "factor": 4.0,
                            "original_max_position_embeddings": 16, "attention_factor": 0.9},
         "sliding_attention": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}}}),
+    "mistral4_bias": ("mistral4", {"attention_bias": True}),
+    "mistral4_halves": ("mistral4", {"rope_interleave": False, "norm_topk_prob": False,
+                                     "routed_scaling_factor": 2.5}),
+    "mistral4_mscale": ("mistral4", {"rope_parameters": {
+        "rope_type": "yarn", "rope_theta": 5000.0, "factor": 8.0, "beta_fast": 16.0,
+        "beta_slow": 2.0, "mscale": 1.0, "mscale_all_dim": 0.5, "llama_4_scaling_beta": 0.3,
+        "original_max_position_embeddings": 8, "partial_rotary_factor": 1 / 3}}),
+    "mistral_large4_groups": ("mistral_large4_text", {"n_group": 4, "topk_group": 2,
+                                                      "routed_scaling_factor": 1.5}),
+    "mistral_large4_mscale": ("mistral_large4_text", {"rope_parameters": {
+        "rope_type": "yarn", "rope_theta": 5000.0, "factor": 4.0, "beta_fast": 16.0,
+        "beta_slow": 2.0, "mscale": 1.0, "mscale_all_dim": 0.5,
+        "original_max_position_embeddings": 16}}),
+    "mistral_large4_plain": ("mistral_large4_text", {
+        "final_logit_softcapping": None,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}),
     "muse_glimmer_yarn": ("muse_glimmer_text", {"rope_parameters": {
         "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0,
         "original_max_position_embeddings": 16}}),
     "qwen3_next_bias": ("qwen3_next", {"attention_bias": True}),
     "sarvam_moe_default_scale": ("sarvam_moe", {"routed_scaling_factor": None}),
+    "step3p5_plain": ("step3p5", {
+        "swiglu_limits": None, "swiglu_limits_shared": None, "moe_router_scaling_factor": None,
+        "rope_parameters": {
+            "full_attention": {"rope_type": "default", "rope_theta": 500.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0,
+                                  "partial_rotary_factor": 0.5}}}),
+    "step3p5_yarn": ("step3p5", {"sliding_window": 5, "rope_parameters": {
+        "full_attention": {"rope_type": "yarn", "rope_theta": 20000.0, "factor": 4.0,
+                           "original_max_position_embeddings": 16,
+                           "partial_rotary_factor": 0.5},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0,
+                              "partial_rotary_factor": 1.0}}}),
 }
 
 
@@ -54,10 +82,11 @@ def changed(config, changes):
 
 def missing_tensors(folder):
     """Tensors that the config asks for and the folder lacks, at random."""
-    if json.loads((folder / "config.json").read_text())["model_type"] in TEXTS:
+    model_type = json.loads((folder / "config.json").read_text())["model_type"]
+    if model_type in TEXTS or model_type in SEEING:
         return {}
-    model, report = transformers.AutoModelForCausalLM.from_pretrained(
-        folder, output_loading_info=True)
+    auto = NO_AUTO.get(model_type, transformers.AutoModelForCausalLM)
+    model, report = auto.from_pretrained(folder, output_loading_info=True)
     state, seed = model.state_dict(), torch.Generator().manual_seed(7)
     return {name: torch.randn(state[name].shape, generator=seed).mul(0.3).bfloat16()
             for name in sorted(report["missing_keys"])}

@@ -2,7 +2,6 @@
 // the layer's input and grow with the logarithm of their position; frequencies of positions are
 // learned, and some layers have none; some share the choice or the latents of an earlier one.
 #include <algorithm>
-#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -56,8 +55,6 @@ LatentAttentionSpec read_attention(Config& c, float norm_eps) {
     c.fail(ErrorCode::kUnsupported,
            formatted("q_lora_rank is {}, expected none", attention.q_lora_rank));
   }
-  const auto width = static_cast<double>(attention.nope_dim + attention.rope_dim);
-  attention.scale = static_cast<float>(1.0 / std::sqrt(width));  // whatever scales positions
   attention.latent_norm_eps = norm_eps;
   attention.logarithmic = true;
   attention.learned_rope = true;
