@@ -19,8 +19,8 @@ class Answer {
 
   Result<OutputConstraint> grammar() {
     std::string start;
-    if (!format_.channel.empty()) {
-      MF_ASSIGN_OR_RETURN(start, messages());
+    if (format_.has_messages()) {
+      MF_ASSIGN_OR_RETURN(start, format_.channel.empty() ? messages() : channels());
     } else {
       MF_ASSIGN_OR_RETURN(const std::string body, content_or_calls());
       start = reasoning() + body;
@@ -68,8 +68,52 @@ class Answer {
     return formatted("({} | {} {})", text, head, calls.rest);
   }
 
-  // Harmony: messages with headers, of which the last is the answer.
+  // Messages whose headers say by a recipient or a marker what they are; the last is the answer.
   Result<std::string> messages() {
+    const bool addressed = format_.addressed;
+    const std::string start = text_.spell(format_.start.front());
+    const std::string end = text_.spell(format_.message_end.front());
+    const std::string next = addressed ? formatted("{} {} \"assistant\"", end, start) : end;
+    const std::string any = text_.text_without({});
+    const auto head = [&](const std::string& recipient, const std::string& marker) {
+      return addressed ? text_.spell(formatted(" to={}{}", recipient, format_.message.front()))
+                       : formatted("{} {}", start, text_.spell(marker));
+    };
+    const std::string thought =
+        text_.rule("reasoning",
+                   formatted("{} {} {}", head("self", format_.reasoning_open.front()), any, next));
+    std::string between;  // messages that others follow
+    std::string last;
+    for (const CallableTool& tool : rule_.tools) {
+      MF_ASSIGN_OR_RETURN(const CallRule calls, call_rule(format_, {tool}, true, text_));
+      const std::string call = text_.rule(
+          "message",
+          formatted("{} {}", head(tool.name, tool.name + calls.opener),
+                    addressed ? text_.spell(calls.opener) + " " + calls.rest : calls.rest));
+      // A call that its format closes needs no other end.
+      if (!rule_.one_call) {
+        between += formatted("{}{} {}", between.empty() ? "" : " | ", call, addressed ? next : "");
+      }
+      last += (last.empty() ? "" : " | ") + call;
+    }
+    if (!rule_.calls_required) {
+      const bool is_free = rule_.content.kind == ConstraintKind::kNone;
+      const std::string text = head("user", format_.message.front());
+      if (!last.empty()) last += " | ";
+      last += text_.rule("final", formatted("{} {} {}", text, is_free ? any : content(),
+                                            addressed ? "" : formatted("({})?", end)));
+      // Text before calls is content too.
+      if (is_free) {
+        between += between.empty() ? "" : " | ";
+        between += text_.rule("preamble", formatted("{} {} {}", text, any, next));
+      }
+    }
+    if (between.empty()) return formatted("({})? ({})", thought, last);
+    return formatted("({0})? (({1}) ({0})?)* ({2})", thought, between, last);
+  }
+
+  // Harmony: messages with headers, of which the last is the answer.
+  Result<std::string> channels() {
     const std::string channel = text_.spell(format_.channel.front());
     const std::string message = text_.spell(format_.message.front());
     const std::string next =

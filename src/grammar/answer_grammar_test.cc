@@ -118,7 +118,7 @@ class AnswerGrammar : public ::testing::Test {
     const std::unique_ptr<Matcher> matcher = start(rule, tail);
     std::vector<TokenId> text;
     std::string wish;  // a closer that is spelled, as far as it is to come
-    while (text.size() < 3000) {
+    while (text.size() < 10000) {
       const Matcher::Next next = matcher->next().value();
       if (next.must_end || (next.may_end && random() % 4 == 0)) return text;
       if (wish.empty() && random() % 20 == 0) wish = value_closer();
@@ -234,6 +234,16 @@ std::vector<Row> rows_with_other_markers() {
        "<|open|>argument key=\"city\" type=\"string\"<|sep|>Rome<|close|>argument<|sep|>"
        "<|open|>argument key=\"days\" type=\"number\"<|sep|>3<|close|>argument<|sep|>"
        "<|close|>call<|sep|><|close|>tools<|sep|>"},
+      {"addressed_invoke_tags",
+       {"<|start|>", "<|message|>", "<|eom|>", "<|eot|>"},
+       " to=get_weather<|message|><atem:function_calls>\n<atem:invoke name=\"get_weather\">\n"
+       "<atem:parameter name=\"city\">Rome</atem:parameter>\n<atem:parameter name=\"days\">3"
+       "</atem:parameter>\n</atem:invoke>\n</atem:function_calls>"},
+      {"typed_messages",
+       {"<|message_model|>", "<|content_text|>", "<|content_thinking|>",
+        "<|content_invoke_tool_json|>", "<|end_message|>", "<|content_model_end_sampling|>"},
+       "<|message_model|>get_weather<|content_invoke_tool_json|>{\"name\":\"get_weather\","
+       "\"args\":{\"city\":\"Rome\",\"days\":3}}<|end_message|>"},
       {"action_lists",
        {"<|START_THINKING|>", "<|END_THINKING|>", "<|START_ACTION|>", "<|END_ACTION|>"},
        "<|START_ACTION|>[\n    {\"tool_name\": \"get_weather\", \"parameters\": {\"city\": "
@@ -356,7 +366,7 @@ TEST_F(AnswerGrammar, TextIsFreeUntilACallBegins) {
     use(row.format, row.markers);
     const AnswerRule rule{.tools = {weather()}, .one_call = true};
     expect_calls(rule);
-    if (format_->channel.empty()) {
+    if (!format_->has_messages()) {
       EXPECT_EQ(taken(rule, "a { \"b\" <c>\n"), std::string::npos) << row.format;
       EXPECT_EQ(taken(rule, "Well: " + std::string(row.call)), std::string::npos) << row.format;
       EXPECT_NE(taken(rule, std::string(row.call) + row.call), std::string::npos) << row.format;

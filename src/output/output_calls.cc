@@ -243,7 +243,7 @@ ValueReader::Outcome OutputMachine::stream_value() {
 
 /// The token of a message's end is no part of a value, be it within a text. Spelled out it may be.
 bool OutputMachine::message_ends_here() const {
-  if (format_->channel.empty() || tokens_.empty()) return false;
+  if (!format_->has_messages() || tokens_.empty()) return false;
   const TokenId here = token_here();
   return here >= 0 && std::any_of(markers_.begin(), markers_.end(), [&](const Marker& marker) {
            return marker.token == here && (marker.role & (kMessageEnd | kStart | kCallClose)) != 0;

@@ -21,11 +21,14 @@ bool OutputMachine::step_channel_start() {
     eat(1);
     return true;
   }
-  const Found found = match(kChannel | kMessage | kStart | kMessageEnd | kRecipient);
+  const Found found = match(kChannel | kMessage | kStart | kMessageEnd | kRecipient |
+                            kReasoningOpen | kSectionOpen | kCallOpen);
   if (found.wait) return false;
   if (found.is(kMessageEnd)) {
     eat(*found.marker);
     drop_held();
+  } else if (found.is(kSectionOpen)) {
+    meet_marker(*found.marker);
   } else if (found.marker != nullptr) {
     begin_attempt();
     is_marked_ = true;
@@ -39,11 +42,18 @@ bool OutputMachine::step_channel_start() {
 }
 
 bool OutputMachine::step_header() {
-  const Found found = match(kChannel | kMessage | kStart | kMessageEnd);
+  const Found found =
+      match(kChannel | kMessage | kStart | kMessageEnd | kReasoningOpen | kCallOpen);
   if (found.wait) return false;
   if (found.is(kMessage)) {
     eat(*found.marker);
     end_header();
+  } else if (found.is(kReasoningOpen)) {
+    eat(*found.marker);
+    begin_message(true);
+  } else if (found.is(kCallOpen)) {
+    eat(*found.marker);
+    state_ = State::kBody;
   } else if (found.is(kMessageEnd)) {  // a message without a text
     eat(*found.marker);
     drop_held();
@@ -62,7 +72,9 @@ bool OutputMachine::step_header() {
 
 void OutputMachine::end_header() {
   const std::string_view recipient = word_after(raw_, "to=");
-  if (!recipient.empty() && recipient != "assistant" && recipient != "user" && recipient != "all") {
+  const bool calls = format_->addressed && format_->call_open.empty();  // by the recipient alone
+  if (calls && !recipient.empty() && recipient != "assistant" && recipient != "user" &&
+      recipient != "all") {
     name_ = recipient;
     if (name_.starts_with("functions.")) name_.erase(0, 10);
     if (!name_.empty()) {
@@ -70,10 +82,15 @@ void OutputMachine::end_header() {
       return;
     }
   }
+  begin_message(!format_->channel.empty() &&
+                word_after(raw_, format_->channel.front()) == format_->reasoning_channel);
+}
+
+void OutputMachine::begin_message(bool reasons) {
   drop_held();
   holding_ = false;
-  in_reasoning_ = word_after(raw_, format_->channel.front()) == format_->reasoning_channel;
-  if (in_reasoning_) reasoning_seen_ = true;
+  in_reasoning_ = reasons;
+  if (reasons) reasoning_seen_ = true;
   state_ = State::kText;
 }
 

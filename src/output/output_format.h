@@ -78,12 +78,17 @@ struct OutputFormat {
   std::vector<std::string> argument_keys = {"arguments", "parameters"};
   CallIdRule ids = CallIdRule::kLong;
 
-  /// Messages with headers: <start>role<channel>word to=recipient<message>text<end>.
+  /// Messages with headers: <start>role<channel>word to=recipient<message>text<end>. Without a
+  /// channel, reasoning_open ends the header of a message of reasoning, and an opener of calls may
+  /// end one, too.
   std::vector<std::string> channel;
   std::vector<std::string> message;
   std::vector<std::string> start;
   std::vector<std::string> message_end;
   std::string reasoning_channel;
+  bool addressed = false;  // headers may have a recipient, to=
+
+  bool has_messages() const { return !message.empty(); }
 
   /// Markers count when they are spelled out, too, where the vocabulary has a token for them.
   bool spelled_markers = false;

@@ -258,6 +258,46 @@ OutputFormat channels() {
   format.message_end = {"<|end|>", "<|return|>", "<|call|>"};
   format.call_close = {"<|call|>", "<|end|>", "<|return|>"};
   format.reasoning_channel = "analysis";
+  format.addressed = true;
+  return format;
+}
+
+// to=N<|message|><atem:function_calls><atem:invoke name="N"><atem:parameter name="K">V
+// </atem:parameter></atem:invoke></atem:function_calls>: Muse Glimmer.
+OutputFormat addressed_invoke_tags() {
+  OutputFormat format;
+  format.name = "addressed_invoke_tags";
+  format.signs = {{"<atem:invoke name="}};
+  format.reasoning_open = {"to=self<|message|>"};
+  format.section_open = {"<atem:function_calls>"};
+  format.section_close = {"</atem:function_calls>"};
+  format.call_open = {"<atem:invoke name="};
+  format.call_close = {"</atem:invoke>"};
+  format.takes_named = true;
+  format.name_in_tag = true;
+  format.arguments = ArgumentSyntax::kTagged;
+  format.key_open = {"<atem:parameter name="};
+  format.value_close = {"</atem:parameter>"};
+  format.message = {"<|message|>"};
+  format.start = {"<|start|>"};
+  format.message_end = {"<|eom|>", "<|eot|>"};
+  format.addressed = true;
+  return format;
+}
+
+// <|message_model|>N<|content_invoke_tool_json|>{"name": N, "args": {}}<|end_message|>: Inkling.
+OutputFormat typed_messages() {
+  OutputFormat format;
+  format.name = "typed_messages";
+  format.signs = {{"<|content_invoke_tool_json|>"}};
+  format.reasoning_open = {"<|content_thinking|>"};
+  format.call_open = {"<|content_invoke_tool_json|>"};
+  format.call_close = {"<|end_message|>"};
+  format.takes_json = true;
+  format.argument_keys = {"args"};
+  format.message = {"<|content_text|>"};
+  format.start = {"<|message_model|>"};
+  format.message_end = {"<|end_message|>", "<|content_model_end_sampling|>"};
   return format;
 }
 
@@ -373,6 +413,8 @@ std::vector<OutputFormat> make_formats() {
           bracket_markers(),
           tagged_json_response(),
           tagged_json(),
+          addressed_invoke_tags(),
+          typed_messages(),
           python_tag(),
           wrapped_invoke_tags(),
           separated_tags(),

@@ -19,7 +19,7 @@ OutputMachine::OutputMachine(const OutputFormat& format, const OutputParserOptio
       id_seed_(options.id_seed),
       spelled_(format.spelled_markers) {
   bind(format, options.markers);
-  if (!format.channel.empty()) state_ = State::kChannelStart;
+  if (format.has_messages()) state_ = State::kChannelStart;
   follow_prompt(options.prompt_tail);
   if (options.starts_in_reasoning && !in_reasoning_) start_in_reasoning();
 }
@@ -62,7 +62,7 @@ void OutputMachine::bind(const OutputFormat& format, const MarkerTokens* tokens)
   add_markers(format.message, kMessage, tokens);
   add_markers(format.start, kStart, tokens);
   add_markers(format.message_end, kMessageEnd, tokens);
-  if (!format.channel.empty()) add_markers({"to="}, kRecipient, nullptr);
+  if (format.addressed) add_markers({"to="}, kRecipient, nullptr);
 }
 
 void OutputMachine::push(std::string_view text, TokenId token, std::vector<OutputEvent>* out) {
@@ -191,9 +191,9 @@ void OutputMachine::follow_prompt(std::string_view tail) {
   misfits_ = 0;
   content_seen_ = false;
   after_call_ = false;
-  if (state_ == State::kHeader && raw_.find(format_->channel.front()) == std::string::npos) {
-    state_ = State::kChannelStart;
-  }
+  const bool has_channel =
+      !format_->channel.empty() && raw_.find(format_->channel.front()) != std::string::npos;
+  if (state_ == State::kHeader && !has_channel) state_ = State::kChannelStart;
   const int open = calls_ - 1;
   calls_ = begun_ ? 1 : 0;
   complete_calls_ = 0;

@@ -164,6 +164,7 @@ class OutputMachine {
   bool step_channel_start();
   bool step_header();
   void end_header();
+  void begin_message(bool reasons);
 
   const OutputFormat* format_;
   const ToolTypes* tools_;

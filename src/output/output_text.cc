@@ -8,6 +8,10 @@ using output_text::is_space;
 uint32_t OutputMachine::text_roles() const {
   uint32_t roles = kReasoningOpen | kSectionOpen | kCallOpen | kDropped | kChannel | kMessage |
                    kStart | kMessageEnd;
+  if (format_->has_messages()) {
+    roles &= ~uint32_t{kReasoningOpen};  // of headers
+    if (in_reasoning_) roles &= ~uint32_t{kSectionOpen | kCallOpen};
+  }
   if (in_reasoning_) {
     roles |= kReasoningClose;
     // A second opener at once is a slip; later it is text.
@@ -147,7 +151,7 @@ bool OutputMachine::step_section() {
 void OutputMachine::after_call() {
   holding_ = false;
   after_call_ = true;
-  state_ = format_->channel.empty() ? State::kText : State::kChannelStart;
+  state_ = format_->has_messages() ? State::kChannelStart : State::kText;
 }
 
 bool OutputMachine::step_closing() {

@@ -246,6 +246,68 @@ def channels():
         ["reasoning", "Hm."], ["content", "Yes 🙂."]]
 
 
+def atem(name, arguments):
+    return '<atem:function_calls>\n<atem:invoke name="%s">\n%s</atem:invoke>\n' \
+        "</atem:function_calls>" % (name, tagged('<atem:parameter name="', '">',
+                                                 "</atem:parameter>\n")(arguments))
+
+
+def addressed():
+    tail, again = "<|eot|><|start|>assistant", "<|eom|><|start|>assistant"
+    thought = " to=self<|message|>Hm, 世界." + again
+    said = [["reasoning", "Hm, 世界."]]
+    final = " to=user<|message|>Yes 🙂."
+    call = " to=%s<|message|>%s" % (WEATHER[0], atem(*WEATHER))
+    yield "final", tail, final + "<|eot|>", [["content", "Yes 🙂."]]
+    yield "reasoning and final", tail, thought + final + "<|eot|>", said + [["content", "Yes 🙂."]]
+    yield "call", tail, thought + call + "<|eot|>", said + want_calls([WEATHER])
+    yield "two calls", tail, call + again + " to=%s<|message|>" % TIME[0] + atem(*TIME), want_calls(
+        [WEATHER, TIME])
+    yield "text and call", tail, " to=user<|message|>I look." + again + call, [
+        ["content", "I look."]] + want_calls([WEATHER])
+    yield "call to the user", tail, " to=user<|message|>I look.\n" + atem(*WEATHER), [
+        ["content", "I look."]] + want_calls([WEATHER])
+    yield "call in reasoning", tail, " to=self<|message|>Like " + atem("f", {}) + "." + again + \
+        final, [["reasoning", "Like " + atem("f", {}) + "."], ["content", "Yes 🙂."]]
+    yield "odd text", tail, " to=x<|message|>" + atem(*ODD), want_calls([ODD])
+    yield "types", tail, " to=x<|message|>" + atem(*TYPES), want_calls([TYPES])
+    yield "no header", tail, "Just text.", [["content", "Just text."]]
+    yield "cut off", tail, call[:call.index("Ber") + 3], [["cut", WEATHER[0]]]
+    yield "prompt began the final", tail + " to=user<|message|>", "Yes.", [["content", "Yes."]]
+    yield "prompt began reasoning", tail + " to=self<|message|>", "Hm." + again + final, [
+        ["reasoning", "Hm."], ["content", "Yes 🙂."]]
+
+
+def invoke_json(name, arguments):
+    return "<|message_model|>%s<|content_invoke_tool_json|>%s<|end_message|>" % (
+        name, json.dumps({"name": name, "args": arguments}, ensure_ascii=False,
+                         separators=(",", ":")))
+
+
+def typed():
+    tail, end = "<|end_message|>", "<|content_model_end_sampling|>"
+    thought = "<|message_model|><|content_thinking|>Hm, 世界.<|end_message|>"
+    said = [["reasoning", "Hm, 世界."]]
+    final = "<|message_model|><|content_text|>Yes 🙂.<|end_message|>"
+    calls = invoke_json(*WEATHER) + invoke_json(*TIME)
+    yield "final", tail, final + end, [["content", "Yes 🙂."]]
+    yield "reasoning and final", tail, thought + final + end, said + [["content", "Yes 🙂."]]
+    yield "call", tail, thought + invoke_json(*WEATHER) + end, said + want_calls([WEATHER])
+    yield "text and calls", tail, final + calls + end, [["content", "Yes 🙂."]] + want_calls(
+        [WEATHER, TIME])
+    yield "odd text", tail, invoke_json(*ODD), want_calls([ODD])
+    yield "types", tail, invoke_json(*TYPES), want_calls([TYPES])
+    yield "no name in the header", tail, invoke_json(*WEATHER).replace(
+        "|>get_weather<", "|><", 1), want_calls([WEATHER])
+    yield "no header", tail, "Just text.", [["content", "Just text."]]
+    whole = invoke_json(*WEATHER)
+    yield "cut off", tail, whole[:whole.index("Ber") + 3], [["cut", WEATHER[0]]]
+    yield "prompt began the text", tail + "<|message_model|><|content_text|>", "Yes.", [
+        ["content", "Yes."]]
+
+
+MESSAGES = {"channels": channels, "addressed_invoke_tags": addressed, "typed_messages": typed}
+
 SPECIAL = {
     "separated_tags": [
         ["answer in a channel", "", "<|open|>response<|sep|>Yes.<|close|>response<|sep|>"
@@ -380,8 +442,8 @@ def main():
         "type": "object", "properties": p}}}
         for name, p in ((TYPES[0], properties), (WEATHER[0], weather),
                         (ODD[0], {"text": {"type": "string"}}), (TIME[0], {}))]
-    for name in list(FORMATS) + ["channels"]:
-        cases = list(channels() if name == "channels" else usual(name)) + SPECIAL.get(name, [])
+    for name in list(FORMATS) + list(MESSAGES):
+        cases = list(MESSAGES[name]() if name in MESSAGES else usual(name)) + SPECIAL.get(name, [])
         with open(os.path.join(root, "tests", "golden", "output", name + ".json"), "w",
                   encoding="utf-8") as file:
             json.dump({"tools": tools, "transcripts": [
