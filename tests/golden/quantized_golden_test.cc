@@ -2,6 +2,7 @@
 // that holds the same numbers decoded: names, transforms and formats must not change the model.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <set>
@@ -25,6 +26,9 @@ namespace {
 // Both run in the reference's f64; only the order of a few sums differs.
 constexpr double kTwinTolerance = 1e-4;
 constexpr double kCpuCosineMin = 0.999;
+// Seven eighths of the positions reach it, on the original's experts and keys: qwen3_next 0.969, the
+// others with a gated delta rule, Gemma 4, Muse and dots3-note up to 0.99, the rest 0.995 and more.
+constexpr double kWrittenCosineMin = 0.96;
 
 struct Copies {
   TempFolder quantized;
@@ -138,16 +142,28 @@ TEST_P(QuantizedGolden, WhatQuantizeWritesIsNearTheOriginal) {
   const Status written = (*quantizer)->write({.directory = quantized.path(), .threads = 1});
   ASSERT_TRUE(written.ok()) << written.error().to_string();
   const std::vector<TokenId> tokens = read_golden(original + "/golden.safetensors")["tokens"].ints;
-  const RunOutput run = run_model(quantized.path(), tokens, {.device = "reference"});
-  const RunOutput exact = run_model(original, tokens, {.device = "reference"});
+  // Rounded scores choose other experts and keys, whatever the file says: both take the original's.
+  const std::vector<int64_t> chunks = {static_cast<int64_t>(tokens.size()) - 4, 1};
+  KeyChoices keys;
+  const RunOutput exact = run_model(original, tokens,
+                                    {.device = "reference",
+                                     .chunks = chunks,
+                                     .record_routes = !is_dense(GetParam()),
+                                     .record_keys = &keys});
+  const RunOutput run = run_model(quantized.path(), tokens,
+                                  {.cache_type = DType::kF32,
+                                   .chunks = chunks,
+                                   .forced_routes = exact.routes ? &*exact.routes : nullptr,
+                                   .forced_keys = &keys});
   ASSERT_FALSE(run.logits.empty());
-  int64_t close = 0;
+  std::vector<double> cosines;
   for (int64_t i = 0; i < static_cast<int64_t>(tokens.size()); ++i) {
-    close += cosine(run.row(i), exact.row(i)) > 0.9 ? 1 : 0;
+    cosines.push_back(cosine(run.row(i), exact.row(i)));
   }
-  // Between 18 (qwen4_exp_text, which chooses keys) and all 48 are; norms with one too many leave
-  // one.
-  EXPECT_GT(4 * close, static_cast<int64_t>(tokens.size()));
+  std::sort(cosines.begin(), cosines.end());
+  // Qwen3.8's gated streams and delta rule together turn what 8 bits round further: 0.808.
+  const double least = GetParam() == "qwen4_exp_text" ? 0.8 : kWrittenCosineMin;
+  EXPECT_GE(cosines[cosines.size() / 8], least);
 }
 
 TEST_P(QuantizedGolden, CpuDeviceAgreesInDirectionAndChoice) {
