@@ -26,8 +26,8 @@ namespace {
 // Both run in the reference's f64; only the order of a few sums differs.
 constexpr double kTwinTolerance = 1e-4;
 constexpr double kCpuCosineMin = 0.999;
-// Seven eighths of the positions reach it, on the original's experts and keys: qwen3_next 0.969, the
-// others with a gated delta rule, Gemma 4, Muse and dots3-note up to 0.99, the rest 0.995 and more.
+// Seven eighths of the positions reach it, on the original's experts and keys: qwen3_next 0.969,
+// other models with the gated delta rule, Gemma 4, Kimi-K3 and Muse 0.98, the rest 0.99 and more.
 constexpr double kWrittenCosineMin = 0.96;
 
 struct Copies {
@@ -161,9 +161,7 @@ TEST_P(QuantizedGolden, WhatQuantizeWritesIsNearTheOriginal) {
     cosines.push_back(cosine(run.row(i), exact.row(i)));
   }
   std::sort(cosines.begin(), cosines.end());
-  // Qwen3.8's gated streams and delta rule together turn what 8 bits round further: 0.808.
-  const double least = GetParam() == "qwen4_exp_text" ? 0.8 : kWrittenCosineMin;
-  EXPECT_GE(cosines[cosines.size() / 8], least);
+  EXPECT_GE(cosines[cosines.size() / 8], kWrittenCosineMin);
 }
 
 TEST_P(QuantizedGolden, CpuDeviceAgreesInDirectionAndChoice) {
