@@ -250,10 +250,19 @@ Result<Contents> open_folder(const std::string& directory) {
   return open_files(directory, *chosen, {});
 }
 
+/// Adds a file that is not of the model's set, unless it is not there or has been read.
+Status add_beside(const std::string& directory, const std::string& name, Contents& contents) {
+  MF_ASSIGN_OR_RETURN(const std::string path, join_inside(directory, name));
+  const auto is_read = [&](const auto& file) { return file->path() == path; };
+  if (!path_exists(path) || std::ranges::any_of(contents.files, is_read)) return {};
+  return add_shard(directory, name, {}, contents);
+}
+
 }  // namespace
 
-Result<TensorIndex> TensorIndex::open(const std::string& directory) {
+Result<TensorIndex> TensorIndex::open(const std::string& directory, std::string_view beside) {
   MF_ASSIGN_OR_RETURN(Contents contents, open_folder(directory));
+  if (!beside.empty()) MF_RETURN_IF_ERROR(add_beside(directory, std::string(beside), contents));
   TensorIndex index;
   index.files_ = std::move(contents.files);
   index.entries_ = std::move(contents.entries);

@@ -49,8 +49,8 @@ class TensorIndex {
   /// what the index says of them. Every header is checked: length, JSON, dtypes, shapes without
   /// overflow, extents inside the file that match shape and dtype, no overlap, no name twice but
   /// where the index says which one counts. With DIR/expert_pack.json, also the files it names:
-  /// their lengths and tables of checksums.
-  static Result<TensorIndex> open(const std::string& directory);
+  /// their lengths and tables of checksums. A file called `beside` is read as well where it is.
+  static Result<TensorIndex> open(const std::string& directory, std::string_view beside = {});
   /// Over files that are known to hold what `entries` say.
   static TensorIndex from_parts(std::vector<std::unique_ptr<File>> files, Entries entries);
   /// The same whose names are the canonical ones of the model's families.

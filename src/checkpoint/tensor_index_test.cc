@@ -135,6 +135,29 @@ TEST_F(TensorIndexTest, FilesBesideAModelAreNoPartOfIt) {
   EXPECT_EQ(index->file(0).path(), path("weights.safetensors"));
 }
 
+TEST_F(TensorIndexTest, AFileBesideAModelIsReadWhereItIsAskedFor) {
+  write_shard("model.safetensors", {"a", "b"});
+  EXPECT_TRUE(TensorIndex::open(folder_, "mtp.safetensors").ok());
+  write_shard("mtp.safetensors", {"mtp.c"});
+  EXPECT_EQ(TensorIndex::open(folder_)->entries().size(), 2u);
+  const auto both = TensorIndex::open(folder_, "mtp.safetensors");
+  ASSERT_TRUE(both.ok());
+  EXPECT_EQ(both->file(both->find("mtp.c")->file).path(), path("mtp.safetensors"));
+  // An index that has it already.
+  write_index(R"({"a":"model.safetensors","mtp.c":"mtp.safetensors"})");
+  const auto listed = TensorIndex::open(folder_, "mtp.safetensors");
+  ASSERT_TRUE(listed.ok());
+  EXPECT_EQ(listed->entries().size(), 3u);
+}
+
+TEST_F(TensorIndexTest, AFileBesideAModelHasTensorsOfItsOwn) {
+  write_shard("model.safetensors", {"a"});
+  write_shard("mtp.safetensors", {"a"});
+  const auto index = TensorIndex::open(folder_, "mtp.safetensors");
+  ASSERT_FALSE(index.ok());
+  EXPECT_EQ(index.error().code(), ErrorCode::kCorruption);
+}
+
 TEST_F(TensorIndexTest, AnAdapterAloneIsNamed) {
   write_shard("adapter_model.safetensors", {"x"});
   expect_refused(ErrorCode::kUnsupported, {"adapter_model.safetensors", "merge"});

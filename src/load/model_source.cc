@@ -1,6 +1,7 @@
 #include "load/model_source.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "base/format.h"
@@ -21,6 +22,8 @@ constexpr uint64_t kConfigBytesMax =
     64 * kMiB;  // the largest public ones, with per-module entries, reach 1 MiB
 constexpr uint64_t kTokenizerBytesMax = kGiB;
 constexpr uint64_t kRanksBytesMax = 64 * kMiB;
+/// A layer that was trained later, for a model that was published without one.
+constexpr std::string_view kDraftLayerName = "mtp.safetensors";
 
 Status check_is_fetched(const std::string& path, std::string_view text) {
   if (!is_lfs_pointer(text)) return {};
@@ -63,8 +66,8 @@ class FolderSource : public ModelSource {
     return config.dump(4) + "\n";
   }
 
-  Result<TensorIndex> tensors(const ModelUse& /*use*/) const override {
-    return TensorIndex::open(path_);
+  Result<TensorIndex> tensors(const ModelUse& use) const override {
+    return TensorIndex::open(path_, use.draft_layer ? kDraftLayerName : std::string_view());
   }
 
   Result<bool> holds_tensors() const override {
