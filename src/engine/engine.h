@@ -243,17 +243,27 @@ class Engine {
   /// that fails, by kIo or "out of memory", fails and breaks every item with tokens in it. A sink
   /// is called between steps and may use no sequence of the call.
   void eval_step(std::span<StepItem> items);
-  /// With EngineOptions::draft_layer: up to `request.count` tokens that probably follow the
-  /// sequence and `request.token`, each the likeliest by the model's own layer for it; none where
-  /// memory is full or the context ends. Nothing is appended. Fails as a step does; the sequence
-  /// stays usable.
   struct DraftRequest {
     TokenId token = 0;  // sampled, and not evaluated
     /// Tokens that were evaluated behind the sequence's, and lost by a restore() that keeps drafts.
     int64_t ahead = 0;
     int64_t count = 1;
+    /// Behind tokens that are all right with a smaller probability than this, no more follow.
+    float confidence_min = 0.0f;
     LogitsSink sink = {};  // of each draft's logits, by its position; null: nobody
   };
+  /// A sequence's part of draft(), and how that ended.
+  struct DraftItem {
+    Sequence* sequence = nullptr;
+    DraftRequest request = {};
+    std::vector<TokenId> tokens = {};
+    std::vector<float> confidences = {};  // of each token behind those before it, 0 to 1
+  };
+  /// With EngineOptions::draft_layer, for several sequences at once: up to `request.count` tokens
+  /// that probably follow each of them and its `request.token`, by the model's own layer for it;
+  /// none where memory is full or the context ends. Nothing is appended. Fails as a step does; the
+  /// sequences stay usable.
+  Status draft(std::span<DraftItem> items);
   Result<std::vector<TokenId>> draft(Sequence& sequence, const DraftRequest& request);
   /// All logits of row `row` of those that StepItem::best was chosen from, after a step of one
   /// item, while nothing else was evaluated: a view that lives until the next call.
@@ -331,14 +341,18 @@ class Engine {
   void add_draft_rows(const RunningItem& running);
   void write_inputs();
   Status forward_drafts();
-  /// One row of draft().
-  struct DraftRow {
-    TokenId token = 0;
-    int64_t position = 0;
-    bool is_first = false;
+  /// An item of draft() that goes on.
+  struct DraftingItem {
+    DraftItem* item = nullptr;
+    int64_t first = 0;  // the row of its first token
+    int64_t count = 0;
+    double confidence = 1.0;  // of all its tokens
   };
-  Result<TokenId> draft_row(const SequenceState& state, const DraftRow& row,
-                            const LogitsSink& sink);
+  std::optional<DraftingItem> begin_draft(DraftItem& item);
+  Status draft_together(std::span<DraftItem> items);
+  Status draft_rows(std::span<DraftingItem> drafting, int64_t round);
+  void end_drafts(std::vector<DraftingItem>& drafting, int64_t rounds);
+  Status tell_drafts(std::span<DraftingItem> drafting, int64_t round);
   Status open_readers();
   Status begin_ngram_rows();
   Status forward();
@@ -412,7 +426,7 @@ class Engine {
   // i32 [2 * prefill_chunk]: token ids, and behind them their positions; twice with a draft layer,
   // whose rows follow.
   Tensor step_inputs_;
-  Tensor draft_hidden_;  // f32 [1, hidden_size], what draft() hands on
+  Tensor draft_hidden_;  // f32 [rows of best_, hidden_size], what draft() hands on
   Tensor logits_;        // f32 [rows, vocab_size]
   Tensor best_;          // of 4 bytes [2, rows, kTopRowsMax]: values, and behind them their ids
   StepBatch batch_;

@@ -2,6 +2,8 @@
 // states that steps of a token left, and chains behind a prompt in steps of every size.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <map>
 #include <memory>
 #include <string>
@@ -149,6 +151,52 @@ TEST_P(MtpGolden, ChainsAgreeAfterWrongDraftsAndRestarts) {
   ASSERT_TRUE(engine->truncate(**loaded, static_cast<int64_t>(half)).ok());
   eval(*engine, **loaded, all.subspan(half), StepPhase::kDecode);
   expect_chain(*engine, **loaded, 0, "truncated");
+}
+
+// Texts of all lengths, of which some want fewer tokens, or end with one that is not likely.
+TEST_P(MtpGolden, DraftsOfSeveralTextsInOneCallAreThoseOfEach) {
+  const auto engine = open(0);
+  ASSERT_NE(engine, nullptr);
+  std::vector<std::unique_ptr<Sequence>> sequences;
+  std::vector<Engine::DraftItem> items;
+  std::vector<std::vector<float>> together;
+  std::vector<std::vector<float>> alone;
+  const auto into = [](std::vector<std::vector<float>>& rows) {
+    return [&rows](int64_t position, std::span<const float> row) {
+      rows.emplace_back(row.begin(), row.end());
+      rows.back().push_back(static_cast<float>(position));
+      return Status();
+    };
+  };
+  const std::array<int64_t, 6> counts = {3, 1, 0, 4, 2, 4};
+  for (size_t i = 0; i < counts.size(); ++i) {
+    auto sequence = engine->create_sequence();
+    ASSERT_TRUE(sequence.ok());
+    sequences.push_back(std::move(*sequence));
+    // Nothing is known behind an empty one.
+    const size_t length = i == 4 ? 0 : 3 + 7 * i;
+    if (length > 0) {
+      eval(*engine, *sequences.back(), std::span(tokens()).first(length), StepPhase::kPrompt);
+    }
+    items.push_back({.sequence = sequences.back().get(),
+                     .request = {.token = tokens()[length],
+                                 .count = counts[i],
+                                 .confidence_min = i == 3 ? 1.1f : 0.0f,
+                                 .sink = into(together)}});
+  }
+  ASSERT_TRUE(engine->draft(items).ok());
+  for (Engine::DraftItem& item : items) {
+    Engine::DraftItem one{.sequence = item.sequence, .request = item.request};
+    one.request.sink = into(alone);
+    ASSERT_TRUE(engine->draft(std::span(&one, 1)).ok());
+    EXPECT_EQ(item.tokens, one.tokens);
+    EXPECT_EQ(item.confidences, one.confidences);
+  }
+  const std::array<size_t, 6> expected = {3, 1, 0, 1, 0, 4};
+  for (size_t i = 0; i < items.size(); ++i) EXPECT_EQ(items[i].tokens.size(), expected[i]) << i;
+  std::ranges::sort(together);
+  std::ranges::sort(alone);
+  EXPECT_TRUE(together == alone);
 }
 
 TEST(MtpLayers, AreRefusedByNameWhereThereAreNone) {
