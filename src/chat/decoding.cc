@@ -53,6 +53,7 @@ void Decoding::move_to(Session& session) {
   pending_.reset();
   lost_.clear();
   drafts_.clear();
+  found_.reset();
   checkpoint_.reset();
 }
 
@@ -124,38 +125,66 @@ void Decoding::index_text() {
 // As many as fit behind the step's tokens, and none where forced tokens come. Repetitions come
 // first: they are found for nothing.
 std::vector<TokenId> Decoding::find_drafts(int64_t tokens_max) {
-  index_text();
   if (!text_.forced().empty()) return {};
-  std::vector<TokenId> drafts = index_->draft(tokens_max);
-  if (draft_options_.mode == DraftMode::kAuto) {
-    drafts.resize(static_cast<size_t>(price_.worth(static_cast<int64_t>(drafts.size()))));
-  }
-  if (!drafts.empty()) {
-    origin_ = DraftOrigin::kText;
-    return drafts;
-  }
-  return ask_source(tokens_max);
-}
-
-std::vector<TokenId> Decoding::ask_source(int64_t tokens_max) {
-  if (source_ == nullptr) return {};
-  const bool is_priced = draft_options_.mode == DraftMode::kAuto;
-  const int64_t most = is_priced ? price_.worth(tokens_max, DraftOrigin::kOther) : tokens_max;
+  std::vector<TokenId> drafts = find_repeats(tokens_max);
+  if (!drafts.empty()) return drafts;
+  const int64_t most = worth_asking(tokens_max);
   if (most == 0) return {};
   const auto begin = std::chrono::steady_clock::now();
   Result<Draft> draft =
       source_->draft({.text = index_->text(), .tokens_max = most, .session = *session_});
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  return take_answer(std::move(draft), seconds.count());
+}
+
+std::vector<TokenId> Decoding::find_repeats(int64_t tokens_max) {
+  index_text();
+  std::vector<TokenId> drafts = index_->draft(tokens_max);
+  if (draft_options_.mode == DraftMode::kAuto) {
+    drafts.resize(static_cast<size_t>(price_.worth(static_cast<int64_t>(drafts.size()))));
+  }
+  if (!drafts.empty()) origin_ = DraftOrigin::kText;
+  return drafts;
+}
+
+/// Tokens to ask the source for.
+int64_t Decoding::worth_asking(int64_t tokens_max) {
+  if (source_ == nullptr) return 0;
+  if (draft_options_.mode != DraftMode::kAuto) return tokens_max;
+  return price_.worth(tokens_max, DraftOrigin::kOther);
+}
+
+std::optional<DraftSource::Ask> Decoding::ask(int64_t tokens_max) {
+  MF_CHECK(pending_);
+  step_tokens_ = lost_;
+  step_tokens_.push_back(*pending_);
+  const int64_t most = drafts_max(tokens_max - static_cast<int64_t>(step_tokens_.size()));
+  if (most <= 0 || apart_ != nullptr || !text_.forced().empty()) return std::nullopt;
+  found_ = find_repeats(most);
+  const int64_t wanted = found_->empty() ? worth_asking(most) : 0;
+  if (wanted == 0) return std::nullopt;
+  return DraftSource::Ask{
+      .source = *source_,
+      .query = {.text = index_->text(), .tokens_max = wanted, .session = *session_}};
+}
+
+void Decoding::answer(Result<Draft> draft, double seconds) {
+  found_ = take_answer(std::move(draft), seconds);
+}
+
+std::vector<TokenId> Decoding::take_answer(Result<Draft> draft, double seconds) {
   origin_ = DraftOrigin::kOther;
   if (!draft.ok()) {
     source_.reset();
+    if (draft_options_.on_failure) {
+      draft_options_.on_failure("drafts end for a text: " + draft.error().to_string());
+    }
     return {};
   }
-  MF_CHECK(std::ssize(draft->tokens) <= most);
   proposed_ = {.draft = std::move(*draft), .seconds = 0.0};
-  proposed_.seconds = std::max(0.0, seconds.count() - proposed_.draft.follow_seconds);
+  proposed_.seconds = std::max(0.0, seconds - proposed_.draft.follow_seconds);
   std::vector<TokenId> drafts = proposed_.draft.tokens;
-  if (is_priced && !proposed_.draft.confidences.empty()) {
+  if (draft_options_.mode == DraftMode::kAuto && !proposed_.draft.confidences.empty()) {
     drafts.resize(static_cast<size_t>(price_.worth_rows(proposed_.draft.confidences)));
   }
   return drafts;
@@ -177,6 +206,7 @@ std::vector<TokenId> Decoding::drafts_ahead() {
 }
 
 void Decoding::plan_drafts(int64_t tokens_max) {
+  std::optional<std::vector<TokenId>> found = std::exchange(found_, std::nullopt);
   const int64_t most = drafts_max(tokens_max);
   if (most <= 0) return;
   const std::deque<TokenId>& forced = text_.forced();
@@ -186,7 +216,8 @@ void Decoding::plan_drafts(int64_t tokens_max) {
     const size_t count = std::min(ahead.size(), static_cast<size_t>(most));
     drafts_.assign(ahead.begin(), ahead.begin() + static_cast<ptrdiff_t>(count));
   } else {
-    drafts_ = find_drafts(most);
+    drafts_ = found ? std::move(*found) : find_drafts(most);
+    MF_CHECK(std::ssize(drafts_) <= most);
     const auto certain = std::min(static_cast<ptrdiff_t>(forced.size()), ptrdiff_t{most});
     drafts_.insert(drafts_.end(), forced.begin(), forced.begin() + certain);
   }

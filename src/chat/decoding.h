@@ -60,6 +60,12 @@ class Decoding {
   /// sequence has lost, and behind it drafts, as far as `tokens_max` goes. Valid until step_with()
   /// or abandon(), one of which has to follow. Only where a token is pending.
   std::span<const TokenId> begin_step(int64_t tokens_max);
+  /// Before begin_step() with as many tokens, for somebody who asks the sources of several texts
+  /// together: the question to this one's, if there is one, which answer() has to follow. It lives
+  /// until then.
+  std::optional<DraftSource::Ask> ask(int64_t tokens_max);
+  /// The call took `seconds`.
+  void answer(Result<Draft> draft, double seconds);
   /// Tokens of that without drafts.
   int64_t rows_needed() const { return static_cast<int64_t>(lost_.size()) + 1; }
   /// The rows whose logits the step wants.
@@ -107,7 +113,9 @@ class Decoding {
   void plan_drafts(int64_t tokens_max);
   std::vector<TokenId> find_drafts(int64_t tokens_max);
   void index_text();
-  std::vector<TokenId> ask_source(int64_t tokens_max);
+  std::vector<TokenId> find_repeats(int64_t tokens_max);
+  int64_t worth_asking(int64_t tokens_max);
+  std::vector<TokenId> take_answer(Result<Draft> draft, double seconds);
   void note_step(DraftPrice::Step step, int64_t accepted);
   int64_t drafts_max(int64_t tokens_max) const;
   void begin_checkpoint();
@@ -137,6 +145,7 @@ class Decoding {
   DraftCounts counts_;
   DraftOrigin origin_ = DraftOrigin::kText;  // of the last drafts
   // These are of the step at hand.
+  std::optional<std::vector<TokenId>> found_;  // drafts, before begin_step() takes them
   std::vector<TokenId> step_tokens_;
   std::vector<TokenId> drafts_;
   /// The source's, before the price chose of it.

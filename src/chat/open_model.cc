@@ -92,6 +92,7 @@ Result<std::shared_ptr<OpenModel>> open_model(const std::string& directory,
                       "(see --draft-model, --draft-mtp)",
                       drafts.model);
   }
+  if (!drafts.on_failure) drafts.on_failure = options.on_warning;
   if (drafts_itself(options)) drafts.make_source = mtp_source(drafts.mtp_tokens);
   if (!drafts.model.empty() && drafts.mode != DraftMode::kOff && text.tokenizer.ok()) {
     MF_ASSIGN_OR_RETURN(drafting, DraftModel::open(options, directory, *text.tokenizer));

@@ -5,7 +5,9 @@
 #include <filesystem>
 #include <memory>
 #include <random>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "chat/drafts/draft_model.h"
@@ -20,6 +22,28 @@ namespace {
 
 using Tokens = std::vector<TokenId>;
 using Texts = std::vector<std::shared_ptr<Collector>>;
+
+/// Steps of an engine, each of which comes to the first layer anew.
+class StepCounter final : public RouteObserver {
+ public:
+  explicit StepCounter(Engine& engine) : engine_(engine) {
+    engine.experts().routes().observe(this);
+  }
+  ~StepCounter() override { engine_.experts().routes().observe(nullptr); }
+  StepCounter(const StepCounter&) = delete;
+  StepCounter& operator=(const StepCounter&) = delete;
+
+  void routed(const LayerRoutes& routes, std::span<const ExpertId> /*misses*/) override {
+    if (index(routes.layer) == 0 && std::exchange(layer_, 0) != 0) ++count_;
+    layer_ = index(routes.layer);
+  }
+  int64_t take() { return std::exchange(count_, 0); }
+
+ private:
+  Engine& engine_;
+  int64_t layer_ = -1;
+  int64_t count_ = 0;
+};
 
 /// The model drafts with one of layers that cannot forget, or, as it does then, of attention alone.
 class SchedulerDrafts : public SchedulerTest, public ::testing::WithParamInterface<bool> {
@@ -123,6 +147,34 @@ TEST_P(SchedulerDrafts, AnotherModelsDraftsKeepEveryText) {
   }
   EXPECT_GT(drafted, 100);
   EXPECT_LT(accepted, drafted);
+}
+
+// Four texts are followed and drafted for in hardly more steps than one.
+TEST_P(SchedulerDrafts, RequestsShareTheStepsOfAModelThatDrafts) {
+  const auto model = open_tiny();
+  std::vector<TextRequest> all = requests(4, 3);
+  for (TextRequest& one : all) {
+    one.prompt.resize(2);
+    one.sampler.temperature = 0.0f;
+    one.tokens_max = 60;
+  }
+  const Texts without = write(model, all);
+  const auto small = open_tiny();
+  StepCounter steps(*small->engine);
+  model->drafts = drafts_of(drafting(small));
+  model->drafts.tokens_max = 2;  // all rows of four texts fit into a step
+  int64_t most = 0;
+  int64_t sum = 0;
+  for (size_t i = 0; i < all.size(); ++i) {
+    expect_same(write(model, {all[i]}), {without[i]});
+    const int64_t count = steps.take();
+    most = std::max(most, count);
+    sum += count;
+  }
+  expect_same(write(model, all, {.sharing = Sharing::kSteps}), without);
+  const int64_t together = steps.take();
+  EXPECT_LT(2 * together, sum);
+  EXPECT_LT(together, 2 * most);
 }
 
 // Snapshots and states that are made again belong to the model, and the one that drafts reads on.
@@ -234,11 +286,14 @@ TEST_P(SchedulerDrafts, OfASourceThatFailsAreAskedForNoMore) {
   const TextRequest request = {.prompt = some_tokens(9), .tokens_max = 12};
   const Tokens expected = alone(request);
   const auto model = open_tiny();
+  std::vector<std::string> told;
   model->drafts = {.mode = DraftMode::kOn,
-                   .make_source = [&calls] { return std::make_unique<Failing>(calls); }};
+                   .make_source = [&calls] { return std::make_unique<Failing>(calls); },
+                   .on_failure = [&told](const std::string& line) { told.push_back(line); }};
   const auto receiver = run(*begin(model), request);
   EXPECT_EQ(receiver->tokens, expected);
   EXPECT_EQ(calls, 3);
+  EXPECT_EQ(told, std::vector<std::string>{"drafts end for a text: i/o error: the drive is gone"});
   EXPECT_LE(receiver->statistics.drafts.drafted, 2);
   EXPECT_GT(receiver->statistics.drafts.drafting_seconds, 0.0);
 }

@@ -86,6 +86,7 @@ class Scheduler::Loop {
   void run_step(const StepPlan& plan, std::vector<Part>& parts);
   std::shared_ptr<RouteObserver> route_trace() const;
   std::vector<StepPart> with_drafts(const StepPlan& plan) const;
+  static void find_drafts(const std::vector<StepPart>& planned, const std::vector<Part>& parts);
   std::vector<SessionStep> begin_parts(const StepPlan& plan, std::vector<Part>& parts);
   void take_parts(std::vector<SessionStep>& steps, double seconds, std::vector<Part>& parts);
   void count_step(const StepPlan& plan, const std::vector<Part>& parts, const StepMeasure& measure);

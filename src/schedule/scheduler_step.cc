@@ -301,7 +301,7 @@ std::vector<StepPart> Scheduler::Loop::with_drafts(const StepPlan& plan) const {
     const int64_t needed = text->rows_needed();
     // With drafts, logits of all its rows are wanted. A client that asked for a token's routes gets
     // those of a step of its own, whatever a draft would have chosen.
-    const int64_t most = text->request().routes != nullptr ? 0 : kDraftTokensMax;
+    const int64_t most = text->request().routes != nullptr ? 0 : model_->drafts.tokens_max;
     const int64_t more = std::clamp<int64_t>(std::min(rows, answers - needed + 1), 0, most);
     part.tokens = needed + more;
     rows -= more;
@@ -310,20 +310,47 @@ std::vector<StepPart> Scheduler::Loop::with_drafts(const StepPlan& plan) const {
   return parts;
 }
 
+// The sources of all texts are asked in one call, whose time each of them sees.
+void Scheduler::Loop::find_drafts(const std::vector<StepPart>& planned,
+                                  const std::vector<Part>& parts) {
+  std::vector<DraftSource::Ask> asks;
+  std::vector<TextPtr> asking;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const TextPtr& text = parts[i].text;
+    if (!parts[i].done.ok() || text->end()) continue;
+    if (auto ask = text->ask(planned[i].tokens)) {
+      asks.push_back(std::move(*ask));
+      asking.push_back(text);
+    }
+  }
+  if (asks.empty()) return;
+  const Clock::time_point begin = Clock::now();
+  asks.front().source.draft_all(asks);
+  const std::chrono::duration<double> seconds = Clock::now() - begin;
+  for (size_t i = 0; i < asks.size(); ++i) {
+    asking[i]->answer(std::move(asks[i].draft), seconds.count());
+  }
+}
+
 // A step for every part that has tokens, in their order.
 std::vector<SessionStep> Scheduler::Loop::begin_parts(const StepPlan& plan,
                                                       std::vector<Part>& parts) {
-  std::vector<SessionStep> steps;
-  for (const StepPart& planned : with_drafts(plan)) {
+  const std::vector<StepPart> planned = with_drafts(plan);
+  for (const StepPart& one : planned) {
     Part& part = parts.emplace_back();
-    part.text = find(planned.id);
-    part.is_prompt = planned.is_prompt;
+    part.text = find(one.id);
+    part.is_prompt = one.is_prompt;
     if (part.text->state() == nullptr) {
       make_room(*part.text);
       part.done = begin(*part.text);
     }
+  }
+  find_drafts(planned, parts);
+  std::vector<SessionStep> steps;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    Part& part = parts[i];
     if (!part.done.ok() || part.text->end()) continue;
-    steps.push_back(part.text->part(planned.tokens));
+    steps.push_back(part.text->part(planned[i].tokens));
     part.tokens = static_cast<int64_t>(steps.back().tokens.size());
   }
   return steps;

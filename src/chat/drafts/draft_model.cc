@@ -144,14 +144,18 @@ bool DraftModel::forget_idle() {
 }
 
 // All followers share what one whole context and half of the reserve take, as the sequences of a
-// scheduler do. False where there will be room after this turn.
-Result<bool> DraftModel::has_room(int64_t length, int64_t more) {
+// scheduler do; this call has promised some to others. False where there will be room after this
+// turn.
+Result<bool> DraftModel::has_room(int64_t length, int64_t more, uint64_t& promised_bytes) {
   const Engine& engine = *model_->engine;
   const StateMemory& memory = engine.state_memory();
   uint64_t bytes = engine.state_bytes(length + more);
   if (length > 0) bytes -= engine.state_bytes(length);
-  const uint64_t taken = memory.near_bytes() + memory.far_bytes();
-  if (bytes == 0 || taken + bytes <= engine.state_room_bytes()) return true;
+  const uint64_t taken = memory.near_bytes() + memory.far_bytes() + promised_bytes;
+  if (bytes == 0 || taken + bytes <= engine.state_room_bytes()) {
+    promised_bytes += bytes;
+    return true;
+  }
   if (forget_idle()) return false;
   return make_error(
       ErrorCode::kResourceExhausted, "{} more tokens need {} of state, {} of {} are taken", more,
@@ -168,14 +172,30 @@ class DraftModel::Source final : public DraftSource {
   Source& operator=(const Source&) = delete;
 
   Result<Draft> draft(const DraftQuery& query) override;
+  void draft_all(std::span<Ask> asks) override;
 
  private:
+  /// A text's part of a call.
+  struct Part {
+    Source& source;
+    Ask& ask;
+    std::span<const TokenId> rest = {};  // to evaluate; empty: there is no room
+    bool is_prompt = false;              // `rest` is more than a step brings
+    bool is_whole = false;               // and all there is
+    int64_t tokens_max() const { return ask.query.tokens_max; }
+    Draft& draft() const { return *ask.draft; }
+  };
   const Engine& engine() const { return *model_->model_->engine; }
   Status go_back(std::span<const TokenId> text);
   Status remember();
-  Status follow(const DraftQuery& query, Draft& draft);
-  Status eval(std::span<const TokenId> tokens, StepPhase phase, LogitsMode logits);
-  Status propose(int64_t tokens_max, Draft& draft);
+  Status begin(Part& part, uint64_t& promised_bytes);
+  void follow(std::span<Part> parts);
+  void propose(std::span<Part> parts);
+  bool add_likeliest(const Part& part);
+  void fail(Ask& ask, const Error& error);
+  /// Evaluates what `tokens_of` has for each part that has not failed.
+  template <typename TokensOf>
+  void eval(std::span<Part> parts, StepPhase phase, const TokensOf& tokens_of);
 
   const std::shared_ptr<DraftModel> model_;
   Follower follower_;             // without a session until the first call
@@ -186,45 +206,89 @@ std::unique_ptr<DraftSource> DraftModel::make_source() {
   return std::make_unique<Source>(shared_from_this());
 }
 
-// A session that has failed is of no further use, and idle ones may have the memory that it lacked.
 Result<Draft> DraftModel::Source::draft(const DraftQuery& query) {
-  Draft draft;
+  Ask ask{.source = *this, .query = query};
+  draft_all(std::span(&ask, 1));
+  return std::move(ask.draft);
+}
+
+// All texts in common steps of the model that drafts.
+void DraftModel::Source::draft_all(std::span<Ask> asks) {
   const int64_t context = engine().memory_plan().context_length;
-  if (query.text.empty() || std::ssize(query.text) > context) return draft;
-  const Turn turn(model_->model_, {follower_.session}, -1);
-  Status done = make_error(ErrorCode::kCancelled, "a draft is made by another one's call");
-  if (turn.state() == Turn::State::kRunning) done = follow(query, draft);
-  if (done.ok()) return draft;
+  std::vector<Part> parts;
+  std::vector<std::shared_ptr<Session>> sessions;
+  for (Ask& ask : asks) {
+    if (ask.query.text.empty() || std::ssize(ask.query.text) > context) continue;
+    parts.push_back({.source = static_cast<Source&>(ask.source), .ask = ask});
+    sessions.push_back(parts.back().source.follower_.session);
+  }
+  if (parts.empty()) return;
+  const Turn turn(model_->model_, sessions, -1);
+  if (turn.state() != Turn::State::kRunning) {
+    for (Part& part : parts) {
+      part.source.fail(part.ask,
+                       make_error(ErrorCode::kCancelled, "a draft is made by another one's call"));
+    }
+    return;
+  }
+  follow(parts);
+  propose(parts);
+}
+
+// A session that has failed is of no further use, and idle ones may have the memory that it lacked.
+void DraftModel::Source::fail(Ask& ask, const Error& error) {
   follower_ = {};
-  if (done.error().code() == ErrorCode::kResourceExhausted) model_->forget_idle();
-  return done.error().with_context(model_->model_->directory);
+  if (error.code() == ErrorCode::kResourceExhausted) model_->forget_idle();
+  ask.draft = error.with_context(model_->model_->directory);
 }
 
 // The text is evaluated as far as it is new: a long one, as a prompt, in several calls, of which
 // the last drafts.
-Status DraftModel::Source::follow(const DraftQuery& query, Draft& draft) {
-  const Clock::time_point begin = Clock::now();
+Status DraftModel::Source::begin(Part& part, uint64_t& promised_bytes) {
+  const DraftQuery& query = part.ask.query;
+  best_.clear();
   if (follower_.session == nullptr) {
     MF_ASSIGN_OR_RETURN(follower_, model_->take_follower(query.text));
   }
   MF_RETURN_IF_ERROR(go_back(query.text));
   const size_t known = follower_.session->tokens().size();
   const std::span<const TokenId> rest = query.text.subspan(known);
-  MF_ASSIGN_OR_RETURN(const bool has_room, model_->has_room(static_cast<int64_t>(known),
-                                                            std::ssize(rest) + query.tokens_max));
+  MF_ASSIGN_OR_RETURN(const bool has_room,
+                      model_->has_room(static_cast<int64_t>(known),
+                                       std::ssize(rest) + query.tokens_max, promised_bytes));
   if (!has_room) return {};
   const auto chunk = static_cast<size_t>(engine().prefill_chunk());
-  if (rest.size() > chunk) {
-    MF_RETURN_IF_ERROR(eval(rest.first(chunk), StepPhase::kPrompt, LogitsMode::kNone));
-    draft.follow_seconds = seconds_since(begin);
-    return {};
+  part.is_whole = rest.size() <= chunk;
+  part.is_prompt = !part.is_whole || std::ssize(rest) > kDraftTokensMax;
+  part.rest = rest.first(std::min(rest.size(), chunk));
+  return {};
+}
+
+// Prompts are apart, so that their time is known.
+void DraftModel::Source::follow(std::span<Part> parts) {
+  const Clock::time_point begin_time = Clock::now();
+  uint64_t promised_bytes = 0;
+  for (Part& part : parts) {
+    const Status begun = part.source.begin(part, promised_bytes);
+    if (!begun.ok()) part.source.fail(part.ask, begun.error());
   }
-  const bool is_prompt = std::ssize(rest) > kDraftTokensMax;  // more than a step brings
-  MF_RETURN_IF_ERROR(
-      eval(rest, is_prompt ? StepPhase::kPrompt : StepPhase::kDecode, LogitsMode::kLast));
-  if (is_prompt) draft.follow_seconds = seconds_since(begin);
-  MF_RETURN_IF_ERROR(remember());
-  return propose(query.tokens_max, draft);
+  const auto rest_of = [](bool of_prompts) {
+    return [of_prompts](const Part& part) {
+      return part.is_prompt == of_prompts ? part.rest : std::span<const TokenId>();
+    };
+  };
+  eval(parts, StepPhase::kPrompt, rest_of(true));
+  const bool has_prompts = std::ranges::any_of(parts, &Part::is_prompt);
+  const double seconds = has_prompts ? seconds_since(begin_time) : 0.0;
+  eval(parts, StepPhase::kDecode, rest_of(false));
+  for (Part& part : parts) {
+    if (!part.ask.draft.ok()) continue;
+    part.draft().follow_seconds = seconds;
+    if (part.rest.empty()) continue;
+    if (!part.is_whole) part.source.best_.clear();
+    const Status done = part.is_whole ? part.source.remember() : Status();
+    if (!done.ok()) part.source.fail(part.ask, done.error());
+  }
 }
 
 // Forgets what is not of the text, and the last token if it has been evaluated: its logits are
@@ -245,34 +309,62 @@ Status DraftModel::Source::remember() {
   return before ? session.drop(*before) : Status();
 }
 
-Status DraftModel::Source::propose(int64_t tokens_max, Draft& draft) {
-  while (!best_.empty()) {
-    double sum = 0.0;
-    for (const TokenLogit& one : best_) sum += std::exp(one.logit - best_.front().logit);
-    const auto confidence = static_cast<float>(1.0 / sum);
-    if (!(confidence >= model_->confidence_min_)) break;  // or it is not a number
-    draft.tokens.push_back(best_.front().id);
-    draft.confidences.push_back(confidence);
-    const bool is_full = follower_.session->position() >= engine().memory_plan().context_length;
-    if (is_full || std::ssize(draft.tokens) >= tokens_max) break;
-    MF_RETURN_IF_ERROR(
-        eval(std::span(draft.tokens).last(1), StepPhase::kDecode, LogitsMode::kLast));
+// A round for each token. A part whose last token is its draft's has no further one.
+void DraftModel::Source::propose(std::span<Part> parts) {
+  std::vector<bool> goes_on(parts.size(), true);
+  const auto last_of = [&](const Part& part) {
+    const auto i = static_cast<size_t>(&part - parts.data());
+    return goes_on[i] ? std::span<const TokenId>(part.draft().tokens).last(1)
+                      : std::span<const TokenId>();
+  };
+  while (true) {
+    bool any = false;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      goes_on[i] = goes_on[i] && parts[i].ask.draft.ok() && parts[i].source.add_likeliest(parts[i]);
+      any = any || goes_on[i];
+    }
+    if (!any) return;
+    eval(parts, StepPhase::kDecode, last_of);
   }
-  return {};
 }
 
-Status DraftModel::Source::eval(std::span<const TokenId> tokens, StepPhase phase,
-                                LogitsMode logits) {
+/// False where no further token follows.
+bool DraftModel::Source::add_likeliest(const Part& part) {
+  if (best_.empty()) return false;
+  double sum = 0.0;
+  for (const TokenLogit& one : best_) sum += std::exp(one.logit - best_.front().logit);
+  const auto confidence = static_cast<float>(1.0 / sum);
+  if (!(confidence >= model_->confidence_min_)) return false;  // or it is not a number
+  Draft& draft = part.draft();
+  draft.tokens.push_back(best_.front().id);
+  draft.confidences.push_back(confidence);
+  const bool is_full = follower_.session->position() >= engine().memory_plan().context_length;
+  return !is_full && std::ssize(draft.tokens) < part.tokens_max();
+}
+
+template <typename TokensOf>
+void DraftModel::Source::eval(std::span<Part> parts, StepPhase phase, const TokensOf& tokens_of) {
   const auto of = static_cast<int32_t>(model_->vocab_size_);
-  SessionStep step{.session = follower_.session,
-                   .tokens = tokens,
-                   .phase = phase,
-                   .logits = logits,
-                   .best = {.count = std::min(kBest, of), .of = of},
-                   .keeps_logits = false};
-  Session::eval_batch(std::span(&step, 1));
-  best_ = std::move(step.best_found);
-  return step.outcome;
+  std::vector<SessionStep> steps;
+  std::vector<Part*> evaluated;
+  for (Part& part : parts) {
+    if (!part.ask.draft.ok()) continue;
+    const std::span<const TokenId> tokens = tokens_of(part);
+    if (tokens.empty()) continue;
+    evaluated.push_back(&part);
+    steps.push_back({.session = part.source.follower_.session,
+                     .tokens = tokens,
+                     .phase = phase,
+                     .logits = LogitsMode::kLast,
+                     .best = {.count = std::min(kBest, of), .of = of},
+                     .keeps_logits = false});
+  }
+  Session::eval_batch(steps);
+  for (size_t i = 0; i < steps.size(); ++i) {
+    Source& source = evaluated[i]->source;
+    source.best_ = std::move(steps[i].best_found);
+    if (!steps[i].outcome.ok()) source.fail(evaluated[i]->ask, steps[i].outcome.error());
+  }
 }
 
 }  // namespace moeflux

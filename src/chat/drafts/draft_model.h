@@ -61,7 +61,7 @@ class DraftModel : public std::enable_shared_from_this<DraftModel> {
   Result<Follower> take_follower(std::span<const TokenId> text);
   void give_back(Follower follower);
   bool forget_idle();
-  Result<bool> has_room(int64_t length, int64_t more);
+  Result<bool> has_room(int64_t length, int64_t more, uint64_t& promised_bytes);
 
   const std::shared_ptr<OpenModel> model_;
   const float confidence_min_;

@@ -32,6 +32,8 @@ struct DraftOptions {
   int64_t mtp_tokens = 0;
   /// Makes a source for a text, which is asked where the text repeats nothing; or null.
   std::function<std::unique_ptr<DraftSource>()> make_source = {};
+  /// Told why a text's source has failed. That text has no more drafts from it.
+  std::function<void(const std::string& line)> on_failure = {};
 };
 
 }  // namespace moeflux

@@ -40,6 +40,17 @@ class DraftSource {
   /// Empty where nothing is likely. After a failure the source is asked no more: the text goes on
   /// without it.
   virtual Result<Draft> draft(const DraftQuery& query) = 0;
+
+  /// A text's part of draft_all(), and how that ended.
+  struct Ask {
+    DraftSource& source;
+    DraftQuery query;
+    Result<Draft> draft = Draft();
+  };
+  /// draft() of the sources of several texts of one model, all made as this one was.
+  virtual void draft_all(std::span<Ask> asks) {
+    for (Ask& ask : asks) ask.draft = ask.source.draft(ask.query);
+  }
 };
 
 }  // namespace moeflux
