@@ -192,8 +192,15 @@ Status SequenceState::own_pages(Held& held, int64_t begin, int64_t end, Encoder&
 // A block that others share is left to them; the new one gets its contents where they are read.
 Status SequenceState::own_block(Held& held, size_t block, bool is_read, Encoder& encoder) {
   if (held.blocks[block].use_count() == 1) return {};
-  MF_ASSIGN_OR_RETURN(const std::vector<Block> own, allocate(held, 1));
-  const Block shared = std::exchange(held.blocks[block], own.front());
+  const uint64_t bytes = held.blocks[block]->size_bytes;
+  Block own;
+  if (auto spare = is_read ? memory_->take_spare(bytes, held.layer) : nullptr) {
+    own = std::make_shared<const BlockMemory>(BlockMemory{std::move(spare), 0, bytes});
+  } else {
+    MF_ASSIGN_OR_RETURN(const std::vector<Block> taken, allocate(held, 1));
+    own = taken.front();
+  }
+  const Block shared = std::exchange(held.blocks[block], std::move(own));
   view_block(held, block);
   if (!is_read) return {};
   encoder.run(ops::Copy{words_of(*held.blocks[block], held.spec), words_of(*shared, held.spec)});

@@ -20,7 +20,7 @@ class StateMemory {
  public:
   /// Without bounds: everything is the device's.
   explicit StateMemory(Device& device)
-      : device_(device), taken_(std::make_shared<std::vector<Taken>>(device.num_parts())) {}
+      : device_(device), shared_(std::make_shared<Shared>(device.num_parts())) {}
 
   enum class Use : uint8_t {
     kEveryStep,  // of a fixed size, or a window: written or read again by every step
@@ -31,7 +31,10 @@ class StateMemory {
     uint64_t kept_bytes = 0;  // of these, not for kPages
   };
   /// One for each part of the device, in order.
-  void bound(std::vector<Bounds> bounds) { bounds_ = std::move(bounds); }
+  void bound(std::vector<Bounds> bounds) {
+    bounds_ = std::move(bounds);
+    shared_->keeps_spares = false;
+  }
   /// The device has memory of its own, which states do not share with snapshots.
   bool is_bounded() const { return !bounds_.empty(); }
 
@@ -43,6 +46,11 @@ class StateMemory {
   /// Zeroed memory of a layer for up to `count` blocks of `bytes` each, at least one: fewer than
   /// asked for where the device's memory ends. Fails with kResourceExhausted.
   Result<Blocks> take(uint64_t bytes, size_t count, Use use, LayerId layer = {});
+
+  /// Memory for one block that was given back, with whatever was in it, or null: a copy of a state
+  /// in every step would otherwise have the system map and clear its pages each time. Without
+  /// bounds some is kept, beside what near_bytes() counts.
+  std::shared_ptr<Buffer> take_spare(uint64_t bytes, LayerId layer = {});
 
   /// Bytes of the device's own memory, at most; 0 without bounds.
   uint64_t near_bytes_max() const;
@@ -57,13 +65,25 @@ class StateMemory {
     uint64_t far = 0;
   };
 
+  /// Every buffer holds it too.
+  struct Shared {
+    explicit Shared(size_t parts) : taken(parts) {}
+    std::vector<Taken> taken;  // by part of the device
+    std::vector<std::pair<LayerId, std::unique_ptr<Buffer>>> spares;
+    uint64_t spare_bytes = 0;
+    bool keeps_spares = true;
+    void keep(std::unique_ptr<Buffer> buffer, LayerId layer);
+  };
+
   uint64_t near_left(Use use, size_t part) const;
+  std::shared_ptr<Buffer> counted(std::unique_ptr<Buffer> memory, LayerId layer,
+                                  uint64_t Taken::*counter, bool is_block);
   Result<std::shared_ptr<Buffer>> allocate(uint64_t bytes, MemoryKind kind, LayerId layer,
-                                           uint64_t Taken::*counter);
+                                           uint64_t Taken::*counter, size_t count);
 
   Device& device_;
-  std::vector<Bounds> bounds_;                 // by part of the device; empty: none
-  std::shared_ptr<std::vector<Taken>> taken_;  // the same; buffers hold it too
+  std::vector<Bounds> bounds_;  // by part of the device; empty: none
+  std::shared_ptr<Shared> shared_;
 };
 
 }  // namespace moeflux

@@ -2,12 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "backend/encoder.h"
 #include "backend/reference/reference_device.h"
 #include "base/format.h"
+#include "base/units.h"
 
 namespace moeflux {
 namespace {
@@ -59,6 +61,40 @@ TEST_F(StateMemoryTest, WithoutBoundsEverythingIsTheDevices) {
   const auto refused = memory_.take(100, 1, Use::kPages);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code(), ErrorCode::kResourceExhausted);
+}
+
+TEST_F(StateMemoryTest, ABlockThatWasGivenBackIsSpareWithoutBounds) {
+  EXPECT_EQ(memory_.take_spare(100), nullptr);
+  const Buffer* block = take(100, 1, Use::kEveryStep).buffer.get();
+  EXPECT_EQ(memory_.near_bytes(), 0u);
+  EXPECT_EQ(memory_.take_spare(101), nullptr);
+  EXPECT_EQ(memory_.take_spare(100, LayerId{1}), nullptr);
+  {
+    const std::shared_ptr<Buffer> spare = memory_.take_spare(100);
+    EXPECT_EQ(spare.get(), block);
+    EXPECT_EQ(memory_.near_bytes(), 100u);
+    EXPECT_EQ(memory_.take_spare(100), nullptr);
+  }
+  EXPECT_EQ(memory_.take_spare(100).get(), block);
+  EXPECT_EQ(device_.asked.size(), 1u);
+  (void)take(100, 2, Use::kPages);  // two in one buffer
+  EXPECT_EQ(memory_.take_spare(200), nullptr);
+}
+
+TEST_F(StateMemoryTest, SparesAreFewAndNoneWithBounds) {
+  constexpr uint64_t kBytes = 48 * kMiB;
+  {
+    std::vector<StateMemory::Blocks> all;
+    for (int i = 0; i < 4; ++i) all.push_back(take(kBytes, 1, Use::kEveryStep));
+  }
+  std::vector<std::shared_ptr<Buffer>> spares;
+  while (auto spare = memory_.take_spare(kBytes)) spares.push_back(std::move(spare));
+  EXPECT_EQ(spares.size(), 2u);
+  memory_.bound({{.near_bytes = 350}});
+  spares.clear();
+  (void)take(100, 1, Use::kEveryStep);
+  EXPECT_EQ(memory_.take_spare(100), nullptr);
+  EXPECT_EQ(memory_.take_spare(kBytes), nullptr);
 }
 
 TEST_F(StateMemoryTest, WhatTheDeviceDoesNotHoldIsTheHosts) {
