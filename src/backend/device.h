@@ -73,6 +73,9 @@ class Device {
   virtual void place_layers(std::vector<size_t> /*parts*/) {}
   /// The number of the device that has a layer.
   virtual size_t part_of(LayerId /*layer*/) const { return 0; }
+  /// Lets work that is recorded here use memory of `other`, a device with the same kernels, at its
+  /// addresses. kUnsupported where no bus leads there.
+  virtual Status reach(const Device& other);
   /// `scratch_bytes` bounds Encoder::scratch(): measured by a dry run on the trace backend.
   virtual Result<std::unique_ptr<Encoder>> create_encoder(size_t scratch_bytes) = 0;
   /// kUnsupported with the operation's name where its encoders do not compute it.

@@ -1,11 +1,18 @@
 #include "backend/encoder.h"
 
+#include "backend/device.h"
 #include "base/format.h"
 
 namespace moeflux {
 
+Status Device::reach(const Device& other) {
+  return make_error(ErrorCode::kUnsupported, "device {} does not reach the memory of {}", name(),
+                    other.name());
+}
+
 // Nobody asks but for GPUs (devices/open_device.cc).
 void Encoder::take(Tensor /*to*/, Encoder& /*other*/, Tensor /*from*/) { MF_CHECK(false); }
+void Encoder::await(Encoder& /*other*/) { MF_CHECK(false); }
 // Nobody asks unless the device says that it copies beside.
 CopyId Encoder::copy_beside(std::span<const BufferCopy> /*copies*/, EventId /*after*/) {
   MF_CHECK(false);

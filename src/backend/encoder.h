@@ -34,7 +34,6 @@ class Encoder {
   virtual size_t scratch_mark() const = 0;
   virtual void scratch_release(size_t mark) = 0;
   virtual void keep_alive(std::unique_ptr<Retained> resource) = 0;
-
   /// Records on Device::part(), in order with what is recorded there otherwise; errors are this
   /// encoder's. Itself where there is one device.
   virtual Encoder& on_part(size_t /*number*/) { return *this; }
@@ -49,7 +48,8 @@ class Encoder {
   /// Copies from memory of another GPU of this kind: behind the work recorded there so far, before
   /// any that is recorded there or here from now on. Both tensors are contiguous and of one size.
   virtual void take(Tensor to, Encoder& other, Tensor from);
-
+  /// Work recorded here from now on runs behind the work recorded there so far.
+  virtual void await(Encoder& other);
   /// Work of the host on the threads that compute here, if any do: fn(0) to fn(count - 1), perhaps
   /// at once. Returns when all have run; recorded work may run meanwhile.
   virtual void run_on_host(int64_t count, const std::function<void(int64_t)>& fn) {

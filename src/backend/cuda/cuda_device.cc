@@ -84,6 +84,22 @@ class CudaPlatform : public gpu::Platform {
     return gpu::cuda_status(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
   }
 
+  Status reach(const Platform& other) override {
+    const int theirs = static_cast<const CudaPlatform&>(other).device_;
+    if (theirs == device_) return {};
+    int reaches = 0;
+    MF_RETURN_IF_ERROR(gpu::use_cuda_device(device_));
+    MF_RETURN_IF_ERROR(gpu::cuda_status(cudaDeviceCanAccessPeer(&reaches, device_, theirs),
+                                        "cudaDeviceCanAccessPeer"));
+    if (reaches == 0) return Platform::reach(other);
+    const cudaError_t code = cudaDeviceEnablePeerAccess(theirs, 0);
+    if (code != cudaErrorPeerAccessAlreadyEnabled) {
+      return gpu::cuda_status(code, "cudaDeviceEnablePeerAccess");
+    }
+    (void)cudaGetLastError();  // the next launch is not to find it
+    return {};
+  }
+
   // Two bits a clock on each line of the bus. A GPU whose driver does not tell is like the others.
   double memory_bytes_per_second() const override {
     int khz = 0;

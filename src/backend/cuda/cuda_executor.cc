@@ -14,12 +14,16 @@
 #include "backend/cuda/kernel_table.h"
 #include "backend/cuda/launch_queue.h"
 #include "backend/gpu/launch/read_out.h"
+#include "backend/gpu/launch/rows_plans.h"
 #include "base/cpu_pause.h"
 
 namespace moeflux::gpu {
 namespace {
 
 constexpr size_t kReadBytes = size_t{1} << 20;
+
+// A kernel takes so much from another device: a copy engine takes its time to begin.
+constexpr size_t kTakenByKernelMax = size_t{256} << 10;
 
 // How long the host looks for a read's words: longer than decoded tokens take. Then the runtime
 // waits, which also learns of a device's errors.
@@ -101,22 +105,39 @@ class CudaExecutor : public Executor {
     MF_CHECK(to_offset + bytes <= to.size_bytes() && from_offset + bytes <= from.size_bytes());
     auto& theirs = static_cast<CudaExecutor&>(other);
     if (!status_.ok() || !theirs.status_.ok()) return;
+    await(other);
+    const bool is_near = reach(theirs.device_);
+    if (is_near && bytes <= kTakenByKernelMax && bytes % sizeof(float) == 0) {
+      const Shape words{static_cast<int64_t>(bytes / sizeof(float))};
+      // A plan may write to what it binds; this one does not.
+      auto& source = const_cast<Buffer&>(from);
+      note(launches_.record(stream_,
+                            copy_plan(Tensor::view(to, to_offset, words, DType::kF32),
+                                      Tensor::view(source, from_offset, words, DType::kF32))));
+      note(launches_.flush(stream_));
+    } else {
+      note(cuda_status(
+          cudaMemcpyAsync(cuda_address(to) + to_offset, cuda_address(from) + from_offset, bytes,
+                          cudaMemcpyDefault, stream_),
+          "cudaMemcpyAsync"));
+    }
+    const cudaEvent_t copied = mark(stream_);
+    note(use_cuda_device(theirs.device_));
+    note(cuda_status(cudaStreamWaitEvent(theirs.stream_, copied, 0), "cudaStreamWaitEvent"));
+    spare_events_.push_back(copied);
+  }
+
+  // A wait is for what an event has recorded when it is called.
+  void await(Executor& other) override {
+    auto& theirs = static_cast<CudaExecutor&>(other);
+    if (!status_.ok() || !theirs.status_.ok()) return;
     note(use_cuda_device(theirs.device_));
     theirs.note(theirs.launches_.flush(theirs.stream_));
     const cudaEvent_t computed = theirs.mark(theirs.stream_);
     note(use_cuda_device(device_));
-    reach(theirs.device_);
     note(launches_.flush(stream_));
     note(cuda_status(cudaStreamWaitEvent(stream_, computed, 0), "cudaStreamWaitEvent"));
-    note(cuda_status(cudaMemcpyAsync(cuda_address(to) + to_offset, cuda_address(from) + from_offset,
-                                     bytes, cudaMemcpyDefault, stream_),
-                     "cudaMemcpyAsync"));
-    const cudaEvent_t copied = mark(stream_);
-    note(use_cuda_device(theirs.device_));
-    note(cuda_status(cudaStreamWaitEvent(theirs.stream_, copied, 0), "cudaStreamWaitEvent"));
-    // A wait is for what an event has recorded when it is called.
     theirs.spare_events_.push_back(computed);
-    spare_events_.push_back(copied);
   }
 
   // An event that is not in flight any more has passed.
@@ -204,6 +225,11 @@ class CudaExecutor : public Executor {
     cudaEvent_t passed = nullptr;
   };
 
+  struct Reached {
+    int device = 0;
+    bool is_near = false;
+  };
+
   struct Copied {
     CopyId id{};
     cudaEvent_t done = nullptr;
@@ -257,11 +283,17 @@ class CudaExecutor : public Executor {
     return {};
   }
 
-  // Without it copies go through the host's memory, and are as right.
-  void reach(int device) {
-    if (std::ranges::find(reached_, device) != reached_.end()) return;
-    reached_.push_back(device);
-    if (cudaDeviceEnablePeerAccess(device, 0) != cudaSuccess) (void)cudaGetLastError();
+  // True when kernels here reach the memory of that device. Without it copies go through the
+  // host's memory, and are as right.
+  bool reach(int device) {
+    const auto known = std::ranges::find(reached_, device, &Reached::device);
+    if (known != reached_.end()) return known->is_near;
+    const cudaError_t code =
+        device == device_ ? cudaSuccess : cudaDeviceEnablePeerAccess(device, 0);
+    if (code != cudaSuccess) (void)cudaGetLastError();
+    const bool is_near = code == cudaSuccess || code == cudaErrorPeerAccessAlreadyEnabled;
+    reached_.push_back({device, is_near});
+    return is_near;
   }
 
   void retire() {
@@ -300,7 +332,7 @@ class CudaExecutor : public Executor {
   uint64_t copied_ = 0;
   std::deque<Copied> copies_;  // copies that has_copied() has not seen
   std::vector<cudaEvent_t> spare_events_;
-  std::vector<int> reached_;  // devices whose memory copies may read at once
+  std::vector<Reached> reached_;
   Status status_;
   bool stopped_ = false;
 };

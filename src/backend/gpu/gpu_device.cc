@@ -39,6 +39,9 @@ class GpuDevice : public Device {
     if (!platform_->has_matrix_units()) return kPrefillChunkUsual;
     return free_bytes().value_or(0) >= kMuchMemory ? 2 * kOnMatrixUnits : kOnMatrixUnits;
   }
+  Status reach(const Device& other) override {
+    return platform_->reach(*static_cast<const GpuDevice&>(other).platform_);
+  }
   Status supports(const ops::AnyOp& op) const override { return gpu::supports(*platform_, op); }
   Result<std::unique_ptr<Encoder>> create_encoder(size_t scratch_bytes) override {
     MF_ASSIGN_OR_RETURN(std::unique_ptr<gpu::Executor> executor, platform_->create_executor());

@@ -40,6 +40,13 @@ void GpuEncoder::take(Tensor to, Encoder& other, Tensor from) {
   gpu_.recorder().take(to, theirs.gpu_.recorder(), from);
 }
 
+void GpuEncoder::await(Encoder& other) {
+  auto& theirs = static_cast<GpuEncoder&>(other);
+  gpu_.flush();
+  theirs.gpu_.flush();
+  gpu_.recorder().await(theirs.gpu_.recorder());
+}
+
 EventId GpuEncoder::submit() {
   gpu_.flush();
   return gpu_.recorder().submit();

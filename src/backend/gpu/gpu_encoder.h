@@ -25,6 +25,7 @@ class GpuEncoder : public Encoder {
   void write(Tensor to, std::span<const std::byte> from) override;
   Status read(std::span<std::byte> to, Tensor from) override;
   void take(Tensor to, Encoder& other, Tensor from) override;
+  void await(Encoder& other) override;
 
   CopyId copy_beside(std::span<const BufferCopy> copies, EventId after) override;
   void await_copies(CopyId last) override;

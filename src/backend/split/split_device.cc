@@ -34,6 +34,9 @@ class PartDevice : public Device {
     return device_->create_encoder(scratch_bytes);
   }
   bool copies_beside() const override { return device_->copies_beside(); }
+  Status reach(const Device& other) override {
+    return device_->reach(static_cast<const PartDevice&>(other).whole());
+  }
   const Device& whole() const { return *device_; }
 
  private:

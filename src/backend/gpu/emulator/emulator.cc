@@ -16,15 +16,11 @@
 
 namespace moeflux::gpu {
 
-/// Allocations that are alive in some memory.
-struct EmulatedMemory {
-  std::mutex mutex;
-  emulator::Allocations allocations;
-};
-
+/// Allocations that are alive in the host's memory.
 class EmulatedHost {
  public:
-  EmulatedMemory memory;
+  std::mutex mutex;  // of these, and of those of the emulators that reach them
+  emulator::Allocations allocations;
 };
 
 std::shared_ptr<EmulatedHost> make_emulated_host() { return std::make_shared<EmulatedHost>(); }
@@ -33,24 +29,29 @@ namespace {
 
 class EmulatorBuffer : public Buffer {
  public:
-  EmulatorBuffer(EmulatedMemory& memory, std::unique_ptr<Buffer> host, size_t bytes,
-                 std::array<MemoryLimit::Share, 2> shares)
-      : memory_(memory), host_(std::move(host)), bytes_(bytes), shares_(std::move(shares)) {
-    const std::scoped_lock lock(memory_.mutex);
-    memory_.allocations[begin()] = begin() + bytes_;
+  EmulatorBuffer(EmulatedHost& machine, emulator::Allocations& memory, std::unique_ptr<Buffer> host,
+                 size_t bytes, std::array<MemoryLimit::Share, 2> shares)
+      : machine_(machine),
+        memory_(memory),
+        host_(std::move(host)),
+        bytes_(bytes),
+        shares_(std::move(shares)) {
+    const std::scoped_lock lock(machine_.mutex);
+    memory_[begin()] = begin() + bytes_;
   }
   ~EmulatorBuffer() override {
-    const std::scoped_lock lock(memory_.mutex);
-    memory_.allocations.erase(begin());
+    const std::scoped_lock lock(machine_.mutex);
+    memory_.erase(begin());
   }
   size_t size_bytes() const override { return bytes_; }
   std::byte* host_data() const override { return host_->host_data(); }
-  const EmulatedMemory& memory() const { return memory_; }
+  const emulator::Allocations& memory() const { return memory_; }
 
  private:
   uintptr_t begin() const { return reinterpret_cast<uintptr_t>(host_->host_data()); }
 
-  EmulatedMemory& memory_;
+  EmulatedHost& machine_;
+  emulator::Allocations& memory_;
   std::unique_ptr<Buffer> host_;
   size_t bytes_;
   std::array<MemoryLimit::Share, 2> shares_;
@@ -58,8 +59,14 @@ class EmulatorBuffer : public Buffer {
 
 /// The memory that kernels of an emulator reach. Shared by the platform and its executors.
 struct Reach {
-  EmulatedMemory own;
+  explicit Reach(std::shared_ptr<EmulatedHost> with)
+      : host(std::move(with)), all{&own, &host->allocations} {}
+  Reach(const Reach&) = delete;
+  Reach& operator=(const Reach&) = delete;
+
+  emulator::Allocations own;
   std::shared_ptr<EmulatedHost> host;
+  std::vector<const emulator::Allocations*> all;  // its own, the host's, and of other emulators
 };
 
 /// Queues until submit(), as a GPU would; then runs everything at once.
@@ -101,9 +108,10 @@ class EmulatorExecutor : public Executor {
   void take(Buffer& to, uint64_t to_offset, Executor& other, const Buffer& from,
             uint64_t from_offset, size_t bytes) override {
     MF_CHECK(from_offset + bytes <= from.size_bytes());
-    (void)other.wait(other.submit());  // its error sticks
+    await(other);
     write(to, to_offset, {from.host_data() + from_offset, bytes});
   }
+  void await(Executor& other) override { (void)other.wait(other.submit()); }  // its error sticks
 
   EventId submit() override {
     for (const Step& step : queue_) {
@@ -210,7 +218,7 @@ class EmulatorExecutor : public Executor {
     launch.reads_early = reads_early(plan.kernel);
     launch.entry = emulator::kernel_entry(plan.kernel);
     launch.plan = &plan;
-    launch.allocations = {&reach_.own.allocations, &reach_.host->memory.allocations};
+    launch.allocations = reach_.all;
     launch.copies = &watch_;
     watch_.begin_work(launch.name, EventId{submitted_ + 1});
     launch.seed = seed_ == 0 ? 0 : seed_ + ++launches_;
@@ -222,7 +230,7 @@ class EmulatorExecutor : public Executor {
       if (binding.buffer == nullptr) continue;
       // Tests may bind buffers of their own.
       if (const auto* made = dynamic_cast<const EmulatorBuffer*>(binding.buffer)) {
-        MF_CHECK(&made->memory() == &reach_.own || &made->memory() == &reach_.host->memory);
+        MF_CHECK(std::ranges::find(reach_.all, &made->memory()) != reach_.all.end());
       }
       MF_CHECK(binding.offset_bytes + binding.size_bytes <= binding.buffer->size_bytes());
       std::byte* const begin = binding.buffer->host_data() + binding.offset_bytes;
@@ -232,7 +240,7 @@ class EmulatorExecutor : public Executor {
       // Not a number in any float type; a kernel that leaves some of it shows.
       if (binding.access == Access::kOverwrite) std::memset(begin, 0xff, binding.size_bytes);
     }
-    const std::scoped_lock lock(reach_.own.mutex, reach_.host->memory.mutex);
+    const std::scoped_lock lock(reach_.host->mutex);
     return machine_.run(launch);
   }
 
@@ -259,9 +267,8 @@ class EmulatorPlatform : public Platform {
       : options_(options),
         limit_(options.memory_bytes),
         own_(options.own_bytes_max),
-        host_(options.host_bytes_max) {
-    reach_.host = options.host ? options.host : make_emulated_host();
-  }
+        host_(options.host_bytes_max),
+        reach_(options.host ? options.host : make_emulated_host()) {}
 
   std::string_view name() const override { return "emulator"; }
   bool has_matrix_units() const override { return options_.matrix_units; }
@@ -283,14 +290,23 @@ class EmulatorPlatform : public Platform {
     }
     MF_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> host, allocate_host_buffer(bytes));
     return std::unique_ptr<Buffer>(std::make_unique<EmulatorBuffer>(
-        kind == MemoryKind::kDevice ? reach_.own : reach_.host->memory, std::move(host), bytes,
-        std::move(shares)));
+        *reach_.host, kind == MemoryKind::kDevice ? reach_.own : reach_.host->allocations,
+        std::move(host), bytes, std::move(shares)));
   }
   uint64_t device_address(const Buffer& buffer) const override {
     return reinterpret_cast<uintptr_t>(buffer.host_data());
   }
   std::optional<uint64_t> free_bytes() const override { return limit_.bytes_left(); }
   double memory_bytes_per_second() const override { return options_.memory_bytes_per_second; }
+  // Emulators that share a machine have a bus between them.
+  Status reach(const Platform& other) override {
+    const Reach& theirs = static_cast<const EmulatorPlatform&>(other).reach_;
+    if (theirs.host != reach_.host) return Platform::reach(other);
+    if (std::ranges::find(reach_.all, &theirs.own) == reach_.all.end()) {
+      reach_.all.push_back(&theirs.own);
+    }
+    return {};
+  }
   Result<std::unique_ptr<Executor>> create_executor() override {
     return std::unique_ptr<Executor>(std::make_unique<EmulatorExecutor>(reach_, options_));
   }

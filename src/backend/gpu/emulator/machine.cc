@@ -416,7 +416,6 @@ BoundRange Machine::resolve(u32 thread, u64 address) {
   const auto begin = reinterpret_cast<uintptr_t>(recent.begin);
   if (address >= begin && address < reinterpret_cast<uintptr_t>(recent.end)) return recent;
   for (const Allocations* allocations : launch_->allocations) {
-    if (allocations == nullptr) continue;
     auto after = allocations->upper_bound(address);
     if (after == allocations->begin()) continue;
     --after;

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -79,8 +80,8 @@ struct Launch {
   KernelEntry entry = nullptr;
   const Plan* plan = nullptr;
   std::array<BoundRange, Plan::kBindingsMax> bindings{};
-  /// The allocations of its own memory, and of the host's that it reaches; either may be null.
-  std::array<const Allocations*, 2> allocations{};
+  /// The allocations of each memory that it reaches.
+  std::span<const Allocations* const> allocations{};
   CopyWatch* copies = nullptr;  // or null: nobody copies
   bool reads_early = false;     // moeflux::gpu::reads_early()
   uint64_t seed = 0;            // of the order in which groups, SIMD groups and lanes run

@@ -40,7 +40,8 @@ struct Problem {
     launch.plan = &plan;
     launch.bindings[0] = range(a, 0);
     launch.bindings[1] = range(b, 1);
-    launch.allocations = {&allocations};
+    const std::array<const Allocations*, 1> reached = {&allocations};
+    launch.allocations = reached;
     launch.reads_early = reads_early;
     launch.seed = seed;
     Machine machine;

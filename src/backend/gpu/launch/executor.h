@@ -12,6 +12,7 @@
 #include "backend/device.h"
 #include "backend/events.h"
 #include "backend/gpu/launch/plan.h"
+#include "base/format.h"
 #include "base/result.h"
 
 namespace moeflux::gpu {
@@ -40,6 +41,9 @@ class Executor {
                     const Buffer& /*from*/, uint64_t /*from_offset*/, size_t /*bytes*/) {
     MF_CHECK(false);
   }
+
+  /// As Encoder::await(), the same.
+  virtual void await(Executor& /*other*/) { MF_CHECK(false); }
 
   // As Encoder's, where Platform::copies_beside(); elsewhere nobody asks.
   virtual CopyId copy_beside(std::span<const BufferCopy> /*copies*/, EventId /*after*/) {
@@ -89,7 +93,11 @@ class Platform {
     return {};
   }
   virtual std::optional<uint64_t> free_bytes() const { return std::nullopt; }
-  /// As Device's.
+  /// As Device's. `other` is a platform of the same kind.
+  virtual Status reach(const Platform& other) {
+    return make_error(ErrorCode::kUnsupported, "device {} does not reach the memory of {}", name(),
+                      other.name());
+  }
   virtual double memory_bytes_per_second() const { return 0.0; }
 };
 

@@ -95,6 +95,11 @@ void Recorder::take(const Tensor& to, Recorder& other, const Tensor& from) {
                   from.size_bytes());
 }
 
+void Recorder::await(Recorder& other) {
+  quantized_.clear();
+  executor_->await(*other.executor_);
+}
+
 Tensor Recorder::scratch(const Shape& shape, DType dtype) { return scratch_.take(shape, dtype); }
 
 bool Recorder::take_workspace(size_t bytes, Binding& space) {

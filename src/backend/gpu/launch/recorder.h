@@ -61,6 +61,8 @@ class Recorder {
   Status read(std::span<std::byte> to, const Tensor& from);
   /// As Encoder::take().
   void take(const Tensor& to, Recorder& other, const Tensor& from);
+  /// As Encoder::await().
+  void await(Recorder& other);
   Tensor scratch(const Shape& shape, DType dtype);
   size_t scratch_mark() const { return scratch_.mark(); }
   void scratch_release(size_t mark) { scratch_.release(mark); }

@@ -20,6 +20,14 @@ Plan element_plan(KernelId kernel, const Tensor& out) {
                    kRowsThreads);
 }
 
+Plan copy_plan(const Tensor& out, const Tensor& x) {
+  Plan plan = element_plan(KernelId::copy_rows, out);
+  plan.set_params(rows_params(out, x, {}));
+  plan.bind(range_of(x, Access::kRead));
+  bind_output(plan, out);
+  return plan;
+}
+
 bool has_wide_rows(const Tensor& out, const Tensor& a, const Tensor& b) {
   return out.shape.back() % 4 == 0 && is_wide(out) && is_wide(a) &&
          (b.is_null() || b.shape.back() == 1 || is_wide(b));

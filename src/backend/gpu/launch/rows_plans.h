@@ -15,6 +15,8 @@ constexpr uint32_t kStreamThreads = 128;  // of residuals of several streams
 RowsParams rows_params(const Tensor& out, const Tensor& a, const Tensor& b);
 /// A thread an element.
 Plan element_plan(KernelId kernel, const Tensor& out);
+/// out = x, of one shape.
+Plan copy_plan(const Tensor& out, const Tensor& x);
 /// Four columns a thread where `wide`.
 Plan columns_plan(KernelId kernel, const Tensor& out, u32 wide);
 /// True when kernels may take four columns at once.
