@@ -137,6 +137,11 @@ Status set_reader_threads(std::string_view value, const TuningTarget& target) {
   return {};
 }
 
+Status set_split(std::string_view value, const TuningTarget& target) {
+  MF_ASSIGN_OR_RETURN(target.engine.split, parse_split_mode(value));
+  return {};
+}
+
 Status set_stream_dense(std::string_view value, const TuningTarget& target) {
   return set_switch(value, target.engine.stream_dense);
 }
@@ -181,6 +186,9 @@ constexpr std::array kKeys = std::to_array<KnownKey>({
      set_prefill_chunk},
     {{"reader-threads", "N", "8", "Threads that read experts, where expert-io has threads"},
      set_reader_threads},
+    {{"split", "layers, experts", "layers",
+      "The parts that each of several GPUs has: layers, or a share of their experts as well"},
+     set_split},
     {{"stream-dense", "on, off", "off",
       "Layers of dense models that do not fit memory are read from the drive for every step"},
      set_stream_dense},

@@ -13,7 +13,7 @@ constexpr std::string_view kNearCache =
     "and --device where all else lies";
 constexpr std::string_view kNoNearCache =
     "--near-cache 0 leaves all experts in host memory, and --device cpu computes there";
-constexpr std::string_view kOneDevice = "a model runs on one device, see --device and --plan";
+constexpr std::string_view kGpus = "--device names GPUs, --split says what each of several has";
 constexpr std::string_view kDownload =
     "-hf ORG/NAME:QUANT names a model of the hub, and moeflux pull ORG/NAME:FILE a file of it; "
     "from "
@@ -73,10 +73,10 @@ constexpr std::array kForeignOptions = std::to_array<ForeignOption>({
     {"-ncffn,--n-cpu-ffn", kRefused, kOne, kNearCache},
     {"--moe-cache-mib", kRefused, kOne, kNearCache},
     {"-cmoe,--cpu-moe", kRefused, kNone, kNoNearCache},
-    {"-sm,--split-mode", kRefused, kOne, kOneDevice},
-    {"-ts,--tensor-split", kRefused, kOne, kOneDevice},
+    {"-sm,--split-mode", kRefused, kOne, kGpus},
+    {"-ts,--tensor-split", kRefused, kOne, kGpus},
     {"-mg,--main-gpu", kRefused, kOne, "--device cuda:N names a GPU"},
-    {"--rpc", kRefused, kOne, kOneDevice},
+    {"--rpc", kRefused, kOne, "a model runs on one machine"},
     {"--list-devices", kRefused, kNone, "moeflux devices lists them"},
     {"-fit,--fit", kIgnored, kSwitch, "memory is always planned to fit"},
     {"-fitt,--fit-target", kIgnored, kOne, "memory is always planned to fit"},

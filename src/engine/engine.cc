@@ -45,6 +45,23 @@ void drop_cached_files(const TensorIndex& index) {
   }
 }
 
+// Several devices, or one, as the options want.
+Status check_parts(const std::string& model_directory, const Device& device,
+                   const EngineOptions& options) {
+  if (options.draft_layer && device.num_parts() > 1) {
+    return make_error(ErrorCode::kUnsupported,
+                      "the MTP layer of {} drafts on one device, expected one --device or no "
+                      "--draft-mtp",
+                      model_directory);
+  }
+  if (options.split == SplitMode::kExperts && device.num_parts() == 1) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "split experts: device {} is one, expected several (see --device)",
+                      device.name());
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<int64_t> planned_tokens_for(const ModelSpec& spec, const EngineOptions& options) {
@@ -82,12 +99,7 @@ Status Engine::take_step_buffers() {
 Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory, Device& device,
                                              const EngineOptions& options) {
   const uint64_t available = options.read_memory().available_bytes;
-  if (options.draft_layer && device.num_parts() > 1) {
-    return make_error(ErrorCode::kUnsupported,
-                      "the MTP layer of {} drafts on one device, expected one --device or no "
-                      "--draft-mtp",
-                      model_directory);
-  }
+  MF_RETURN_IF_ERROR(check_parts(model_directory, device, options));
   std::unique_ptr<Engine> engine(new Engine);
   engine->device_ = &device;
   engine->state_memory_ = std::make_shared<StateMemory>(device);

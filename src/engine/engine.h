@@ -54,6 +54,9 @@ struct EngineOptions {
   NearPlacementOptions placement = {};
   /// The device that computes them. Does not change the results.
   PlanMode plan = PlanMode::kAuto;
+  /// The parts of the model that each of several devices has. kExperts wants memory for all
+  /// experts, which the devices reach of each other. Does not change the results.
+  SplitMode split = SplitMode::kLayers;
   /// Computes experts in the host's memory, where it gives the bits of the device and the plan has
   /// a helper; null: nobody. Must outlive the engine.
   Device* helper = nullptr;
@@ -380,6 +383,7 @@ class Engine {
   const ExpertTable& part_experts(size_t part) const;
   bool is_resident(size_t part) const;
   Status open_resident();
+  Status share_experts();
   Status open_tiered(const ExpertPlan& split, const TierOptions& tier,
                      std::span<const PartTier> parts);
   Result<std::unique_ptr<ExpertStore>> open_tiered_part(size_t part, const TierOptions& tier,
@@ -397,7 +401,8 @@ class Engine {
   MemoryPlanRequest memory_request_;
   MemoryPlan plan_;
   std::vector<size_t> part_of_layer_;      // of a device made of several
-  std::vector<ExpertTable> part_experts_;  // the same; see tables_by_part()
+  std::vector<ExpertTable> part_experts_;  // the same; see tables_by_part(), tables_by_share()
+  std::vector<double> expert_shares_;      // the same, of SplitMode::kExperts
   DevicePlan device_plan_;                 // of a device with memory of its own
   std::shared_ptr<StateMemory> state_memory_;
   MemoryPressure pressure_;

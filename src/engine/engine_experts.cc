@@ -130,9 +130,24 @@ Status Engine::check_resident(uint64_t bytes_for_experts) const {
                     format_bytes(bytes_for_experts));
 }
 
+// As many of each layer as the layers of each device have of all.
+Status Engine::share_experts() {
+  for (size_t i = 0; i < part_experts_.size(); ++i) {
+    for (size_t j = 0; j < part_experts_.size(); ++j) {
+      if (i == j) continue;
+      const Status reached = device_->part(i).reach(device_->part(j));
+      if (!reached.ok()) return reached.error().with_context("split experts");
+    }
+  }
+  expert_shares_ = expert_shares(part_experts_);
+  part_experts_ = tables_by_share(loaded_->experts, expert_shares_);
+  return {};
+}
+
 Status Engine::open_experts() {
   if (const size_t parts = device_->num_parts(); parts > 1) {
     part_experts_ = tables_by_part(loaded_->experts, part_of_layer_, parts);
+    if (options_.split == SplitMode::kExperts) MF_RETURN_IF_ERROR(share_experts());
   }
   const std::vector<DeviceMemory> memory = device_memory();
   if (options_.near_cache_bytes) {
@@ -147,6 +162,12 @@ Status Engine::open_experts() {
                                    .token_bytes = token_bytes});
   home_ = split.home;
   near_bytes_ = split.near_bytes;
+  if (!expert_shares_.empty() && home_ != ExpertHome::kDevice) {
+    return make_error(ErrorCode::kResourceExhausted,
+                      "split experts: experts take {}, device {} has {} for them (see --split)",
+                      format_bytes(resident_experts_bytes(loaded_->experts)), device_->name(),
+                      format_bytes(near_bytes_));
+  }
   MF_RETURN_IF_ERROR(check_resident(near_bytes_));
   if (home_ != ExpertHome::kHostAndDevice) far_.clear();
   if (home_ == ExpertHome::kDevice) return open_resident();
@@ -201,9 +222,10 @@ Status Engine::take_far_memory(const ExpertPlan& split) {
 }
 
 Status Engine::open_resident() {
-  MF_ASSIGN_OR_RETURN(
-      experts_, make_resident_expert_store(loaded_->experts, loaded_->index, *reader_, *device_,
-                                           {.check_arrivals = options_.check_experts}));
+  MF_ASSIGN_OR_RETURN(experts_,
+                      make_resident_expert_store(
+                          loaded_->experts, loaded_->index, *reader_, *device_,
+                          {.check_arrivals = options_.check_experts, .shares = expert_shares_}));
   plan_.expert_cache_bytes = experts_->capacity_bytes();
   return {};
 }

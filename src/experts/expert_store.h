@@ -82,6 +82,9 @@ class ExpertLease : public Retained {
   /// a read failed and kCorruption when a checksum does not hold; the experts that failed are
   /// absent again and the store stays usable.
   virtual Result<std::span<const ExpertWeights>> wait_some() = 0;
+  /// True when another device than the layer's computes the next wave: what this one computes
+  /// meanwhile is best recorded behind it.
+  virtual bool begins_elsewhere() const { return false; }
   /// The place that computes the last wave of wait_some(); kHelper only with a helper.
   ExpertSite site() const { return site_; }
 

@@ -14,6 +14,12 @@ Result<PlanMode> parse_plan_mode(std::string_view text) {
                     "plan {}: expected auto, resident, near, helper or shared", text);
 }
 
+Result<SplitMode> parse_split_mode(std::string_view text) {
+  if (text == "layers") return SplitMode::kLayers;
+  if (text == "experts") return SplitMode::kExperts;
+  return make_error(ErrorCode::kInvalidArgument, "is '{}', expected layers or experts", text);
+}
+
 std::string_view plan_name(PlanMode plan) {
   switch (plan) {
     case PlanMode::kAuto:

@@ -16,6 +16,15 @@ enum class PlanMode : uint8_t {
   kShared,    // as kHelper, but the device reads a part of the others over its bus meanwhile
 };
 
+/// The parts of a model that several devices share.
+enum class SplitMode : uint8_t {
+  kLayers,   // each has some, which work in turn
+  kExperts,  // each has layers, and a share of the experts of every layer, which work at once
+};
+
+/// "layers" or "experts". Fails with kInvalidArgument.
+Result<SplitMode> parse_split_mode(std::string_view text);
+
 /// "auto", "resident", "near", "helper" or "shared". Fails with kInvalidArgument.
 Result<PlanMode> parse_plan_mode(std::string_view text);
 /// The same back.

@@ -41,9 +41,11 @@ Logits eval(Engine& engine, Sequence& sequence, std::vector<TokenId> tokens, Log
 }
 
 /// A prompt in chunks, tokens behind it, a fork of it and what comes after going back.
-std::vector<Logits> evaluate(const std::string& model, const std::vector<uint64_t>& memory) {
+std::vector<Logits> evaluate(const std::string& model, const std::vector<uint64_t>& memory,
+                             SplitMode split = SplitMode::kLayers) {
   const std::unique_ptr<Device> device = open_gpus(memory);
-  auto opened = Engine::open(model, *device, {.context_length = 32, .prefill_chunk = kChunk});
+  auto opened =
+      Engine::open(model, *device, {.context_length = 32, .split = split, .prefill_chunk = kChunk});
   EXPECT_TRUE(opened.ok()) << (opened.ok() ? "" : opened.error().to_string());
   if (!opened.ok()) return {};
   Engine& engine = **opened;
@@ -78,6 +80,19 @@ TEST_P(SplitGolden, SeveralGpusGiveTheBitsOfOne) {
   EXPECT_EQ(evaluate(quantized.path(), {kGiB, kGiB}), one);
   EXPECT_EQ(evaluate(quantized.path(), {kGiB, 3 * kGiB, 2 * kGiB}), one);
   EXPECT_EQ(evaluate(quantized.path(), {kGiB, kGiB, kGiB, kGiB}), one);
+}
+
+TEST_P(SplitGolden, SharedExpertsGiveTheBitsOfOneGpu) {
+  const std::vector<std::string> moe = moe_families();
+  if (std::ranges::find(moe, GetParam()) == moe.end()) return;
+  const TempFolder quantized;
+  const TempFolder twin;
+  write_quantized_copy(golden_folder(GetParam()), quantized.path(), twin.path(), {});
+  const std::vector<Logits> one = evaluate(quantized.path(), {kGiB});
+  for (const std::vector<uint64_t>& memory : std::vector<std::vector<uint64_t>>{
+           {kGiB, kGiB}, {kGiB, 3 * kGiB, 2 * kGiB}, {kGiB, kGiB, kGiB, kGiB}}) {
+    EXPECT_EQ(evaluate(quantized.path(), memory, SplitMode::kExperts), one) << memory.size();
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, SplitGolden, ::testing::ValuesIn(chosen_families()),
@@ -125,7 +140,7 @@ TEST(SplitDevice, CardsThatAreTooSmallForTheirLayersHaveTheBitsOfOne) {
   const TieredModel model("qwen3_5_moe_text");
   int opened = 0;
   for (uint64_t kib = 1024; kib < 8192 && opened < 3; kib += 8) {
-    const std::unique_ptr<Device> device = open_gpus({2 * kib * kKiB, kib * kKiB});
+    const std::unique_ptr<Device> device = open_gpus({(kib + 16) * kKiB, kib * kKiB});
     auto engine =
         Engine::open(model.path(), *device, model.options({.near_slots = 2, .ring_slots = 0}));
     if (!engine.ok()) {
@@ -158,6 +173,26 @@ TEST(SplitDevice, ExpertsThatDoNotFitComeFromTheHost) {
     return logits;
   };
   EXPECT_EQ(open({kGiB, kGiB}), open({kGiB}));
+}
+
+TEST(SplitDevice, SharedExpertsWantGpusThatReachEachOtherAndRoomForAll) {
+  const TieredModel model("qwen3_5_moe_text");
+  const auto refused = [&](Device& device, ErrorCode code,
+                           std::initializer_list<std::string_view> words, uint64_t near_slots) {
+    EngineOptions options = model.options({.near_slots = near_slots, .ring_slots = 0});
+    options.split = SplitMode::kExperts;
+    expect_error(Engine::open(model.path(), device, options), code, words);
+  };
+  const uint64_t all = model.num_slots();
+  const std::unique_ptr<Device> one = open_gpus({kGiB});
+  refused(*one, ErrorCode::kInvalidArgument, {"split experts", "is one", "--device"}, all);
+  const std::unique_ptr<Device> two = open_gpus({kGiB, kGiB});
+  refused(*two, ErrorCode::kResourceExhausted, {"split experts", "--split"}, all / 2);
+  std::vector<std::unique_ptr<Device>> apart;
+  for (int i = 0; i < 2; ++i) apart.push_back(make_emulator_device(TieredModel::kGpu));
+  auto strangers = make_split_device(std::move(apart));
+  ASSERT_TRUE(strangers.ok());
+  refused(**strangers, ErrorCode::kUnsupported, {"split experts", "does not reach"}, all);
 }
 
 TEST(SplitDevice, TakesGpusAlone) {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "backend/host_buffer.h"
-#include "backend/ops/expert_ffn.h"
+#include "backend/ops/copy.h"
 
 namespace moeflux {
 namespace {
@@ -129,13 +129,17 @@ void SplitEncoder::write(Tensor to, std::span<const std::byte> from) {
     on(at_).write(copy_on(at_, to), from);
   } else {
     // A step begins with it.
-    if (scratch_.mark() == 0) at_ = 0;
+    if (scratch_.mark() == 0) {
+      join();
+      at_ = 0;
+    }
     for (size_t i = 0; i < encoders_.size(); ++i) on(i).write(copy_on(i, to), from);
   }
 }
 
 Status SplitEncoder::read(std::span<std::byte> to, Tensor from) {
   if (!status_.ok()) return status_;
+  join();
   const int part = from.buffer->part;
   const size_t device = part >= 0 ? static_cast<size_t>(part) : at_;
   return encoders_[device]->read(to, copy_on(device, from));
@@ -162,6 +166,7 @@ EventId SplitEncoder::submit_part(size_t part) {
 }
 
 EventId SplitEncoder::submit() {
+  join();
   for (size_t i = 0; i < encoders_.size(); ++i) {
     if (is_recorded_[i]) submit_part(i);
   }
@@ -196,8 +201,48 @@ void SplitEncoder::run_where_it_lies(const Op& op) {
     }
     part = its;
   });
-  if (part >= 0 && static_cast<size_t>(part) != at_) move_to(static_cast<size_t>(part));
+  const bool is_here = part < 0 || static_cast<size_t>(part) == at_;
+  if constexpr (std::is_same_v<Op, ops::ExpertFfn>) {
+    if (!is_here) return run_beside(static_cast<size_t>(part), own);
+  } else if (touches_beside(own)) {
+    join();
+  }
+  if (!is_here) move_to(static_cast<size_t>(part));
   if (status_.ok()) run_there(at_, own);
+}
+
+// Rows of slots are of one expert each: nobody writes those of another.
+void SplitEncoder::run_beside(size_t part, ops::ExpertFfn op) {
+  if (!status_.ok()) return;
+  Encoder& there = on(part);
+  there.await(on(at_));
+  for (const Tensor& input : {op.x, op.routes.ids}) {
+    if (input.buffer->part != Buffer::kEachPart) continue;
+    Tensor from = copy_on(at_, input);
+    Tensor to = copy_on(part, input);
+    from.dtype = to.dtype = DType::kF32;  // ids are words, too
+    there.run(ops::Copy{to, from});
+  }
+  beside_.push_back(part);
+  beside_slots_ = op.slots;
+  op.slots = copy_on(at_, op.slots);
+  run_there(part, op);
+}
+
+template <typename Op>
+bool SplitEncoder::touches_beside(Op& op) const {
+  bool touches = false;
+  if (beside_.empty()) return touches;
+  const size_t begin = beside_slots_.offset_bytes;
+  for_each_operand(op, [&](std::string_view /*name*/, const Tensor& tensor) {
+    touches = touches || (tensor.buffer == beside_slots_.buffer && tensor.offset_bytes >= begin &&
+                          tensor.offset_bytes < begin + beside_slots_.size_bytes());
+  });
+  return touches;
+}
+
+void SplitEncoder::join() {
+  for (const size_t part : std::exchange(beside_, {})) on(at_).await(on(part));
 }
 
 template <typename Op>
@@ -208,10 +253,12 @@ void SplitEncoder::run_there(size_t part, Op& own) {
       const_cast<Tensor&>(tensor) = copy_on(part, tensor);
     }
   });
+  on(part).scratch_release(scratch_.mark());
   on(part).run(own);
 }
 
 void SplitEncoder::move_to(size_t part) {
+  join();
   if (const size_t used = scratch_.mark(); used > 0) {
     const Tensor bytes =
         Tensor::view(scratch_.buffer(), 0, Shape{static_cast<int64_t>(used)}, DType::kU8);

@@ -10,13 +10,15 @@
 
 #include "backend/encoder.h"
 #include "backend/host_buffer.h"
+#include "backend/ops/expert_ffn.h"
 #include "backend/split/split_buffer.h"
 
 namespace moeflux {
 
 class SplitEncoder : public Encoder {
  public:
-  /// An encoder for each device; `scratch` has a copy on each.
+  /// An encoder for each device; the copies of `scratch` are theirs. Operations that are made of
+  /// others take theirs behind what is taken here.
   SplitEncoder(std::vector<std::unique_ptr<Encoder>> encoders,
                std::unique_ptr<SplitBuffer> scratch);
 
@@ -48,6 +50,14 @@ class SplitEncoder : public Encoder {
   template <typename Op>
   void run_there(size_t part, Op& own);
   EventId submit_part(size_t part);
+  /// Records experts of another device than that at hand, which goes on meanwhile: they read their
+  /// inputs there, and write their slots there.
+  void run_beside(size_t part, ops::ExpertFfn op);
+  /// True when these experts may still be writing what an operation touches.
+  template <typename Op>
+  bool touches_beside(Op& op) const;
+  /// Work from now on is behind all that runs beside.
+  void join();
   /// Goes on with a device, which gets what scratch holds.
   void move_to(size_t part);
   /// To record on it.
@@ -59,6 +69,8 @@ class SplitEncoder : public Encoder {
   std::vector<bool> is_recorded_;                // work that has not been submitted
   ScratchArena scratch_;                         // a copy on each device
   size_t at_ = 0;                                // the device of the work at hand
+  std::vector<size_t> beside_;                   // devices that compute for it
+  Tensor beside_slots_;                          // and what they write
   uint64_t events_ = 0;
   Status status_;
 };

@@ -2,7 +2,10 @@
 // delivers its layer whole. Nothing is read back, so the device's queue never waits for the host.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "backend/device.h"
 #include "checkpoint/tensor_index.h"
@@ -15,9 +18,15 @@ namespace moeflux {
 /// Bytes of the experts on the device.
 uint64_t resident_experts_bytes(const ExpertTable& table);
 
+/// Where the experts of each device end, of so many, by shares whose sum is 1.
+std::vector<int32_t> share_ends(int32_t num_experts, std::span<const double> shares);
+
 struct ResidentExpertStoreOptions {
   /// Compare experts of a pack with their checksums.
   bool check_arrivals = true;
+  /// The share of each layer's experts that each of several devices has, which reach each other's
+  /// memory; empty: a layer's are where it is.
+  std::vector<double> shares = {};
 };
 
 /// Reads every expert; the reader is free again afterwards. Table and device must outlive the

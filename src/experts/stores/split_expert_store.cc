@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "experts/stores/resident_expert_store.h"
 #include "experts/tiers/near_slots.h"
 #include "experts/tiers/usage_profile.h"
 
@@ -118,6 +119,31 @@ std::vector<ExpertTable> tables_by_part(const ExpertTable& table,
     tables[part_of_layer[l]].layers[l] = table.layers[l];
   }
   return tables;
+}
+
+std::vector<ExpertTable> tables_by_share(const ExpertTable& table, std::span<const double> shares) {
+  std::vector<ExpertTable> tables(shares.size());
+  for (const ExpertLayer& layer : table.layers) {
+    int32_t begin = 0;
+    const std::vector<int32_t> ends = share_ends(layer.num_experts, shares);
+    for (size_t p = 0; p < tables.size(); ++p) {
+      ExpertLayer& own = tables[p].layers.emplace_back();
+      own.num_experts = ends[p] - std::exchange(begin, ends[p]);
+      own.slot_bytes = layer.slot_bytes;
+    }
+  }
+  return tables;
+}
+
+std::vector<double> expert_shares(std::span<const ExpertTable> by_part) {
+  std::vector<double> shares;
+  double all = 0.0;
+  for (const ExpertTable& own : by_part) {
+    shares.push_back(static_cast<double>(resident_experts_bytes(own)));
+    all += shares.back();
+  }
+  for (double& share : shares) share /= std::max(1.0, all);
+  return shares;
 }
 
 Result<std::unique_ptr<ExpertStore>> make_split_expert_store(const ExpertTable& table,

@@ -17,6 +17,11 @@ namespace moeflux {
 std::vector<ExpertTable> tables_by_part(const ExpertTable& table,
                                         std::span<const size_t> part_of_layer, size_t parts);
 
+/// The same of so many experts as each has by share_ends(), for their sizes alone.
+std::vector<ExpertTable> tables_by_share(const ExpertTable& table, std::span<const double> shares);
+/// The share of the experts' bytes that each part of a device has by its layers.
+std::vector<double> expert_shares(std::span<const ExpertTable> by_part);
+
 /// The store of a part, of its table, on Device::part().
 using MakePartStore = std::function<Result<std::unique_ptr<ExpertStore>>(size_t part)>;
 

@@ -138,8 +138,12 @@ Status routed_experts(const ForwardStep& step, LayerId layer, Tensor out, Tensor
   }
   if (helper) helper->take(e, x);
   MF_ASSIGN_OR_RETURN(std::unique_ptr<ExpertLease> lease, step.experts.lease(layer, e, routes));
-  if (while_reading) while_reading();
+  bool is_recorded = !while_reading;
   while (true) {
+    if (!is_recorded && !lease->begins_elsewhere()) {
+      while_reading();
+      is_recorded = true;
+    }
     // A wave: cached experts first, then arrivals. Each writes rows of `slots` of its own.
     MF_ASSIGN_OR_RETURN(const std::span<const ExpertWeights> ready, lease->wait_some());
     if (ready.empty()) break;
