@@ -136,9 +136,6 @@ uint64_t networks_bytes(std::span<const Part> leaving) {
   return kNetworkSlots * most;
 }
 
-// Each of several devices has two of scratch: that which all operations see, and its encoder's own.
-constexpr uint64_t kPartScratches = 2;
-
 // With what goes in, logits and keys that are listed.
 Result<uint64_t> step_scratch_bytes(const LoadedModel& model, int64_t context, int64_t tokens) {
   const int64_t rows = logits_rows_max(model.spec(), tokens);
@@ -174,12 +171,13 @@ PartNeeds needs_of(const LoadedModel& model, const DevicePlanRequest& request,
   needs.scratch_bytes = scratch_bytes;
   needs.dense_kept_bytes = layers.dense_bytes();
   for (size_t i = 0; i < order.size(); ++i) {
-    if (!layers.has(model.modules[order[i].modules.front()].layer())) continue;
+    if (!layers.has(model.modules[order[i].modules.front()].beside)) continue;
     needs.dense_parts.push_back(order[i].bytes);
     needs.dense_kept_bytes -= order[i].bytes;
     part.listed.push_back(i);
   }
-  needs.has_table = model.dense.lookup_bytes > 0;
+  needs.has_table =
+      model.dense.lookup_bytes > 0 && !part.listed.empty() && part.listed.front() == 0;
   needs.state_kept_bytes = layers.state_bytes(/*only_kept=*/true);
   needs.state_pages_bytes = layers.state_bytes(/*only_kept=*/false) - needs.state_kept_bytes;
   needs.experts_least_bytes = layers.experts_least();
@@ -204,7 +202,7 @@ DensePlaces places_of(const LoadedModel& model, const DevicePlanRequest& request
     dense.part_bytes[request.part_of_layer[l]] += model.dense.layer_bytes[l];
   }
   for (size_t i = 0; i < model.modules.size(); ++i) {
-    const std::optional<LayerId> layer = model.modules[i].layer();
+    const std::optional<LayerId> layer = model.modules[i].beside;
     if (!layer || !dense.on_host[i]) continue;
     dense.part_bytes[request.part_of_layer[static_cast<size_t>(index(*layer))]] -=
         model.modules[i].placed_bytes;
@@ -224,8 +222,7 @@ Result<DevicePlan> plan_step(const LoadedModel& model, const DevicePlanRequest& 
   plan.share.scratch_bytes = scratch;
   std::vector<bool> leaves(order.size());
   for (size_t p = 0; p < count; ++p) {
-    auto [needs, listed] =
-        needs_of(model, request, order, count == 1 ? scratch : kPartScratches * scratch, p);
+    auto [needs, listed] = needs_of(model, request, order, scratch, p);
     Result<DeviceSplit> split = split_device(needs);
     if (!split.ok()) {
       return count == 1 ? split.error()
@@ -285,9 +282,7 @@ Result<DeviceSplit> split_device(const DeviceNeeds& needs) {
 
 Result<uint64_t> part_scratch_bytes(const LoadedModel& counted, int64_t context_length,
                                     int64_t step_tokens) {
-  MF_ASSIGN_OR_RETURN(const uint64_t bytes,
-                      step_scratch_bytes(counted, context_length, step_tokens));
-  return kPartScratches * bytes;
+  return step_scratch_bytes(counted, context_length, step_tokens);
 }
 
 Result<DevicePlan> plan_device(const LoadedModel& counted, const DevicePlanRequest& request) {

@@ -76,6 +76,31 @@ TEST(DeviceReserve, IsAnEighthWithinBounds) {
   EXPECT_EQ(device_reserve(80 * kGiB), kDeviceReserveBytes);
 }
 
+TEST(PlanDevice, OneOfSeveralDevicesHasTheTableAndOneTheHead) {
+  const auto found = find_public_model("qwen3.6-35b-a3b");
+  ASSERT_TRUE(found.ok());
+  const std::unique_ptr<Device> trace = make_trace_device();
+  const auto model = assume_model(found->config_json, *trace, {});
+  ASSERT_TRUE(model.ok());
+  std::vector<size_t> part_of_layer(40, 0);
+  std::fill(part_of_layer.begin() + 30, part_of_layer.end(), 2);
+  std::fill(part_of_layer.begin() + 20, part_of_layer.begin() + 30, 1);
+  const auto plan = plan_device(**model, {.free_by_part = {8 * kGiB, 8 * kGiB, 8 * kGiB},
+                                          .part_of_layer = part_of_layer,
+                                          .context_length = 4096,
+                                          .step_tokens = 512});
+  ASSERT_TRUE(plan.ok()) << plan.error().to_string();
+  const DenseSizes& dense = (*model)->dense;
+  uint64_t sum = 0;
+  for (const PartPlan& part : plan->parts) {
+    EXPECT_EQ(part.scratch_bytes, plan->share.scratch_bytes);
+    sum += part.dense_bytes;
+  }
+  // A norm has a copy on each.
+  EXPECT_NEAR(static_cast<double>(sum), static_cast<double>(dense.placed_bytes), 100e3);
+  EXPECT_LT(plan->parts[1].dense_bytes, dense.lookup_bytes);
+}
+
 TEST(PlanDevice, NetworksOfADenseModelLeaveEvenlyAndWhole) {
   const auto found = find_public_model("qwen3-8b");
   ASSERT_TRUE(found.ok());

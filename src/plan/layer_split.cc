@@ -176,6 +176,9 @@ Result<std::vector<size_t>> split_layers(const LoadedModel& counted,
     if (i < counted.dense.layer_bytes.size()) own.dense = counted.dense.layer_bytes[i];
     in_layers += own.dense;
   }
+  // A token reads a row of the table, which lies with the first layer.
+  const uint64_t table = std::min(layers.front().dense, counted.dense.lookup_bytes);
+  layers.front().dense -= table;
   for (size_t i = 0; i < counted.experts.layers.size(); ++i) {
     const ExpertLayer& layer = counted.experts.layers[i];
     layers[i].experts = static_cast<uint64_t>(layer.num_experts) * layer.slot_bytes;
@@ -191,6 +194,7 @@ Result<std::vector<size_t>> split_layers(const LoadedModel& counted,
     cards.push_back({.free_bytes = bytes,
                      .taken_bytes = scratch + (counted.dense.placed_bytes - in_layers) +
                                     device_reserve(bytes)});
+    if (i == 0) cards.back().taken_bytes += table;
     if (i < request.bytes_per_second.size()) {
       cards.back().bytes_per_second = request.bytes_per_second[i];
     }

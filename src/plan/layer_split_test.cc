@@ -90,7 +90,6 @@ TEST(LayerSplit, OfAModelCountsWhatEachDeviceHasOfItBeside) {
   ASSERT_TRUE(devices.ok()) << devices.error().to_string();
   const std::vector<size_t> count = counts(*devices, 2);
   EXPECT_EQ(count[0] + count[1], 40u);
-  // Both have a copy of table and head: the smaller one has less than three elevenths beside.
   EXPECT_GT(count[1], 5u);
   EXPECT_LT(count[1], 14u);
 }

@@ -18,6 +18,7 @@ std::vector<double> work_shares(const LoadedModel& model, std::span<const size_t
     double bytes = 0.0;
     if (l < model.dense.layer_bytes.size()) {
       bytes += static_cast<double>(model.dense.layer_bytes[l]);
+      if (l == 0) bytes -= static_cast<double>(model.dense.lookup_bytes);  // a row is read
     }
     const ExpertLayer& experts = model.experts.layers[l];
     if (experts.num_experts > 0) {

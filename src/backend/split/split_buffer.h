@@ -13,8 +13,13 @@ namespace moeflux {
 /// The host cannot address it: what is written goes to copies.
 class SplitBuffer : public Buffer {
  public:
-  /// At least one copy, all of one size.
-  explicit SplitBuffer(std::vector<std::unique_ptr<Buffer>> copies) : copies_(std::move(copies)) {
+  /// At least one copy, all of one size; others own them.
+  explicit SplitBuffer(std::vector<Buffer*> copies) : copies_(std::move(copies)) {
+    part = kEachPart;
+  }
+  /// The same with copies of its own.
+  explicit SplitBuffer(std::vector<std::unique_ptr<Buffer>> copies) : owned_(std::move(copies)) {
+    for (const std::unique_ptr<Buffer>& copy : owned_) copies_.push_back(copy.get());
     part = kEachPart;
   }
   size_t size_bytes() const override { return copies_.front()->size_bytes(); }
@@ -22,7 +27,8 @@ class SplitBuffer : public Buffer {
   Buffer& on(size_t device) const { return *copies_[device]; }
 
  private:
-  std::vector<std::unique_ptr<Buffer>> copies_;
+  std::vector<std::unique_ptr<Buffer>> owned_;
+  std::vector<Buffer*> copies_;
 };
 
 /// The copy of a tensor on a device; a tensor that has none is itself.

@@ -109,13 +109,15 @@ class SplitDevice : public Device {
 
   Result<std::unique_ptr<Encoder>> create_encoder(size_t scratch_bytes) override {
     std::vector<std::unique_ptr<Encoder>> encoders;
+    std::vector<Buffer*> scratch;  // of each encoder
     for (const std::unique_ptr<PartDevice>& part : parts_) {
       MF_ASSIGN_OR_RETURN(std::unique_ptr<Encoder> encoder, part->create_encoder(scratch_bytes));
+      scratch.push_back(encoder->scratch({0}, DType::kU8).buffer);
+      scratch.back()->part = static_cast<int>(encoders.size());
       encoders.push_back(std::move(encoder));
     }
-    MF_ASSIGN_OR_RETURN(std::unique_ptr<SplitBuffer> scratch, allocate_copies(scratch_bytes));
-    return std::unique_ptr<Encoder>(
-        std::make_unique<SplitEncoder>(std::move(encoders), std::move(scratch)));
+    return std::unique_ptr<Encoder>(std::make_unique<SplitEncoder>(
+        std::move(encoders), std::make_unique<SplitBuffer>(std::move(scratch))));
   }
 
   Status supports(const ops::AnyOp& op) const override {

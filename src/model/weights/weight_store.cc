@@ -89,7 +89,15 @@ Weight WeightStore::router(std::string_view name, int64_t num_experts, int64_t c
   return router;
 }
 
+// A head that is the table is wanted at both ends.
+std::optional<LayerId> WeightStore::layer_beside(std::string_view name) const {
+  if (name == "lm_head") return LayerId{static_cast<int32_t>(experts_.layers.size()) - 1};
+  if (name == "embed_tokens" && table_is_apart_) return LayerId{0};
+  return layer_of(name);
+}
+
 Weight WeightStore::embedding(int64_t vocab_size, int64_t hidden_size, bool tied) {
+  table_is_apart_ = !shares_head(tied);
   const Weight table =
       take_module("embed_tokens", {vocab_size, hidden_size},
                   shares_head(tied) ? Placement::kPreferred : Placement::kAsStored);
@@ -129,7 +137,7 @@ Weight WeightStore::padded_head(int64_t vocab_size, int64_t padded_size, int64_t
 
 Tensor WeightStore::place(std::string_view name, size_t bytes, const Shape& shape, DType dtype,
                           MemoryKind kind) {
-  const Result<Tensor> placed = reads_.place(bytes, shape, dtype, kind, layer_of(name));
+  const Result<Tensor> placed = reads_.place(bytes, shape, dtype, kind, layer_beside(name));
   if (!placed.ok()) {
     claims_.fail(placed.error());
     return {};
@@ -138,7 +146,7 @@ Tensor WeightStore::place(std::string_view name, size_t bytes, const Shape& shap
   if (kind == MemoryKind::kHostVisible) sizes_.host_bytes += bytes;
   const uint64_t taken = round_up(bytes, WeightReads::kPlaceAlignment);
   sizes_.placed_bytes += taken;
-  if (const std::optional<LayerId> layer = layer_of(name)) {
+  if (const std::optional<LayerId> layer = layer_beside(name)) {
     const auto at = static_cast<size_t>(index(*layer));
     sizes_.layer_bytes.resize(std::max(sizes_.layer_bytes.size(), at + 1));
     sizes_.layer_bytes[at] += taken;
@@ -180,7 +188,8 @@ Weight WeightStore::take_module(std::string_view name, const Shape& shape, Place
                       .format = module->format,
                       .is_router = is_router,
                       .canonical = std::string(name),
-                      .stored = *module});
+                      .stored = *module,
+                      .beside = layer_beside(name)});
   const int64_t cols = shape.back();
   const int64_t rows = shape.num_elements() / cols;
   QuantFormat format = format_in_memory(module->format, rows, cols);

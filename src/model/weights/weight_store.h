@@ -63,6 +63,9 @@ struct ClaimedModule {
   bool is_network = false;  // one of a gated network's, see WeightStore::add_network()
   std::string canonical;    // the name that the family uses
   StoredModule stored;
+  /// The layer whose device has it: its own, the first of a table, the last of a head. None: each
+  /// of several devices has a copy.
+  std::optional<LayerId> beside = {};
   uint64_t placed_bytes = 0;   // in memory, with what WeightReads::kPlaceAlignment adds
   uint64_t landing_bytes = 0;  // as stored, where that is not as it is in memory
 
@@ -202,6 +205,7 @@ class WeightStore {
   void open_blocks();
   void open_ring();
   bool take_integers(const std::string& name, std::vector<int64_t>& values);
+  std::optional<LayerId> layer_beside(std::string_view name) const;  // see ClaimedModule
   bool shares_head(bool tied) const { return tied && !has("lm_head.weight"); }
 
   Device& device_;
@@ -217,6 +221,7 @@ class WeightStore {
   std::vector<ClaimedModule> modules_;
   std::vector<ClaimedFloats> floats_;
   std::vector<std::string> expert_prefixes_;
+  bool table_is_apart_ = false;  // from the head
   DenseSizes sizes_;
   ExpertTable experts_;
   std::vector<NgramTable> ngram_tables_;
