@@ -14,6 +14,9 @@
 namespace moeflux {
 namespace {
 
+// Fewer tokens fill no tiles of matrix units.
+constexpr int64_t kPipedRowsLeast = 512;
+
 // As insert() grows, but before anything has happened that would have to be undone.
 void make_room(std::vector<TokenId>& tokens, size_t more) {
   const size_t size = tokens.size() + more;
@@ -144,6 +147,13 @@ void Engine::start_items(std::span<StepItem> items) {
 // behind those of the items before.
 void Engine::plan_step() {
   int64_t rows_left = prefill_chunk_;
+  // Layers of several devices work at once on chunks that follow each other: the more of them, the
+  // less time some have nothing to do. Experts in the host's memory come once for each chunk.
+  const bool follow = options_.prefill_chunk == 0 && home_ == ExpertHome::kDevice &&
+                      options_.split == SplitMode::kLayers;
+  const auto parts = static_cast<int64_t>(device_->num_parts());
+  if (follow && parts > 1)
+    rows_left = std::min(rows_left, std::max(rows_left / parts, kPipedRowsLeast));
   int64_t logits_left = logits_.dim(0);
   for (RunningItem& running : running_) {
     const LogitsMode mode = running.item->options.logits;
