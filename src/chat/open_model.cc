@@ -31,6 +31,29 @@ Status tell_remarks(const std::string& directory, const OpenModelOptions& option
   return {};
 }
 
+bool holds_all_experts(const Engine& engine) {
+  const ExpertMap map = engine.expert_map();
+  const std::vector<ExpertLayer>& layers = engine.loaded().experts.layers;
+  for (size_t l = 0; l < layers.size(); ++l) {
+    const auto first = map.places.begin() + static_cast<ptrdiff_t>(l) * map.num_experts;
+    const auto is_near = [](ExpertPlace place) { return place == ExpertPlace::kDevice; };
+    if (!std::all_of(first, first + layers[l].num_experts, is_near)) return false;
+  }
+  return true;
+}
+
+// Text on one GPU that holds a model is faster than on several, which work in turn. Where it does
+// not, their memory holds more of the experts.
+void tell_other_gpus(const OpenModel& open, const OpenModelOptions& options) {
+  if (options.device.name != "auto" || !options.on_warning || !open.device->free_bytes()) return;
+  if (holds_all_experts(*open.engine)) return;
+  if (const size_t gpus = count_cuda_gpus(); gpus > 1) {
+    warn(options, formatted("device auto took {} of {} GPUs, which does not hold all experts; with "
+                            "--device cuda:all the others hold some as well",
+                            open.device->name(), gpus));
+  }
+}
+
 }  // namespace
 
 void OpenModel::publish(uint64_t evaluated_tokens, uint64_t evaluate_us) {
@@ -128,6 +151,7 @@ Result<std::shared_ptr<OpenModel>> open_model(const std::string& directory,
   open->drafts = std::move(drafts);
   open->constraint_limits_ = options.constraints;
   open->publish(0, 0);
+  tell_other_gpus(*open, options);
   return open;
 }
 

@@ -163,14 +163,18 @@ static Result<std::unique_ptr<Device>> open_part(const DeviceOptions& part,
   return make_emulator_device(emulator);
 }
 
+size_t count_cuda_gpus() {
+  int count = 0;
+  while (make_cuda_platform({.device = count}).ok()) ++count;
+  return static_cast<size_t>(count);
+}
+
 // "cuda:all,memory=8192": every GPU, each with what follows its name. There are two emulators.
 static std::string all_gpus(std::string_view kind, std::string_view properties) {
-  constexpr int kEmulators = 2;
+  constexpr size_t kEmulators = 2;
   std::string name;
-  const auto is_there = [&](int i) {
-    return kind == "emulator" ? i < kEmulators : make_cuda_platform({.device = i}).ok();
-  };
-  for (int i = 0; is_there(i); ++i) {
+  const size_t count = kind == "emulator" ? kEmulators : count_cuda_gpus();
+  for (size_t i = 0; i < count; ++i) {
     name += formatted("{}{}:{}{}", i == 0 ? "" : "+", kind, i, properties);
   }
   return name.empty() ? formatted("{}:0{}", kind, properties) : name;

@@ -1,6 +1,7 @@
 // Opens a device by the name a user gives it: the one place that knows every backend.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -43,6 +44,9 @@ struct ListedDevice {
 };
 /// The CPU, each GPU, and the devices for tests.
 std::vector<ListedDevice> list_devices();
+
+/// The GPUs that CUDA has here.
+size_t count_cuda_gpus();
 
 /// Fails with kInvalidArgument for a name, instruction set or precision that does not exist, and as
 /// the backends do.
