@@ -2,6 +2,7 @@
 // arrived with.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <initializer_list>
 
 #include "backend/gpu/emulator/emulator.h"
@@ -162,6 +163,14 @@ TEST(TokenInvariance, AttentionOverPagesOfF16) {
   AttentionProblem p = AttentionProblem::make(random, 6, 2, 64, 44, 32, 70);
   p.k_type = p.v_type = DType::kF16;
   check_sequence("attention over f16", p);
+  // From the largest numbers of f16 to the smallest: a scaled row's smaller halves are zeros.
+  for (std::vector<float>* rows : {&p.k, &p.v}) {
+    const std::vector<float> sizes = random.floats(rows->size(), -24.0f, 15.0f);
+    for (size_t i = 0; i < rows->size(); ++i) {
+      (*rows)[i] = std::ldexp((*rows)[i], static_cast<int>(sizes[i]));
+    }
+  }
+  check_sequence("attention over f16 of all sizes", p);
   p.window = 20;
   check_sequence("attention over f16 in a ring", p);
 }

@@ -2,6 +2,8 @@
 #include "backend/gpu/launch/attention_plans.h"
 
 #include <algorithm>
+#include <array>
+#include <span>
 
 #include "backend/gpu/launch/plan_building.h"
 #include "base/units.h"
@@ -162,15 +164,31 @@ struct ManyKernel {
   KernelId walks;
   KernelId keeps_parts;
   uint32_t simds;
+  uint32_t cols_max;
   uint32_t rows() const { return simds * 16; }
 };
-constexpr ManyKernel kMany128{KernelId::mma_attention_many_r128,
-                              KernelId::mma_attention_many_parts_r128, 8};
-constexpr ManyKernel kMany64{KernelId::mma_attention_many_r64,
-                             KernelId::mma_attention_many_parts_r64, 4};
+constexpr std::array kMany{
+    ManyKernel{KernelId::mma_attention_many_r128, KernelId::mma_attention_many_parts_r128, 8, 256},
+    ManyKernel{KernelId::mma_attention_many_r64, KernelId::mma_attention_many_parts_r64, 4, 256},
+};
+// Three groups of narrow heads a core keep its units busier than one of more rows.
+constexpr std::array kManyF16{
+    ManyKernel{KernelId::mma_attention_many_f16_r64_d128,
+               KernelId::mma_attention_many_parts_f16_r64, 4, 128},
+    ManyKernel{KernelId::mma_attention_many_f16_r128, KernelId::mma_attention_many_parts_f16_r128,
+               8, 256},
+    ManyKernel{KernelId::mma_attention_many_f16_r64, KernelId::mma_attention_many_parts_f16_r64, 4,
+               256},
+};
+std::span<const ManyKernel> many_kernels(DType type) {
+  if (type == DType::kF16) return kManyF16;
+  return kMany;
+}
+/// Halves of keys and values: Halves of mma_attention_halves.h.
+uint64_t halves_of(DType type) { return type == DType::kF16 ? 1 : 2; }
 
-uint32_t many_bytes(const AttentionParams& p, const ManyKernel& kernel) {
-  const uint64_t columns = std::max(p.key_steps * 16, p.value_blocks * 32);
+uint32_t many_bytes(const AttentionParams& p, DType type, const ManyKernel& kernel) {
+  const uint64_t columns = std::max(p.key_steps * 8, p.value_blocks * 16) * halves_of(type);
   return bytes_of(uint64_t{kernel.rows()} * p.key_steps * 16 + 3 * kTileKeys / 2 * columns +
                   2 * 3 * kTileKeys);
 }
@@ -178,8 +196,9 @@ uint64_t many_groups(const AttentionParams& p, const ManyKernel& kernel) {
   return groups_for(rows_of_kv_head(p), kernel.rows()) * uint64_t{kv_heads_of(p)};
 }
 
-uint64_t halves_bytes(const AttentionParams& p) {
-  const uint64_t words = kTileKeys * (uint64_t{p.key_steps} * 16 + p.value_blocks * 32 + 3);
+uint64_t halves_bytes(const AttentionParams& p, DType type) {
+  const uint64_t columns = (uint64_t{p.key_steps} * 8 + p.value_blocks * 16) * halves_of(type);
+  const uint64_t words = kTileKeys * (columns + 3);
   return words * sizeof(u32) * kv_heads_of(p) * p.num_parts;
 }
 
@@ -199,18 +218,19 @@ void divide_parts(AttentionParams& p, uint64_t groups, uint32_t cores) {
 
 /// The kernel for many rows and how their tiles are divided; nothing for few rows of a sequence, or
 /// where there is not enough shared memory.
-const ManyKernel* choose_many(AttentionParams& p, const Platform& platform) {
+const ManyKernel* choose_many(AttentionParams& p, DType type, const Platform& platform) {
   if (p.lengths != 0 || rows_of_kv_head(p) <= kFewQueryRowsMax) return nullptr;
   const uint64_t wanted = std::max<uint64_t>(platform.cores() * 3 / 4, 1);
   const ManyKernel* largest = nullptr;
-  for (const ManyKernel* kernel : {&kMany128, &kMany64}) {
-    if (many_bytes(p, *kernel) > platform.shared_bytes_max()) continue;
-    if (largest == nullptr) largest = kernel;
+  for (const ManyKernel& kernel : many_kernels(type)) {
+    if (std::max(p.head_dim, p.v_head_dim) > kernel.cols_max) continue;
+    if (many_bytes(p, type, kernel) > platform.shared_bytes_max()) continue;
+    if (largest == nullptr) largest = &kernel;
     p.walks = 1;
-    if (many_groups(p, *kernel) >= wanted) return kernel;
+    if (many_groups(p, kernel) >= wanted) return &kernel;
   }
   if (largest == nullptr || p.num_parts < 4 || partial_bytes(p) > kPartialBytesMax ||
-      halves_bytes(p) > platform.workspace_bytes_max()) {
+      halves_bytes(p, type) > platform.workspace_bytes_max()) {
     return largest;
   }
   p.walks = 0;
@@ -307,7 +327,8 @@ bool record_many(Recorder& recorder, const AttentionHeads& heads, const ManyKern
   Binding& partials = result.partials;
   // Positions that do not fit at once are attended to piece by piece, by launches that take up the
   // rows where the launches before left them.
-  const uint64_t whole = halves_bytes(p);
+  const DType type = row_type(heads.kv);
+  const uint64_t whole = halves_bytes(p, type);
   const u32 pieces = groups_for(whole, recorder.platform().workspace_bytes_max());
   const u32 parts = groups_for(p.num_parts, pieces);
   const u32 first = p.first_part;
@@ -327,8 +348,7 @@ bool record_many(Recorder& recorder, const AttentionHeads& heads, const ManyKern
     p.finishes = begin + p.num_parts == end ? 1 : 0;
     constexpr ByType kHalves{KernelId::mma_attention_halves, KernelId::mma_attention_halves_f16,
                              KernelId::mma_attention_halves_q8};
-    Plan split = make_plan(kHalves.of(row_type(heads.kv)), {p.num_parts, kv_heads_of(p), 2},
-                           kAttentionThreads);
+    Plan split = make_plan(kHalves.of(type), {p.num_parts, kv_heads_of(p), 2}, kAttentionThreads);
     split.set_params(p);
     split.bind(heads.tables.keys);
     split.bind(heads.tables.values);
@@ -339,7 +359,7 @@ bool record_many(Recorder& recorder, const AttentionHeads& heads, const ManyKern
     const uint32_t z = p.walks != 0 ? 1 : groups_for(p.num_parts, p.group_parts);
     Plan plan = make_plan(p.walks != 0 ? kernel.walks : kernel.keeps_parts,
                           {rows, kv_heads_of(p), z}, kernel.simds * kSimdLanes);
-    plan.shared_bytes = many_bytes(p, kernel);
+    plan.shared_bytes = many_bytes(p, type, kernel);
     plan.set_params(p);
     plan.bind(range_of(heads.q, Access::kRead));
     halves.access = Access::kRead;
@@ -397,7 +417,7 @@ bool record_attention(Recorder& recorder, const AttentionHeads& heads, Attention
   Plan plan;
   if (lay_out_tiles(p, row_type(heads.kv), tables); fits_tiles(p, heads, platform)) {
     p.column_factor = 0x1p-28f;  // weights and values are times 2^14
-    if (const ManyKernel* many = choose_many(p, platform); many != nullptr) {
+    if (const ManyKernel* many = choose_many(p, row_type(heads.kv), platform); many != nullptr) {
       return record_many(recorder, heads, *many, result);
     }
     const auto groups = static_cast<uint32_t>(row_groups(p, kTileFewRows));

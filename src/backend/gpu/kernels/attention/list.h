@@ -31,6 +31,11 @@
   X(mma_attention_many_r64, 6, AttentionParams, kWaits)                \
   X(mma_attention_many_parts_r128, 6, AttentionParams, kWaits)         \
   X(mma_attention_many_parts_r64, 6, AttentionParams, kWaits)          \
+  X(mma_attention_many_f16_r128, 6, AttentionParams, kWaits)           \
+  X(mma_attention_many_f16_r64, 6, AttentionParams, kWaits)            \
+  X(mma_attention_many_parts_f16_r128, 6, AttentionParams, kWaits)     \
+  X(mma_attention_many_parts_f16_r64, 6, AttentionParams, kWaits)      \
+  X(mma_attention_many_f16_r64_d128, 6, AttentionParams, kWaits)       \
   X(mma_attention_wide_r16, 6, AttentionParams, kWaits)                \
   X(mma_attention_wide_r32, 6, AttentionParams, kWaits)                \
   X(mma_attention_wide_f16_r16, 6, AttentionParams, kWaits)            \

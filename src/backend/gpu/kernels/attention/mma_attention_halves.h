@@ -3,7 +3,9 @@
 //
 // A row of queries, keys or values is scaled by a power of two first, so that its largest number
 // lies below 2^15. Two halves keep 22 bits of that number and cannot overflow. Rows whose largest
-// number is below 2^-60 lose bits at the other end.
+// number is below 2^-60 lose bits at the other end. Of pages in f16 the smaller halves would be
+// zeros: 11 bits fit the larger one, and what a power of two takes from the smallest numbers is
+// half of their last bit at most, and rounds to zero. So they are left out, and no bit changes.
 #pragma once
 
 #include "backend/gpu/kernels/attention/cached.h"
@@ -25,6 +27,11 @@ MF_FN W4 split_four(F4 x) {
                                x.v[2u * i + 1u] - f16_half(piece.v[i], 1u));
   }
   return piece;
+}
+
+MF_FN W2 larger_halves(F4 x) {
+  const W2 pairs = {{pack_f16(x.v[0], x.v[1]), pack_f16(x.v[2], x.v[3])}};
+  return pairs;
 }
 
 /// The largest number of some, as its bits.
@@ -113,6 +120,16 @@ MF_FN f32 value_inverse(u32 exponent) {
   return as_float(exponent >= 254u ? 0x400000u : (254u - exponent) << 23u);
 }
 
+/// Halves that numbers of a type have.
+template <typename Stored>
+struct Halves {
+  enum : u32 { kCount = 2 };
+};
+template <>
+struct Halves<u16> {
+  enum : u32 { kCount = 1 };
+};
+
 /// Sixteen keys' values of four tiles of eight columns. Lane 4 g + i has columns 4 g to 4 g + 3 of
 /// the keys 2 i, 2 i + 1, 2 i + 8 and 2 i + 9; each of these columns belongs to a tile of its own.
 /// Returns the halves of tile j for the second factor of a product.
@@ -122,16 +139,19 @@ MF_FN W4 value_halves(MF_LOCAL(const F4) rows, u32 j) {
 }
 MF_FN u32 value_key(u32 quad, u32 i) { return quad * 2u + i % 2u + i / 2u * 8u; }
 
-/// Where a tile lies in halves, in words: keys, values, then three factors of each position.
+/// Where a tile lies in halves, in words: keys, values, then three factors of each position. Lanes
+/// have four words in a row of both halves of four numbers, or the larger halves of four of one
+/// eight of keys and of the next, of values of one tile of columns and of the next.
 struct HalvesLayout {
   u32 values;
   u32 factors;
   u32 tile;
 };
+template <u32 HALVES>
 MF_FN HalvesLayout halves_layout(MF_PARAMS(AttentionParams) p) {
   HalvesLayout at;
-  at.values = p.key_steps * 16u * kTileKeys;
-  at.factors = at.values + p.value_blocks * 32u * kTileKeys;
+  at.values = p.key_steps * 8u * HALVES * kTileKeys;
+  at.factors = at.values + p.value_blocks * 16u * HALVES * kTileKeys;
   at.tile = at.factors + 3u * kTileKeys;
   return at;
 }
@@ -154,8 +174,13 @@ MF_FN void bring_keys(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u64)
     MF_UNROLL
     for (u32 s = 0u; s < kTileSteps; ++s) {
       if (s >= p.key_steps) continue;
-      store4(to + ((n * p.key_steps + s) * 32u + t.lane) * 4u,
-             split_four(scaled(keys.numbers(s), into_halves(exponent))));
+      const F4 numbers = scaled(keys.numbers(s), into_halves(exponent));
+      if (Halves<Stored>::kCount == 1u) {
+        store2(to + ((n / 2u * p.key_steps + s) * 32u + t.lane) * 4u + n % 2u * 2u,
+               larger_halves(numbers));
+      } else {
+        store4(to + ((n * p.key_steps + s) * 32u + t.lane) * 4u, split_four(numbers));
+      }
     }
   }
 }
@@ -202,9 +227,16 @@ MF_FN void bring_values(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u6
     MF_UNROLL
     for (u32 i = 0u; i < 4u; ++i) rows[b][i] = scaled(rows[b][i], scales[i]);
     MF_UNROLL
-    for (u32 j = 0u; j < 4u; ++j) {
-      const u32 piece = ((t.simd * p.value_blocks + b) * 4u + j) * 32u + t.lane;
-      store4(to + piece * 4u, value_halves(rows[b], j));
+    for (u32 j = 0u; j < 4u; j += 3u - Halves<Stored>::kCount) {
+      const u32 piece = (t.simd * p.value_blocks + b) * 2u * Halves<Stored>::kCount +
+                        j * Halves<Stored>::kCount / 2u;
+      W4 halves = value_halves(rows[b], j);
+      if (Halves<Stored>::kCount == 1u) {
+        const W4 next = value_halves(rows[b], j + 1u);
+        halves.v[2] = next.v[0];
+        halves.v[3] = next.v[1];
+      }
+      store4(to + (piece * 32u + t.lane) * 4u, halves);
     }
   }
 }
@@ -213,7 +245,7 @@ MF_FN void bring_values(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u6
 template <typename Stored>
 MF_FN void bring_halves(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u64) k_pages,
                         MF_GLOBAL(const u64) v_pages, MF_GLOBAL(u32) halves) {
-  const HalvesLayout at = halves_layout(p);
+  const HalvesLayout at = halves_layout<Halves<Stored>::kCount>(p);
   MF_GLOBAL(u32)
   own = halves + (static_cast<u64>(t.group.y) * p.num_parts + t.group.x) * at.tile;
   MF_GLOBAL(f32) factors = MF_CAST(f32, own + at.factors);

@@ -20,12 +20,12 @@ struct ManyShared {
   u32 slot_words;
   u32 factors;
 };
-template <u32 SIMDS>
+template <u32 SIMDS, u32 HALVES>
 MF_FN ManyShared many_shared(MF_PARAMS(AttentionParams) p) {
-  const u32 key_words = p.key_steps * 16u;
-  const u32 value_words = p.value_blocks * 32u;
+  const u32 key_words = p.key_steps * 8u * HALVES;
+  const u32 value_words = p.value_blocks * 16u * HALVES;
   ManyShared at;
-  at.query_words = 16u * key_words;
+  at.query_words = 16u * p.key_steps * 16u;
   at.slots = SIMDS * at.query_words;
   at.slot_words = kTileKeys / 2u * (key_words > value_words ? key_words : value_words);
   at.factors = at.slots + 3u * at.slot_words;
@@ -45,6 +45,7 @@ struct ManyRow {
 
 /// Scores of 32 keys with their values' exponents, of the rows g and g + 8: scores[4 n + i] is of
 /// key 8 n + 2 quad + i % 2.
+template <u32 HALVES>
 MF_FN void score_half(MF_T t, MF_PARAMS(AttentionParams) p, u32 queries, u32 slot, u32 factors,
                       MF_LOCAL(const ManyRow) rows, MF_LOCAL(f32) scores) {
   MF_SHARED(u32) x = MF_SHARED_AT(t, u32, (queries + t.lane * 4u) * 4u);
@@ -54,10 +55,14 @@ MF_FN void score_half(MF_T t, MF_PARAMS(AttentionParams) p, u32 queries, u32 slo
   dots.clear();
   MF_ROLLED
   for (u32 s = 0u; s < p.key_steps; ++s) {
-    W4 keys[4];
+    W4 keys[2u * HALVES];
     MF_UNROLL
-    for (u32 n = 0u; n < 4u; ++n) keys[n] = load4(k + n * stride);
-    dots.add(t, load_rows(x), keys);
+    for (u32 n = 0u; n < 2u * HALVES; ++n) keys[n] = load4(k + n * stride);
+    if (HALVES == 1u) {
+      dots.add_larger(t, load_rows(x), keys);
+    } else {
+      dots.add(t, load_rows(x), keys);
+    }
     x = x + kTileRowsWords;
     k = k + 128u;
   }
@@ -136,20 +141,25 @@ MF_FN void weigh_rows(MF_T t, MF_SHARED(f32) inverses, MF_LOCAL(const f32) score
 }
 
 /// The sums of one block of 32 columns over a tile.
+template <u32 HALVES>
 MF_FN void weigh_block(MF_T t, MF_PARAMS(AttentionParams) p, u32 first_slot, u32 second_slot,
                        u32 block, MF_LOCAL(const TileRows) weights, MF_LOCAL(f32) sums) {
   MF_UNROLL
   for (u32 i = 0u; i < 16u; ++i) sums[i] = 0.0f;
   MF_UNROLL
   for (u32 k = 0u; k < 4u; ++k) {
-    const u32 piece = (k % 2u * p.value_blocks + block) * 4u;
+    const u32 piece = (k % 2u * p.value_blocks + block) * 2u * HALVES;
     MF_SHARED(u32)
     v = MF_SHARED_AT(t, u32,
                      ((k < 2u ? first_slot : second_slot) + piece * 128u + t.lane * 4u) * 4u);
-    W4 values[4];
+    W4 values[2u * HALVES];
     MF_UNROLL
-    for (u32 j = 0u; j < 4u; ++j) values[j] = load4(v + j * 128u);
-    add_weighted(t, sums, weights[k], values);
+    for (u32 j = 0u; j < 2u * HALVES; ++j) values[j] = load4(v + j * 128u);
+    if (HALVES == 1u) {
+      add_weighted_larger(t, sums, weights[k], values);
+    } else {
+      add_weighted(t, sums, weights[k], values);
+    }
   }
 }
 
@@ -158,6 +168,7 @@ MF_FN u64 row_out(MF_PARAMS(AttentionParams) p, QueryRow row) {
 }
 
 /// Takes up rows where the launch for the tiles before these left them.
+template <u32 BLOCKS>
 MF_FN void resume_rows(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(f32) out,
                        MF_GLOBAL(f32) partials, u32 first_row, MF_LOCAL(ManyRow) rows,
                        MF_LOCAL(f32) columns) {
@@ -170,7 +181,7 @@ MF_FN void resume_rows(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(f32) out,
     rows[below].all.largest = sums[0];
     rows[below].all.total = sums[1];
     MF_UNROLL
-    for (u32 b = 0u; b < kTileBlocks; ++b) {
+    for (u32 b = 0u; b < BLOCKS; ++b) {
       const u32 c = b * 32u + (t.lane & 3u) * 8u;
       F4 left = no_columns();
       F4 right = no_columns();
@@ -186,6 +197,7 @@ MF_FN void resume_rows(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(f32) out,
 }
 
 /// Writes rows: finished, or as they are, for the launch that goes on with them.
+template <u32 BLOCKS>
 MF_FN void leave_rows(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) sinks,
                       MF_GLOBAL(const f32) gate, MF_GLOBAL(f32) out, MF_GLOBAL(f32) partials,
                       u32 first_row, MF_LOCAL(const ManyRow) rows, MF_LOCAL(const f32) columns) {
@@ -203,7 +215,7 @@ MF_FN void leave_rows(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32)
     }
     MF_GLOBAL(const f32) gates = gates_of(p, gate, row.token, row.head);
     MF_UNROLL
-    for (u32 b = 0u; b < kTileBlocks; ++b) {
+    for (u32 b = 0u; b < BLOCKS; ++b) {
       LaneColumns c = lane_columns(columns + b * 16u, below);
       if (p.finishes != 0u) finish_lane_columns(t, p, &c, factor, gates, b);
       store_lane_columns(t, out + row_out(p, row), b, p.v_head_dim, c);
@@ -212,6 +224,7 @@ MF_FN void leave_rows(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32)
 }
 
 /// A tile of a SIMD group's rows in a place of its own.
+template <u32 HALVES>
 MF_FN void keep_tile(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(f32) partials, u32 first_row,
                      u32 part, MF_LOCAL(const PartSum) sums, bool has_columns, u32 first_slot,
                      u32 second_slot, MF_LOCAL(const TileRows) weights) {
@@ -231,7 +244,7 @@ MF_FN void keep_tile(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(f32) partia
   MF_ROLLED
   for (u32 b = 0u; b < p.value_blocks; ++b) {
     f32 block[16];
-    weigh_block(t, p, first_slot, second_slot, b, weights, block);
+    weigh_block<HALVES>(t, p, first_slot, second_slot, b, weights, block);
     MF_UNROLL
     for (u32 below = 0u; below < 2u; ++below) {
       if (!exists[below]) continue;
@@ -242,6 +255,7 @@ MF_FN void keep_tile(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(f32) partia
 }
 
 /// Adds a tile to all columns of a SIMD group's rows.
+template <u32 HALVES, u32 BLOCKS>
 MF_FN void add_tile(MF_T t, MF_PARAMS(AttentionParams) p, u32 first_slot, u32 second_slot,
                     MF_LOCAL(const TileRows) weights, MF_LOCAL(const PartSum) sums,
                     MF_LOCAL(ManyRow) rows, MF_LOCAL(f32) columns) {
@@ -252,10 +266,10 @@ MF_FN void add_tile(MF_T t, MF_PARAMS(AttentionParams) p, u32 first_slot, u32 se
     rows[below].all = merges[below].all;
   }
   MF_UNROLL
-  for (u32 b = 0u; b < kTileBlocks; ++b) {
+  for (u32 b = 0u; b < BLOCKS; ++b) {
     if (b >= p.value_blocks) continue;
     f32 block[16];
-    weigh_block(t, p, first_slot, second_slot, b, weights, block);
+    weigh_block<HALVES>(t, p, first_slot, second_slot, b, weights, block);
     MF_UNROLL
     for (u32 i = 0u; i < 16u; ++i) {
       const PartMerge merge = merges[i / 2u % 2u];
@@ -322,37 +336,40 @@ MF_FN void stage_rows(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32)
 }
 
 /// Half of a tile's keys and its factors, unless it is not the group's.
+template <u32 HALVES>
 MF_FN void copy_first_half(MF_T t, MF_PARAMS(AttentionParams) p, ManyShared at, ManyRange range,
                            u32 tile, MF_GLOBAL(const u32) from, u32 slot) {
   if (tile < range.stop) {
-    copy_words(t, slot, from, kTileKeys / 2u * p.key_steps * 16u);
-    copy_words(t, at.factors + (tile & 1u) * 3u * kTileKeys, from + halves_layout(p).factors,
-               3u * kTileKeys);
+    copy_words(t, slot, from, kTileKeys / 2u * p.key_steps * 8u * HALVES);
+    copy_words(t, at.factors + (tile & 1u) * 3u * kTileKeys,
+               from + halves_layout<HALVES>(p).factors, 3u * kTileKeys);
   }
   copies_commit(t);
 }
 
 /// Group x: 16 rows for each SIMD group, the last ones first, as they take longest; y: a kv head;
-/// z: tiles whose sums are kept apart, unless a group WALKS all.
-template <u32 SIMDS, bool WALKS>
+/// z: tiles whose sums are kept apart, unless a group WALKS all. Keys and values are in HALVES;
+/// these have up to BLOCKS of 32 columns.
+template <u32 SIMDS, bool WALKS, u32 HALVES, u32 BLOCKS>
 MF_FN void attend_many(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) q,
                        MF_GLOBAL(const u32) halves, MF_GLOBAL(const f32) sinks, MF_GLOBAL(f32) out,
                        MF_GLOBAL(f32) partials, MF_GLOBAL(const f32) gate) {
-  const ManyShared at = many_shared<SIMDS>(p);
-  const HalvesLayout in = halves_layout(p);
+  const ManyShared at = many_shared<SIMDS, HALVES>(p);
+  const HalvesLayout in = halves_layout<HALVES>(p);
   ManyRange range = many_range<SIMDS, WALKS>(t, p);
   const u32 queries = t.simd * at.query_words;
-  const u32 key_half = kTileKeys / 2u * p.key_steps * 16u;
-  const u32 value_half = kTileKeys / 2u * p.value_blocks * 32u;
+  const u32 key_half = kTileKeys / 2u * p.key_steps * 8u * HALVES;
+  const u32 value_half = kTileKeys / 2u * p.value_blocks * 16u * HALVES;
   MF_GLOBAL(const u32)
   from = halves + (static_cast<u64>(t.group.y) * p.num_parts + range.tile - p.first_part) * in.tile;
-  copy_first_half(t, p, at, range, range.tile, from, at.slots);
+  copy_first_half<HALVES>(t, p, at, range, range.tile, from, at.slots);
   ManyRow rows[2];
   stage_rows(t, p, q, range.own_row, queries, rows);
-  f32 columns[kTileBlocks * 16u];
+  f32 columns[BLOCKS * 16u];
   MF_UNROLL
-  for (u32 i = 0u; i < kTileBlocks * 16u; ++i) columns[i] = 0.0f;
-  if (WALKS && p.resumes != 0u) resume_rows(t, p, out, partials, range.own_row, rows, columns);
+  for (u32 i = 0u; i < BLOCKS * 16u; ++i) columns[i] = 0.0f;
+  if (WALKS && p.resumes != 0u)
+    resume_rows<BLOCKS>(t, p, out, partials, range.own_row, rows, columns);
   u32 slot = 0u;
   MF_ROLLED
   for (; range.tile < range.stop; ++range.tile) {
@@ -370,7 +387,7 @@ MF_FN void attend_many(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32
     copies_commit(t);
     copy_words(t, slots[2], from + in.values, value_half);
     copies_commit(t);
-    if (active) score_half(t, p, queries, slots[0], factors, rows, scores);
+    if (active) score_half<HALVES>(t, p, queries, slots[0], factors, rows, scores);
     copies_wait<1>(t);
     barrier(t);
     copy_words(t, slots[0], from + (in.values + value_half), value_half);
@@ -378,7 +395,8 @@ MF_FN void attend_many(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32
     PartSum sums[2] = {no_sum(), no_sum()};
     TileRows weights[4];
     if (active) {
-      score_half(t, p, queries, slots[1], factors + kTileKeys / 2u, rows, scores + kTileKeys / 4u);
+      score_half<HALVES>(t, p, queries, slots[1], factors + kTileKeys / 2u, rows,
+                         scores + kTileKeys / 4u);
       if (tile < range.all_low || tile + kTileKeys > range.all_high) {
         mask_scores(t, p, range.own_row, tile, scores);
       }
@@ -387,30 +405,35 @@ MF_FN void attend_many(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32
     copies_wait<0>(t);
     barrier(t);
     from = from + in.tile;
-    copy_first_half(t, p, at, range, range.tile + 1u, from, slots[1]);
+    copy_first_half<HALVES>(t, p, at, range, range.tile + 1u, from, slots[1]);
     slot = second;
     if (!WALKS) {
-      keep_tile(t, p, partials, range.own_row, range.tile - p.first_part, sums, active, slots[2],
-                slots[0], weights);
+      keep_tile<HALVES>(t, p, partials, range.own_row, range.tile - p.first_part, sums, active,
+                        slots[2], slots[0], weights);
     } else if (active) {
-      add_tile(t, p, slots[2], slots[0], weights, sums, rows, columns);
+      add_tile<HALVES, BLOCKS>(t, p, slots[2], slots[0], weights, sums, rows, columns);
     }
   }
-  if (WALKS) leave_rows(t, p, sinks, gate, out, partials, range.own_row, rows, columns);
+  if (WALKS) leave_rows<BLOCKS>(t, p, sinks, gate, out, partials, range.own_row, rows, columns);
 }
 
-#define MF_ATTENTION_MANY(name, SIMDS, WALKS)                                          \
-  MF_FITS(SIMDS * 32u, 1u)                                                             \
-  MF_KERNEL(name, AttentionParams, MF_READ(0, f32, q), MF_READ(1, u32, halves),        \
-            MF_READ(2, f32, sinks), MF_WRITE(3, f32, out), MF_WRITE(4, f32, partials), \
-            MF_READ(5, f32, gate)) {                                                   \
-    MF_THREAD;                                                                         \
-    attend_many<SIMDS, WALKS>(t, p, q, halves, sinks, out, partials, gate);            \
+#define MF_ATTENTION_MANY(name, SIMDS, WALKS, HALVES, BLOCKS, fits)                         \
+  MF_FITS(SIMDS * 32u, fits)                                                                \
+  MF_KERNEL(name, AttentionParams, MF_READ(0, f32, q), MF_READ(1, u32, halves),             \
+            MF_READ(2, f32, sinks), MF_WRITE(3, f32, out), MF_WRITE(4, f32, partials),      \
+            MF_READ(5, f32, gate)) {                                                        \
+    MF_THREAD;                                                                              \
+    attend_many<SIMDS, WALKS, HALVES, BLOCKS>(t, p, q, halves, sinks, out, partials, gate); \
   }
-MF_ATTENTION_MANY(mma_attention_many_r128, 8u, true)
-MF_ATTENTION_MANY(mma_attention_many_r64, 4u, true)
-MF_ATTENTION_MANY(mma_attention_many_parts_r128, 8u, false)
-MF_ATTENTION_MANY(mma_attention_many_parts_r64, 4u, false)
+MF_ATTENTION_MANY(mma_attention_many_r128, 8u, true, 2u, kTileBlocks, 1u)
+MF_ATTENTION_MANY(mma_attention_many_r64, 4u, true, 2u, kTileBlocks, 1u)
+MF_ATTENTION_MANY(mma_attention_many_parts_r128, 8u, false, 2u, kTileBlocks, 1u)
+MF_ATTENTION_MANY(mma_attention_many_parts_r64, 4u, false, 2u, kTileBlocks, 1u)
+MF_ATTENTION_MANY(mma_attention_many_f16_r128, 8u, true, 1u, kTileBlocks, 1u)
+MF_ATTENTION_MANY(mma_attention_many_f16_r64, 4u, true, 1u, kTileBlocks, 1u)
+MF_ATTENTION_MANY(mma_attention_many_parts_f16_r128, 8u, false, 1u, kTileBlocks, 1u)
+MF_ATTENTION_MANY(mma_attention_many_parts_f16_r64, 4u, false, 1u, kTileBlocks, 1u)
+MF_ATTENTION_MANY(mma_attention_many_f16_r64_d128, 4u, true, 1u, kTileBlocks / 2u, 3u)
 #undef MF_ATTENTION_MANY
 
 }  // namespace kernels

@@ -112,7 +112,18 @@ struct TileDots {
       low[i] = 0.0f;
     }
   }
-  /// k: of key g of each eight.
+  /// k: of key g of each eight; of two eights where keys have one half.
+  MF_FN_MEMBER void add_larger(MF_T t, TileRows x, MF_LOCAL(const W4) k) {
+    MF_UNROLL
+    for (u32 n = 0u; n < COUNT; ++n) {
+      multiply_add(t, low + n * 4u, x.low, k[n / 2u].v[n % 2u * 2u], k[n / 2u].v[n % 2u * 2u + 1u]);
+    }
+    MF_UNROLL
+    for (u32 n = 0u; n < COUNT; ++n) {
+      multiply_add(t, high + n * 4u, x.high, k[n / 2u].v[n % 2u * 2u],
+                   k[n / 2u].v[n % 2u * 2u + 1u]);
+    }
+  }
   MF_FN_MEMBER void add(MF_T t, TileRows x, MF_LOCAL(const W4) k) {
     MF_UNROLL
     for (u32 n = 0u; n < COUNT; ++n) multiply_add(t, low + n * 4u, x.low, k[n].v[0], k[n].v[1]);
@@ -132,6 +143,18 @@ MF_FN void add_weighted(MF_T t, MF_LOCAL(f32) sums, TileRows x, MF_LOCAL(const W
   for (u32 j = 0u; j < 4u; ++j) multiply_add(t, sums + j * 4u, x.high, v[j].v[2], v[j].v[3]);
   MF_UNROLL
   for (u32 j = 0u; j < 4u; ++j) multiply_add(t, sums + j * 4u, x.high, v[j].v[0], v[j].v[1]);
+}
+
+/// The same where values have one half, those of two tiles in four words.
+MF_FN void add_weighted_larger(MF_T t, MF_LOCAL(f32) sums, TileRows x, MF_LOCAL(const W4) v) {
+  MF_UNROLL
+  for (u32 j = 0u; j < 4u; ++j) {
+    multiply_add(t, sums + j * 4u, x.low, v[j / 2u].v[j % 2u * 2u], v[j / 2u].v[j % 2u * 2u + 1u]);
+  }
+  MF_UNROLL
+  for (u32 j = 0u; j < 4u; ++j) {
+    multiply_add(t, sums + j * 4u, x.high, v[j / 2u].v[j % 2u * 2u], v[j / 2u].v[j % 2u * 2u + 1u]);
+  }
 }
 
 /// Four weights of a row from scores with their values' exponents; `part` becomes their sum without
