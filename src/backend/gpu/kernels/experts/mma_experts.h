@@ -36,6 +36,13 @@ MF_FN SlotTile stage_slots_of(MF_T t, MF_GLOBAL(const u32) list, MF_GLOBAL(const
   return tile;
 }
 
+/// gated_unit(): the code of all activations for each of a lane's sums would drive the products'
+/// out of the caches of instructions.
+MF_FN_APART f32 gated_unit_apart(f32 gate, f32 up, u32 activation, f32 alpha, f32 limit,
+                                 f32 up_offset) {
+  return gated_unit(gate, up, activation, alpha, limit, up_offset);
+}
+
 /// gated_unit() of gate's and up's products, the halves of a SIMD group's rows.
 struct MmaGatedOutput {
   MF_GLOBAL(f32) out;
@@ -53,6 +60,14 @@ struct MmaGatedOutput {
 
   template <u32 TILES, class Sums>
   MF_FN_MEMBER void store(MF_T t, MF_LOCAL(const Sums) sums) const {
+    if (activation == 0u) {
+      store_units<TILES, true>(t, sums);
+    } else {
+      store_units<TILES, false>(t, sums);
+    }
+  }
+  template <u32 TILES, bool SILU, class Sums>
+  MF_FN_MEMBER void store_units(MF_T t, MF_LOCAL(const Sums) sums) const {
     MF_SHARED(u32) slots = MF_SHARED_AT(t, u32, Sums::kNumbers * 4u) + (t.lane & 3u) * 2u;
     const u32 own = row + t.lane / 4u;
     if (own >= rows) return;
@@ -63,9 +78,11 @@ struct MmaGatedOutput {
       MF_UNROLL
       for (u32 j = 0u; j < 2u; ++j) {
         if (n * 8u + (t.lane & 3u) * 2u + j >= tokens) continue;
+        const f32 gate = sums->at(0u, n, j) + gate_bias;
+        const f32 up = sums->at(1u, n, j) + up_bias;
         out[slots[n * 8u + j] * stride + own] =
-            gated_unit(sums->at(0u, n, j) + gate_bias, sums->at(1u, n, j) + up_bias, activation,
-                       alpha, limit, up_offset);
+            SILU ? gated_silu(gate, up, alpha, limit, up_offset)
+                 : gated_unit_apart(gate, up, activation, alpha, limit, up_offset);
       }
     }
   }
