@@ -138,6 +138,19 @@ struct GgmlCodes<kGgml_q4_0> : GgmlNibbles<18u, 2u> {
     scales_around(t, at, block, 8.0f, to);
   }
 };
+/// Rows begin at multiples of 4, as both blocks of 64 columns then do: words in place of halves.
+struct GgmlWideQ40 : GgmlCodes<kGgml_q4_0> {
+  static MF_FN_MEMBER W2 low_pair(MF_T t, u32 at, u32 block, u32 piece, u32 half) {
+    MF_SHARED(u32) from = MF_SHARED_AT(t, u32, at + block * 36u) + half * 2u;
+    if (piece != 0u) {
+      const W2 pair = {{from[5], from[6]}};
+      return pair;
+    }
+    const u32 middle = from[1];
+    const W2 pair = {{join_words(from[0], middle, 2u), join_words(middle, from[2], 2u)}};
+    return pair;
+  }
+};
 template <>
 struct GgmlCodes<kGgml_q4_1> : GgmlNibbles<20u, 4u> {
   static MF_FN_MEMBER void scales(MF_T t, u32 at, u32 block, MF_LOCAL(GgmlScale) to) {

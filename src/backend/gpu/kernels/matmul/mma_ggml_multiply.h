@@ -14,6 +14,20 @@ namespace moeflux {
 namespace gpu {
 namespace kernels {
 
+/// Where a lane's two rows of a split, 8 apart, lie.
+struct GgmlLaneRows {
+  u32 place;
+  u32 above_at;
+  u32 below_at;
+
+  MF_FN_MEMBER void begin(MF_T t, u32 split_place) {
+    MF_SHARED(u32) head = MF_SHARED_AT(t, u32, split_place * 4u) + t.lane / 4u;
+    place = split_place;
+    above_at = head[0];
+    below_at = head[kMmaHalfRows];
+  }
+};
+
 /// A lane's part of a block, of two rows, 8 apart: an octet of each half, and the GROUPS scales of
 /// all 64 columns.
 template <u32 GROUPS>
@@ -34,12 +48,12 @@ struct GgmlLane {
       ggml_scales<Type>(t, below_at, block, outers + 1, below);
     }
   }
-  /// The rows lie in `place`. `wide`: they begin at multiples of 16 bytes.
-  MF_FN_MEMBER void load_any(MF_T t, u32 type, bool wide, u32 place, u32 block) {
-    MF_SHARED(u32) head = MF_SHARED_AT(t, u32, place * 4u) + t.lane / 4u;
-    const u32 above_at = head[0];
-    const u32 below_at = head[kMmaHalfRows];
-    MF_SHARED(f32) outers = MF_SHARED_AT(t, f32, (place + kMmaGgmlOuter) * 4u);
+  /// `wide`: rows begin at multiples of 16 bytes.
+  MF_FN_MEMBER void load_any(MF_T t, u32 type, bool wide, GgmlLaneRows rows, u32 block) {
+    const u32 above_at = rows.above_at;
+    const u32 below_at = rows.below_at;
+    MF_SHARED(f32) outers = MF_SHARED_AT(t, f32, (rows.place + kMmaGgmlOuter) * 4u);
+    if (wide && type == kGgml_q4_0) return load<GgmlWideQ40>(t, above_at, below_at, block, outers);
     if (wide && type == kGgml_q4_k) return load<GgmlWideQ4K>(t, above_at, below_at, block, outers);
     if (wide && type == kGgml_q5_k) {
       return load<GgmlQ5K<true>>(t, above_at, below_at, block, outers);
@@ -76,11 +90,32 @@ MF_FN u32 ggml_groups(u32 type) {
   return 0u;
 }
 
+/// A lane's part of a block of a type that is known, or of any.
+template <class Type>
+struct GgmlLoad {
+  template <u32 GROUPS>
+  static MF_FN_MEMBER void load(MF_T t, MF_LOCAL(GgmlLane<GROUPS>) lane, u32, bool,
+                                GgmlLaneRows rows, u32 block) {
+    lane->template load<Type>(t, rows.above_at, rows.below_at, block,
+                              MF_SHARED_AT(t, f32, (rows.place + kMmaGgmlOuter) * 4u));
+  }
+};
+struct GgmlAny {};
+template <>
+struct GgmlLoad<GgmlAny> {
+  template <u32 GROUPS>
+  static MF_FN_MEMBER void load(MF_T t, MF_LOCAL(GgmlLane<GROUPS>) lane, u32 type, bool wide,
+                                GgmlLaneRows rows, u32 block) {
+    lane->load_any(t, type, wide, rows, block);
+  }
+};
+
 /// 16 rows of a matrix times TILES * 8 rows of x; lanes have sums as in MmaSums.
 ///
 /// A block is multiplied in steps of one scale and a part of the tokens each, two under way at
 /// once: while units multiply for one, the one before it becomes floats. The next block's codes are
-/// unpacked beside the last step of the one before.
+/// unpacked beside the floats of the last step: where the compiler knows the type it mixes both, so
+/// that neither waits for shared memory.
 template <u32 TILES>
 struct GgmlSums {
   enum : u32 {
@@ -97,12 +132,17 @@ struct GgmlSums {
   MF_FN_MEMBER void multiply(MF_T t, MmaMany p, MF_LOCAL(const MmaRows) rows) {
     place_grid(t, p.m.bits);  // a stage's barrier comes before it is read
     const u32 groups = ggml_groups(p.m.bits);
-    if (groups == 2u) {
-      multiply_groups<2u>(t, p, rows);
+    const bool wide = ((rows[0].skew | rows[1].skew | p.m.row_bytes) % 16u) == 0u;
+    if (TILES == 16u && wide && p.m.bits == kGgml_q4_0) {
+      multiply_groups<2u, GgmlWideQ40>(t, p, rows);
+    } else if (TILES == 16u && wide && p.m.bits == kGgml_q4_k) {
+      multiply_groups<2u, GgmlWideQ4K>(t, p, rows);
+    } else if (groups == 2u) {
+      multiply_groups<2u, GgmlAny>(t, p, rows);
     } else if (groups == 4u) {
-      multiply_groups<4u>(t, p, rows);
+      multiply_groups<4u, GgmlAny>(t, p, rows);
     } else {
-      multiply_groups<1u>(t, p, rows);
+      multiply_groups<1u, GgmlAny>(t, p, rows);
     }
   }
 
@@ -113,7 +153,7 @@ struct GgmlSums {
     i32 low[kStep];
   };
 
-  template <u32 GROUPS>
+  template <u32 GROUPS, class Type>
   MF_FN_MEMBER void multiply_groups(MF_T t, MmaMany p, MF_LOCAL(const MmaRows) rows) {
     const u32 blocks = p.cols / kMmaBlock;
     const u32 step = kMmaHalfRows + (rows[1].row - rows[0].row);
@@ -141,42 +181,39 @@ struct GgmlSums {
     f32 products[kStep];
     MF_UNROLL
     for (u32 i = 0u; i < kStep; ++i) products[i] = 0.0f;
-    GgmlScale above = {0.0f, 0.0f};  // of the last step
-    GgmlScale below = above;
-    u32 before = stage;
-    u32 at_block = stage;
     arrive<GROUPS>(t, p, &matrix, &copies, places, place, tile, 0u);
-    lane.load_any(t, p.m.bits, wide, place, 0u);
+    GgmlLaneRows lane_rows;
+    lane_rows.begin(t, place);
+    GgmlLoad<Type>::load(t, &lane, p.m.bits, wide, lane_rows, 0u);
+    u32 left = p.stages;  // blocks of the stage
+    u32 at_block = stage;
     MF_ROLLED
     for (u32 block = 0u; block < blocks; ++block) {
       begin_step<GROUPS>(t, &first, &lane, 0u, at_block);
-      // The last step of the block before.
-      if (block > 0u) {
-        add_step<GROUPS>(t, totals, products, &second, above, below, kParts * GROUPS - 1u, before,
-                         p.tile);
-        if (block % kMmaSplitBlocks == 0u) end_split(totals);
-      }
       add_all_but_last<GROUPS>(t, totals, products, &first, &second, &lane, at_block, p.tile);
-      above = lane.above[GROUPS - 1u];
-      below = lane.below[GROUPS - 1u];
-      before = at_block;
+      const GgmlScale above = lane.above[GROUPS - 1u];
+      const GgmlScale below = lane.below[GROUPS - 1u];
+      const u32 before = at_block;
       const u32 next = block + 1u;
+      const u32 within = next % kMmaSplitBlocks;
       if (next < blocks) {
-        const u32 within = next % kMmaSplitBlocks;
         if (within == 0u) place = place == places ? places + p.place_words : places;
         at_block += p.tile * kGgmlTokenWords;
-        if (next % p.stages == 0u) {
+        if (--left == 0u) {
+          left = p.stages;
           arrive<GROUPS>(t, p, &matrix, &copies, places, place, tile, next);
           stage = copies.after(stage, p);
           at_block = stage;
         }
-        lane.load_any(t, p.m.bits, wide, place, within);
+        if (within == 0u) lane_rows.begin(t, place);
       }
       TeamBytes<kTiles>::template wait<0u>(t, second.high, second.low);
+      // Beside the last step's sums; behind the last block the first one of its split again.
+      GgmlLoad<Type>::load(t, &lane, p.m.bits, wide, lane_rows, next < blocks ? within : 0u);
+      add_step<GROUPS>(t, totals, products, &second, above, below, kParts * GROUPS - 1u, before,
+                       p.tile);
+      if (within == 0u || next == blocks) end_split(totals);
     }
-    add_step<GROUPS>(t, totals, products, &second, above, below, kParts * GROUPS - 1u, before,
-                     p.tile);
-    end_split(totals);
   }
   MF_FN_MEMBER void end_split(MF_LOCAL(f32) totals) {
     MF_UNROLL
