@@ -3,7 +3,7 @@
 //
 // A row of queries, keys or values is scaled by a power of two first, so that its largest number
 // lies below 2^15. Two halves keep 22 bits of that number and cannot overflow. Rows whose largest
-// number is below 2^-60 lose bits at the other end. Of pages in f16 the smaller halves would be
+// number is below 2^-60 lose bits at the other end. The smaller halves of pages in f16 would be
 // zeros: 11 bits fit the larger one, and what a power of two takes from the smallest numbers is
 // half of their last bit at most, and rounds to zero. So they are left out, and no bit changes.
 #pragma once
