@@ -364,6 +364,13 @@ TEST(SequenceInvariance, GatedDeltaWithNormAndGate) {
   check_gated_delta({1, 2, 128, 128}, true);
   check_gated_delta({2, 2, 128, 128, false, true, -5.0f}, true);
 }
+TEST(SequenceInvariance, GatedDeltaOfManyHeadsInTurn) {
+  check_gated_delta({2, 6, 128, 128}, true);
+  check_gated_delta({3, 3, 128, 128, false, true, -5.0f}, true);
+  const std::span<const NamedDevice> all = devices();
+  if (std::any_of(all.begin(), all.end(), [](const NamedDevice& d) { return d.is_slow; })) return;
+  check_gated_delta({24, 72, 128, 128}, true);
+}
 TEST(SequenceInvariance, GatedDeltaWithDecaysOfRows) {
   check_gated_delta({2, 2, 32, 72, false, true});
   check_gated_delta({2, 2, 128, 128, false, true, -5.0f});

@@ -13,6 +13,9 @@
 namespace moeflux::gpu {
 namespace {
 
+// Heads a multiprocessor beyond which groups have them in turn.
+constexpr uint32_t kDeltaListUnits = 2;
+
 float query_factor(int64_t key_dim) { return 1.0f / std::sqrt(static_cast<float>(key_dim)); }
 
 DeltaParams delta_params(const ops::GatedDelta& delta, const StateTable& states) {
@@ -59,6 +62,26 @@ Plan plan_delta(const ops::GatedDelta& delta, const StateTable& states, const Pl
   return plan;
 }
 
+// Groups of a head each, or, for many sequences, groups that have heads in turn.
+Plan empty_delta_one(DeltaOneParams& p, bool row_decay, const StateTable& states,
+                     const Platform& platform) {
+  constexpr uint32_t kWordBytes = sizeof(float);
+  const uint32_t units = p.heads_per_key * p.key_heads * states.sequences();
+  if (p.has_states != 0 && units > kDeltaListUnits * platform.cores() &&
+      kDeltaListWords * kWordBytes <= platform.shared_bytes_max()) {
+    p.units = units;
+    p.groups = platform.cores();
+    Plan plan = make_plan(
+        row_decay ? KernelId::gated_delta_rows_list_t1_d128 : KernelId::gated_delta_list_t1_d128,
+        {p.groups, 1, 1}, kDeltaOneThreads);
+    plan.shared_bytes = kDeltaListWords * kWordBytes;
+    return plan;
+  }
+  return make_plan(row_decay ? KernelId::gated_delta_rows_t1_d128 : KernelId::gated_delta_t1_d128,
+                   {p.heads_per_key, p.key_heads, states.sequences()}, kDeltaOneThreads,
+                   (row_decay ? kDeltaOneRowWords : kDeltaOneWords) * kWordBytes);
+}
+
 }  // namespace
 
 Plan plan_delta_one(const Recorder& recorder, const DeltaOp& waiting, const Tensor& gate,
@@ -90,11 +113,8 @@ Plan plan_delta_one(const Recorder& recorder, const DeltaOp& waiting, const Tens
   p.decay_bound = o.decay_bound;
   p.has_states = states.is_null() ? 0 : 1;
   p.early = p.has_states != 0 || recorder.has_just_written(states.state) ? 0 : 1;
-  const u32 words = o.row_decay ? kDeltaOneRowWords : kDeltaOneWords;
-  Plan plan =
-      make_plan(o.row_decay ? KernelId::gated_delta_rows_t1_d128 : KernelId::gated_delta_t1_d128,
-                {static_cast<u32>(o.heads_per_key()), p.key_heads, states.sequences()},
-                kDeltaOneThreads, words * static_cast<uint32_t>(sizeof(float)));
+  p.heads_per_key = static_cast<u32>(o.heads_per_key());
+  Plan plan = empty_delta_one(p, o.row_decay, states, recorder.platform());
   plan.set_params(p);
   bind_inputs(plan, delta);
   plan.bind(range_of(norm.weight, Access::kRead));

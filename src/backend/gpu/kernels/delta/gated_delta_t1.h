@@ -154,43 +154,58 @@ MF_FN F4 delta_biases(MF_T t, MF_GLOBAL(const f32) dt_bias, u32 head) {
   return biases;
 }
 
-template <u32 RULE>
-MF_FN void delta_of_one(MF_T t, MF_PARAMS(DeltaOneParams) p, MF_GLOBAL(const f32) qkv,
-                        MF_GLOBAL(const f32) a, MF_GLOBAL(const f32) b, MF_GLOBAL(const f32) a_log,
-                        MF_GLOBAL(const f32) dt_bias, MF_GLOBAL(const f32) weight,
-                        MF_GLOBAL(const f32) gate, MF_GLOBAL(f32) state, MF_GLOBAL(f32) out,
-                        MF_GLOBAL(const u64) states) {
-  const u32 head = delta_head(t, p);
-  const u32 col = t.lane * 4u;
-  if (p.early == 0u) await_inputs(t);
-  MF_GLOBAL(f32) own_state = p.has_states != 0u ? MF_AT(t, f32, states[t.group.z]) : state;
-  MF_GLOBAL(f32) cells = own_state + (head * (kDeltaOneDim * kDeltaOneDim) + delta_cell(t));
-  F4 s[kDeltaOneRows];
-  MF_UNROLL
-  for (u32 i = 0u; i < kDeltaOneRows; ++i) {
-    s[i] = load4(MF_CAST(const f32, cells) + delta_row(i) * kDeltaOneDim);
+/// The operands of a sequence's token.
+struct DeltaOneOperands {
+  MF_GLOBAL(const f32) qkv;
+  MF_GLOBAL(const f32) a;
+  MF_GLOBAL(const f32) b;
+  MF_GLOBAL(const f32) gate;
+  MF_GLOBAL(f32) out;
+};
+/// Values of a head that do not depend on the token, in the SIMD groups that need them.
+struct DeltaOneHead {
+  u32 head;
+  u32 key_head;
+  F4 scales;  // of the norm
+  F4 biases;
+  f32 speed;
+
+  template <u32 RULE>
+  MF_FN_MEMBER void load(MF_T t, MF_PARAMS(DeltaOneParams) p, MF_GLOBAL(const f32) a_log,
+                         MF_GLOBAL(const f32) dt_bias, MF_GLOBAL(const f32) weight) {
+    const F4 ones = {{1.0f, 1.0f, 1.0f, 1.0f}};
+    const F4 zeros = {{0.0f, 0.0f, 0.0f, 0.0f}};
+    const bool has_decay = t.simd == kDeltaDecaySimd;
+    scales = ones;
+    biases = zeros;
+    if (t.simd == kDeltaNormSimd && p.has_norm != 0u) scales = load4(weight + t.lane * 4u);
+    if (has_decay) biases = delta_biases<RULE>(t, dt_bias, head);
+    speed = has_decay ? mf_exp(a_log[head]) : 0.0f;
   }
-  F4 scales = {{1.0f, 1.0f, 1.0f, 1.0f}};
-  F4 gates = scales;
+};
+
+/// The token of a head, whose state `s` goes on to `cells`.
+template <u32 RULE>
+MF_FN void delta_of_head(MF_T t, MF_PARAMS(DeltaOneParams) p, MF_LOCAL(const DeltaOneHead) own,
+                         MF_LOCAL(const DeltaOneOperands) from, MF_LOCAL(F4) s,
+                         MF_GLOBAL(f32) cells) {
+  const u32 head = own->head;
+  const u32 col = t.lane * 4u;
   const bool has_decay = t.simd == kDeltaDecaySimd;
   const bool has_head = t.simd == kDeltaNormSimd;
-  if (has_head && p.has_norm != 0u) scales = load4(weight + col);
-  F4 biases = {{0.0f, 0.0f, 0.0f, 0.0f}};
-  if (has_decay) biases = delta_biases<RULE>(t, dt_bias, head);
-  const f32 speed = has_decay ? mf_exp(a_log[head]) : 0.0f;
+  F4 gates = {{1.0f, 1.0f, 1.0f, 1.0f}};
   MF_GLOBAL(const f32)
-  row = qkv + (t.group.y + (t.simd == 0u ? 0u : p.key_heads)) * kDeltaOneDim;
-  MF_GLOBAL(const f32) value = qkv + (2u * p.key_heads + head) * kDeltaOneDim;
-  if (p.early != 0u) await_inputs(t);
+  row = from->qkv + (own->key_head + (t.simd == 0u ? 0u : p.key_heads)) * kDeltaOneDim;
+  MF_GLOBAL(const f32) value = from->qkv + (2u * p.key_heads + head) * kDeltaOneDim;
   const bool is_column = t.index < kDeltaOneDim;  // of a thread that sums up what is recalled of it
   const f32 v = is_column ? value[t.index] : 0.0f;
-  if (has_head && p.has_gate != 0u) gates = load4(gate + (head * p.gate_head_stride + col));
+  if (has_head && p.has_gate != 0u) gates = load4(from->gate + (head * p.gate_head_stride + col));
   MF_SHARED(f32) scalars = MF_SHARED_AT(t, f32, kDeltaOneScalars * 4u);
   if (t.simd < 2u) stage_delta_row(t, row, t.simd == 0u ? p.query_factor : 1.0f);
   if (has_decay) {
-    store_decay<RULE>(t, p, a, head, biases, speed);
+    store_decay<RULE>(t, p, from->a, head, own->biases, own->speed);
   } else if (t.simd == kDeltaBetaSimd) {
-    const f32 beta = sigmoid(b[head]);
+    const f32 beta = sigmoid(from->b[head]);
     if (t.lane == 0u) scalars[1] = beta;
   }
   barrier(t);
@@ -199,14 +214,14 @@ MF_FN void delta_of_one(MF_T t, MF_PARAMS(DeltaOneParams) p, MF_GLOBAL(const f32
   barrier(t);
   if (t.index < 2u * kDeltaOneDim) {
     // Sums over the recalled values, then over the results.
-    const u32 own = t.index % kDeltaOneDim;
-    const u32 from = is_column ? kDeltaOneRecalls : kDeltaOneSums;
-    const f32 sum = sum_of_parts(MF_SHARED_AT(t, f32, from * 4u) + own);
+    const u32 column = t.index % kDeltaOneDim;
+    const u32 parts = is_column ? kDeltaOneRecalls : kDeltaOneSums;
+    const f32 sum = sum_of_parts(MF_SHARED_AT(t, f32, parts * 4u) + column);
     const u32 to = is_column ? kDeltaOneDeltas : kDeltaOneOuts;
     const f32 decay = scalars[0];
     const f32 beta = scalars[1];
     MF_SHARED_AT(t, f32, to * 4u)
-    [own] = is_column ? mf_fma(delta_recall(decay, beta), sum, v * beta) : decay * sum;
+    [column] = is_column ? mf_fma(delta_recall(decay, beta), sum, v * beta) : decay * sum;
   } else if (t.simd == kDeltaMatchSimd) {
     store_delta_match(t);
   } else if (has_head && p.has_gate != 0u) {
@@ -217,29 +232,142 @@ MF_FN void delta_of_one(MF_T t, MF_PARAMS(DeltaOneParams) p, MF_GLOBAL(const f32
   }
   barrier(t);
   const F4 deltas = load4(MF_SHARED_AT(t, f32, kDeltaOneDeltas * 4u) + col);
-  if (has_head) store_delta_head(t, p, deltas, scales, gates, out + head * p.out_head_stride);
+  if (has_head) {
+    store_delta_head(t, p, deltas, own->scales, gates, from->out + head * p.out_head_stride);
+  }
   add_deltas(keys, deltas, s);
   MF_UNROLL
   for (u32 i = 0u; i < kDeltaOneRows; ++i) store4(cells + delta_row(i) * kDeltaOneDim, s[i]);
 }
 
+template <u32 RULE>
+MF_FN void delta_of_one(MF_T t, MF_PARAMS(DeltaOneParams) p, MF_LOCAL(const DeltaOneOperands) from,
+                        MF_GLOBAL(const f32) a_log, MF_GLOBAL(const f32) dt_bias,
+                        MF_GLOBAL(const f32) weight, MF_GLOBAL(f32) state,
+                        MF_GLOBAL(const u64) states) {
+  DeltaOneHead own;
+  own.head = delta_head(t, p);
+  own.key_head = t.group.y;
+  if (p.early == 0u) await_inputs(t);
+  MF_GLOBAL(f32) own_state = p.has_states != 0u ? MF_AT(t, f32, states[t.group.z]) : state;
+  MF_GLOBAL(f32) cells = own_state + (own.head * (kDeltaOneDim * kDeltaOneDim) + delta_cell(t));
+  F4 s[kDeltaOneRows];
+  MF_UNROLL
+  for (u32 i = 0u; i < kDeltaOneRows; ++i) {
+    s[i] = load4(MF_CAST(const f32, cells) + delta_row(i) * kDeltaOneDim);
+  }
+  own.load<RULE>(t, p, a_log, dt_bias, weight);
+  if (p.early != 0u) await_inputs(t);
+  delta_of_head<RULE>(t, p, &own, from, s, cells);
+}
+
+/// The heads of all sequences, one after another in each group. A thread brings its part of the
+/// state of heads to come to shared memory, so that memory is busy while others are computed.
+template <u32 RULE>
+struct DeltaWalk {
+  u32 unit;  // a head of a sequence: of those that are brought
+  u32 into;  // the place that it is brought to
+
+  /// Where a unit's part of the state is.
+  static MF_FN_MEMBER MF_GLOBAL(f32)
+      cells_of(MF_T t, MF_PARAMS(DeltaOneParams) p, u32 unit, MF_GLOBAL(const u64) states) {
+    const u32 heads = p.key_heads * p.heads_per_key;
+    const u32 own = unit % heads;
+    const u32 head =
+        own / p.heads_per_key * p.key_head_step + own % p.heads_per_key * p.value_head_step;
+    return MF_AT(t, f32, states[unit / heads]) +
+           (head * (kDeltaOneDim * kDeltaOneDim) + delta_cell(t));
+  }
+  static MF_FN_MEMBER MF_SHARED(u32) place_of(MF_T t, u32 place) {
+    return MF_SHARED_AT(
+        t, u32, (kDeltaListBegin + (place * kDeltaOneRows * kDeltaOneThreads + t.index) * 4u) * 4u);
+  }
+  MF_FN_MEMBER void issue(MF_T t, MF_PARAMS(DeltaOneParams) p, MF_GLOBAL(const u64) states) {
+    if (unit < p.units) {
+      MF_GLOBAL(const f32) cells = MF_CAST(const f32, cells_of(t, p, unit, states));
+      MF_SHARED(u32) to = place_of(t, into);
+      MF_UNROLL
+      for (u32 i = 0u; i < kDeltaOneRows; ++i) {
+        copy_async4(t, to + i * (kDeltaOneThreads * 4u),
+                    MF_CAST(const u32, cells + delta_row(i) * kDeltaOneDim));
+      }
+    }
+    copies_commit(t);
+    unit += p.groups;
+    into = into + 1u == kDeltaListPlaces ? 0u : into + 1u;
+  }
+};
+
+template <u32 RULE>
+MF_FN void delta_of_list(MF_T t, MF_PARAMS(DeltaOneParams) p, MF_LOCAL(const DeltaOneOperands) all,
+                         MF_GLOBAL(const f32) a_log, MF_GLOBAL(const f32) dt_bias,
+                         MF_GLOBAL(const f32) weight, MF_GLOBAL(const u64) states) {
+  await_inputs(t);
+  DeltaWalk<RULE> walk = {t.group.x, 0u};
+  MF_UNROLL
+  for (u32 i = 0u; i + 1u < kDeltaListPlaces; ++i) walk.issue(t, p, states);
+  u32 place = 0u;
+  MF_ROLLED
+  for (u32 unit = t.group.x; unit < p.units; unit += p.groups) {
+    const u32 heads = p.key_heads * p.heads_per_key;
+    const u32 sequence = unit / heads;
+    DeltaOneHead own;
+    own.key_head = unit % heads / p.heads_per_key;
+    own.head = own.key_head * p.key_head_step + unit % p.heads_per_key * p.value_head_step;
+    own.load<RULE>(t, p, a_log, dt_bias, weight);
+    walk.issue(t, p, states);
+    copies_wait<kDeltaListPlaces - 1u>(t);
+    F4 s[kDeltaOneRows];
+    MF_SHARED(u32) held = DeltaWalk<RULE>::place_of(t, place);
+    MF_UNROLL
+    for (u32 i = 0u; i < kDeltaOneRows; ++i) {
+      const W4 four = load4(held + i * (kDeltaOneThreads * 4u));
+      MF_UNROLL
+      for (u32 c = 0u; c < 4u; ++c) s[i].v[c] = as_float(four.v[c]);
+    }
+    place = place + 1u == kDeltaListPlaces ? 0u : place + 1u;
+    const DeltaOneOperands from = {all->qkv + sequence * p.qkv_stride,
+                                   all->a + sequence * p.a_stride, all->b + sequence * p.b_stride,
+                                   all->gate + sequence * p.gate_stride,
+                                   all->out + sequence * p.out_stride};
+    delta_of_head<RULE>(t, p, &own, &from, s, DeltaWalk<RULE>::cells_of(t, p, unit, states));
+  }
+}
+
 /// Group z: a sequence; y: a key head; x: one of its value heads. kDeltaOneThreads threads. All
 /// rows begin on 16-byte boundaries.
-#define MF_DELTA_ONE(name, RULE)                                                                   \
-  MF_FITS(kDeltaOneThreads, 1)                                                                     \
-  MF_KERNEL(name, DeltaOneParams, MF_READ(0, f32, qkv), MF_READ(1, f32, a), MF_READ(2, f32, b),    \
-            MF_CONST(3, f32, a_log), MF_CONST(4, f32, dt_bias), MF_CONST(5, f32, weight),          \
-            MF_READ(6, f32, gate), MF_WRITE(7, f32, state), MF_WRITE(8, f32, out),                 \
-            MF_CONST(9, u64, states)) {                                                            \
-    MF_THREAD_EARLY;                                                                               \
-    const u32 row = t.group.z;                                                                     \
-    delta_of_one<RULE>(t, p, qkv + row * p.qkv_stride, a + row * p.a_stride, b + row * p.b_stride, \
-                       a_log, dt_bias, weight, gate + row * p.gate_stride, state,                  \
-                       out + row * p.out_stride, states);                                          \
+#define MF_DELTA_ONE(name, RULE)                                                                \
+  MF_FITS(kDeltaOneThreads, 1)                                                                  \
+  MF_KERNEL(name, DeltaOneParams, MF_READ(0, f32, qkv), MF_READ(1, f32, a), MF_READ(2, f32, b), \
+            MF_CONST(3, f32, a_log), MF_CONST(4, f32, dt_bias), MF_CONST(5, f32, weight),       \
+            MF_READ(6, f32, gate), MF_WRITE(7, f32, state), MF_WRITE(8, f32, out),              \
+            MF_CONST(9, u64, states)) {                                                         \
+    MF_THREAD_EARLY;                                                                            \
+    const u32 row = t.group.z;                                                                  \
+    const DeltaOneOperands from = {qkv + row * p.qkv_stride, a + row * p.a_stride,              \
+                                   b + row * p.b_stride, gate + row * p.gate_stride,            \
+                                   out + row * p.out_stride};                                   \
+    delta_of_one<RULE>(t, p, &from, a_log, dt_bias, weight, state, states);                     \
   }
 MF_DELTA_ONE(gated_delta_t1_d128, kStateDelta)
 MF_DELTA_ONE(gated_delta_rows_t1_d128, kStateRowDelta)
 #undef MF_DELTA_ONE
+
+/// Group x of p.groups: heads of any sequence. Otherwise as above, with p.has_states.
+#define MF_DELTA_LIST(name, RULE)                                                               \
+  MF_FITS(kDeltaOneThreads, 1)                                                                  \
+  MF_KERNEL(name, DeltaOneParams, MF_READ(0, f32, qkv), MF_READ(1, f32, a), MF_READ(2, f32, b), \
+            MF_CONST(3, f32, a_log), MF_CONST(4, f32, dt_bias), MF_CONST(5, f32, weight),       \
+            MF_READ(6, f32, gate), MF_WRITE(7, f32, state), MF_WRITE(8, f32, out),              \
+            MF_CONST(9, u64, states)) {                                                         \
+    MF_THREAD_EARLY;                                                                            \
+    static_cast<void>(state);                                                                   \
+    const DeltaOneOperands all = {qkv, a, b, gate, out};                                        \
+    delta_of_list<RULE>(t, p, &all, a_log, dt_bias, weight, states);                            \
+  }
+MF_DELTA_LIST(gated_delta_list_t1_d128, kStateDelta)
+MF_DELTA_LIST(gated_delta_rows_list_t1_d128, kStateRowDelta)
+#undef MF_DELTA_LIST
 
 }  // namespace kernels
 }  // namespace gpu

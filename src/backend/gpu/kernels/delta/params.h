@@ -98,6 +98,10 @@ enum : u32 {
   // And where rows decay by themselves.
   kDeltaOneDecays = kDeltaOneScalars + 4,
   kDeltaOneRowWords = kDeltaOneDecays + kDeltaOneDim,
+  // Where a group has the heads of many sequences in turn: states on their way.
+  kDeltaListBegin = (kDeltaOneRowWords + 31) / 32 * 32,
+  kDeltaListPlaces = 3,
+  kDeltaListWords = kDeltaListBegin + kDeltaListPlaces * kDeltaOneDim * kDeltaOneDim,
 };
 struct DeltaOneParams {
   // From a sequence's row to the next one's.
@@ -117,6 +121,9 @@ struct DeltaOneParams {
   u32 gate_activation;  // 0 silu, 1 sigmoid
   u32 early;            // the kernel before does not write the state
   u32 has_states;       // there are several sequences, whose states are by address
+  u32 heads_per_key;
+  u32 units;  // heads of all sequences, where groups take them in turn: so many
+  u32 groups;
   f32 query_factor;
   f32 epsilon;
   f32 decay_bound;
