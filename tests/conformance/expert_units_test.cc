@@ -213,6 +213,10 @@ TEST(MatrixUnits, ALayerOfExpertsHasTheSameBitsHoweverItsLaunchesAreShared) {
                            {.hidden = 640, .intermediate = 128, .experts = 4, .top_k = 2, .n = n},
                            128));
   }
+  // Tiles of 8 and of 16 slots, with and without the network.
+  expect_one_layer("experts of a few slots", make(f[0], f[0], 24, 4, 21, 64, 576));
+  expect_one_layer("experts of some slots", make(f[0], f[0], 9, 4, 21, 64));
+  expect_one_layer("a wider network of some tokens", make(f[0], f[0], 24, 4, 17, 192));
   LayerProblem ungated = make(f[0], f[0], 3, 1, 1, 64);
   ungated.has_out_gate = false;
   expect_one_layer("no gate", ungated);
@@ -249,6 +253,8 @@ TEST(MatrixUnits, ALayerOfExpertsInGgmlTypesHasTheSameBitsToo) {
   expect_one_layer("wide layers", make("Q4_K", "Q4_K", 3, 1, 1, 4864));
   expect_one_layer("two tokens of Q8_0", make("Q8_0", "Q8_0", 4, 2, 2, 256));
   expect_one_layer("many tokens", make("Q5_K", "IQ4_XS", 3, 2, 11, 256));
+  expect_one_layer("experts of a few slots", make("Q4_0", "Q6_K", 24, 4, 17, 256));
+  expect_one_layer("experts of some slots", make("Q4_K", "MXFP4", 9, 4, 21, 256));
   expect_one_layer("a published pair", make("IQ2_XS", "IQ4_NL", 4, 2, 1, 512));
   expect_one_layer("a published pair, many tokens", make("IQ3_S", "Q2_0", 3, 2, 9, 256));
   expect_one_layer("matrices with factors", make("NVFP4", "NVFP4", 4, 2, 2, 576));

@@ -36,6 +36,12 @@ void GpuContext::flush() {
       break;
     case State::kExperts:
       if (w.route) recorder_.record(plan_route(*w.route));
+      if (w.ffn && rows_of(w.ffn->op.x) > kFewFfnTokensMax) {
+        const FfnOp ffn = *w.ffn;
+        waiting_.clear();
+        ffn.op.compose(encoder_);
+        return flush();
+      }
       if (w.ffn) record_ffn(recorder_, *w.ffn);
       break;
     case State::kDown:

@@ -11,6 +11,8 @@
 namespace moeflux::gpu {
 namespace {
 
+constexpr uint32_t kChoosingTokensMax = 2;
+
 uint32_t count_ranks(const MmaExpertParams& e, bool has_shared) {
   return e.top_k + (has_shared ? 1 : 0);
 }
@@ -45,6 +47,11 @@ Plan plan_down_sum(const Chain& chain, const DownOp& down) {
   p.adds = chain.adds;
   for (uint32_t i = 0; has_shared && i < chain.adds; ++i) {
     if (are_same(chain.addends[i], down.shared_out)) p.shared_addend = i + 1;
+  }
+  // Where groups come in several waves, each would choose anew what the launch before wrote down.
+  if (down.tokens > kChoosingTokensMax && p.experts.route.thread_experts != 0) {
+    p.experts.route.thread_experts = 0;
+    p.late = 1;
   }
   const bool chooses = p.experts.route.thread_experts != 0;
   const uint32_t ranks = count_ranks(e, has_shared);

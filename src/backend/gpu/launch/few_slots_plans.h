@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "backend/gpu/launch/expert_launch.h"
+#include "backend/gpu/launch/mma_plans.h"
 #include "backend/gpu/launch/operations.h"
 #include "backend/gpu/launch/recorder.h"
 #include "backend/ops/expert_ffn.h"
@@ -28,6 +29,18 @@ bool may_choose(const FewSlots& slots, const ops::Route& route, const FfnOp& net
 bool may_compute(const FewSlots& slots, const FfnOp& ffn);
 /// The down products, where they may wait for the sum of the slots; otherwise all is recorded.
 std::optional<DownOp> record_few_slots(Recorder& recorder, const FewSlots& slots);
+/// How slots of experts that have a few each are launched: in tiles of 8 or of 16.
+struct TiledSlots {
+  uint32_t tile = 8;
+  MmaFewLaunch gate_up;
+  MmaFewLaunch down;
+  uint32_t token_words = 0;  // of the activations that down keeps
+};
+/// Nothing where experts have many slots, or kernels do not know the formats.
+std::optional<TiledSlots> tile_slots(const Platform& platform, const ExpertLaunch& launch);
+/// Gate and up, then down, of slots whose lists are there, and of a network that may be computed
+/// besides.
+void record_tiled_slots(Recorder& recorder, const FewSlots& slots, const TiledSlots& tiles);
 /// The network alone.
 void record_ffn(Recorder& recorder, const FfnOp& ffn);
 std::optional<DownOp> down_that_waits(const Plan& down, const MmaExpertsOneParams& p,

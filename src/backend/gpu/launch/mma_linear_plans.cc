@@ -3,6 +3,7 @@
 #include "backend/gpu/launch/mma_linear_plans.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "backend/gpu/launch/chain_plans.h"
 #include "backend/gpu/launch/fusion.h"
@@ -82,6 +83,81 @@ void record_products_of_many(Recorder& recorder, const Products& products) {
   recorder.record(plan);
 }
 
+// The bits, or type, whose splits take most, where all matrices have kernels for few tokens.
+std::optional<uint32_t> few_bits(const Products& products) {
+  uint32_t most = mma_matrix(products.front().weight).bits;
+  for (const ops::Linear& product : products) {
+    const uint32_t bits = mma_matrix(product.weight).bits;
+    if (!knows_few(bits)) return std::nullopt;
+    if (mma_place_words(bits) > mma_place_words(most)) most = bits;
+  }
+  return most;
+}
+
+// Groups of a token tile, of so many rows.
+uint32_t groups_of(const Products& products, uint32_t rows) {
+  uint32_t groups = 0;
+  for (const ops::Linear& product : products) {
+    groups += groups_for(static_cast<uint64_t>(product.weight.rows), rows);
+  }
+  return groups;
+}
+
+// The launch of a few tokens, or of some where those of many would leave multiprocessors idle.
+std::optional<MmaFewLaunch> few_launch(const Platform& platform, const Products& products) {
+  const uint32_t tokens = rows_of(products.front().x);
+  const std::optional<uint32_t> bits = few_bits(products);
+  if (tokens <= kFewTokensMax || tokens > kMmaFewTokensMost || !bits) return std::nullopt;
+  const bool fills =
+      groups_of(products, kMmaGroupRows) * groups_for(tokens, kMmaTokens) >= platform.cores();
+  if (tokens > kMmaFewTokensMax && fills) return std::nullopt;
+  return mma_few_launch(*bits, static_cast<uint32_t>(products.front().x.shape.back()), tokens,
+                        platform.cores(), platform.shared_bytes_max(),
+                        [&](uint32_t rows) { return groups_of(products, rows); });
+}
+
+KernelId kernel_of(const MmaFewLaunch& launch, uint32_t bits) {
+  const auto choose = [&](KernelId w4, KernelId w8, KernelId ggml) {
+    return bits == 4 ? w4 : bits == 8 ? w8 : ggml;
+  };
+  switch (launch.tokens) {
+    case 8:
+      return choose(KernelId::mma_linear_w4_t8, KernelId::mma_linear_t8,
+                    KernelId::mma_linear_ggml_t8);
+    case 16:
+      return choose(KernelId::mma_linear_w4_t16, KernelId::mma_linear_t16,
+                    KernelId::mma_linear_ggml_t16);
+    default:
+      return choose(KernelId::mma_linear_w4_t32, KernelId::mma_linear_t32,
+                    KernelId::mma_linear_ggml_t32);
+  }
+}
+
+void record_products_of_some(Recorder& recorder, const Products& products,
+                             const MmaFewLaunch& launch) {
+  const Tensor& x = products.front().x;
+  const uint32_t bits = *few_bits(products);
+  const QuantizedRows* const rows = quantize_rows(
+      recorder, x, is_ggml(products.front().weight) ? kRowsByLanesOfHalves : kRowsByLanes);
+  if (rows == nullptr) return;
+  MmaLinearParams p{};
+  p.cols = static_cast<u32>(x.shape.back());
+  p.tokens = rows_of(x);
+  p.walk = launch.walk;
+  const uint32_t groups = list_matrices(p, products, launch.rows);
+  Plan plan = make_plan(kernel_of(launch, bits), {groups, groups_for(p.tokens, launch.tokens), 1},
+                        launch.threads);
+  plan.shared_bytes = launch.bytes;
+  plan.set_params(p);
+  for (const ops::Linear& product : products) bind_weight(plan, product.weight);
+  for (size_t i = products.size(); i < kMmaMatricesMax; ++i) bind_weight(plan, {});
+  plan.bind(rows->integers);
+  plan.bind(rows->sums);
+  for (const ops::Linear& product : products) bind_output(plan, product.out);
+  for (size_t i = products.size(); i < kMmaMatricesMax; ++i) plan.bind({});
+  recorder.record(plan);
+}
+
 bool are_many(const Platform& platform, const Products& products) {
   const uint32_t tokens = rows_of(products.front().x);
   if (tokens <= kFewTokensMax || tokens > kSomeTokensMax) return tokens > kFewTokensMax;
@@ -150,16 +226,16 @@ void record_products_of_few(Recorder& recorder, const Waiting& waiting) {
 
 }  // namespace
 
-const QuantizedRows* quantize_rows(Recorder& recorder, const Tensor& x, bool by_halves) {
-  const QuantizedRows* const known = recorder.quantized().find(x, by_halves);
+const QuantizedRows* quantize_rows(Recorder& recorder, const Tensor& x, uint32_t order) {
+  const QuantizedRows* const known = recorder.quantized().find(x, order);
   if (known != nullptr) return known;
-  const Result<const QuantizedRows*> rows = recorder.quantized().add(x, by_halves);
+  const Result<const QuantizedRows*> rows = recorder.quantized().add(x, order);
   if (!rows.ok()) {
     recorder.fail(rows.error());
     return nullptr;
   }
   QuantizeRowsParams p{};
-  p.by_halves = by_halves ? 1 : 0;
+  p.order = order;
   p.x_stride = row_stride(x);
   p.cols = static_cast<u32>(x.shape.back());
   p.wide = is_wide(x) ? 1 : 0;
@@ -179,7 +255,10 @@ void record_products(Recorder& recorder, const Waiting& waiting) {
   const bool may_share = std::all_of(
       waiting.products.begin(), waiting.products.end(),
       [&](const ops::Linear& product) { return takes_many(recorder.platform(), product.weight); });
-  if (may_share && are_many(recorder.platform(), waiting.products)) {
+  const std::optional<MmaFewLaunch> few = few_launch(recorder.platform(), waiting.products);
+  if (few) {
+    record_products_of_some(recorder, waiting.products, *few);
+  } else if (may_share && are_many(recorder.platform(), waiting.products)) {
     record_products_of_many(recorder, waiting.products);
   } else {
     record_products_of_few(recorder, waiting);

@@ -1,5 +1,6 @@
 // How the groups of products of single tokens share the work and their multiprocessor's memory.
 #include <algorithm>
+#include <functional>
 #include <optional>
 
 #include "backend/gpu/launch/mma_plans.h"
@@ -134,6 +135,31 @@ MmaOneLaunch mma_one_launch(const MmaOneNeeds& needs, uint32_t cores, uint32_t m
   if (!launch) launch = staying_launch(needs, cores, 2, kPairSimdsMin, kMmaSimds, most);
   if (!launch) launch = staying_launch(needs, cores, 1, kSimdsMin, kMmaSimds, most);
   return launch ? *launch : make_launch(needs, needs.tiles, kSimdsMin, kMmaPlaces);
+}
+
+std::optional<MmaFewLaunch> mma_few_launch(uint32_t bits, uint32_t cols, uint32_t tokens,
+                                           uint32_t cores, uint32_t most,
+                                           const std::function<uint32_t(uint32_t)>& groups) {
+  if (!knows_few(bits)) return std::nullopt;
+  MmaFewLaunch launch;
+  launch.tokens = tokens <= 8 ? 8 : tokens <= 16 ? 16 : uint32_t{kMmaFewTokens};
+  MmaWalk& walk = launch.walk;
+  walk.splits = splits_of(cols);
+  walk.tiles = std::max(1u, kMmaSimds / walk.splits);
+  const auto idle = [&] {
+    return groups(mma_few_rows(bits, walk.tiles)) * groups_for(tokens, launch.tokens) < cores;
+  };
+  while (walk.tiles > 1 && idle()) walk.tiles /= 2;
+  while (launch.tokens > 8 && idle()) launch.tokens /= 2;
+  launch.rows = mma_few_rows(bits, walk.tiles);
+  walk.place_words = mma_place_words(bits);
+  const uint32_t units = walk.splits * walk.tiles;
+  walk.simds = groups_for(units, groups_for(units, kMmaSimds));
+  launch.threads = walk.simds * kSimdLanes;
+  launch.bytes = units * (mma_few_rows(bits, 1) / kMmaRows) * walk.place_words *
+                 static_cast<uint32_t>(sizeof(u32));
+  if (launch.bytes > most) return std::nullopt;
+  return launch;
 }
 
 std::optional<MmaOneLaunch> mma_list_launch(const MmaOneNeeds& needs, uint32_t experts,

@@ -101,6 +101,19 @@ bool has_grid(uint32_t bits) {
   }
 }
 
+bool knows_few(uint32_t bits) {
+  switch (bits) {
+    case kGgml_q1_0:  // a scale has 64 columns or more
+    case kGgml_q2_0:
+    case kGgml_q2_0_128:
+    case kGgml_tq1_0:
+    case kGgml_tq2_0:
+      return false;
+    default:
+      return !has_grid(bits);
+  }
+}
+
 bool has_wide_scales(const Weight& weight) {
   return weight.format.group_size == int64_t{kMmaBlock} && weight.cols % kMmaSplit == 0 &&
          weight.parts.scales.offset_bytes % 16 == 0 && weight.parts.offsets.offset_bytes % 16 == 0;

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 
 #include "backend/gpu/kernels/matmul/mma_params.h"
@@ -38,6 +39,13 @@ constexpr uint32_t kFewTokensMax = 4;
 /// groups of many tokens would leave most of these idle. On an H100 the router of 16 tokens took 29
 /// us and takes 9.
 constexpr uint32_t kSomeTokensMax = 16;
+/// From kFewTokensMax on and up to here all of a matrix is on its way at once, to groups of
+/// mma_linear_*_t8 to _t32. Above, matrices that would leave multiprocessors idle are.
+constexpr uint32_t kMmaFewTokensMax = 32;
+constexpr uint32_t kMmaFewTokensMost = 256;
+/// Slots an expert up to which its slots are 8 tokens of such a group, and up to which 16.
+constexpr uint32_t kMmaFewSlots8 = 4;
+constexpr uint32_t kMmaFewSlots16 = 12;
 /// Networks for every token share launches with experts up to here.
 constexpr uint32_t kFewFfnTokensMax = 8;
 /// Up to here each slot reads its expert by itself; above, slots of one expert share a read. With
@@ -82,6 +90,27 @@ std::optional<MmaOneLaunch> mma_list_launch(const MmaOneNeeds& needs, uint32_t e
 uint32_t mma_one_bytes_min(uint32_t bits, int64_t cols);
 /// A SIMD group for each of `ranks` rows of activations of one split, and 16 rows of a matrix.
 MmaOneLaunch mma_ranks_launch(uint32_t bits, uint32_t ranks, uint32_t more);
+/// How groups share products of a few tokens, kernels/matmul/mma_few.h.
+struct MmaFewLaunch {
+  MmaWalk walk{};
+  uint32_t tokens = 8;  // of a group: 8, 16 or 32
+  uint32_t rows = 0;    // of a group
+  uint32_t threads = 0;
+  uint32_t bytes = 0;  // of shared memory
+};
+/// Groups with as many rows as their SIMD groups have splits for; fewer, and then fewer tokens,
+/// while `groups` of a launch are fewer than `cores`. Nothing where memory is short, or groups do
+/// not know the type. `bits`: as MmaMatrix, 8 where some matrices have these, of GGML's types the
+/// one whose splits take most. `most`: bytes of a group.
+std::optional<MmaFewLaunch> mma_few_launch(uint32_t bits, uint32_t cols, uint32_t tokens,
+                                           uint32_t cores, uint32_t most,
+                                           const std::function<uint32_t(uint32_t)>& groups);
+/// True for formats that groups of a few tokens know.
+bool knows_few(uint32_t bits);
+/// Rows of a group of such a launch.
+constexpr uint32_t mma_few_rows(uint32_t bits, uint32_t sets) {
+  return sets * kMmaRows * (bits == 8 ? 1 : uint32_t{kMmaFewTiles});
+}
 /// Shared memory of a group of kernels for many tokens.
 constexpr uint32_t mma_many_bytes(uint32_t stages) {
   return (kMmaStagesBegin + stages * kMmaStageWords) * static_cast<uint32_t>(sizeof(u32));

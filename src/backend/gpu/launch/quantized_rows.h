@@ -13,7 +13,7 @@ namespace moeflux::gpu {
 /// The tensor that became these integers; null when its memory may hold something else since.
 struct QuantizedRows {
   Tensor x;
-  bool by_halves = false;  // as GGML's types want them
+  uint32_t order = 0;  // of their bytes (mma_params.h)
   Binding integers;
   Binding sums;
 };
@@ -24,10 +24,10 @@ class QuantizedCache {
   explicit QuantizedCache(Platform& platform) : spaces_{Workspace(platform), Workspace(platform)} {}
 
   /// Null if x did not become such integers, or may have changed since.
-  const QuantizedRows* find(const Tensor& x, bool by_halves) const;
+  const QuantizedRows* find(const Tensor& x, uint32_t order) const;
   /// Takes the place of the older ones, with room for x to be written. Fails with
   /// kResourceExhausted.
-  Result<const QuantizedRows*> add(const Tensor& x, bool by_halves);
+  Result<const QuantizedRows*> add(const Tensor& x, uint32_t order);
   /// A launch that writes to x makes its integers old.
   void note(const Plan& plan);
   void clear();
@@ -39,7 +39,7 @@ class QuantizedCache {
 };
 
 /// Bytes for rows of activations as integers and for their sums; where the sums begin.
-size_t quantized_bytes(uint64_t rows, uint64_t cols, bool by_halves);
+size_t quantized_bytes(uint64_t rows, uint64_t cols, uint32_t order);
 size_t quantized_sums_begin(uint64_t rows, uint64_t cols);
 
 }  // namespace moeflux::gpu

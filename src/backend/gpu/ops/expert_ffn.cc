@@ -2,6 +2,7 @@
 #include "backend/ops/expert_ffn.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "backend/gpu/gpu_context.h"
@@ -19,6 +20,9 @@ namespace {
 constexpr uint32_t kExpertThreads = 128;
 constexpr uint32_t kSimds = kExpertThreads / kSimdLanes;
 constexpr uint32_t kListThreads = 512;
+// One group lists so few.
+constexpr uint32_t kListedSlotsFew = 512;
+constexpr uint32_t kListedEntriesFew = 1024;
 // A thread a slot; and enough bytes on their way for the bus: 64 a thread.
 constexpr uint32_t kFetchThreads = 256;
 constexpr uint32_t kFetchGroupsPerCore = 2;
@@ -51,11 +55,12 @@ bool takes_large_tile(const Platform& platform, const ExpertLaunch& launch,
          knows(like.down, launch.wide_down, op.intermediate);
 }
 
-// Finds on the device which slots go to which entry.
-bool list_slots(Recorder& recorder, ExpertLaunch& launch, const ops::ExpertFfn& op) {
+// Finds on the device which slots go to which entry. `few`: slots of a tile where experts have few,
+// or 0.
+bool list_slots(Recorder& recorder, ExpertLaunch& launch, const ops::ExpertFfn& op, uint32_t few) {
   launch.tile = launch.slots >= 6 * launch.num_entries ? 8 : 4;
   if (takes_large_tile(recorder.platform(), launch, op)) launch.tile = kLargeTileTokens;
-  if (launch.uses_mma) launch.tile = mma_tile(recorder.platform(), launch);
+  if (launch.uses_mma) launch.tile = few != 0 ? few : mma_tile(recorder.platform(), launch);
   launch.groups = launch.slots / launch.tile + std::min(launch.num_entries, launch.slots);
   const size_t list_bytes = round_up(launch.slots * sizeof(u32), 16);
   const size_t range_bytes = round_up(2 * launch.num_entries * sizeof(u32), 16);
@@ -71,6 +76,20 @@ bool list_slots(Recorder& recorder, ExpertLaunch& launch, const ops::ExpertFfn& 
   launch.tiles.offset_bytes += list_bytes + range_bytes;
   launch.tiles.size_bytes = tile_bytes;
   const ExpertListParams p{launch.slots, launch.num_ids, launch.num_entries, launch.tile};
+  if (launch.slots <= kListedSlotsFew && launch.num_entries <= kListedEntriesFew) {
+    const uint32_t simds = groups_for(launch.num_entries, kSimdLanes);
+    Plan both =
+        make_plan(KernelId::expert_tiles_of_few, {1, 1, 1}, simds * kSimdLanes,
+                  static_cast<uint32_t>((2 * simds + round_up(launch.slots, 4)) * sizeof(u32)));
+    both.set_params(p);
+    both.bind(launch.ids);
+    both.bind(launch.map);
+    both.bind(launch.list);
+    both.bind(launch.tiles);
+    recorder.record(both);
+    launch.list.access = launch.tiles.access = Access::kRead;
+    return true;
+  }
   const uint32_t list_words =
       2 * (kListThreads / kSimdLanes + groups_for(launch.num_ids, kSimdLanes));
   Plan lists = make_plan(KernelId::expert_lists, {launch.num_entries, 1, 1}, kListThreads,
@@ -268,9 +287,24 @@ bool takes_few_slots(const ExpertLaunch& launch) {
   return launch.uses_mma && (!launch.use_tiles || !launch.takes_many);
 }
 
-void record_experts(Recorder& recorder, ExpertLaunch& launch, const ops::ExpertFfn& op) {
-  if (launch.use_tiles && !list_slots(recorder, launch, op)) return;
-  if (launch.uses_mma) {
+void record_experts(GpuContext& gpu, ExpertLaunch& launch, const ops::ExpertFfn& op) {
+  Recorder& recorder = gpu.recorder();
+  FewSlots slots{launch, op};
+  std::optional<TiledSlots> tiles;
+  if (launch.use_tiles && launch.uses_mma) tiles = tile_slots(recorder.platform(), launch);
+  Waiting& waiting = gpu.waiting();
+  if (tiles && waiting.state() == State::kExperts && waiting.ffn &&
+      may_compute(slots, *waiting.ffn)) {
+    gpu.flush_routes();
+    slots.ffn = *std::exchange(waiting.ffn, {});
+    slots.has_ffn = true;
+  }
+  gpu.flush();
+  if (launch.use_tiles && !list_slots(recorder, launch, op, tiles ? tiles->tile : 0)) return;
+  if (tiles) {
+    slots.launch = launch;
+    record_tiled_slots(recorder, slots, *tiles);
+  } else if (launch.uses_mma) {
     record_mma_experts(recorder, launch, op);
   } else {
     record_any_experts(recorder, launch, op);
@@ -323,8 +357,7 @@ void run(GpuContext& gpu, const ops::ExpertFfn& op) {
     if (takes_few_slots(launch)) {
       launch_few_slots(gpu, launch, op);
     } else {
-      gpu.flush();
-      record_experts(gpu.recorder(), launch, op);
+      record_experts(gpu, launch, op);
     }
   }
 }

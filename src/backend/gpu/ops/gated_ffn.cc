@@ -10,10 +10,12 @@ namespace moeflux::gpu {
 void run(GpuContext& gpu, const ops::GatedFfn& op) {
   const auto has_kernels = [&](const Weight& weight) { return uses_mma(gpu.platform(), weight); };
   const GluWeights& weights = op.weights;
-  const bool fits = rows_of(op.x) > 0 && rows_of(op.x) <= kFewFfnTokensMax &&
-                    has_kernels(weights.gate) && has_kernels(weights.up) &&
-                    has_kernels(weights.down) && weights.gate.format == weights.up.format &&
-                    !have_overlap(op.out, op.x);
+  const uint32_t rows = rows_of(op.x);
+  const bool tiles = rows <= kMmaFewTokensMost && knows_few(mma_matrix(weights.gate).bits) &&
+                     knows_few(mma_matrix(weights.down).bits);
+  const bool fits = rows > 0 && (rows <= kFewFfnTokensMax || tiles) && has_kernels(weights.gate) &&
+                    has_kernels(weights.up) && has_kernels(weights.down) &&
+                    weights.gate.format == weights.up.format && !have_overlap(op.out, op.x);
   Encoder& encoder = gpu.encoder();
   if (!fits) return op.compose(encoder);
   ScratchScope scope(encoder);  // whatever takes its place runs after what waits

@@ -101,6 +101,68 @@ MF_KERNEL(expert_lists, ExpertListParams, MF_READ(0, i32, ids), MF_READ(1, u32, 
   }
 }
 
+/// The sum of what lanes before this one have, and its own.
+MF_FN u32 simd_through(MF_T t, u32 value) {
+  u32 through = value;
+  for (u32 step = 1u; step < 32u; step *= 2u) {
+    const u32 other = simd_shuffle(t, through, t.lane >= step ? t.lane - step : t.lane);
+    if (t.lane >= step) through += other;
+  }
+  return through;
+}
+
+/// Lists and tiles of few slots in one group, a thread an entry. Shared: two words a SIMD group,
+/// then a slot's entry each, in fours.
+MF_KERNEL(expert_tiles_of_few, ExpertListParams, MF_READ(0, i32, ids), MF_READ(1, u32, map),
+          MF_WRITE(2, u32, list), MF_WRITE(3, u32, tiles)) {
+  MF_THREAD;
+  MF_SHARED(u32) counts = MF_SHARED_AT(t, u32, 0u);
+  MF_SHARED(u32) entries = counts + 2u * t.simds;
+  const u32 slots = (p.slots + 3u) / 4u * 4u;
+  for (u32 i = t.index; i < slots; i += t.threads) {
+    entries[i] = i < p.slots ? entry_of(ids, map, p.ids, i) : static_cast<u32>(kNoEntry);
+  }
+  barrier(t);
+  u32 count = 0u;
+  for (u32 i = 0u; i < slots; i += 4u) {
+    const W4 four = load4(entries + i);
+    MF_UNROLL
+    for (u32 k = 0u; k < 4u; ++k) count += four.v[k] == t.index ? 1u : 0u;
+  }
+  const u32 own = (count + p.tile - 1u) / p.tile;
+  u32 begin = simd_through(t, count);
+  u32 at = simd_through(t, own);
+  if (t.lane == 31u) {
+    counts[t.simd * 2u] = begin;
+    counts[t.simd * 2u + 1u] = at;
+  }
+  barrier(t);
+  begin -= count;
+  at -= own;
+  u32 total = 0u;
+  for (u32 s = 0u; s < t.simds; ++s) {
+    const u32 all = counts[s * 2u + 1u];
+    begin += s < t.simd ? counts[s * 2u] : 0u;
+    at += s < t.simd ? all : 0u;
+    total += all;
+  }
+  if (t.index == 0u) tiles[0] = total;
+  for (u32 i = 0u; i < own; ++i) {
+    const u32 left = count - i * p.tile;
+    tiles[1u + (at + i) * 3u] = t.index;
+    tiles[2u + (at + i) * 3u] = begin + i * p.tile;
+    tiles[3u + (at + i) * 3u] = left < p.tile ? left : p.tile;
+  }
+  if (count == 0u) return;
+  for (u32 i = 0u; i < slots; i += 4u) {
+    const W4 four = load4(entries + i);
+    MF_UNROLL
+    for (u32 k = 0u; k < 4u; ++k) {
+      if (four.v[k] == t.index) list[begin++] = i + k;
+    }
+  }
+}
+
 /// One group. tiles[0] is their number; then entry, begin and count of each. Shared: a word a SIMD
 /// group.
 MF_KERNEL(expert_tiles, ExpertListParams, MF_READ(0, u32, ranges), MF_WRITE(1, u32, tiles)) {
@@ -112,11 +174,7 @@ MF_KERNEL(expert_tiles, ExpertListParams, MF_READ(0, u32, ranges), MF_WRITE(1, u
     const u32 begin = entry < p.entries ? ranges[entry * 2u] : 0u;
     const u32 count = entry < p.entries ? ranges[entry * 2u + 1u] : 0u;
     const u32 own = (count + p.tile - 1u) / p.tile;
-    u32 through = own;  // tiles of this entry and those before it in the SIMD group
-    for (u32 step = 1u; step < 32u; step *= 2u) {
-      const u32 other = simd_shuffle(t, through, t.lane >= step ? t.lane - step : t.lane);
-      if (t.lane >= step) through += other;
-    }
+    const u32 through = simd_through(t, own);  // tiles of this entry and those before it
     if (t.lane == 31u) counts[t.simd] = through;
     barrier(t);
     u32 at = total + through - own;

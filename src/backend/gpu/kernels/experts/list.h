@@ -8,6 +8,7 @@
 #define MF_EXPERTS_KERNELS(X)                                  \
   X(expert_lists, 4, ExpertListParams, kWaits)                 \
   X(expert_tiles, 2, ExpertListParams, kWaits)                 \
+  X(expert_tiles_of_few, 4, ExpertListParams, kWaits)          \
   X(fetch_experts, 4, FetchParams, kWaits)                     \
   MF_FORMATS(X, expert_linear, 7, ExpertParams)                \
   MF_FORMATS(X, expert_gate_up, 7, ExpertParams)               \
@@ -25,6 +26,14 @@
   X(mma_down_sum_w4_t1, 16, MmaDownSumParams, kReadsEarly)     \
   X(mma_down_sum_w8_t1, 16, MmaDownSumParams, kReadsEarly)     \
   X(mma_down_sum_ggml_t1, 16, MmaDownSumParams, kReadsEarly)   \
+  X(mma_gate_up_w4_t8, 7, MmaExpertsFewParams, kWaits)         \
+  X(mma_gate_up_w4_t16, 7, MmaExpertsFewParams, kWaits)        \
+  X(mma_gate_up_ggml_t8, 7, MmaExpertsFewParams, kWaits)       \
+  X(mma_gate_up_ggml_t16, 7, MmaExpertsFewParams, kWaits)      \
+  X(mma_down_w4_t8, 8, MmaExpertsFewParams, kWaits)            \
+  X(mma_down_w4_t16, 8, MmaExpertsFewParams, kWaits)           \
+  X(mma_down_ggml_t8, 8, MmaExpertsFewParams, kWaits)          \
+  X(mma_down_ggml_t16, 8, MmaExpertsFewParams, kWaits)         \
   X(mma_gate_up_ggml, 6, MmaExpertParams, kWaits)              \
   X(mma_down_ggml, 6, MmaExpertParams, kWaits)                 \
   X(mma_gate_up, 6, MmaExpertParams, kWaits)                   \

@@ -19,7 +19,7 @@ namespace gpu {
 namespace kernels {
 
 /// The expert of the rank of the SIMD group's number, the shared one behind the last rank; before
-/// the inputs are awaited, as for mma_down_t1. Has barriers.
+/// the inputs are awaited, as for mma_down_t1, or right behind. Has barriers.
 MF_FN MmaSlot find_down_expert(MF_T t, MF_PARAMS(MmaDownSumParams) p, MmaChoice choice) {
   MF_PARAMS(MmaExpertsOneParams) s = p.experts;
   const u32 top_k = s.expert.top_k;
@@ -35,6 +35,7 @@ MF_FN MmaSlot find_down_expert(MF_T t, MF_PARAMS(MmaDownSumParams) p, MmaChoice 
     route_choose(t, s.route, top_k, route_shared, choice.logits + t.group.y * s.route.logits_stride,
                  choice.correction);
   }
+  if (p.late != 0u) await_inputs(t);
   barrier(t);
   if (routed) {
     id = s.route.thread_experts != 0u ? route_chosen(route_shared, t.simd)
@@ -128,7 +129,7 @@ MF_FN void mma_down_and_sum(MF_T t, MF_PARAMS(MmaDownSumParams) p, MmaChoice cho
   copies_commit(t);
   const f32 bias =
       finishes && slot.exists ? bias_at(t, slot.matrices[0].bias, row, e.bias_format) : 0.0f;
-  await_inputs(t);
+  if (p.late == 0u) await_inputs(t);
   const u64 slot_at = static_cast<u64>(token) * e.top_k + t.simd;
   const u64 shared_at = token * p.experts.shared_x_stride;
   MmaSplitRow own;

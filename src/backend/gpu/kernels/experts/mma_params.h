@@ -27,6 +27,20 @@ struct MmaExpertParams {
   f32 up_offset;
 };
 
+/// Slots of experts in tiles of a few, and a shared expert of the same formats that every token
+/// goes through: its tiles come first among the groups y.
+struct MmaExpertsFewParams {
+  MmaExpertParams expert;
+  ExpertMatrix shared[2];  // gate and up, or down
+  u64 shared_x_stride;
+  u64 shared_out_stride;
+  u32 shared_tiles;  // 0: there is none
+  u32 tokens;
+  u32 token_words;  // of shared memory, where down keeps activations: cols / 2 of a token, then
+                    // sums
+  u32 has_shared_gate;
+};
+
 /// How groups share the tiles of a token's experts as one list, in which the shared expert's come
 /// first. The shared expert's tiles are divided among the groups separately. A group keeps the
 /// addresses of its experts in shared memory.
@@ -62,6 +76,7 @@ struct MmaDownSumParams {
   u32 has_shared;
   u32 adds;
   u32 shared_addend;  // addend of the shared expert's result, 1 or 2; 0: none
+  u32 late;           // ids are there with the inputs, not before
 };
 
 }  // namespace gpu

@@ -5,6 +5,7 @@
 #include "backend/gpu/kernels/matmul/linear.h"
 #include "backend/gpu/kernels/matmul/linear_few_rows.h"
 #include "backend/gpu/kernels/matmul/mma_linear.h"
+#include "backend/gpu/kernels/matmul/mma_linear_few.h"
 #include "backend/gpu/kernels/matmul/mma_linear_t1.h"
 #include "backend/gpu/kernels/matmul/mma_normed_linear_t1.h"
 #include "backend/gpu/kernels/matmul/mma_quantize_rows.h"

@@ -22,6 +22,15 @@
   X(mma_normed_linear_t1, 24, MmaNormedParams, kWaits)        \
   X(mma_normed_linear_w4_t1, 24, MmaNormedParams, kWaits)     \
   X(mma_normed_linear_ggml_t1, 24, MmaNormedParams, kWaits)   \
+  X(mma_linear_t8, 18, MmaLinearParams, kWaits)               \
+  X(mma_linear_t16, 18, MmaLinearParams, kWaits)              \
+  X(mma_linear_t32, 18, MmaLinearParams, kWaits)              \
+  X(mma_linear_w4_t8, 18, MmaLinearParams, kWaits)            \
+  X(mma_linear_w4_t16, 18, MmaLinearParams, kWaits)           \
+  X(mma_linear_w4_t32, 18, MmaLinearParams, kWaits)           \
+  X(mma_linear_ggml_t8, 18, MmaLinearParams, kWaits)          \
+  X(mma_linear_ggml_t16, 18, MmaLinearParams, kWaits)         \
+  X(mma_linear_ggml_t32, 18, MmaLinearParams, kWaits)         \
   X(mma_quantize_rows, 3, QuantizeRowsParams, kWaits)         \
   X(mma_linear, 18, MmaLinearParams, kWaits)                  \
   X(mma_linear_ggml, 18, MmaLinearParams, kWaits)

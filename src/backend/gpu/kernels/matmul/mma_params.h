@@ -28,6 +28,11 @@ enum : u32 {
 /// lanes read where others have activations.
 enum : u32 { kMmaPlaces = 2, kMmaZeroWords = 48 };
 
+/// Products of few tokens: a SIMD group has kMmaFewTiles tiles of 16 rows, or one where codes may
+/// have 8 bits, and a split. It leaves its sums in its place: of a token those of 16 rows, in so
+/// many words, which are in different banks.
+enum : u32 { kMmaFewTiles = 2, kMmaFewTokens = 32, kMmaFewRowWords = 20 };
+
 /// Groups of kMmaThreads that a multiprocessor has registers for, by the bits of matrices. Little
 /// may go to memory instead: shared memory leaves next to no cache, and one load of it in the loop
 /// costs an H200 a twentieth. Groups that make no norm may have twice the threads.
@@ -111,6 +116,8 @@ struct MmaWalk {
   u32 more;         // where words of others do
   u32 begin;        // and where places do
 };
+static_assert(kMmaFewTokens * u32{kMmaFewRowWords} <= 4u * kMmaRows * kMmaBitWords,
+              "sums of few tokens fit where codes were");
 
 /// Up to four matrices times the same rows of x.
 struct MmaLinearParams {
@@ -141,12 +148,15 @@ struct MmaNormedParams {
   f32 epsilon;
 };
 
+/// The order of a block's bytes in memory: as wgmma reads them; blocks' halves apart, with sums of
+/// their parts, for GGML's types; or what a lane multiplies in a row, for few tokens, of both.
+enum : u32 { kRowsForTeams = 0, kRowsByHalves = 1, kRowsByLanes = 2, kRowsByLanesOfHalves = 3 };
 /// f32 numbers as integers of two bytes.
 struct QuantizeRowsParams {
   u64 x_stride;
   u32 cols;
   u32 wide;
-  u32 by_halves;  // for GGML's types: blocks' halves apart, and sums of their parts
+  u32 order;
 };
 
 }  // namespace gpu

@@ -1,0 +1,181 @@
+// Experts' products on matrix units where experts have a few slots each: tiles of 8 or 16 slots of
+// one expert, or of as many tokens of the shared one, whose weights are known before anything else.
+// Down makes integers of its own activations.
+#pragma once
+
+#include "backend/gpu/kernels/experts/experts.h"
+#include "backend/gpu/kernels/experts/mma_experts_t1.h"
+#include "backend/gpu/kernels/experts/mma_params.h"
+#include "backend/gpu/kernels/matmul/mma_few.h"
+#include "backend/gpu/kernels/matmul/mma_params.h"
+#include "backend/gpu/kernels/matmul/weights.h"
+#include "backend/gpu/kernels/rows/elements.h"
+
+namespace moeflux {
+namespace gpu {
+namespace kernels {
+
+/// A tile's slots and rows of x; past the last slot it is multiplied again, and not stored. Those
+/// of the shared expert are tokens.
+struct MmaFewSlots {
+  MF_GLOBAL(const u32) list;
+  u32 begin;
+  u32 last;
+  u32 per_row;
+  bool is_shared;
+
+  MF_FN_MEMBER u32 slot(u32 i) const {
+    const u32 at = begin + (i < last ? i : last);
+    return is_shared ? at : list[at];
+  }
+  MF_FN_MEMBER u32 row(u32 i) const { return is_shared ? slot(i) : slot(i) / per_row; }
+};
+
+/// A group's tile and its matrices.
+struct MmaFewTile {
+  SlotTile slots;  // count 0: none
+  ExpertMatrix matrices[2];
+  bool is_shared;
+};
+/// Awaits the inputs unless the tile is the shared expert's.
+template <u32 TILES, u32 FIRST, u32 COUNT>
+MF_FN MmaFewTile mma_few_tile(MF_T t, MF_PARAMS(MmaExpertsFewParams) p,
+                              MF_GLOBAL(const u64) entries, MF_GLOBAL(const u32) tiles) {
+  MmaFewTile tile;
+  tile.is_shared = t.group.y < p.shared_tiles;
+  tile.matrices[0] = p.shared[0];
+  tile.matrices[1] = p.shared[1];
+  tile.slots.entry = 0u;
+  tile.slots.begin = t.group.y * (TILES * 8u);
+  if (tile.is_shared) {
+    const u32 left = p.tokens - tile.slots.begin;
+    tile.slots.count = left < TILES * 8u ? left : TILES * 8u;
+    return tile;
+  }
+  await_inputs(t);
+  const u32 number = t.group.y - p.shared_tiles;
+  const u32 all = tiles[0];
+  // Loaded together; entries behind the last tile may hold anything.
+  const SlotTile listed = {tiles[1u + number * 3u], tiles[2u + number * 3u],
+                           tiles[3u + number * 3u]};
+  tile.slots = listed;
+  if (number >= all) {
+    tile.slots.count = 0u;
+    return tile;
+  }
+  MF_UNROLL
+  for (u32 i = 0u; i < COUNT; ++i) {
+    tile.matrices[i] = expert_matrix(entries, listed.entry, FIRST + i);
+  }
+  return tile;
+}
+
+template <u32 BITS, u32 TILES, u32 ROWS>
+MF_FN void mma_gate_up_few(MF_T t, MF_PARAMS(MmaExpertsFewParams) p, MF_GLOBAL(const u64) entries,
+                           MF_GLOBAL(const u32) list, MF_GLOBAL(const u32) tiles,
+                           MF_GLOBAL(const u32) split, MF_GLOBAL(const f32) split_sums,
+                           MF_GLOBAL(f32) routed_out, MF_GLOBAL(f32) shared_out) {
+  MF_PARAMS(MmaExpertParams) e = p.expert;
+  const MmaFewTile tile = mma_few_tile<TILES, 0u, 2u>(t, p, entries, tiles);
+  if (tile.slots.count == 0u) return;
+  const MmaPart<BITS> part = mma_gate_up_part<BITS>(t, e, tile.matrices[0], tile.matrices[1]);
+  const MmaFewUnits units = MmaFewUnits::of_walk(e.walk);
+  const u32 first_tile = t.group.x * units.sets * ROWS;
+  mma_few_issue<BITS, ROWS>(t, units, &part, first_tile);
+  if (tile.is_shared) await_inputs(t);
+  const MmaFewSlots slots = {list, tile.slots.begin, tile.slots.count - 1u, e.top_k,
+                             tile.is_shared};
+  MmaFewTokens<TILES> tokens = {split, MF_CAST(const u32, split_sums), {0u}, {0u}};
+  tokens.begin(t, e.cols, MmaFewSums<BITS, TILES, ROWS>::kSumWords, &slots);
+  mma_few_multiply<BITS, TILES, ROWS>(t, units, &part, e.cols, &tokens);
+  MF_GLOBAL(f32) out = tile.is_shared ? shared_out : routed_out;
+  const u64 stride = tile.is_shared ? p.shared_out_stride : e.out_stride;
+  const u32 rows = units.sets * (ROWS * kMmaHalfRows);
+  for (u32 i = t.index; i < rows * tile.slots.count; i += t.threads) {
+    const u32 token = i / rows;
+    const u32 r = i - token * rows;
+    const u32 row = first_tile * kMmaHalfRows + r;
+    if (row >= e.matrix.rows) continue;
+    const u32 own = r / kMmaHalfRows * kMmaRows + r % kMmaHalfRows;
+    out[slots.slot(token) * stride + row] =
+        gated_unit(mma_few_sum<TILES, ROWS>(t, units, own, token) +
+                       bias_at(t, tile.matrices[0].bias, row, e.bias_format),
+                   mma_few_sum<TILES, ROWS>(t, units, own + kMmaHalfRows, token) +
+                       bias_at(t, tile.matrices[1].bias, row, e.bias_format),
+                   e.activation, e.alpha, e.limit, e.up_offset);
+  }
+}
+
+/// Where rows of x come from, and the results go.
+struct MmaFewRows {
+  MF_GLOBAL(const f32) x;
+  MF_GLOBAL(f32) out;
+};
+
+template <u32 BITS, u32 TILES, u32 ROWS>
+MF_FN void mma_down_few(MF_T t, MF_PARAMS(MmaExpertsFewParams) p, MF_GLOBAL(const u64) entries,
+                        MF_GLOBAL(const u32) list, MF_GLOBAL(const u32) tiles, MmaFewRows routed,
+                        MmaFewRows shared, MF_GLOBAL(const f32) shared_gate) {
+  MF_PARAMS(MmaExpertParams) e = p.expert;
+  const MmaFewTile tile = mma_few_tile<TILES, 2u, 1u>(t, p, entries, tiles);
+  if (tile.slots.count == 0u) return;
+  const MmaPart<BITS> part = mma_down_part<BITS>(t, e, tile.matrices[0]);
+  const MmaFewUnits units = MmaFewUnits::of_walk(e.walk);
+  const u32 first_tile = t.group.x * units.sets * ROWS;
+  mma_few_issue<BITS, ROWS>(t, units, &part, first_tile);
+  if (tile.is_shared) await_inputs(t);
+  const MmaFewSlots slots = {list, tile.slots.begin, tile.slots.count - 1u, 1u, tile.is_shared};
+  const MmaFewStaged<TILES> tokens = {e.walk.more, p.token_words, e.cols / 2u,
+                                      tile.slots.count - 1u};
+  MF_GLOBAL(const f32) x = tile.is_shared ? shared.x : routed.x;
+  tokens.stage(t, x, tile.is_shared ? p.shared_x_stride : e.x_stride, e.cols, e.wide,
+               MmaFewSums<BITS, TILES, ROWS>::kSumWords != 2u, &slots);
+  barrier(t);
+  mma_few_multiply<BITS, TILES, ROWS>(t, units, &part, e.cols, &tokens);
+  MF_GLOBAL(f32) out = tile.is_shared ? shared.out : routed.out;
+  const u64 stride = tile.is_shared ? p.shared_out_stride : e.out_stride;
+  const bool has_gate = tile.is_shared && p.has_shared_gate != 0u;
+  const u32 rows = units.sets * (ROWS * kMmaRows);
+  for (u32 i = t.index; i < rows * tile.slots.count; i += t.threads) {
+    const u32 token = i / rows;
+    const u32 row = first_tile * kMmaRows + (i - token * rows);
+    if (row >= e.matrix.rows) continue;
+    const u32 slot = slots.slot(token);
+    const f32 sum = mma_few_sum<TILES, ROWS>(t, units, i - token * rows, token) +
+                    bias_at(t, tile.matrices[0].bias, row, e.bias_format);
+    out[slot * stride + row] = has_gate ? sum * sigmoid(shared_gate[slot]) : sum;
+  }
+}
+
+// Group x: so many sets of tiles as MmaWalk::tiles says, of 8 rows of gate and of up, or of 16 rows
+// of down; y: a tile of TILES * 8 tokens of the shared expert, then one of as many slots. Up to 256
+// threads.
+#define MF_MMA_EXPERTS_FEW(suffix, BITS, TILES)                                                    \
+  MF_FITS(kMmaThreads, 2u)                                                                         \
+  MF_KERNEL(mma_gate_up_##suffix, MmaExpertsFewParams, MF_READ(0, u64, entries),                   \
+            MF_READ(1, u32, list), MF_READ(2, u32, tiles), MF_READ(3, u32, split),                 \
+            MF_READ(4, f32, split_sums), MF_WRITE(5, f32, out), MF_WRITE(6, f32, shared_out)) {    \
+    MF_THREAD_EARLY;                                                                               \
+    mma_gate_up_few<BITS, TILES, kMmaFewTiles>(t, p, entries, list, tiles, split, split_sums, out, \
+                                               shared_out);                                        \
+  }                                                                                                \
+  MF_FITS(kMmaThreads, 2u)                                                                         \
+  MF_KERNEL(mma_down_##suffix, MmaExpertsFewParams, MF_READ(0, u64, entries),                      \
+            MF_READ(1, u32, list), MF_READ(2, u32, tiles), MF_READ(3, f32, x),                     \
+            MF_WRITE(4, f32, out), MF_READ(5, f32, shared_x), MF_READ(6, f32, shared_gate),        \
+            MF_WRITE(7, f32, shared_out)) {                                                        \
+    MF_THREAD_EARLY;                                                                               \
+    const MmaFewRows routed = {x, out};                                                            \
+    const MmaFewRows shared = {shared_x, shared_out};                                              \
+    mma_down_few<BITS, TILES, kMmaFewTiles>(t, p, entries, list, tiles, routed, shared,            \
+                                            shared_gate);                                          \
+  }
+MF_MMA_EXPERTS_FEW(w4_t8, 4u, 1u)
+MF_MMA_EXPERTS_FEW(w4_t16, 4u, 2u)
+MF_MMA_EXPERTS_FEW(ggml_t8, kMmaGgml, 1u)
+MF_MMA_EXPERTS_FEW(ggml_t16, kMmaGgml, 2u)
+#undef MF_MMA_EXPERTS_FEW
+
+}  // namespace kernels
+}  // namespace gpu
+}  // namespace moeflux

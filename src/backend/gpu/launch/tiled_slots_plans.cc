@@ -1,0 +1,160 @@
+// Slots of experts that have a few each: two launches, with the shared expert where they can.
+#include <array>
+#include <optional>
+
+#include "backend/gpu/launch/expert_tables.h"
+#include "backend/gpu/launch/few_slots_plans.h"
+#include "backend/gpu/launch/mma_linear_plans.h"
+#include "backend/gpu/launch/mma_plans.h"
+#include "backend/gpu/launch/plan_building.h"
+#include "backend/gpu/ops/plans.h"
+
+namespace moeflux::gpu {
+namespace {
+
+KernelId kernel_of(bool is_ggml, bool is_down, uint32_t tile) {
+  if (is_ggml) {
+    if (is_down) return tile == 8 ? KernelId::mma_down_ggml_t8 : KernelId::mma_down_ggml_t16;
+    return tile == 8 ? KernelId::mma_gate_up_ggml_t8 : KernelId::mma_gate_up_ggml_t16;
+  }
+  if (is_down) return tile == 8 ? KernelId::mma_down_w4_t8 : KernelId::mma_down_w4_t16;
+  return tile == 8 ? KernelId::mma_gate_up_w4_t8 : KernelId::mma_gate_up_w4_t16;
+}
+
+// Of a product's launch, whose groups do not depend on how many there are.
+std::optional<MmaFewLaunch> launch_of(const Platform& platform, const Weight& weight,
+                                      uint32_t tile) {
+  return mma_few_launch(mma_matrix(weight).bits, static_cast<uint32_t>(weight.cols), tile, 0,
+                        platform.shared_bytes_max(), [](uint32_t) { return 0; });
+}
+
+// Gate and up, or down.
+struct Step {
+  const Weight* weight;
+  const Weight* second;  // up
+  const Tensor* from;
+  const Tensor* to;
+  const Tensor* bias;
+  bool wide;
+  bool wide_scales;
+};
+
+MmaExpertsFewParams step_params(Recorder& recorder, const FewSlots& s, const TiledSlots& tiles,
+                                const Step& step, const MmaFewLaunch& launch) {
+  MmaExpertsFewParams p{};
+  MmaExpertParams& e = p.expert;
+  e.matrix = mma_matrix(*step.weight);
+  e.x_stride = row_stride(*step.from);
+  e.out_stride = row_stride(*step.to);
+  e.cols = static_cast<u32>(step.weight->cols);
+  e.walk = launch.walk;
+  e.wide = is_wide(*step.from) ? 1 : 0;
+  e.tile = tiles.tile;
+  e.ids = s.launch.num_ids;
+  e.top_k = s.launch.top_k;
+  e.bias_format = step.bias->is_null() ? kFormatF32 : float_format(step.bias->dtype);
+  e.activation = static_cast<u32>(s.experts.glu.activation);
+  e.alpha = s.experts.glu.alpha;
+  e.limit = s.experts.glu.limit;
+  e.up_offset = s.experts.glu.up_offset;
+  p.token_words = tiles.token_words;
+  bool wide = step.wide;
+  bool wide_scales = step.wide_scales;
+  if (s.has_ffn) {
+    const bool is_down = step.second == nullptr;
+    const GluWeights& shared = s.ffn.op.weights;
+    const Weight& first = is_down ? shared.down : shared.gate;
+    const Weight& second = is_down ? shared.down : shared.up;
+    for (const Weight* own : {&first, &second}) {
+      wide = wide && mma_matrix(*own).wide != 0;
+      wide_scales = wide_scales && has_wide_scales(*own);
+    }
+    p.shared[0] = expert_addresses(recorder, first, {});
+    p.shared[1] = expert_addresses(recorder, second, {});
+    const Tensor& from = is_down ? s.ffn.intermediate : s.ffn.op.x;
+    p.shared_x_stride = row_stride(from);
+    p.shared_out_stride = row_stride(is_down ? s.ffn.op.out : s.ffn.intermediate);
+    p.tokens = rows_of(s.ffn.op.x);
+    p.shared_tiles = groups_for(p.tokens, tiles.tile);
+    p.has_shared_gate = s.ffn.op.out_gate.is_null() ? 0 : 1;
+    if (!is_wide(from)) e.wide = 0;
+  }
+  e.matrix.wide = wide ? 1 : 0;
+  e.matrix.wide_scales = wide_scales ? 1 : 0;
+  return p;
+}
+
+Plan plan_of(const MmaExpertsFewParams& p, const FewSlots& s, const MmaFewLaunch& launch,
+             bool is_down, uint32_t bytes) {
+  const uint32_t rows = launch.rows / (is_down ? 1 : 2);
+  Plan plan =
+      make_plan(kernel_of(is_ggml(p.expert.matrix), is_down, p.expert.tile),
+                {groups_for(p.expert.matrix.rows, rows), p.shared_tiles + s.launch.groups, 1},
+                launch.threads);
+  plan.shared_bytes = bytes;
+  plan.set_params(p);
+  plan.bind(s.launch.entries);
+  plan.bind(s.launch.list);
+  plan.bind(s.launch.tiles);
+  return plan;
+}
+
+}  // namespace
+
+std::optional<TiledSlots> tile_slots(const Platform& platform, const ExpertLaunch& launch) {
+  const ExpertWeights& like = *launch.like;
+  if (launch.slots > kMmaFewSlots16 * launch.num_entries) return std::nullopt;
+  TiledSlots tiles;
+  tiles.tile = launch.slots <= kMmaFewSlots8 * launch.num_entries ? 8 : 16;
+  for (const Weight* weight : {&like.gate, &like.up, &like.down}) {
+    if (mma_matrix(*weight).bits == 8) return std::nullopt;
+  }
+  if (mma_matrix(like.gate).bits != mma_matrix(like.up).bits) return std::nullopt;
+  const std::optional<MmaFewLaunch> gate_up = launch_of(platform, like.gate, tiles.tile);
+  const std::optional<MmaFewLaunch> down = launch_of(platform, like.down, tiles.tile);
+  if (!gate_up || !down) return std::nullopt;
+  tiles.gate_up = *gate_up;
+  tiles.down = *down;
+  // So that two tokens next to each other lie in different banks.
+  const auto cols = static_cast<uint32_t>(like.down.cols);
+  tiles.token_words = cols / 2 + cols / kMmaBlock * kGgmlSumWords + 16;
+  tiles.down.walk.more = tiles.down.bytes / static_cast<uint32_t>(sizeof(u32));
+  tiles.down.bytes += tiles.tile * tiles.token_words * static_cast<uint32_t>(sizeof(u32));
+  if (tiles.down.bytes > platform.shared_bytes_max()) return std::nullopt;
+  return tiles;
+}
+
+void record_tiled_slots(Recorder& recorder, const FewSlots& s, const TiledSlots& tiles) {
+  const ExpertWeights& like = *s.launch.like;
+  const Step first = {&like.gate,          &like.up,
+                      &s.experts.x,        &s.experts.intermediate,
+                      &like.gate_bias,     s.launch.wide_gate && s.launch.wide_up,
+                      s.launch.wide_scales};
+  const MmaExpertsFewParams p = step_params(recorder, s, tiles, first, tiles.gate_up);
+  const QuantizedRows* const rows = quantize_rows(
+      recorder, s.experts.x, is_ggml(p.expert.matrix) ? kRowsByLanesOfHalves : kRowsByLanes);
+  if (rows == nullptr) return;
+  Plan gate_up = plan_of(p, s, tiles.gate_up, /*is_down=*/false, tiles.gate_up.bytes);
+  gate_up.bind(rows->integers);
+  gate_up.bind(rows->sums);
+  gate_up.bind(range_of(s.experts.intermediate, Access::kWrite));
+  gate_up.bind(range_of(s.ffn.intermediate, Access::kWrite));
+  recorder.record(gate_up);
+  const Step last = {&like.down,
+                     nullptr,
+                     &s.experts.intermediate,
+                     &s.experts.slots,
+                     &like.down_bias,
+                     s.launch.wide_down,
+                     s.launch.wide_down_scales};
+  const MmaExpertsFewParams q = step_params(recorder, s, tiles, last, tiles.down);
+  Plan down = plan_of(q, s, tiles.down, /*is_down=*/true, tiles.down.bytes);
+  down.bind(range_of(s.experts.intermediate, Access::kRead));
+  down.bind(range_of(s.experts.slots, Access::kWrite));
+  down.bind(range_of(s.ffn.intermediate, Access::kRead));
+  down.bind(range_of(s.ffn.op.out_gate, Access::kRead));
+  down.bind(range_of(s.ffn.op.out, Access::kWrite));
+  recorder.record(down);
+}
+
+}  // namespace moeflux::gpu
