@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "base/format.h"
+#include "quant/ggml_types.h"
 #include "tests/conformance/support.h"
 #include "tests/support/one_sequence.h"
 
@@ -222,6 +223,22 @@ TEST(Fusion, ANormIsMadeByARouterThatFollows) {
   several.weights.push_back(random_weight(random, QuantFormat::plain(DType::kBf16), 37, 264));
   expect_same_bits_in(2, "two tokens",
                       [&](Session& s, const Between& between) { return several.run(s, between); });
+}
+
+TEST(Fusion, ANormOfSeveralTokensBecomesIntegersOnTheWay) {
+  Random random(105);
+  const auto check = [&](const std::string& what, const ChainProblem& chain, const char* type) {
+    auto p = NormedProblem::make(random, chain, {70, 3});
+    if (type != nullptr) {
+      p.weights = {random_weight(random, *find_ggml_type(type)->format, 70, chain.cols)};
+    }
+    expect_same_bits_in(2, what,
+                        [&](Session& s, const Between& between) { return p.run(s, between); });
+  };
+  check("a sum", ChainProblem::make(random, 5, 1088, 0, 1, false), nullptr);
+  check("slots", ChainProblem::make(random, 6, 1088, 2, 2, false), nullptr);
+  check("by halves", ChainProblem::make(random, 5, 1280, 0, 1, false), "Q4_0");
+  check("by quarters", ChainProblem::make(random, 9, 1280, 0, 1, false), "Q6_K");
 }
 
 TEST(Fusion, ANormThatProductsCannotMakeStaysApart) {

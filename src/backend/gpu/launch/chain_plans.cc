@@ -17,6 +17,7 @@ ChainParams chain_params(const Chain& chain) {
   p.top_k = chain.slots.is_null() ? 0 : static_cast<u32>(chain.slot_weights.dim(1));
   p.adds = chain.adds;
   p.epsilon = chain.norm.eps;
+  p.order = kRowsNone;
   return p;
 }
 
@@ -46,12 +47,18 @@ Plan plan_long_chain(const Chain& chain) {
   return plan;
 }
 
-Plan plan_normed_chain(const Chain& chain, uint32_t threads) {
-  const ChainParams p = chain_params(chain);
+bool is_short_chain(const Chain& chain, uint32_t threads) {
+  return threads != kNormLongThreads && rows_of(chain.value) > kFewTokensMax &&
+         chain.value.shape.back() <= int64_t{4} * threads * kChainVectorsShort;
+}
+
+// `made`: integers of an order that short chains make on the way.
+Plan plan_normed_chain(const Chain& chain, uint32_t threads, const QuantizedRows* made = nullptr) {
+  ChainParams p = chain_params(chain);
+  if (made != nullptr) p.order = made->order;
   const uint32_t rows = rows_of(chain.value);
   const bool is_long = threads == kNormLongThreads;
-  const bool is_short =
-      !is_long && rows > kFewTokensMax && p.cols <= 4 * threads * kChainVectorsShort;
+  const bool is_short = is_short_chain(chain, threads);
   const KernelId kernel = is_long    ? KernelId::rms_norm_chain_long
                           : is_short ? KernelId::rms_norm_chain_short
                                      : KernelId::rms_norm_chain;
@@ -62,7 +69,38 @@ Plan plan_normed_chain(const Chain& chain, uint32_t threads) {
   plan.bind(range_of(chain.norm.weight, Access::kRead));
   for (const Tensor& sum : chain.sums) bind_output(plan, sum);
   bind_output(plan, chain.norm.out);
+  if (is_short) {
+    for (Binding out :
+         {made != nullptr ? made->integers : Binding{}, made != nullptr ? made->sums : Binding{}}) {
+      if (made != nullptr) out.access = Access::kOverwrite;
+      plan.bind(out);
+    }
+  }
   return plan;
+}
+
+// True when the norm has been recorded, and its integers with it.
+bool record_quantized_chain(Recorder& recorder, const Chain& chain, bool after_down,
+                            uint32_t threads, uint32_t order) {
+  const int64_t cols = chain.value.shape.back();
+  if (order == kRowsNone || threads != kNormThreads || !is_short_chain(chain, threads) ||
+      cols % kMmaBlock != 0 || chain.norm.weight.is_null()) {
+    return false;
+  }
+  Chain own = chain;
+  if (after_down) {  // all sums are there
+    own = Chain{};
+    own.base = own.value = chain.value;
+    own.norm = chain.norm;
+  }
+  const Result<const QuantizedRows*> rows = recorder.quantized().add(chain.norm.out, order);
+  if (!rows.ok()) {
+    recorder.fail(rows.error());
+    return true;
+  }
+  recorder.record(plan_normed_chain(own, threads, *rows));
+  recorder.quantized().keep(**rows, chain.norm.out);
+  return true;
 }
 
 }  // namespace
@@ -78,7 +116,7 @@ Plan plan_sums(const Chain& chain) {
   return plan;
 }
 
-void record_chain(Recorder& recorder, const Chain& chain, const DownOp* down) {
+void record_chain(Recorder& recorder, const Chain& chain, const DownOp* down, uint32_t order) {
   if (down != nullptr) recorder.record(plan_down_sum(chain, *down));
   if (chain.norm.out.is_null()) {
     if (down == nullptr) recorder.record(plan_sums(chain));
@@ -87,6 +125,7 @@ void record_chain(Recorder& recorder, const Chain& chain, const DownOp* down) {
   const bool has_sums = chain.adds > 0 || !chain.slots.is_null();
   const uint32_t threads = norm_threads(chain.value.shape.back());
   const bool is_long = threads == kNormLongThreads;
+  if (record_quantized_chain(recorder, chain, down != nullptr, threads, order)) return;
   if (is_long && rows_of(chain.value) <= kFewTokensMax && !chain.norm.weight.is_null() &&
       (chain.slots.is_null() || down != nullptr)) {
     recorder.record(plan_long_chain(chain));

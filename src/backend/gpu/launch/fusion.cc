@@ -160,6 +160,14 @@ bool is_norm_of(const Chain& chain, const Tensor& x) {
   return !normed.is_null() && are_same(normed, x) && !have_overlap(normed, chain.value);
 }
 
+// Products of few tokens make a norm by themselves; before those of more it has a launch that makes
+// integers, too.
+bool may_make_norm(const Tensor& x) {
+  const uint32_t rows = rows_of(x);
+  if (rows <= kFewTokensMax) return x.shape.back() <= int64_t{kMmaMadeColsMax};
+  return rows <= kMmaFewTokensMost;
+}
+
 const ops::Linear* find_product(const Products& products, const Tensor& out) {
   const auto found = std::find_if(products.begin(), products.end(),
                                   [&](const ops::Linear& own) { return are_same(own.out, out); });
@@ -266,9 +274,7 @@ bool fits(const Waiting& waiting, const ops::Rope& op) {
 bool fits(const Waiting& waiting, const ops::Linear& op) {
   const Products& products = waiting.products;
   const bool joins = products.empty()
-                         ? rows_of(op.x) <= kFewTokensMax &&
-                               op.x.shape.back() <= int64_t{kMmaMadeColsMax} &&
-                               can_norm(waiting.chain, op.x)
+                         ? may_make_norm(op.x) && can_norm(waiting.chain, op.x)
                          : products.size() < kMmaMatricesMax && are_same(products[0].x, op.x) &&
                                is_ggml(products[0].weight) == is_ggml(op.weight);
   return joins && is_apart(waiting, op.out) && keeps_inputs(op);

@@ -252,14 +252,26 @@ const QuantizedRows* quantize_rows(Recorder& recorder, const Tensor& x, uint32_t
 }
 
 void record_products(Recorder& recorder, const Waiting& waiting) {
+  const Products& products = waiting.products;
   const bool may_share = std::all_of(
-      waiting.products.begin(), waiting.products.end(),
+      products.begin(), products.end(),
       [&](const ops::Linear& product) { return takes_many(recorder.platform(), product.weight); });
-  const std::optional<MmaFewLaunch> few = few_launch(recorder.platform(), waiting.products);
+  const std::optional<MmaFewLaunch> few = few_launch(recorder.platform(), products);
+  const bool many = may_share && are_many(recorder.platform(), products);
+  const Chain& chain = waiting.chain;
+  if (!chain.value.is_null() && rows_of(products.front().x) > kFewTokensMax) {
+    const uint32_t order = (is_ggml(products.front().weight) ? kRowsByHalves : kRowsForTeams) |
+                           (few ? kRowsByLanes : kRowsForTeams);
+    record_chain(recorder, chain, chain.after_down ? &*waiting.down : nullptr,
+                 few || many ? order : uint32_t{kRowsNone});
+    Waiting alone;
+    alone.products = products;
+    return record_products(recorder, alone);
+  }
   if (few) {
-    record_products_of_some(recorder, waiting.products, *few);
-  } else if (may_share && are_many(recorder.platform(), waiting.products)) {
-    record_products_of_many(recorder, waiting.products);
+    record_products_of_some(recorder, products, *few);
+  } else if (many) {
+    record_products_of_many(recorder, products);
   } else {
     record_products_of_few(recorder, waiting);
   }

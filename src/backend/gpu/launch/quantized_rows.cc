@@ -27,6 +27,12 @@ Result<const QuantizedRows*> QuantizedCache::add(const Tensor& x, uint32_t order
   return &rows;
 }
 
+void QuantizedCache::keep(const QuantizedRows& rows, const Tensor& x) {
+  for (QuantizedRows& own : rows_) {
+    if (&own == &rows) own.x = x;
+  }
+}
+
 void QuantizedCache::note(const Plan& plan) {
   for (QuantizedRows& rows : rows_) {
     if (writes(plan, rows.x)) rows.x = {};

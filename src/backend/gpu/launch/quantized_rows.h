@@ -28,6 +28,8 @@ class QuantizedCache {
   /// Takes the place of the older ones, with room for x to be written. Fails with
   /// kResourceExhausted.
   Result<const QuantizedRows*> add(const Tensor& x, uint32_t order);
+  /// Says that these are integers of x after a launch that has written both.
+  void keep(const QuantizedRows& rows, const Tensor& x);
   /// A launch that writes to x makes its integers old.
   void note(const Plan& plan);
   void clear();

@@ -150,7 +150,13 @@ struct MmaNormedParams {
 
 /// The order of a block's bytes in memory: as wgmma reads them; blocks' halves apart, with sums of
 /// their parts, for GGML's types; or what a lane multiplies in a row, for few tokens, of both.
-enum : u32 { kRowsForTeams = 0, kRowsByHalves = 1, kRowsByLanes = 2, kRowsByLanesOfHalves = 3 };
+enum : u32 {
+  kRowsForTeams = 0,
+  kRowsByHalves = 1,
+  kRowsByLanes = 2,
+  kRowsByLanesOfHalves = 3,
+  kRowsNone = 4
+};
 /// f32 numbers as integers of two bytes.
 struct QuantizeRowsParams {
   u64 x_stride;

@@ -177,6 +177,41 @@ MF_FN u32 largest_bits(MF_LOCAL(const f32) values) {
   return most;
 }
 
+/// Where the words of octet `o` of a block of 8 lie, of those of 256s or of ones, and how far the
+/// second is from the first. A block has 4 pieces of 16 bytes of 256s, then as many of ones: even
+/// columns of octets 0, 2, 4 and 6, their odd ones, and the same of octets 1, 3, 5 and 7. By halves
+/// the first two are the first four columns of octets 0 to 3 and their last four. By lanes they are
+/// even and odd columns of octets 0 and 1, of 2 and 3, and so on.
+struct QuantizedPlace {
+  u32 within;
+  u32 step;
+};
+MF_FN QuantizedPlace quantized_place(u32 order, u32 o) {
+  const bool by_halves = (order & kRowsByHalves) != 0u;
+  const bool by_lanes = (order & kRowsByLanes) != 0u;
+  u32 within = by_halves ? o / 4u * 8u + o % 4u : o % 2u * 8u + o / 2u;
+  if (by_lanes) within = by_halves ? o % 4u * 4u + o / 4u * 2u : o * 2u;
+  const QuantizedPlace place = {within, by_lanes ? 1u : 4u};
+  return place;
+}
+/// What is in memory of a block's sums, by its `lane` of so many that have a part each: of a
+/// quarter, of a half, of all.
+MF_FN void store_quantized_sums(MF_GLOBAL(f32) sums, u64 block, bool by_halves, u32 lane, u32 lanes,
+                                i32 quarter, i32 half, i32 sum, f32 factor) {
+  if (!by_halves) {
+    if (lane != 0u) return;
+    sums[block * 2u] = static_cast<f32>(sum);
+    sums[block * 2u + 1u] = factor;
+    return;
+  }
+  MF_GLOBAL(f32) to = sums + block * kGgmlSumWords;
+  if (lane % (lanes / 4u) == 0u) {
+    to[kGgmlSumQuarters + lane / (lanes / 4u)] = static_cast<f32>(quarter);
+  }
+  if (lane % (lanes / 2u) == 0u) to[lane / (lanes / 2u)] = static_cast<f32>(half);
+  if (lane == 0u) to[kGgmlSumFactor] = factor;
+}
+
 }  // namespace kernels
 }  // namespace gpu
 }  // namespace moeflux

@@ -1,6 +1,7 @@
 // Sums of slots or a base and of addends, which may end in a norm.
 #pragma once
 
+#include "backend/gpu/kernels/matmul/mma_product.h"
 #include "backend/gpu/kernels/norm/params.h"
 #include "backend/gpu/kernels/norm/slot_sum.h"
 #include "backend/gpu/kernels/norm/sums.h"
@@ -141,9 +142,41 @@ MF_FN f32 add_parts(MF_T t, MF_PARAMS(ChainParams) p, MF_LOCAL(ChainColumns<VECT
   return squares;
 }
 
+/// A row's columns as integers: as mma_quantize_rows() makes them, half an octet a lane.
 template <u32 VECTORS>
-MF_FN void norm_chain(MF_T t, MF_PARAMS(ChainParams) p, ChainParts parts, ChainSums sums,
-                      MF_GLOBAL(const f32) weight, MF_GLOBAL(f32) out) {
+MF_FN void quantize_chain(MF_T t, MF_PARAMS(ChainParams) p,
+                          MF_LOCAL(const ChainColumns<VECTORS>) row, MF_GLOBAL(u32) split,
+                          MF_GLOBAL(f32) sums) {
+  const bool by_halves = (p.order & kRowsByHalves) != 0u;
+  const bool is_first = (t.lane & 1u) == 0u;
+  MF_UNROLL
+  for (u32 v = 0u; v < VECTORS; ++v) {
+    const u32 c = chain_column(t, v);
+    const UnitFactor factor = unit_factor(lanes_max<16u>(t, largest_bits<4u>(row->v[v].v)));
+    const MmaQuad quad = mma_quad(row->v[v].v, factor.into, by_halves);
+    // The first stores the octet's 256s, the other its ones.
+    const u32 other = simd_shuffle_xor(t, is_first ? quad.low : quad.high, 1u);
+    const W2 words =
+        is_first ? join_quads(quad.high, other, by_halves) : join_quads(other, quad.low, by_halves);
+    const i32 quarter = add_lane(t, add_lane(t, quad.sum, 1u), 2u);
+    const i32 half = add_lane(t, quarter, 4u);
+    const i32 sum = add_lane(t, half, 8u);
+    if (c >= p.cols) continue;
+    const u64 block = static_cast<u64>(t.group.x) * (p.cols / kMmaBlock) + c / kMmaBlock;
+    const QuantizedPlace place = quantized_place(p.order, c % kMmaBlock / 8u);
+    MF_GLOBAL(u32)
+    to = split + (block * kMmaBlockWords + place.within + (is_first ? 0u : kMmaBlockWords / 2u));
+    to[0] = words.v[0];
+    to[place.step] = words.v[1];
+    store_quantized_sums(sums, block, by_halves, t.lane % 16u, 16u, quarter, half, sum,
+                         factor.out_of);
+  }
+}
+
+template <u32 VECTORS>
+MF_FN ChainColumns<VECTORS> norm_chain(MF_T t, MF_PARAMS(ChainParams) p, ChainParts parts,
+                                       ChainSums sums, MF_GLOBAL(const f32) weight,
+                                       MF_GLOBAL(f32) out) {
   for (u32 c = t.index * 32u; c < p.cols; c += t.threads * 32u) prefetch(t, weight + c);
   await_inputs(t);
   const u64 row = static_cast<u64>(t.group.x) * p.cols;
@@ -172,6 +205,7 @@ MF_FN void norm_chain(MF_T t, MF_PARAMS(ChainParams) p, ChainParts parts, ChainS
     for (u32 k = 0u; k < 4u; ++k) sum.v[v].v[k] = sum.v[v].v[k] * factor * scales.v[v].v[k];
   }
   store_chain<VECTORS>(t, out + row, p.cols, &sum);
+  return sum;
 }
 
 /// out = rms_norm of the last of: sum0, the slots of a row in router order or else the base; sum1,
@@ -185,14 +219,27 @@ MF_FN void norm_chain(MF_T t, MF_PARAMS(ChainParams) p, ChainParts parts, ChainS
     MF_THREAD_EARLY;                                                                   \
     const ChainParts parts = {slots, slot_weights, base, addend1, addend2};            \
     const ChainSums sums = {sum0, sum1, sum2};                                         \
-    norm_chain<VECTORS>(t, p, parts, sums, weight, out);                               \
+    (void)norm_chain<VECTORS>(t, p, parts, sums, weight, out);                         \
   }
 MF_NORM_CHAIN(rms_norm_chain, kChainVectorsMax)
 MF_FITS(kNormLongThreads, 1)
 MF_NORM_CHAIN(rms_norm_chain_long, kChainLongVectors)
-// Rows of up to kChainVectorsShort vectors a thread, of many tokens: more groups at once.
-MF_NORM_CHAIN(rms_norm_chain_short, kChainVectorsShort)
 #undef MF_NORM_CHAIN
+
+/// The same for rows of up to kChainVectorsShort vectors a thread, of many tokens: more groups at
+/// once. The norm may become integers as well.
+MF_KERNEL(rms_norm_chain_short, ChainParams, MF_READ(0, f32, slots), MF_READ(1, f32, slot_weights),
+          MF_READ(2, f32, base), MF_READ(3, f32, addend1), MF_READ(4, f32, addend2),
+          MF_CONST(5, f32, weight), MF_WRITE(6, f32, sum0), MF_WRITE(7, f32, sum1),
+          MF_WRITE(8, f32, sum2), MF_WRITE(9, f32, out), MF_WRITE(10, u32, split),
+          MF_WRITE(11, f32, split_sums)) {
+  MF_THREAD_EARLY;
+  const ChainParts parts = {slots, slot_weights, base, addend1, addend2};
+  const ChainSums sums = {sum0, sum1, sum2};
+  const ChainColumns<kChainVectorsShort> row =
+      norm_chain<kChainVectorsShort>(t, p, parts, sums, weight, out);
+  if (p.order != kRowsNone) quantize_chain<kChainVectorsShort>(t, p, &row, split, split_sums);
+}
 
 /// The sum over a group of kNormLongSimds SIMD groups, as group_sum() has it.
 MF_FN f32 long_group_sum(MF_T t, f32 value, MF_SHARED(f32) sums) {

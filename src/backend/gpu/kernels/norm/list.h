@@ -8,7 +8,7 @@
   X(rms_norm_wide, 3, RowsParams, kWaits)          \
   X(rms_norm_chain, 10, ChainParams, kWaits)       \
   X(rms_norm_chain_long, 10, ChainParams, kWaits)  \
-  X(rms_norm_chain_short, 10, ChainParams, kWaits) \
+  X(rms_norm_chain_short, 12, ChainParams, kWaits) \
   X(rms_norm_chain_few, 7, ChainParams, kWaits)    \
   X(chain_sums, 8, ChainParams, kWaits)            \
   X(layer_norm_rows, 3, RowsParams, kWaits)

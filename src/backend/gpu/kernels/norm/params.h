@@ -31,6 +31,7 @@ struct ChainParams {
   u32 top_k;  // 0: begins with the base
   u32 adds;
   f32 epsilon;
+  u32 order;  // of the norm's bytes as integers (matmul/mma_params.h), kRowsNone: there are none
 };
 
 }  // namespace gpu
