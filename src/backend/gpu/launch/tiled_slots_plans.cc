@@ -21,7 +21,7 @@ KernelId kernel_of(bool is_ggml, bool is_down, uint32_t tile) {
   return tile == 8 ? KernelId::mma_gate_up_w4_t8 : KernelId::mma_gate_up_w4_t16;
 }
 
-// Of a product's launch, whose groups do not depend on how many there are.
+// Groups of a product's launch do not depend on how many there are.
 std::optional<MmaFewLaunch> launch_of(const Platform& platform, const Weight& weight,
                                       uint32_t tile) {
   return mma_few_launch(mma_matrix(weight).bits, static_cast<uint32_t>(weight.cols), tile, 0,
