@@ -28,7 +28,7 @@ def read(path):
         return file.read()
 
 
-def inventory(root, folder):
+def inventory(root, folder, *options):
     sbom, licences = os.path.join(folder, "sbom.json"), os.path.join(folder, "licences.txt")
     done = subprocess.run(
         [
@@ -42,6 +42,7 @@ def inventory(root, folder):
             sbom,
             "--licences",
             licences,
+            *options,
         ],
         text=True,
         stdout=subprocess.PIPE,
@@ -115,6 +116,19 @@ def main():
             inventory(root, folder)[0] == 0 and (read(sbom), read(licences)) == first,
             "not the same twice",
         )
+        # CUDA's runtime comes of a wheel that has its licence; any other is refused.
+        runtime = os.path.join(folder, "site/nvidia/cu13/lib/libcudart_static.a")
+        write(runtime, "code\n")
+        code, output, *_ = inventory(root, folder, "--cuda", runtime)
+        check(code != 0 and "nvidia_cuda_runtime" in output, output)
+        wheel = os.path.join(folder, "site/nvidia_cuda_runtime-13.0.96.dist-info")
+        write(os.path.join(wheel, "licenses/License.txt"), "The words of NVIDIA's licence\n")
+        code, output, *_ = inventory(root, folder, "--cuda", runtime)
+        check(code == 0, output)
+        found = json.loads(read(sbom))["components"]
+        check([one["hashes"][0]["alg"] for one in found
+               if one["bom-ref"] == "pkg:pypi/nvidia-cuda-runtime@13.0.96"] == ["SHA-256"], found)
+        check("The words of NVIDIA's licence" in read(licences), "no licence of CUDA's runtime")
         write(os.path.join(root, "versions"), "libstranger-dev 1 stranger\n")
         code, output, *_ = inventory(root, folder)
         check(code != 0 and "libstranger-dev" in output, output)

@@ -2,17 +2,20 @@
 """Lists everything inside a release: an SBOM (CycloneDX 1.5, JSON) and the licences.
 
     tools/release/inventory.py --version 0.2.0 --root ROOT --sbom FILE --licences FILE \\
-        [--architecture arm64]
+        [--architecture arm64] [--cuda build/cuda-toolkit/.../lib/libcudart_static.a]
 
 Crates come from cargo and rust/Cargo.lock, with their checksums and licence files. C++ libraries
 come from ROOT/versions, which tools/release/root.sh writes, and from the packages' copyright files
 in ROOT. Packages of the page are those of build/web/packages.txt, which web/build.mjs writes, with
-the hashes of web/package-lock.json. Fails where one of them has no licence text. The same inputs
+the hashes of web/package-lock.json. CUDA's runtime comes with the wheel that
+tools/install_cuda.sh brought. Fails where one of them has no licence text. The same inputs
 give the same bytes.
 """
 
 import argparse
 import base64
+import glob
+import hashlib
 import json
 import os
 import re
@@ -48,6 +51,7 @@ NOT_INSIDE = {
     "libcurl4-openssl-dev",
     "libpython3.11-dev",
     "libpython3.13-dev",
+    "libpython3.14-dev",
     "libpython3.9-dev",
     "linux-libc-dev",
     "gcc-10-base",
@@ -124,6 +128,22 @@ def page_packages():
     return sorted(found)
 
 
+def cuda_runtime(library):
+    """(wheel, version, licence, SHA-256, licence file) of the runtime, a list of one; none: []."""
+    if not library:
+        return []
+    site = os.path.join(os.path.dirname(os.path.abspath(library)), "../../..")
+    wheels = glob.glob(os.path.join(site, "nvidia_cuda_runtime-*.dist-info"))
+    if len(wheels) != 1:
+        sys.exit(f"inventory.py: {library}: {len(wheels)} folders nvidia_cuda_runtime-*.dist-info "
+                 "beside its wheel's, expected one (tools/install_cuda.sh)")
+    version = os.path.basename(wheels[0]).removesuffix(".dist-info").split("-")[1]
+    with open(library, "rb") as file:
+        checksum = hashlib.sha256(file.read()).hexdigest()
+    notice = os.path.join(wheels[0], "licenses/License.txt")
+    return [("nvidia-cuda-runtime", version, "LicenseRef-NVIDIA-Proprietary", checksum, notice)]
+
+
 def libraries(root):
     """(package, version, source, licence, copyright file) of the C++ libraries that are linked."""
     found = []
@@ -139,7 +159,7 @@ def libraries(root):
     return sorted(found)
 
 
-def sbom(version, architecture, crate_list, page_list, library_list):
+def sbom(version, architecture, crate_list, page_list, cuda_list, library_list):
     components = [
         {
             "type": "library",
@@ -153,6 +173,7 @@ def sbom(version, architecture, crate_list, page_list, library_list):
         for kind, algorithm, packages in (
             ("cargo", "SHA-256", crate_list),
             ("npm", "SHA-512", page_list),
+            ("pypi", "SHA-256", cuda_list),
         )
         for name, number, licence, checksum, _ in packages
     ]
@@ -199,11 +220,14 @@ def licence_texts(folder):
     return found or sys.exit(f"inventory.py: no licence file in {folder}")
 
 
-def write_licences(path, package_list, library_list):
+def write_licences(path, package_list, cuda_list, library_list):
     texts = [("moeflux", "Apache-2.0", [os.path.join(SOURCE, "LICENSE")])]
     texts += [
         (f"{name} {version}", licence, licence_texts(folder))
         for name, version, licence, _, folder in package_list
+    ]
+    texts += [
+        (f"{name} {version}", licence, [notice]) for name, version, licence, _, notice in cuda_list
     ]
     texts += [
         (f"{source} {version}", licence, [notice] if licence not in WITHOUT_NOTICE else [])
@@ -230,18 +254,17 @@ def main():
     for name in ("version", "root", "sbom", "licences"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--architecture", default="amd64", help="Debian's word for that of ROOT")
+    parser.add_argument("--cuda", metavar="LIBRARY", help="the static runtime that is linked")
     options = parser.parse_args()
     crate_list, page_list, library_list = crates(), page_packages(), libraries(options.root)
+    cuda_list = cuda_runtime(options.cuda)
+    lists = (crate_list, page_list, cuda_list, library_list)
     with open(options.sbom, "w", encoding="utf-8") as file:
-        json.dump(
-            sbom(options.version, options.architecture, crate_list, page_list, library_list),
-            file,
-            indent=1,
-        )
+        json.dump(sbom(options.version, options.architecture, *lists), file, indent=1)
         file.write("\n")
-    write_licences(options.licences, crate_list + page_list, library_list)
+    write_licences(options.licences, crate_list + page_list, cuda_list, library_list)
     print(f"inventory.py: {len(crate_list)} crates, {len(page_list)} packages of the page, "
-          f"{len(library_list)} C++ libraries")
+          f"{len(library_list)} C++ libraries{', the runtime of CUDA' if cuda_list else ''}")
 
 
 if __name__ == "__main__":
