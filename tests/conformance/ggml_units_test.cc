@@ -280,6 +280,7 @@ TEST(GgmlUnits, TypesShareLaunchesWithEachOtherAndKeepTheirBits) {
       // Without memory for tokens that share a read each of them has groups of its own.
       const auto launches = [&] {
         return launches_of(*named, gpu::KernelId::mma_linear_ggml_t1) +
+               launches_of(*named, gpu::KernelId::mma_linear_ggml_t8) +
                launches_of(*named, gpu::KernelId::mma_linear_ggml);
       };
       const size_t before = launches();

@@ -78,9 +78,9 @@ bool list_slots(Recorder& recorder, ExpertLaunch& launch, const ops::ExpertFfn& 
   const ExpertListParams p{launch.slots, launch.num_ids, launch.num_entries, launch.tile};
   if (launch.slots <= kListedSlotsFew && launch.num_entries <= kListedEntriesFew) {
     const uint32_t simds = groups_for(launch.num_entries, kSimdLanes);
-    Plan both =
-        make_plan(KernelId::expert_tiles_of_few, {1, 1, 1}, simds * kSimdLanes,
-                  static_cast<uint32_t>((2 * simds + round_up(launch.slots, 4)) * sizeof(u32)));
+    const uint64_t words = round_up(2 * simds, 4) + round_up(launch.slots, 4);
+    Plan both = make_plan(KernelId::expert_tiles_of_few, {1, 1, 1}, simds * kSimdLanes,
+                          static_cast<uint32_t>(words * sizeof(u32)));
     both.set_params(p);
     both.bind(launch.ids);
     both.bind(launch.map);

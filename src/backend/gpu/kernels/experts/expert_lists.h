@@ -111,13 +111,13 @@ MF_FN u32 simd_through(MF_T t, u32 value) {
   return through;
 }
 
-/// Lists and tiles of few slots in one group, a thread an entry. Shared: two words a SIMD group,
-/// then a slot's entry each, in fours.
+/// Lists and tiles of few slots in one group, a thread an entry. Shared: two words a SIMD group, in
+/// fours, then a slot's entry each, in fours.
 MF_KERNEL(expert_tiles_of_few, ExpertListParams, MF_READ(0, i32, ids), MF_READ(1, u32, map),
           MF_WRITE(2, u32, list), MF_WRITE(3, u32, tiles)) {
   MF_THREAD;
   MF_SHARED(u32) counts = MF_SHARED_AT(t, u32, 0u);
-  MF_SHARED(u32) entries = counts + 2u * t.simds;
+  MF_SHARED(u32) entries = counts + (2u * t.simds + 3u) / 4u * 4u;
   const u32 slots = (p.slots + 3u) / 4u * 4u;
   for (u32 i = t.index; i < slots; i += t.threads) {
     entries[i] = i < p.slots ? entry_of(ids, map, p.ids, i) : static_cast<u32>(kNoEntry);

@@ -15,7 +15,7 @@ namespace moeflux {
 namespace gpu {
 namespace kernels {
 
-/// A tile's slots and rows of x; past the last slot it is multiplied again, and not stored. Those
+/// A tile's slots and rows of x; past the last slot it is multiplied again, and not stored. Slots
 /// of the shared expert are tokens.
 struct MmaFewSlots {
   MF_GLOBAL(const u32) list;
@@ -147,9 +147,9 @@ MF_FN void mma_down_few(MF_T t, MF_PARAMS(MmaExpertsFewParams) p, MF_GLOBAL(cons
   }
 }
 
-// Group x: so many sets of tiles as MmaWalk::tiles says, of 8 rows of gate and of up, or of 16 rows
-// of down; y: a tile of TILES * 8 tokens of the shared expert, then one of as many slots. Up to 256
-// threads.
+// Group x has as many sets of tiles as MmaWalk::tiles says, of 8 rows of gate and of up, or of 16
+// rows of down. Group y has a tile of TILES * 8 tokens of the shared expert, then one of as many
+// slots. Up to 256 threads.
 #define MF_MMA_EXPERTS_FEW(suffix, BITS, TILES)                                                    \
   MF_FITS(kMmaThreads, 2u)                                                                         \
   MF_KERNEL(mma_gate_up_##suffix, MmaExpertsFewParams, MF_READ(0, u64, entries),                   \

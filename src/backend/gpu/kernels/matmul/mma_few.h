@@ -39,7 +39,7 @@ MF_FN void load_few_codes(MF_T t, MF_LOCAL(W2) octets, u32 at, u32 block) {
   }
 }
 
-/// Of the upper row, then of the lower one: scales of two blocks, their biases.
+/// Scales of two blocks and their biases, of the upper row, then of the lower one.
 struct MmaFewScales {
   u32 v[4];
 };
@@ -288,8 +288,10 @@ struct MmaFewSums<kMmaGgml, TILES, ROWS> : MmaFewTotals<TILES, ROWS> {
     MF_ROLLED
     for (u32 i = 0u; i < count * ROWS; ++i) {
       const u32 block = i / ROWS;
+      GgmlLaneRows lane_rows;
+      lane_rows.begin(t, at + i % ROWS * place_words);
       GgmlLane<GROUPS> lane;
-      lane.load_any(t, part->format(), wide, at + i % ROWS * place_words, block);
+      lane.load_any(t, part->format(), wide, lane_rows, block);
       MF_UNROLL
       for (u32 r = 0u; r < ROWS; ++r) {
         if (i % ROWS == r) add_block<GROUPS>(t, &lane, this->totals[r], first + block, tokens);

@@ -194,8 +194,8 @@ MF_FN QuantizedPlace quantized_place(u32 order, u32 o) {
   const QuantizedPlace place = {within, by_lanes ? 1u : 4u};
   return place;
 }
-/// What is in memory of a block's sums, by its `lane` of so many that have a part each: of a
-/// quarter, of a half, of all.
+/// Stores a block's sums, of a quarter, of a half or of all, by its `lane` of so many that have a
+/// part each.
 MF_FN void store_quantized_sums(MF_GLOBAL(f32) sums, u64 block, bool by_halves, u32 lane, u32 lanes,
                                 i32 quarter, i32 half, i32 sum, f32 factor) {
   if (!by_halves) {
