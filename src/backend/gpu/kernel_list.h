@@ -60,11 +60,11 @@ struct KernelInfo {
   bool reads_early;
 };
 
-inline constexpr std::array kKernels = {
-#define MF_INFO(name, bindings, Params, reads) KernelInfo{#name, bindings, sizeof(Params), reads},
+inline constexpr auto kKernels = std::to_array<KernelInfo>({
+#define MF_INFO(name, bindings, Params, reads) {#name, bindings, sizeof(Params), reads},
     MOEFLUX_GPU_KERNELS(MF_INFO)
 #undef MF_INFO
-};
+});
 
 constexpr const KernelInfo& kernel_info(KernelId id) { return kKernels[static_cast<size_t>(id)]; }
 
