@@ -113,11 +113,8 @@ class RunningText {
 
   /// Tokens that its part of a step has at least.
   int64_t rows_needed() const { return is_at_end_ ? decoding_->rows_needed() : 1; }
-  /// Before part() with as many tokens, as Decoding has it.
-  std::optional<DraftSource::Ask> ask(int64_t tokens) {
-    return is_at_end_ ? decoding_->ask(tokens) : std::nullopt;
-  }
-  void answer(Result<Draft> draft, double seconds) { decoding_->answer(std::move(draft), seconds); }
+  /// Its decoding, which asks for drafts before part(); null inside its prompt.
+  Decoding* drafting() { return is_at_end_ ? decoding_.get() : nullptr; }
   /// Its part of a step: so many of tokens() at most, or the token that was drawn with as many
   /// drafts as fit. Lives until take().
   SessionStep part(int64_t tokens);

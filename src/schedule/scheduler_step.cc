@@ -314,13 +314,15 @@ std::vector<StepPart> Scheduler::Loop::with_drafts(const StepPlan& plan) const {
 void Scheduler::Loop::find_drafts(const std::vector<StepPart>& planned,
                                   const std::vector<Part>& parts) {
   std::vector<DraftSource::Ask> asks;
-  std::vector<TextPtr> asking;
+  std::vector<Decoding*> asking;
   for (size_t i = 0; i < parts.size(); ++i) {
     const TextPtr& text = parts[i].text;
     if (!parts[i].done.ok() || text->end()) continue;
-    if (auto ask = text->ask(planned[i].tokens)) {
+    Decoding* const decoding = text->drafting();
+    if (decoding == nullptr) continue;
+    if (auto ask = decoding->ask(planned[i].tokens)) {
       asks.push_back(std::move(*ask));
-      asking.push_back(text);
+      asking.push_back(decoding);
     }
   }
   if (asks.empty()) return;
