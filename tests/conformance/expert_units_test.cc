@@ -231,28 +231,35 @@ TEST(MatrixUnits, ALayerOfExpertsHasTheSameBitsHoweverItsLaunchesAreShared) {
   expect_one_layer("a clamped unit", clamped);
 }
 
+LayerProblem ggml_layer(Random& random, const char* gate, const char* down, int64_t experts,
+                        int64_t top_k, int64_t n, int64_t hidden) {
+  const auto format_of = [](const char* name) {
+    const QuantFormat format = *find_ggml_type(name)->format;
+    return name == std::string_view("NVFP4") ? format.with_outer_scale() : format;
+  };
+  const QuantFormat format = format_of(gate);
+  LayerProblem p = LayerProblem::make(
+      random, format, format,
+      {.hidden = hidden, .intermediate = 256, .experts = experts, .top_k = top_k, .n = n}, 256);
+  for (EncodedWeight& w : p.experts.down) {
+    w = random_weight(random, format_of(down), hidden, 256);
+  }
+  p.down = random_weight(random, format_of(down), hidden, 256);
+  return p;
+}
+
 TEST(MatrixUnits, ALayerOfExpertsInGgmlTypesHasTheSameBitsToo) {
   Random random(66);
-  const auto make = [&](const char* gate, const char* down, int64_t experts, int64_t top_k,
-                        int64_t n, int64_t hidden) {
-    const auto format_of = [](const char* name) {
-      const QuantFormat format = *find_ggml_type(name)->format;
-      return name == std::string_view("NVFP4") ? format.with_outer_scale() : format;
-    };
-    const QuantFormat format = format_of(gate);
-    LayerProblem p = LayerProblem::make(
-        random, format, format,
-        {.hidden = hidden, .intermediate = 256, .experts = experts, .top_k = top_k, .n = n}, 256);
-    for (EncodedWeight& w : p.experts.down) {
-      w = random_weight(random, format_of(down), hidden, 256);
-    }
-    p.down = random_weight(random, format_of(down), hidden, 256);
-    return p;
-  };
+  const auto make = [&](auto... sizes) { return ggml_layer(random, sizes...); };
   expect_one_layer("Q4_K and Q6_K", make("Q4_K", "Q6_K", 5, 3, 1, 512));
   expect_one_layer("wide layers", make("Q4_K", "Q4_K", 3, 1, 1, 4864));
   expect_one_layer("two tokens of Q8_0", make("Q8_0", "Q8_0", 4, 2, 2, 256));
   expect_one_layer("many tokens", make("Q5_K", "IQ4_XS", 3, 2, 11, 256));
+}
+
+TEST(MatrixUnits, ALayerOfExpertsOfManyTokensInGgmlTypesHasTheSameBitsToo) {
+  Random random(67);
+  const auto make = [&](auto... sizes) { return ggml_layer(random, sizes...); };
   expect_one_layer("experts of a few slots", make("Q4_0", "Q6_K", 24, 4, 17, 256));
   expect_one_layer("experts of some slots", make("Q4_K", "MXFP4", 9, 4, 21, 256));
   expect_one_layer("a published pair", make("IQ2_XS", "IQ4_NL", 4, 2, 1, 512));
@@ -261,7 +268,11 @@ TEST(MatrixUnits, ALayerOfExpertsInGgmlTypesHasTheSameBitsToo) {
   expect_one_layer("the same, many tokens", make("NVFP4", "NVFP4", 3, 2, 11, 256));
   expect_one_layer("IQ1", make("IQ1_S", "IQ1_M", 4, 2, 1, 512));
   expect_one_layer("IQ1 and digits, many tokens", make("IQ1_M", "TQ1_0", 3, 2, 9, 256));
-  expect_one_layer("experts of more than 128 tokens", make("IQ2_XS", "Q4_0", 2, 2, 139, 256));
+}
+
+TEST(MatrixUnits, ALayerOfGgmlExpertsOfMoreThan128TokensHasTheSameBitsToo) {
+  Random random(68);
+  expect_one_layer("139 tokens", ggml_layer(random, "IQ2_XS", "Q4_0", 2, 2, 139, 256));
 }
 
 /// A layer as wide as a real model's, of all tokens and of its first few.
