@@ -55,22 +55,9 @@ Plan plan_step(const Recorder& recorder, MmaExpertsOneParams& p, const FewSlots&
     p.first[0] = is_down ? s.launch.first.down : s.launch.first.gate;
     p.first[1] = s.launch.first.up;
   }
-  if (s.has_ffn) {
-    const Tensor& from = is_down ? s.ffn.intermediate : s.ffn.op.x;
-    const Weight& first = is_down ? shared.down : shared.gate;
-    const Weight& second = is_down ? shared.down : shared.up;
-    for (const Weight* own : {&first, &second}) {
-      wide = wide && mma_matrix(*own).wide != 0;
-      wide_scales = wide_scales && has_wide_scales(*own);
-    }
-    p.shared[0] = expert_addresses(recorder, first, {});
-    p.shared[1] = expert_addresses(recorder, second, {});
-    p.shared_x_stride = row_stride(from);
-    p.shared_out_stride = row_stride(is_down ? s.ffn.op.out : s.ffn.intermediate);
-    if (!is_wide(from)) e.wide = 0;
-  }
   e.matrix.wide = wide ? 1 : 0;
   e.matrix.wide_scales = wide_scales ? 1 : 0;
+  if (s.has_ffn) add_network(recorder, s, is_down, p);
   KernelId kernel = kernel_of_few(e.matrix, is_down);
   const uint32_t tokens = s.has_ffn ? rows_of(s.ffn.op.x) : 0;
   MmaOneNeeds needs;

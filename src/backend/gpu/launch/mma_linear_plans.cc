@@ -48,6 +48,16 @@ MmaLinearParams linear_params(const Waiting& waiting, const MmaWalk& walk) {
   return p;
 }
 
+// Matrices, activations and results.
+void bind_products(Plan& plan, const Products& products, const QuantizedRows& rows) {
+  for (const ops::Linear& product : products) bind_weight(plan, product.weight);
+  for (size_t i = products.size(); i < kMmaMatricesMax; ++i) bind_weight(plan, {});
+  plan.bind(rows.integers);
+  plan.bind(rows.sums);
+  for (const ops::Linear& product : products) bind_output(plan, product.out);
+  for (size_t i = products.size(); i < kMmaMatricesMax; ++i) plan.bind({});
+}
+
 void record_products_of_many(Recorder& recorder, const Products& products) {
   const Tensor& x = products.front().x;
   const uint32_t n = rows_of(x);
@@ -74,12 +84,7 @@ void record_products_of_many(Recorder& recorder, const Products& products) {
       make_mma_many_plan(has_ggml ? KernelId::mma_linear_ggml : KernelId::mma_linear,
                          {groups, groups_for(n, p.tile), 1}, p.tile, p.stages, p.walk.place_words);
   plan.set_params(p);
-  for (const ops::Linear& product : products) bind_weight(plan, product.weight);
-  for (size_t i = products.size(); i < kMmaMatricesMax; ++i) bind_weight(plan, {});
-  plan.bind(rows->integers);
-  plan.bind(rows->sums);
-  for (const ops::Linear& product : products) bind_output(plan, product.out);
-  for (size_t i = products.size(); i < kMmaMatricesMax; ++i) plan.bind({});
+  bind_products(plan, products, *rows);
   recorder.record(plan);
 }
 
@@ -149,23 +154,14 @@ void record_products_of_some(Recorder& recorder, const Products& products,
                         launch.threads);
   plan.shared_bytes = launch.bytes;
   plan.set_params(p);
-  for (const ops::Linear& product : products) bind_weight(plan, product.weight);
-  for (size_t i = products.size(); i < kMmaMatricesMax; ++i) bind_weight(plan, {});
-  plan.bind(rows->integers);
-  plan.bind(rows->sums);
-  for (const ops::Linear& product : products) bind_output(plan, product.out);
-  for (size_t i = products.size(); i < kMmaMatricesMax; ++i) plan.bind({});
+  bind_products(plan, products, *rows);
   recorder.record(plan);
 }
 
 bool are_many(const Platform& platform, const Products& products) {
   const uint32_t tokens = rows_of(products.front().x);
   if (tokens <= kFewTokensMax || tokens > kSomeTokensMax) return tokens > kFewTokensMax;
-  uint64_t groups = 0;
-  for (const ops::Linear& product : products) {
-    groups += groups_for(static_cast<uint64_t>(product.weight.rows), kMmaGroupRows);
-  }
-  return groups * tokens > platform.cores();
+  return uint64_t{groups_of(products, kMmaGroupRows)} * tokens > platform.cores();
 }
 
 // GGML's types share no launch with others.

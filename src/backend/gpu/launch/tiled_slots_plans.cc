@@ -58,29 +58,14 @@ MmaExpertsFewParams step_params(Recorder& recorder, const FewSlots& s, const Til
   e.limit = s.experts.glu.limit;
   e.up_offset = s.experts.glu.up_offset;
   p.token_words = tiles.token_words;
-  bool wide = step.wide;
-  bool wide_scales = step.wide_scales;
+  e.matrix.wide = step.wide ? 1 : 0;
+  e.matrix.wide_scales = step.wide_scales ? 1 : 0;
   if (s.has_ffn) {
-    const bool is_down = step.second == nullptr;
-    const GluWeights& shared = s.ffn.op.weights;
-    const Weight& first = is_down ? shared.down : shared.gate;
-    const Weight& second = is_down ? shared.down : shared.up;
-    for (const Weight* own : {&first, &second}) {
-      wide = wide && mma_matrix(*own).wide != 0;
-      wide_scales = wide_scales && has_wide_scales(*own);
-    }
-    p.shared[0] = expert_addresses(recorder, first, {});
-    p.shared[1] = expert_addresses(recorder, second, {});
-    const Tensor& from = is_down ? s.ffn.intermediate : s.ffn.op.x;
-    p.shared_x_stride = row_stride(from);
-    p.shared_out_stride = row_stride(is_down ? s.ffn.op.out : s.ffn.intermediate);
+    add_network(recorder, s, /*is_down=*/step.second == nullptr, p);
     p.tokens = rows_of(s.ffn.op.x);
     p.shared_tiles = groups_for(p.tokens, tiles.tile);
     p.has_shared_gate = s.ffn.op.out_gate.is_null() ? 0 : 1;
-    if (!is_wide(from)) e.wide = 0;
   }
-  e.matrix.wide = wide ? 1 : 0;
-  e.matrix.wide_scales = wide_scales ? 1 : 0;
   return p;
 }
 
