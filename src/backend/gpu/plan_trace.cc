@@ -35,6 +35,15 @@ class TraceExecutor : public Executor {
     log_.read = {log_.read.copies + 1, log_.read.bytes + to.size()};
     return {};
   }
+  void take(Buffer&, uint64_t, Executor& other, const Buffer&, uint64_t, size_t bytes) override {
+    await(other);
+    log_.lines.push_back(formatted("take {} bytes", bytes));
+  }
+  void await(Executor& other) override {
+    auto& theirs = static_cast<TraceExecutor&>(other);
+    flush();
+    theirs.flush();
+  }
   EventId submit() override {
     flush();
     return EventId{++submitted_};
@@ -54,6 +63,7 @@ class TraceExecutor : public Executor {
   }
   void launch() {
     if (runs_.kept().empty()) return;
+    log_.runs.push_back(runs_.kept().size());
     if (auto* const run = runs_.find(); run != nullptr) {
       runs_.update(*run, [](size_t) {});
       if (!run->graph) ++log_.graphs;

@@ -26,6 +26,7 @@ struct PlanLog {
   /// As a runtime with graphs counts: runs that it has recorded, and launches beside them.
   uint64_t graphs = 0;
   uint64_t single_launches = 0;
+  std::vector<size_t> runs;  // launches of each, those beside graphs too
 };
 
 /// Memory is the host's, so that weights can be loaded; reads give what was loaded or zeros. The

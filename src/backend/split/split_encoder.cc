@@ -34,6 +34,8 @@ void for_each_operand(Op& op, const Visit& visit) {
     const std::span<const ExpertWeights> all = op.ready;
     op.ready = all.first(std::min<size_t>(all.size(), 1));
     op.operands(each);
+    // They are only to be known again: a GPU chooses routes and adds slots in launches of experts.
+    each(Use::kRead, "weights", op.routes.weights);
     op.ready = all;
   } else {
     op.operands(each);
