@@ -233,18 +233,20 @@ class Engine {
 
   Result<std::unique_ptr<Sequence>> create_sequence();
 
-  /// Appends tokens to the sequence. Fails with kInvalidArgument for an empty span or a token
-  /// outside the vocabulary, kResourceExhausted when the context or memory is full; both leave the
-  /// sequence usable, at the last whole chunk. After kIo, and where memory ran out in the middle of
-  /// a step ("out of memory"), the sequence is broken at its last whole chunk: every later call
-  /// fails with kFailedPrecondition until restore(), truncate() or load() succeeds.
+  /// Appends tokens to the sequence; they have been computed when it returns. Fails with
+  /// kInvalidArgument for an empty span or a token outside the vocabulary, kResourceExhausted when
+  /// the context or memory is full; both leave the sequence usable, at the last whole chunk. After
+  /// kIo, and where memory ran out in the middle of a step ("out of memory"), the sequence is
+  /// broken at its last whole chunk: every later call fails with kFailedPrecondition until
+  /// restore(), truncate() or load() succeeds.
   Status eval(Sequence& sequence, std::span<const TokenId> tokens, const EvalOptions& options,
               const LogitsSink& sink);
   /// eval() for several sequences at once, in steps of at most prefill_chunk() tokens of all of
   /// them: decode first, then prompts in their order. A sequence's logits are those it has alone.
   /// An item fails alone where it asks in vain, or has the sequence of an item before it. A step
   /// that fails, by kIo or "out of memory", fails and breaks every item with tokens in it. A sink
-  /// is called between steps and may use no sequence of the call.
+  /// is called between steps and may use no sequence of the call. Several devices may still compute
+  /// tokens without logits when it returns: what comes next is behind them.
   void eval_step(std::span<StepItem> items);
   struct DraftRequest {
     TokenId token = 0;  // sampled, and not evaluated

@@ -105,6 +105,9 @@ Status Engine::eval(Sequence& sequence, std::span<const TokenId> tokens, const E
   if (options.progress) item.options.progress = std::ref(options.progress);
   if (sink) item.sink = std::ref(sink);
   eval_step(std::span(&item, 1));
+  // Without logits nothing has been read, and work may still run: see forward().
+  const bool may_run = device_->num_parts() > 1 && options.logits == LogitsMode::kNone;
+  if (may_run && item.outcome.ok()) item.outcome = encoder_->wait(encoder_->submit());
   return item.outcome;
 }
 

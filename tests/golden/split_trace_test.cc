@@ -54,7 +54,7 @@ class TracedGpus {
   Status eval(size_t tokens, LogitsMode mode) {
     for (gpu::PlanLog& log : logs_) {
       log.runs.clear();
-      log.graphs = log.single_launches = 0;
+      log.waits = log.graphs = log.single_launches = 0;
     }
     const std::vector<TokenId> ids(tokens, 1);
     const BestLogits best{.count = 1, .of = static_cast<int32_t>(engine_->spec().vocab_size)};
@@ -83,6 +83,16 @@ class SplitTrace : public ::testing::Test {
   TempFolder folder_;
   TempFolder twin_;
 };
+
+// Else its time would be counted with whatever comes next, and its errors told there.
+TEST_F(SplitTrace, TokensWithoutLogitsHaveBeenComputed) {
+  TracedGpus two(folder_.path(), 2);
+  ASSERT_TRUE(two.ok());
+  ASSERT_TRUE(two.eval(24, LogitsMode::kNone).ok());
+  // Three chunks go from GPU to GPU, and the host waits for the last alone.
+  EXPECT_EQ(two.log(0).waits, 1u);
+  EXPECT_EQ(two.log(1).waits, 1u);
+}
 
 TEST_F(SplitTrace, ATokenHasTheLaunchesOfOneGpuBehindAnyDepth) {
   TracedGpus one(folder_.path(), 1);

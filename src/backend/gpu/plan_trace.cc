@@ -49,7 +49,10 @@ class TraceExecutor : public Executor {
     return EventId{++submitted_};
   }
   bool has_passed(EventId) override { return true; }
-  Status wait(EventId) override { return {}; }
+  Status wait(EventId) override {
+    ++log_.waits;
+    return {};
+  }
 
  private:
   struct Graph {};

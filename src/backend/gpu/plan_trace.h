@@ -27,6 +27,7 @@ struct PlanLog {
   uint64_t graphs = 0;
   uint64_t single_launches = 0;
   std::vector<size_t> runs;  // launches of each, those beside graphs too
+  uint64_t waits = 0;        // for an event
 };
 
 /// Memory is the host's, so that weights can be loaded; reads give what was loaded or zeros. The
