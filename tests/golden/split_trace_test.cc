@@ -105,6 +105,8 @@ TEST_F(SplitTrace, ATokenHasTheLaunchesOfOneGpuBehindAnyDepth) {
     }
     // Routes, shared networks and sums join the launches of experts, as on one.
     EXPECT_EQ(two.launches(), one.launches()) << depth;
+    // The second GPU's first run is as long as the first GPU's next would be.
+    EXPECT_LE(two.log(0).runs.size() + two.log(1).runs.size(), one.log(0).runs.size() + 2) << depth;
     for (const size_t gpu : {size_t{0}, size_t{1}}) {
       EXPECT_EQ(two.log(gpu).graphs, 0u) << depth;
       EXPECT_EQ(two.log(gpu).single_launches, 0u) << depth;

@@ -114,7 +114,7 @@ class CudaExecutor : public Executor {
       note(launches_.record(stream_,
                             copy_plan(Tensor::view(to, to_offset, words, DType::kF32),
                                       Tensor::view(source, from_offset, words, DType::kF32))));
-      note(launches_.flush(stream_));
+      note(launches_.launch_kept(stream_));
     } else {
       note(cuda_status(
           cudaMemcpyAsync(cuda_address(to) + to_offset, cuda_address(from) + from_offset, bytes,
@@ -131,11 +131,13 @@ class CudaExecutor : public Executor {
   void await(Executor& other) override {
     auto& theirs = static_cast<CudaExecutor&>(other);
     if (!status_.ok() || !theirs.status_.ok()) return;
+    note(use_cuda_device(device_));
+    note(launches_.flush(stream_));
+    launches_.begin_behind(theirs.launches_);
     note(use_cuda_device(theirs.device_));
     theirs.note(theirs.launches_.flush(theirs.stream_));
     const cudaEvent_t computed = theirs.mark(theirs.stream_);
     note(use_cuda_device(device_));
-    note(launches_.flush(stream_));
     note(cuda_status(cudaStreamWaitEvent(stream_, computed, 0), "cudaStreamWaitEvent"));
     theirs.spare_events_.push_back(computed);
   }

@@ -32,6 +32,10 @@ class LaunchQueue {
   Status record(cudaStream_t stream, const Plan& plan);
   /// Hands over what is kept, and begins with a short run again.
   Status flush(cudaStream_t stream);
+  /// Hands over what is kept, and goes on with runs as long as before.
+  Status launch_kept(cudaStream_t stream);
+  /// Goes on with runs as long as those of `other`, whose work the next ones wait for.
+  void begin_behind(const LaunchQueue& other) { runs_.begin_behind(other.runs_); }
 
  private:
   /// A launch as the runtime wants it described; points into the launch.
@@ -44,7 +48,6 @@ class LaunchQueue {
   using Run = LaunchRuns<Graph>::Run;
 
   Status allow_shared_memory(const Plan& plan);
-  Status launch_kept(cudaStream_t stream);
   Status launch_each(cudaStream_t stream);
   Status launch_run(cudaStream_t stream, Run& run);
   Status instantiate(Run& run);

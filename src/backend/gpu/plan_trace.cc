@@ -42,6 +42,7 @@ class TraceExecutor : public Executor {
   void await(Executor& other) override {
     auto& theirs = static_cast<TraceExecutor&>(other);
     flush();
+    runs_.begin_behind(theirs.runs_);
     theirs.flush();
   }
   EventId submit() override {

@@ -82,6 +82,9 @@ class LaunchRuns {
   std::vector<Launch>& kept() { return kept_; }
   /// The next run is the first one after a pause.
   void begin() { run_length_ = kFirstRunLength; }
+  /// The same behind the work of another device: as much was recorded there meanwhile as the last
+  /// of its runs says, and this device would wait for longer than a run of that length takes.
+  void begin_behind(const LaunchRuns& other) { run_length_ = other.run_length_; }
 
   /// The run that the kept launches are, or become by new parameters: one of their structure, or
   /// of their kernels, where there are many already. Null if they have to be launched one by one.

@@ -53,6 +53,27 @@ TEST(LaunchRuns, FollowWhatMoves) {
   EXPECT_EQ(run->launches[0].pointers[0], &memory[1]);
 }
 
+// Launches until a run is whole.
+size_t next_length(Runs& runs, std::byte& place) {
+  size_t count = 1;
+  while (!runs.keep(launch_at(&place))) ++count;
+  runs.kept().clear();
+  return count;
+}
+
+TEST(LaunchRuns, BehindAnotherDeviceAreAsLongAsItsOwn) {
+  std::byte place{};
+  Runs one;
+  Runs two;
+  const size_t first = next_length(one, place);
+  const size_t second = next_length(one, place);
+  EXPECT_GT(second, first);
+  two.begin_behind(one);
+  EXPECT_GT(next_length(two, place), second);
+  two.begin();
+  EXPECT_EQ(next_length(two, place), first);
+}
+
 TEST(LaunchRuns, TakeTheOldestOfManyAlike) {
   std::array<std::byte, 100> memory{};
   Runs runs;
