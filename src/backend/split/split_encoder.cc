@@ -265,6 +265,8 @@ void SplitEncoder::move_to(size_t part) {
     const Tensor bytes =
         Tensor::view(scratch_.buffer(), 0, Shape{static_cast<int64_t>(used)}, DType::kU8);
     on(part).take(copy_on(part, bytes), on(at_), copy_on(at_, bytes));
+    // A step of text reads the last device alone; resources kept alive here go with a later step.
+    submit_part(at_);
   }
   at_ = part;
 }
