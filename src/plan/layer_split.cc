@@ -24,12 +24,14 @@ constexpr int kRoundsMax = 32;
 /// Bytes of a device's layers.
 struct Sum {
   double dense = 0.0;
+  double head = 0.0;
   double state = 0.0;
   double experts = 0.0;
   double token_experts = 0.0;
 
   Sum& operator+=(const Sum& more) {
     dense += more.dense;
+    head += more.head;
     state += more.state;
     experts += more.experts;
     token_experts += more.token_experts;
@@ -38,7 +40,7 @@ struct Sum {
 };
 
 Sum operator-(const Sum& a, const Sum& b) {
-  return {a.dense - b.dense, a.state - b.state, a.experts - b.experts,
+  return {a.dense - b.dense, a.head - b.head, a.state - b.state, a.experts - b.experts,
           a.token_experts - b.token_experts};
 }
 
@@ -60,7 +62,7 @@ Cost cost_of(const Sum& sum, const CardMemory& card) {
   const double active = sum.dense + sum.token_experts;
   Cost cost;
   cost.token_seconds = (active + sum.state - far) / speed + far / kBusBytesPerSecond;
-  cost.prompt_seconds = std::max(kPromptReads * active / speed,
+  cost.prompt_seconds = std::max(kPromptReads * (active - sum.head) / speed,
                                  (far_dense + sum.experts * (1.0 - near)) / kBusBytesPerSecond);
   return cost;
 }
@@ -149,8 +151,9 @@ std::vector<size_t> split_layers(const ModelSpec& spec, std::span<const SplitLay
   std::vector<Sum> sizes(layers.size());
   for (size_t i = 0; i < layers.size(); ++i) {
     const SplitLayer& own = layers[i];
-    sizes[owner(i)] += {static_cast<double>(own.dense), static_cast<double>(own.state),
-                        static_cast<double>(own.experts), static_cast<double>(own.token_experts)};
+    sizes[owner(i)] += {static_cast<double>(own.dense), static_cast<double>(own.head),
+                        static_cast<double>(own.state), static_cast<double>(own.experts),
+                        static_cast<double>(own.token_experts)};
   }
   std::vector<Sum> before(1);
   for (const Sum& own : sizes) (before.emplace_back(before.back())) += own;
@@ -165,20 +168,20 @@ std::vector<size_t> split_layers(const ModelSpec& spec, std::span<const SplitLay
   return devices;
 }
 
-Result<std::vector<size_t>> split_layers(const LoadedModel& counted,
-                                         const LayerSplitRequest& request) {
-  std::vector<SplitLayer> layers;
-  uint64_t in_layers = 0;
+SplitSizes split_sizes(const LoadedModel& counted, int64_t context_length, int64_t step_tokens) {
+  SplitSizes sizes;
+  std::vector<SplitLayer>& layers = sizes.layers;
   for (const LayerStateSpec& state : counted.states()) {
     const size_t i = layers.size();
     SplitLayer& own = layers.emplace_back();
-    own.state = SequenceState::bytes_held(state, request.context_length, request.step_tokens);
+    own.state = SequenceState::bytes_held(state, context_length, step_tokens);
     if (i < counted.dense.layer_bytes.size()) own.dense = counted.dense.layer_bytes[i];
-    in_layers += own.dense;
   }
-  // A token reads a row of the table, which lies with the first layer.
-  const uint64_t table = std::min(layers.front().dense, counted.dense.lookup_bytes);
-  layers.front().dense -= table;
+  sizes.table = std::min(layers.front().dense, counted.dense.lookup_bytes);
+  layers.front().dense -= sizes.table;
+  for (const ClaimedModule& module : counted.modules) {
+    if (module.canonical == "lm_head" && module.beside) layers.back().head = module.placed_bytes;
+  }
   for (size_t i = 0; i < counted.experts.layers.size(); ++i) {
     const ExpertLayer& layer = counted.experts.layers[i];
     layers[i].experts = static_cast<uint64_t>(layer.num_experts) * layer.slot_bytes;
@@ -186,6 +189,14 @@ Result<std::vector<size_t>> split_layers(const LoadedModel& counted,
     layers[i].token_experts =
         static_cast<uint64_t>(counted.spec().layers[i].moe.experts_per_token) * layer.slot_bytes;
   }
+  return sizes;
+}
+
+Result<std::vector<size_t>> split_layers(const LoadedModel& counted,
+                                         const LayerSplitRequest& request) {
+  const SplitSizes sizes = split_sizes(counted, request.context_length, request.step_tokens);
+  uint64_t in_layers = sizes.table;
+  for (const SplitLayer& layer : sizes.layers) in_layers += layer.dense;
   MF_ASSIGN_OR_RETURN(const uint64_t scratch,
                       part_scratch_bytes(counted, request.context_length, request.step_tokens));
   std::vector<CardMemory> cards;
@@ -194,12 +205,12 @@ Result<std::vector<size_t>> split_layers(const LoadedModel& counted,
     cards.push_back({.free_bytes = bytes,
                      .taken_bytes = scratch + (counted.dense.placed_bytes - in_layers) +
                                     device_reserve(bytes)});
-    if (i == 0) cards.back().taken_bytes += table;
+    if (i == 0) cards.back().taken_bytes += sizes.table;
     if (i < request.bytes_per_second.size()) {
       cards.back().bytes_per_second = request.bytes_per_second[i];
     }
   }
-  return split_layers(counted.spec(), layers, cards);
+  return split_layers(counted.spec(), sizes.layers, cards);
 }
 
 }  // namespace moeflux

@@ -14,6 +14,7 @@ namespace moeflux {
 /// Bytes of a layer.
 struct SplitLayer {
   uint64_t dense = 0;
+  uint64_t head = 0;           // of these, what a token reads and a prompt's do not
   uint64_t state = 0;          // of a sequence of the planned length
   uint64_t experts = 0;        // all of them,
   uint64_t token_experts = 0;  // and those that a token reads
@@ -32,6 +33,14 @@ struct CardMemory {
 /// share weights, or read the state of another beside weights, are together.
 std::vector<size_t> split_layers(const ModelSpec& spec, std::span<const SplitLayer> layers,
                                  std::span<const CardMemory> cards);
+
+/// Sizes of a model's layers, and of the table that lies with the first, which is in none. A token
+/// reads a row of it.
+struct SplitSizes {
+  std::vector<SplitLayer> layers;
+  uint64_t table = 0;
+};
+SplitSizes split_sizes(const LoadedModel& counted, int64_t context_length, int64_t step_tokens);
 
 struct LayerSplitRequest {
   std::vector<uint64_t> free_bytes = {};      // of each device

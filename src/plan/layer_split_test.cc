@@ -61,6 +61,27 @@ TEST(LayerSplit, LargeLayersAreFewer) {
             (Devices{0, 1, 1, 1, 1, 1, 1}));
 }
 
+// A prompt's tokens do not read it, and devices share a prompt alone.
+TEST(LayerSplit, AHeadIsNoWorkOfAPrompt) {
+  std::vector<SplitLayer> sizes(8, kLayer);
+  sizes.back().dense += 60;
+  sizes.back().head = 60;
+  EXPECT_EQ(split_layers(layers(8), sizes, std::vector<CardMemory>{{1000}, {1000}}),
+            (Devices{0, 0, 0, 0, 1, 1, 1, 1}));
+}
+
+TEST(LayerSplit, EqualGpusGetTheSameLayersOfAModelWithALargeHead) {
+  const auto found = find_public_model("qwen3.6-35b-a3b");
+  ASSERT_TRUE(found.ok());
+  const std::unique_ptr<Device> trace = make_trace_device();
+  const auto model = assume_model(found->config_json, *trace, {});
+  ASSERT_TRUE(model.ok());
+  const auto devices = split_layers(
+      **model, {.free_bytes = {80 * kGiB, 80 * kGiB}, .context_length = 4096, .step_tokens = 4096});
+  ASSERT_TRUE(devices.ok()) << devices.error().to_string();
+  EXPECT_EQ(counts(*devices, 2), (std::vector<size_t>{20, 20}));
+}
+
 TEST(LayerSplit, DevicesWithoutMemoryOfTheirOwnGetTheSame) {
   EXPECT_EQ(split(3, {{}, {}, {}}), (Devices{0, 1, 2}));
 }

@@ -9,22 +9,15 @@
 namespace moeflux {
 namespace {
 
-// Shares of the devices in the weights of layers that a token reads.
+// Shares of the devices in the weights that a prompt's tokens read.
 std::vector<double> work_shares(const LoadedModel& model, std::span<const size_t> part_of_layer,
                                 size_t devices) {
   std::vector<double> shares(devices);
   double all = 0.0;
+  const SplitSizes sizes = split_sizes(model, 0, 0);
   for (size_t l = 0; l < part_of_layer.size(); ++l) {
-    double bytes = 0.0;
-    if (l < model.dense.layer_bytes.size()) {
-      bytes += static_cast<double>(model.dense.layer_bytes[l]);
-      if (l == 0) bytes -= static_cast<double>(model.dense.lookup_bytes);  // a row is read
-    }
-    const ExpertLayer& experts = model.experts.layers[l];
-    if (experts.num_experts > 0) {
-      bytes += static_cast<double>(model.spec().layers[l].moe.experts_per_token) *
-               static_cast<double>(experts.slot_bytes);
-    }
+    const SplitLayer& layer = sizes.layers[l];
+    const auto bytes = static_cast<double>(layer.dense - layer.head + layer.token_experts);
     shares[part_of_layer[l]] += bytes;
     all += bytes;
   }

@@ -30,7 +30,7 @@ struct CardPlan {
   size_t layers = 0;
   PartPlan memory;
   PartExperts experts;
-  double work_share = 0.0;  // of the weights that a token reads, those of its layers
+  double work_share = 0.0;  // of the weights that a prompt reads, those of its layers
 };
 
 struct SplitPlan {
