@@ -19,6 +19,7 @@
 #   cards_v3  the same of the slice, whose experts each GPU has a share of
 #   kl        the embedded model: perplexity and KL divergence of q16 and int8
 #   peer      ik_llama.cpp's llama-bench at PEER beside ours, on one GGUF file; left out without it
+#   peer_cards  the same on the GPUs of PEER_CARDS, which hold it: our splits beside PEER_SPLITS
 #
 # DEVICE (cuda:0), REPETITIONS (4), TOKENS (64), PROMPTS (512,4096), LAYERS (all). EXPERTS (the size
 # of all, as --expert-cache has it) says that the host's memory holds them, where the system tells
@@ -32,7 +33,7 @@ set -u
 here=$(dirname "$0")
 bin=$1 out=$2
 shift 2
-steps=${*:-bits grid prompts small q16 natural cards slice cards_v3 kl peer}
+steps=${*:-bits grid prompts small q16 natural cards slice cards_v3 kl peer peer_cards}
 device=${DEVICE:-cuda:0}
 scratch=${SCRATCH:-/tmp}
 layers=${LAYERS:-0}
@@ -48,7 +49,7 @@ mkdir -p "$out"
 limit_of() {
   case $1 in
     bits) echo "${BITS_SECONDS:-150}" ;;
-    grid | cards* | peer) echo "${LONG_SECONDS:-200}" ;;
+    grid | cards* | peer*) echo "${LONG_SECONDS:-200}" ;;
     *) echo "${SHORT_SECONDS:-120}" ;;
   esac
 }
@@ -59,7 +60,7 @@ model_of() {
     grid | prompts | small | q16 | cards) echo "$scratch/moeflux-35b" ;;
     natural) echo "$scratch/moeflux-30b" ;;
     slice | cards_v3) echo "$scratch/moeflux-v3" ;;
-    peer) echo "$scratch/moeflux-gguf" ;;
+    peer*) echo "$scratch/moeflux-gguf" ;;
   esac
 }
 
@@ -244,6 +245,22 @@ step_peer() {
       --near-cache "$near_usual" --plan auto -p "$prompts" -n "$tokens" -r 2
     peer_run "peer-$round-cpu" -ot 'exps=CPU'
     peer_run "peer-$round-layers" -ot "blk\.$far\.ffn_.*_exps=CPU"
+  done
+}
+
+step_peer_cards() {
+  [ -x "${PEER:-}" ] || { echo 'peer_cards: left out, PEER is no program'; return; }
+  suffix=.gguf synthesize qwen3.6-35b-a3b "$scratch/moeflux-gguf" "$layers" \
+    --gguf "${TYPE:-Q4_0}" || return
+  for round in 1 2; do
+    for split in layers experts; do
+      echo "-- $split"
+      measure "peer-cards-$round-$split" "$scratch/moeflux-gguf/model.gguf" \
+        --device "${PEER_CARDS:-cuda:0+cuda:1}" --split "$split" -p "$prompts" -n "$tokens" -r 2
+    done
+    for split in ${PEER_SPLITS:-layer graph}; do
+      peer_run "peer-cards-$round-peer-$split" -sm "$split"
+    done
   done
 }
 

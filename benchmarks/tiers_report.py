@@ -57,8 +57,10 @@ def bench(results):
 
 def peer(results):
     for result in results:
-        print(f"{test_name(result):>8}  {result.get('tensor_buft_overrides', '')} "
-              f"{speeds(result)} tokens/s")
+        how = result.get("tensor_buft_overrides", "none")
+        if how in ("", "none"):
+            how = f"-sm {result.get('split_mode')}"
+        print(f"{test_name(result):>8}  {how} {speeds(result)} tokens/s")
 
 
 def numbers(path):
