@@ -287,6 +287,27 @@ TEST(GpuEncoder, LargeExpertsAndTheSharedOneAreAListOfTiles) {
   EXPECT_EQ(std::count(kernels.begin(), kernels.end(), "mma_gate_up_list_w4_t1"), 1);
 }
 
+// An odd number of rows become integers, whose places take turns.
+TEST(GpuEncoder, StepsAreRunsThatAreKnownFromTheFourthOn) {
+  gpu::PlanLog log;
+  const auto device = make_gpu_device(gpu::make_plan_trace_platform(log, /*matrix_units=*/true));
+  DeviceSession s(*device);
+  const Weight w = codes(s, 64, 64);
+  const std::vector<Tensor> rows = {s.zeros({9, 64}), s.zeros({9, 64}), s.zeros({9, 64})};
+  const Tensor out = s.zeros({9, 64});
+  const auto step = [&] {
+    for (const Tensor& x : rows) s.encoder().run(ops::Linear{out, x, w});
+    (void)s.encoder().submit();
+  };
+  for (int i = 0; i < 3; ++i) step();
+  const uint64_t graphs = log.graphs;
+  const uint64_t single_launches = log.single_launches;
+  EXPECT_EQ(graphs, 1);
+  step();
+  EXPECT_EQ(log.graphs, graphs);
+  EXPECT_EQ(log.single_launches, single_launches);
+}
+
 TEST(Emulator, WhatAKernelLeavesOfAnOverwrittenRangeIsNotANumber) {
   const auto platform = gpu::make_emulator_platform({});
   auto executor = platform->create_executor();

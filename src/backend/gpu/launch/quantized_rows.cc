@@ -39,8 +39,11 @@ void QuantizedCache::note(const Plan& plan) {
   }
 }
 
+// The next row takes the first place, so that the launches of a step that makes an odd number of
+// them are those of the step before.
 void QuantizedCache::clear() {
   for (QuantizedRows& rows : rows_) rows.x = {};
+  next_ = 0;
 }
 
 size_t quantized_sums_begin(uint64_t rows, uint64_t cols) {
