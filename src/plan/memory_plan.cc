@@ -12,8 +12,11 @@
 namespace moeflux {
 namespace {
 
+// For every thousand tokens of a step: devices with much memory have long steps, and in one of them
+// a token of each of 256 requests, whose layers are read once.
 constexpr uint64_t kLogitsBytesMax = 64 * kMiB;
-constexpr int64_t kBestRowsMax = 64;
+constexpr int64_t kLogitsTokens = 1024;
+constexpr int64_t kBestRowsMax = 256;
 constexpr uint64_t kReserveBytesMax = 512 * kMiB;
 
 // Experts read into their slots need a chunk for each read that does not begin where its slot does.
@@ -99,7 +102,9 @@ uint64_t memory_reserve(uint64_t available_bytes) {
 
 int64_t logits_rows_max(const ModelSpec& spec, int64_t step_tokens) {
   const auto row_bytes = static_cast<uint64_t>(spec.vocab_size) * sizeof(float);
-  return std::clamp<int64_t>(static_cast<int64_t>(kLogitsBytesMax / row_bytes), 1, step_tokens);
+  const auto times = static_cast<uint64_t>(std::max<int64_t>(1, step_tokens / kLogitsTokens));
+  const auto rows = static_cast<int64_t>(times * kLogitsBytesMax / row_bytes);
+  return std::clamp<int64_t>(rows, 1, step_tokens);
 }
 
 int64_t best_rows_max(const ModelSpec& spec, int64_t step_tokens) {

@@ -219,6 +219,15 @@ TEST_F(MemoryPlanTest, WithADriveBehindThemBothTiersShareWhatIsAskedFor) {
   EXPECT_EQ(split(9 * slot, 0, false), std::pair(uint64_t{0}, uint64_t{0}));
 }
 
+TEST(LogitsRows, GrowWithTheTokensOfAStep) {
+  ModelSpec spec;
+  spec.vocab_size = 250'000;
+  EXPECT_EQ(logits_rows_max(spec, 32), 32);
+  EXPECT_EQ(logits_rows_max(spec, 512), 67);
+  EXPECT_EQ(logits_rows_max(spec, 4096), 268);
+  EXPECT_EQ(best_rows_max(spec, 4096), 256);
+}
+
 TEST(MemoryReserve, IsAFigureAndAnEighthOfLittle) {
   EXPECT_EQ(memory_reserve(0), 0u);
   EXPECT_EQ(memory_reserve(256 * kMiB), 32 * kMiB);
