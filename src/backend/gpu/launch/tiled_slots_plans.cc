@@ -88,7 +88,8 @@ Plan plan_of(const MmaExpertsFewParams& p, const FewSlots& s, const MmaFewLaunch
 
 std::optional<TiledSlots> tile_slots(const Platform& platform, const ExpertLaunch& launch) {
   const ExpertWeights& like = *launch.like;
-  if (launch.slots > kMmaFewSlots16 * launch.num_entries) return std::nullopt;
+  const uint32_t most = is_ggml(like.gate) ? kMmaFewSlots16Ggml : kMmaFewSlots16;
+  if (launch.slots > most * launch.num_entries) return std::nullopt;
   TiledSlots tiles;
   tiles.tile = launch.slots <= kMmaFewSlots8 * launch.num_entries ? 8 : 16;
   for (const Weight* weight : {&like.gate, &like.up, &like.down}) {

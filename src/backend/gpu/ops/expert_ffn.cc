@@ -61,7 +61,9 @@ bool list_slots(Recorder& recorder, ExpertLaunch& launch, const ops::ExpertFfn& 
   launch.tile = launch.slots >= 6 * launch.num_entries ? 8 : 4;
   if (takes_large_tile(recorder.platform(), launch, op)) launch.tile = kLargeTileTokens;
   if (launch.uses_mma) launch.tile = few != 0 ? few : mma_tile(recorder.platform(), launch);
-  launch.groups = launch.slots / launch.tile + std::min(launch.num_entries, launch.slots);
+  // As many entries as can be have a slot each, and the other slots fill tiles.
+  const uint32_t ones = std::min(launch.num_entries, launch.slots);
+  launch.groups = ones + (launch.slots - ones) / launch.tile;
   const size_t list_bytes = round_up(launch.slots * sizeof(u32), 16);
   const size_t range_bytes = round_up(2 * launch.num_entries * sizeof(u32), 16);
   const size_t tile_bytes = (1 + 3 * size_t{launch.groups}) * sizeof(u32);
