@@ -108,13 +108,14 @@ uint32_t groups_of(const Products& products, uint32_t rows) {
   return groups;
 }
 
-// The launch of a few tokens, or of some where those of many would leave multiprocessors idle.
+// The launch of a few tokens, or of some where those of many would leave half of the
+// multiprocessors idle.
 std::optional<MmaFewLaunch> few_launch(const Platform& platform, const Products& products) {
   const uint32_t tokens = rows_of(products.front().x);
   const std::optional<uint32_t> bits = few_bits(products);
   if (tokens <= kFewTokensMax || tokens > kMmaFewTokensMost || !bits) return std::nullopt;
   const bool fills =
-      groups_of(products, kMmaGroupRows) * groups_for(tokens, kMmaTokens) >= platform.cores();
+      2 * groups_of(products, kMmaGroupRows) * groups_for(tokens, kMmaTokens) >= platform.cores();
   if (tokens > kMmaFewTokensMax && fills) return std::nullopt;
   return mma_few_launch(*bits, static_cast<uint32_t>(products.front().x.shape.back()), tokens,
                         platform.cores(), platform.shared_bytes_max(),
