@@ -111,23 +111,35 @@ MF_FN u32 simd_through(MF_T t, u32 value) {
   return through;
 }
 
+/// Words of the bits of slots.
+enum : u32 { kFewSlotWords = kListedSlotsFew / 32u };
+
 /// Lists and tiles of few slots in one group, a thread an entry. Shared: two words a SIMD group, in
-/// fours, then a slot's entry each, in fours.
+/// fours, then a slot's entry each, in 32s.
 MF_KERNEL(expert_tiles_of_few, ExpertListParams, MF_READ(0, i32, ids), MF_READ(1, u32, map),
           MF_WRITE(2, u32, list), MF_WRITE(3, u32, tiles)) {
   MF_THREAD;
   MF_SHARED(u32) counts = MF_SHARED_AT(t, u32, 0u);
   MF_SHARED(u32) entries = counts + (2u * t.simds + 3u) / 4u * 4u;
-  const u32 slots = (p.slots + 3u) / 4u * 4u;
+  const u32 slots = (p.slots + 31u) / 32u * 32u;
   for (u32 i = t.index; i < slots; i += t.threads) {
     entries[i] = i < p.slots ? entry_of(ids, map, p.ids, i) : static_cast<u32>(kNoEntry);
   }
   barrier(t);
+  u32 bits[kFewSlotWords];  // of the slots that are the entry's
   u32 count = 0u;
-  for (u32 i = 0u; i < slots; i += 4u) {
-    const W4 four = load4(entries + i);
-    MF_UNROLL
-    for (u32 k = 0u; k < 4u; ++k) count += four.v[k] == t.index ? 1u : 0u;
+  MF_UNROLL
+  for (u32 w = 0u; w < kFewSlotWords; ++w) {
+    bits[w] = 0u;
+    if (w * 32u < slots) {
+      MF_UNROLL
+      for (u32 i = 0u; i < 32u; i += 4u) {
+        const W4 four = load4(entries + w * 32u + i);
+        MF_UNROLL
+        for (u32 k = 0u; k < 4u; ++k) bits[w] |= (four.v[k] == t.index ? 1u : 0u) << (i + k);
+      }
+      count += count_bits(bits[w]);
+    }
   }
   const u32 own = (count + p.tile - 1u) / p.tile;
   u32 begin = simd_through(t, count);
@@ -154,11 +166,10 @@ MF_KERNEL(expert_tiles_of_few, ExpertListParams, MF_READ(0, i32, ids), MF_READ(1
     tiles[3u + (at + i) * 3u] = left < p.tile ? left : p.tile;
   }
   if (count == 0u) return;
-  for (u32 i = 0u; i < slots; i += 4u) {
-    const W4 four = load4(entries + i);
-    MF_UNROLL
-    for (u32 k = 0u; k < 4u; ++k) {
-      if (four.v[k] == t.index) list[begin++] = i + k;
+  MF_UNROLL
+  for (u32 w = 0u; w < kFewSlotWords; ++w) {
+    for (u32 left = bits[w]; left != 0u; left &= left - 1u) {
+      list[begin++] = w * 32u + count_bits((left & (0u - left)) - 1u);
     }
   }
 }

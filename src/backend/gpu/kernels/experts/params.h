@@ -34,6 +34,9 @@ struct FetchParams {
   u32 groups;
 };
 
+/// One group lists so few.
+enum : u32 { kListedSlotsFew = 512 };
+
 struct ExpertListParams {
   u32 slots;
   u32 ids;  // of the map; ids beyond are not ready
