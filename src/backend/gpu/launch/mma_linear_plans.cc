@@ -58,6 +58,15 @@ void bind_products(Plan& plan, const Products& products, const QuantizedRows& ro
   for (size_t i = products.size(); i < kMmaMatricesMax; ++i) plan.bind({});
 }
 
+// Tokens of a group. Large tiles where these take less time, though they leave more multiprocessors
+// idle: small ones take some five eighths of theirs.
+uint32_t tile_of_many(uint32_t cores, uint32_t groups, uint32_t tokens, uint32_t large) {
+  const auto rounds = [&](uint32_t tile) {
+    return groups_for(uint64_t{groups} * groups_for(tokens, tile), cores);
+  };
+  return 8 * rounds(large) <= 5 * rounds(kMmaTokens) ? large : uint32_t{kMmaTokens};
+}
+
 void record_products_of_many(Recorder& recorder, const Products& products) {
   const Tensor& x = products.front().x;
   const uint32_t n = rows_of(x);
@@ -74,10 +83,8 @@ void record_products_of_many(Recorder& recorder, const Products& products) {
   p.tile = kMmaTokens;
   p.stages = kMmaStages;
   if (has_ggml) {
-    // Large tiles where they leave no multiprocessor idle.
     const Platform& platform = recorder.platform();
-    const uint32_t large = ggml_tile(platform, p.walk.place_words);
-    if (groups * groups_for(n, large) >= platform.cores()) p.tile = large;
+    p.tile = tile_of_many(platform.cores(), groups, n, ggml_tile(platform, p.walk.place_words));
     p.stages = ggml_stage_blocks(platform, p.tile, p.walk.place_words);
   }
   Plan plan =
