@@ -143,7 +143,8 @@ Result<Preview> Preview::make(Fetcher& fetcher, const Repository& repository, co
       const RemoteFile& file = set.files[i];
       if (file.name.ends_with(".safetensors")) {
         MF_RETURN_IF_ERROR(read_safetensors_header(*files[i]));
-      } else if (file.name.ends_with("config.json") || file.name.ends_with(".index.json")) {
+      } else if (file.name.find('/') == std::string::npos &&
+                 (file.name.ends_with("config.json") || file.name.ends_with(".index.json"))) {
         std::vector<std::byte> all(std::min(file.size_bytes, kSmallBytesMax));
         MF_RETURN_IF_ERROR(files[i]->read_at(0, all));
       }

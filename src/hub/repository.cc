@@ -67,15 +67,27 @@ std::string without_ending(std::string_view name) {
   return std::string(name.substr(0, name.rfind('.')));
 }
 
+// "1_Pooling/config.json": modules of sentence-transformers are numbered.
+bool is_module_config(std::string_view name) {
+  const size_t slash = name.find('/');
+  if (slash == std::string_view::npos || name.substr(slash) != "/config.json") return false;
+  const size_t digits = name.find_first_not_of("0123456789");
+  return digits > 0 && name[digits] == '_';
+}
+
 // The files that a model of safetensors needs besides its weights.
 bool is_beside_weights(std::string_view name) {
   if (name.starts_with("additional_chat_templates/")) return name.ends_with(".jinja");
+  if (is_module_config(name)) return true;
   if (name.find('/') != std::string_view::npos) return false;
   constexpr std::array<std::string_view, 4> kBegins = {"tokenizer", "chat_template", "tiktoken",
                                                        "vocab"};
-  constexpr std::array<std::string_view, 6> kNames = {
-      "config.json", "generation_config.json",      "special_tokens_map.json", "added_tokens.json",
-      "merges.txt",  "model.safetensors.index.json"};
+  constexpr std::array<std::string_view, 10> kNames = {
+      "config.json",       "generation_config.json",
+      "merges.txt",        "special_tokens_map.json",
+      "added_tokens.json", "model.safetensors.index.json",
+      "modules.json",      "config_sentence_transformers.json",
+      "mtp.safetensors",   "hf_quant_config.json"};
   return std::ranges::find(kNames, name) != kNames.end() ||
          std::ranges::any_of(kBegins,
                              [&](std::string_view begin) { return name.starts_with(begin); });

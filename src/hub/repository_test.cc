@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
 #include "base/format.h"
 
 namespace moeflux::hub {
@@ -113,6 +116,21 @@ TEST(FileSets, SafetensorsComeWithWhatBelongsToThem) {
   ASSERT_EQ(sets.size(), 1u);
   EXPECT_EQ(sets[0].files.size(), 5u);
   EXPECT_FALSE(sets[0].is_gguf());
+}
+
+TEST(FileSets, SafetensorsComeWithWhatIsReadBesideThem) {
+  const auto sets = find_file_sets(with_files(
+      {"model.safetensors", "config.json", "modules.json", "config_sentence_transformers.json",
+       "1_Pooling/config.json", "10_LogitScore/config.json", "mtp.safetensors",
+       "hf_quant_config.json", "onnx/config.json", "_Pooling/config.json", "1/config.json",
+       "1_Dense/model.safetensors", "a/1_Pooling/config.json"}));
+  ASSERT_EQ(sets.size(), 1u);
+  std::vector<std::string> names;
+  for (const RemoteFile& file : sets[0].files) names.push_back(file.name);
+  EXPECT_EQ(names, (std::vector<std::string>{
+                       "config.json", "modules.json", "config_sentence_transformers.json",
+                       "1_Pooling/config.json", "10_LogitScore/config.json", "mtp.safetensors",
+                       "hf_quant_config.json", "model.safetensors"}));
 }
 
 TEST(FileSets, APartMeansOneModelOrIsRefused) {
