@@ -410,7 +410,7 @@ std::optional<ApiError> Models::remove(const std::string& name) {
     own = entry->listed.name;
   }
   const Status removed = options_.catalog->remove(own);
-  if (!removed.ok()) return api_error(removed.error());
+  if (!removed.ok()) return model_name_error(removed.error());
   refresh();
   // A loaded one has its files open, and answers what has begun.
   const std::lock_guard lock(mutex_);

@@ -56,12 +56,12 @@ class PullAnswer {
   void end(const Status& pulled) {
     if (!streams_) {
       if (pulled.ok()) return target_.answer({{"status", "success"}});
-      return target_.fail(api_error(pulled.error()));
+      return target_.fail(model_name_error(pulled.error()));
     }
     if (pulled.ok()) {
       write({{"status", "success"}});
     } else {
-      write({{"error", api_error(pulled.error()).message}});
+      write({{"error", model_name_error(pulled.error()).message}});
     }
     target_.response->end();
   }

@@ -9,10 +9,13 @@
 namespace moeflux::serve {
 namespace {
 
+/// A relative beginning with slashes is one of these.
+enum class Beginning { kPath, kName };
+
 // Paths begin a message, with spaces or not, or stand in it and are absolute.
-std::string without_folders(std::string text) {
+std::string without_folders(std::string text, Beginning beginning) {
   size_t end = std::min(text.find(": "), text.size());
-  if (text.find('/') < text.find(' ')) {
+  if (text.starts_with('/') || (beginning == Beginning::kPath && text.find('/') < text.find(' '))) {
     while (end > 0 && text[end - 1] == '/') text.erase(--end, 1);
     const size_t slash = end == 0 ? std::string::npos : text.rfind('/', end - 1);
     if (slash != std::string::npos) text.erase(0, slash + 1);
@@ -52,7 +55,13 @@ ApiError told(const Error& error) {
 
 ApiError api_error(const Error& error) {
   ApiError api = told(error);
-  api.message = without_folders(std::move(api.message));
+  api.message = without_folders(std::move(api.message), Beginning::kPath);
+  return api;
+}
+
+ApiError model_name_error(const Error& error) {
+  ApiError api = told(error);
+  api.message = without_folders(std::move(api.message), Beginning::kName);
   return api;
 }
 

@@ -26,6 +26,9 @@ inline constexpr std::string_view kTooLong = "exceed_context_size_error";
 /// A failure of the engine. Ours are 5xx, the client's 4xx. Files are called by their last names:
 /// where they lie is no client's business.
 ApiError api_error(const Error& error);
+/// The same of a failure that begins with a model's name or an address of the hub, which stay
+/// whole: "org/model: no such model".
+ApiError model_name_error(const Error& error);
 /// A field of a request that cannot be right.
 ApiError bad_field(std::string param, std::string message);
 /// A field that is known and cannot be served.

@@ -21,5 +21,19 @@ TEST(ApiError, NamesNoFolderOfTheServer) {
   }
 }
 
+TEST(ModelNameError, KeepsNamesAndAddressesWhole) {
+  const auto told = [](const std::string& message) {
+    return model_name_error(Error(ErrorCode::kIo, message)).message;
+  };
+  for (const char* plain :
+       {"org/model: no such model", "org/model has no 'Q9', but: Q4_0 (1 B), Q8_0 (2 B)",
+        "\"../../x\": expected ORG/NAME", "pub/a is not deleted: it is in a folder",
+        "http://hub/api/models/org/m?blobs=true: Couldn't connect to server"}) {
+    EXPECT_EQ(told(plain), plain);
+  }
+  EXPECT_EQ(told("/srv/a b/hub: 1 B are free"), "hub: 1 B are free");
+  EXPECT_EQ(told("org/m is not in /srv/hub"), "org/m is not in hub");
+}
+
 }  // namespace
 }  // namespace moeflux::serve
