@@ -20,7 +20,8 @@ constexpr std::string_view kDownload =
     "elsewhere get the file and name it with -m";
 constexpr std::string_view kRotary = "rotary scaling comes from the model's config.json or keys";
 constexpr std::string_view kDraft =
-    "drafts repeat the text itself or come of --draft-model, see --draft and --draft-max";
+    "drafts repeat the text itself or come of --draft-model or --draft-mtp, see --draft and "
+    "--draft-max";
 constexpr std::string_view kAdapter = "there are no adapters; merge them into the model first";
 constexpr std::string_view kImages = "there is no input but text";
 constexpr std::string_view kRead =
@@ -30,8 +31,10 @@ constexpr std::string_view kChunk =
 constexpr std::string_view kThreads = "--threads and --tune pin=on say how threads are used";
 constexpr std::string_view kAlways = "it is always so";
 constexpr std::string_view kAlone = "it would change nothing here";
-constexpr std::string_view kOneModel = "a server has one model, named with -m";
-constexpr std::string_view kNoPage = "there is no web page";
+constexpr std::string_view kModels =
+    "without -m, serve loads the models of moeflux list and presets of --config as requests name "
+    "them";
+constexpr std::string_view kPage = "the page is served wherever the build has it";
 constexpr std::string_view kShift = "a full context ends the text; it is never shifted";
 constexpr std::string_view kInRequest = "requests say so themselves, see docs/server.md";
 
@@ -43,10 +46,11 @@ constexpr std::array kForeignOptions = std::to_array<ForeignOption>({
     {"-dr,--docker-repo", kRefused, kOne, kDownload},
     {"--offline", kIgnored, kNone, "HF_HUB_OFFLINE=1 keeps -hf off the network"},
     {"-cl,--cache-list", kRefused, kNone, "moeflux list does that"},
-    {"--models-dir", kRefused, kOne, kOneModel},
-    {"--models-preset", kRefused, kOne, kOneModel},
-    {"--models-max", kRefused, kOne, kOneModel},
-    {"--models-autoload,--no-models-autoload", kIgnored, kNone, kOneModel},
+    {"--models-dir", kRefused, kOne, kModels},
+    {"--models-preset", kRefused, kOne, kModels},
+    {"--models-max", kRefused, kOne,
+     "--memory bounds all models together, and --keep-alive says how long an idle one stays"},
+    {"--models-autoload,--no-models-autoload", kIgnored, kNone, kModels},
     {"--lora", kRefused, kOne, kAdapter},
     {"--lora-scaled", kRefused, kOne, kAdapter},
     {"--control-vector", kRefused, kOne, kAdapter},
@@ -171,8 +175,8 @@ constexpr std::array kForeignOptions = std::to_array<ForeignOption>({
     {"--path,--media-path", kRefused, kOne, "moeflux serves no files"},
     {"--api-prefix", kRefused, kOne, "a proxy in front adds a prefix"},
     {"--ssl-key-file,--ssl-cert-file", kRefused, kOne, "a proxy in front adds TLS"},
-    {"--ui,--webui,--no-ui,--no-webui", kIgnored, kNone, kNoPage},
-    {"--ui-config,--webui-config", kIgnored, kOne, kNoPage},
+    {"--ui,--webui,--no-ui,--no-webui", kIgnored, kNone, kPage},
+    {"--ui-config,--webui-config", kIgnored, kOne, kPage},
     {"--cors-origins", kRefused, kOne, "--allow-origin ORIGIN names one"},
     {"-to,--timeout", kIgnored, kOne, "no answer is cut off for its time"},
     {"--sse-ping-interval", kIgnored, kOne, kAlone},

@@ -121,7 +121,7 @@ void add_tuning_options(CommandOptions& command, ModelOptions& options) {
   };
   command.group("Other");
   command.add_call("--tune", "KEY=VALUE,...", set, "Settings for measurements; help lists them");
-  HelpList keys = {.title = "Keys of --tune (each also as an option, --KEY VALUE)",
+  HelpList keys = {.title = "Keys of --tune (each also as an option, --KEY VALUE; on: --KEY alone)",
                    .option = "--tune",
                    .rows = {}};
   for (const TuningKey& key : tuning_keys()) {
@@ -130,7 +130,7 @@ void add_tuning_options(CommandOptions& command, ModelOptions& options) {
     if (command.find(formatted("--{}", key.name)) != nullptr) continue;
     if (key.values == "on, off") {
       add_tuned_switch(command, options, key.name);
-    } else if (key.name != "near-cache" && key.name != "plan" && key.name != "prefill-chunk") {
+    } else if (key.name != "near-cache" && key.name != "plan") {
       add_tuned(command, options, key.name);
     }
   }

@@ -118,7 +118,7 @@ TEST(Help, OptionsForMeasurementsAreKeysOfTuneAndTheirOldNamesWork) {
   const std::string expected = text({});
   EXPECT_EQ(text({"--tune", "reader-threads=2,expert-io=pread,lookahead=off"}), expected);
   EXPECT_EQ(text({"--reader-threads", "2", "--expert-io", "pread", "--cache-policy", "lru",
-                  "--lookahead", "off", "--trust-experts"}),
+                  "--lookahead", "off", "--trust-experts", "--prefill-chunk", "3"}),
             expected);
   EXPECT_EQ(text({"--cpu-isa", "portable"}), text({"--tune", "cpu-isa=portable"}));
   expect_usage({"run", "--tune", "reader=2", "x"}, {"--tune", "reader-threads"});
