@@ -56,6 +56,7 @@ class Planner {
   }
 
   std::optional<QuantFormat> format_of_type(const QuantFormat& source, int64_t cols) const {
+    if (type_.kind == &plain_format) return floats_of(source);
     const QuantFormat format =
         type_.kind == &affine_format
             ? QuantFormat::affine(type_.bits, type_.group_size, scale_dtype(source))
@@ -73,6 +74,7 @@ class Planner {
     const int64_t cols = module.shape.back();
     const std::string last = last_component(module.canonical);
     const auto& plain = names_.plain_modules;
+    if (type_.kind == &plain_format) return floats_of(module.format);
     if (module.is_table) {
       section_[name] = false;
       return floats_of(module.format);
@@ -124,8 +126,10 @@ class Planner {
     QuantizedShard& shard = shard_with_room(0);
     for (const ClaimedFloats& floats : loaded_.floats) {
       const TensorEntry& entry = *floats.stored.entry;
+      // Norms are all that a family of this kind adds to.
+      const bool is_less = names_.norms_hold_one && floats.ids_below == 0 && floats.map(0.0f) != 0;
       const QuantizedFloats item{own_name(floats.canonical), &floats, shape_of(floats),
-                                 names_.adds_to_norms};
+                                 is_less ? 1.0f : 0.0f};
       shard.floats.push_back(item);
       shard.tensors[0].push_back({item.name, entry.dtype, item.shape, entry.size_bytes});
     }
@@ -207,8 +211,10 @@ class Planner {
       outer["text_config"] = std::move(config);
       config = std::move(outer);
     }
-    config["quantization"] = section_;
-    config["quantization_config"] = section_;
+    if (type_.kind != &plain_format) {
+      config["quantization"] = section_;
+      config["quantization_config"] = section_;
+    }
     return config.dump(4) + "\n";
   }
 

@@ -15,7 +15,7 @@ namespace moeflux {
 
 /// The format that linear modules are quantised to.
 struct QuantizeType {
-  const FormatTraits* kind = &affine_format;  // or mxfp4_format
+  const FormatTraits* kind = &affine_format;  // mxfp4_format, or plain_format: rounds nothing
   int bits = 4;
   int group_size = 64;
 
@@ -36,7 +36,7 @@ struct QuantizedFloats {
   std::string name;
   const ClaimedFloats* source = nullptr;
   Shape shape;
-  bool as_stored = false;  // not as the family sees them
+  float add = 0.0f;  // to each number that is stored; 0: as they are, bit for bit
 };
 
 /// The stacked experts of a layer: gate, up and down.

@@ -3,11 +3,8 @@
 #include "convert/quantize/shard_quantizer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <functional>
 #include <memory>
-#include <optional>
 
 #include "base/format.h"
 #include "base/units.h"
@@ -18,16 +15,6 @@
 
 namespace moeflux {
 namespace {
-
-/// The number that a family adds to a norm as it reads: a of (x + a) * c, if its function is of
-/// that kind. The spelling that is written has it added, and is multiplied when it is read again.
-std::optional<float> added_by(const std::function<float(float)>& map) {
-  const float at_zero = map(0.0f);
-  const float slope = map(1.0f) - at_zero;
-  const bool is_linear = std::abs(map(2.0f) - at_zero - 2.0f * slope) <= 1e-5f * std::abs(slope);
-  if (!is_linear || slope == 0.0f) return std::nullopt;
-  return std::round(at_zero / slope * 1024.0f) / 1024.0f;  // adds are whole, quotients nearly
-}
 
 constexpr uint64_t kQuantizeTaskBytes = kMiB;
 // Numbers decoded at a time: 4 MiB of f32.
@@ -138,7 +125,7 @@ class ShardQuantizer {
   Status make(const QuantizedFloats& item, const ByteSink& write) {
     const ClaimedFloats& floats = *item.source;
     const TensorEntry& entry = *floats.stored.entry;
-    if (floats.ids_below > 0) {  // as they are
+    if (item.add == 0.0f) {
       std::vector<std::byte> stored(entry.size_bytes);
       MF_RETURN_IF_ERROR(source_.index.file(entry.file).read_at(entry.offset_bytes, stored));
       pipeline_.skip(stored.size());
@@ -146,10 +133,7 @@ class ShardQuantizer {
     }
     MF_ASSIGN_OR_RETURN(std::vector<float> values,
                         read_floats(source_.index, floats.stored.name, entry));
-    if (!item.as_stored) {
-      const std::optional<float> add = added_by(floats.map);
-      for (float& value : values) value = add ? value + *add : floats.map(value);
-    }
+    for (float& value : values) value += item.add;
     const auto count = static_cast<int64_t>(values.size());
     MF_ASSIGN_OR_RETURN(const EncodedParts made,
                         encode_matrix({values, 1, count}, QuantFormat::plain(entry.dtype)));

@@ -65,13 +65,11 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
   return blocks::make_decoder(spec, weights, options);
 }
 
-MlxNames mlx_names(std::string_view) { return {.adds_to_norms = true}; }
-
 }  // namespace
 }  // namespace gemma3
 
 extern const Family gemma3_family;
 const Family gemma3_family = {
-    {"gemma3", "gemma3_text"}, gemma3::read_spec, usual_names, gemma3::create, gemma3::mlx_names};
+    {"gemma3", "gemma3_text"}, gemma3::read_spec, usual_names, gemma3::create};
 
 }  // namespace moeflux

@@ -148,8 +148,6 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
   return blocks::make_decoder(spec, weights, options);
 }
 
-MlxNames mlx_names(std::string_view) { return {.adds_to_norms = true}; }
-
 }  // namespace
 }  // namespace minimax_m3
 
@@ -158,7 +156,6 @@ const Family minimax_m3_family = {
     {"minimax_m3_vl", "minimax_m3_vl_text", "minimax_m3", "minimax_m3_text"},
     minimax_m3::read_spec,
     usual_names,
-    minimax_m3::create,
-    minimax_m3::mlx_names};
+    minimax_m3::create};
 
 }  // namespace moeflux

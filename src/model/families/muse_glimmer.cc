@@ -122,8 +122,6 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
   return blocks::make_decoder(spec, weights, options);
 }
 
-MlxNames mlx_names(std::string_view) { return {.adds_to_norms = true}; }
-
 }  // namespace
 }  // namespace muse_glimmer
 
@@ -132,7 +130,6 @@ const Family muse_glimmer_family = {
     {"muse_glimmer", "muse_glimmer_text", "muse_spark", "muse_spark_text"},
     muse_glimmer::read_spec,
     muse_glimmer::names,
-    muse_glimmer::create,
-    muse_glimmer::mlx_names};
+    muse_glimmer::create};
 
 }  // namespace moeflux

@@ -154,9 +154,11 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
 }
 
 MlxNames mlx_names(std::string_view model_type) {
-  if (model_type == "qwen3_next" || is_lara(model_type)) return {};
+  if (is_lara(model_type)) return {};
+  if (model_type == "qwen3_next") return {.norms_hold_one = true};
   return {.prefix = "language_model.model.",
           .head_prefix = "language_model.",
+          .norms_hold_one = true,
           .outer_model_type = is_dense(model_type) ? "qwen3_5" : "qwen3_5_moe"};
 }
 

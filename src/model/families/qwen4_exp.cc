@@ -194,6 +194,7 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
 MlxNames mlx_names(std::string_view) {
   return {.prefix = "language_model.model.",
           .head_prefix = "language_model.",
+          .norms_hold_one = true,
           .outer_model_type = "qwen4_exp"};
 }
 

@@ -189,7 +189,8 @@ MlxNames mlx_names(std::string_view) {
                       {"moe.router_bias", "mlp.gate.router_bias"},
                       {"moe", "mlp"},
                       {"share_expert", "mlp.share_expert"},
-                      {"mlp.mlp.share_expert", "mlp.share_expert"}}};
+                      {"mlp.mlp.share_expert", "mlp.share_expert"}},
+          .norms_hold_one = true};
 }
 
 }  // namespace

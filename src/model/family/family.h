@@ -25,7 +25,7 @@ struct MlxNames {
   std::string head_prefix = "";
   std::string experts = "switch_mlp";  // has the stacked experts of the module of their prefix
   std::vector<std::pair<std::string, std::string>> renamed = {};  // as NameScheme's, after it
-  bool adds_to_norms = false;                        // as the family does: norms stay w of (1 + w)
+  bool norms_hold_one = false;                                    // 1 + w where the publisher has w
   bool plain_router = false;                         // no linear module there: stays floats
   std::vector<std::string_view> plain_modules = {};  // last components of others that do
   /// The model_type that has this one's config.json as its "text_config"; empty: none.
