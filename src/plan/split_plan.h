@@ -43,9 +43,9 @@ struct SplitPlan {
 Result<SplitPlan> plan_split(const LoadedModel& counted, const MemoryPlan& memory,
                              const SplitPlanRequest& request);
 
-/// Handing a token's activations from one device to the next takes so long: two H200s gave 437
-/// tokens a second where one gave 495, four 403 (benchmarks/results, 2026-11-28-split).
-constexpr double kHandOverSeconds = 0.2e-3;
+/// Handing a token's activations from one device to the next takes so long: two H200s gave 491
+/// tokens a second where one gave 494 (benchmarks/results/raw, 2026-11-28-split-depth).
+constexpr double kHandOverSeconds = 0.02e-3;
 /// Adds what devices that work in turn take for it.
 void add_hand_overs(TierForecast& forecast, size_t devices);
 /// A prompt of so many chunks, each on a device as soon as the one before has left it. `chunk` is
