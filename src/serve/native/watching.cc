@@ -189,13 +189,17 @@ void forecast_machine(Call& call) {
     return;
   }
   std::string folder;
+  std::string name;
   if (!Fields(call.body).has("like")) {
     const ModelLease model = call.find_loaded(Json::object());
     if (!model) return;
     folder = model->model().directory;
+    name = model->options().model_name;
   }
-  const Result<Json> forecast = page.forecast(call.body, folder);
+  Result<Json> forecast = page.forecast(call.body, folder);
   if (!forecast.ok()) return call.fail(api_error(forecast.error()));
+  // Where the server has the model is no client's business.
+  if (!name.empty()) (*forecast)["model"] = name;
   call.answer(*forecast);
 }
 

@@ -52,6 +52,19 @@ TEST_F(ServiceTest, MapsOfExpertsAreMadeWhileSomebodyWatches) {
   EXPECT_EQ(model->expert_map()->number, made + 1);
 }
 
+TEST_F(ServiceTest, AForecastNamesTheModelAsClientsDo) {
+  if (testing::without_engine()) return;
+  const auto forecast = [](const Json& machine, const std::string& model) -> Result<Json> {
+    return Json{{"model", machine.contains("like") ? machine["like"].get<std::string>() : model}};
+  };
+  const auto service = start({.page = {.forecast = forecast}});
+  const Json own = post(*service, "/v1/moeflux/forecast", {{"ram_bytes", 1}})->json();
+  EXPECT_EQ(own["model"], get(*service, "/v1/models")->json()["data"][0]["id"]);
+  const Json other =
+      post(*service, "/v1/moeflux/forecast", {{"ram_bytes", 1}, {"like", "org-a/b"}})->json();
+  EXPECT_EQ(other["model"], "org-a/b");
+}
+
 TEST_F(ServiceTest, KeysSeeSumsAndNothingOfEachOther) {
   if (testing::without_engine()) return;
   const auto service = start({.page = {.keeps_chats = true}});
