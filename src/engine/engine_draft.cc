@@ -2,12 +2,12 @@
 // of the text, and drafts by it.
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <utility>
 
 #include "backend/ops/copy.h"
 #include "engine/engine.h"
 #include "engine/step_guard.h"
+#include "sampling/candidates.h"
 
 namespace moeflux {
 namespace {
@@ -18,17 +18,6 @@ bool holds_hidden(const SequenceState& state, LayerId layer, int64_t position) {
   const auto pages = std::ssize(state.pages(layer, tensors.size() - 1));
   const bool is_ring = tensors.back().window > 0;
   return pages > 0 && (is_ring || position < pages * SequenceState::kPageTokens);
-}
-
-// A token's probability is one among the best: the others have little of it, and take time.
-constexpr int32_t kBest = 10;
-
-/// The probability of the first of these logits among all, best first; 0: that is not a number.
-float confidence_of(std::span<const uint32_t> logits) {
-  const auto best = std::bit_cast<float>(logits.front());
-  double sum = 0.0;
-  for (const uint32_t word : logits) sum += std::exp(std::bit_cast<float>(word) - best);
-  return sum >= 1.0 ? static_cast<float>(1.0 / sum) : 0.0f;
 }
 
 }  // namespace
@@ -133,14 +122,18 @@ Status Engine::draft_rows(std::span<DraftingItem> drafting, int64_t round) {
       loaded_->model->draft(step, {.hidden = round == 0 ? Tensor{} : handed_on, .out = handed_on},
                             logits_.slice(0, 0, n)));
   const auto of = static_cast<int32_t>(spec().vocab_size);
-  const BestLogits best{.count = std::min(kBest, of), .of = of};
+  const BestLogits best{.count = std::min(kConfidenceTokens, of), .of = of};
   MF_RETURN_IF_ERROR(choose_best(best, 0, n));
   const auto k = static_cast<size_t>(best.count);
+  std::vector<TokenLogit> likeliest(k);
   for (size_t i = 0; i < drafting.size(); ++i) {
     DraftingItem& one = drafting[i];
-    const auto values = std::span(host_best_words_).subspan(i * k, k);
-    const float confidence = confidence_of(values);
-    one.item->tokens.push_back(static_cast<TokenId>(host_best_words_[(drafting.size() + i) * k]));
+    for (size_t j = 0; j < k; ++j) {
+      likeliest[j] = {.logit = std::bit_cast<float>(host_best_words_[i * k + j]),
+                      .id = static_cast<TokenId>(host_best_words_[(drafting.size() + i) * k + j])};
+    }
+    const float confidence = confidence_of(likeliest);
+    one.item->tokens.push_back(likeliest.front().id);
     one.item->confidences.push_back(confidence);
     one.confidence *= confidence;
   }
@@ -151,7 +144,9 @@ Status Engine::draft_rows(std::span<DraftingItem> drafting, int64_t round) {
 void Engine::end_drafts(std::vector<DraftingItem>& drafting, int64_t rounds) {
   for (size_t i = drafting.size(); i-- > 0;) {
     const DraftingItem& one = drafting[i];
-    if (one.count > rounds && one.confidence >= one.item->request.confidence_min) continue;
+    const bool is_likely =
+        one.confidence > 0.0f && one.confidence >= one.item->request.confidence_min;
+    if (one.count > rounds && is_likely) continue;
     const size_t last = drafting.size() - 1;
     const auto row = [&](size_t at) { return draft_hidden_.slice(0, static_cast<int64_t>(at), 1); };
     if (i < last) encoder_->run(ops::Copy{row(i), row(last)});

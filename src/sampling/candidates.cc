@@ -23,4 +23,10 @@ CandidateSums sums_of(const Candidates& candidates) {
   return sums;
 }
 
+float confidence_of(std::span<const TokenLogit> best) {
+  double sum = 0.0;
+  for (const TokenLogit& one : best) sum += portable_exp(double{one.logit} - best.front().logit);
+  return sum >= 1.0 ? static_cast<float>(1.0 / sum) : 0.0f;  // or the sum is not a number
+}
+
 }  // namespace moeflux

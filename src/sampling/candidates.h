@@ -1,6 +1,8 @@
 // The rest of a row of logits while samplers narrow it.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/ids.h"
@@ -41,5 +43,10 @@ struct CandidateSums {
   double mean_distance = 0.0;  // weighted; entropy is log(total) less this
 };
 CandidateSums sums_of(const Candidates& candidates);
+
+/// So many of the best tell a token's probability: the others have little of it, and take time.
+constexpr int32_t kConfidenceTokens = 10;
+/// How likely the first of `best` is among them, best first; 0 where a logit is not a number.
+float confidence_of(std::span<const TokenLogit> best);
 
 }  // namespace moeflux

@@ -381,5 +381,16 @@ TEST(Sampler, AMaskThatLeavesNothingIsAnError) {
   EXPECT_EQ(sampler.sample(logs({0.5, 0.5}), &mask).error().code(), ErrorCode::kInvalidArgument);
 }
 
+TEST(Confidence, IsTheBestTokensPartAndNothingWhereALogitIsNotANumber) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float infinity = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(confidence_of(std::vector<TokenLogit>{{3.0f, 5}}), 1.0f);
+  EXPECT_EQ(confidence_of(std::vector<TokenLogit>{{3.0f, 5}, {3.0f, 7}}), 0.5f);
+  EXPECT_EQ(confidence_of(std::vector<TokenLogit>{{3.0f, 5}, {-infinity, 7}}), 1.0f);
+  EXPECT_EQ(confidence_of(std::vector<TokenLogit>{{nan, 5}, {3.0f, 7}}), 0.0f);
+  EXPECT_EQ(confidence_of(std::vector<TokenLogit>{{3.0f, 5}, {nan, 7}}), 0.0f);
+  EXPECT_EQ(confidence_of(std::vector<TokenLogit>{{infinity, 5}, {3.0f, 7}}), 0.0f);
+}
+
 }  // namespace
 }  // namespace moeflux

@@ -10,6 +10,7 @@
 #include "chat/open_model.h"
 #include "chat/session.h"
 #include "load/model_loader.h"
+#include "sampling/candidates.h"
 
 namespace moeflux {
 namespace {
@@ -18,8 +19,6 @@ using Clock = std::chrono::steady_clock;
 
 // Sessions of texts that have ended. A conversation goes on from its last one.
 constexpr size_t kIdleMax = 4;
-// A token's probability is one among the best: the others have little of it, and take time.
-constexpr int32_t kBest = 10;
 // Published families pad their vocabularies by fewer.
 constexpr int32_t kMoreTokensMax = 1024;
 
@@ -331,10 +330,8 @@ void DraftModel::Source::propose(std::span<Part> parts) {
 /// False where no further token follows.
 bool DraftModel::Source::add_likeliest(const Part& part) {
   if (best_.empty()) return false;
-  double sum = 0.0;
-  for (const TokenLogit& one : best_) sum += std::exp(one.logit - best_.front().logit);
-  const auto confidence = static_cast<float>(1.0 / sum);
-  if (!(confidence >= model_->confidence_min_)) return false;  // or it is not a number
+  const float confidence = confidence_of(best_);
+  if (confidence <= 0.0f || confidence < model_->confidence_min_) return false;
   Draft& draft = part.draft();
   draft.tokens.push_back(best_.front().id);
   draft.confidences.push_back(confidence);
@@ -356,7 +353,7 @@ void DraftModel::Source::eval(std::span<Part> parts, StepPhase phase, const Toke
                      .tokens = tokens,
                      .phase = phase,
                      .logits = LogitsMode::kLast,
-                     .best = {.count = std::min(kBest, of), .of = of},
+                     .best = {.count = std::min(kConfidenceTokens, of), .of = of},
                      .keeps_logits = false});
   }
   Session::eval_batch(steps);
