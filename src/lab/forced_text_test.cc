@@ -171,10 +171,10 @@ TEST_P(BenchmarkTexts, TakeSoManySteps) {
 
 INSTANTIATE_TEST_SUITE_P(All, BenchmarkTexts,
                          ::testing::Values(TextCounts{"prose", 3859, 3858, 0, 0},
-                                           TextCounts{"edit", 1882, 433, 1882, 1448},
-                                           TextCounts{"array", 3951, 1691, 5494, 2259},
-                                           TextCounts{"chat", 3004, 2991, 16, 0},
-                                           TextCounts{"tools", 2181, 875, 2390, 1294}),
+                                           TextCounts{"edit", 1882, 392, 1993, 1489},
+                                           TextCounts{"array", 3951, 1138, 6222, 2812},
+                                           TextCounts{"chat", 3004, 2991, 20, 0},
+                                           TextCounts{"tools", 2181, 736, 2536, 1433}),
                          [](const auto& text) { return std::string(text.param.name); });
 
 }  // namespace

@@ -57,6 +57,8 @@ void DraftPrice::note(const Step& step) {
   if (seconds == 0.0) {
     seconds = step.seconds;
   } else {
+    // The first step of so many rows makes what later ones find: memory, and a GPU's graph.
+    if (step.seconds < seconds) move_towards(seconds, step.seconds);
     move_towards(seconds, step.seconds);
   }
   const double all_seconds = step.seconds + step.drafting_seconds;

@@ -21,16 +21,24 @@ class TextDrafts {
   void push(TokenId token);
   std::span<const TokenId> text() const { return text_; }
   int64_t length() const { return static_cast<int64_t>(text_.size()); }
-  /// The tokens behind the longest earlier text that the end repeats, the latest of equals: at most
-  /// `tokens_max` tokens and no more than are repeated, since a longer match goes on for longer.
-  /// Empty without one.
-  std::vector<TokenId> draft(int64_t tokens_max) const;
+  /// The tokens behind the longest earlier text that the end repeats, the latest of equals, or
+  /// behind the place from which the text was copied before it differed there: at most `tokens_max`
+  /// tokens and hardly more than are repeated, since a longer match goes on for longer. Empty
+  /// without one.
+  std::vector<TokenId> draft(int64_t tokens_max);
 
  private:
   uint64_t hash_of_end() const;
   size_t matched(size_t end) const;
+  void follow(TokenId token);
+  void rejoin();
+  void find_longest();
 
   size_t match_min_;
+  /// The token that comes next where the text is copied from, from 1 on; 0: it is not known.
+  size_t copied_ = 0;
+  size_t repeated_ = 0;   // tokens before it that are those at the end
+  size_t differing_ = 0;  // tokens at the end behind a first that was not the one at `copied_`
   std::vector<TokenId> text_;
   /// By the hash of its last match_min_ tokens, the last place where they end; and for each place,
   /// the one before. Places count from 1; 0: none.
