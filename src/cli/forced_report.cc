@@ -60,6 +60,15 @@ std::string render_markdown(std::span<const ForcedResult> results) {
              last.pairs.with.size(), last.of.device);
 }
 
+Json sizes_of(const ForcedRun& run) {
+  Json sizes = Json::object();
+  for (const auto& [rows, size] : run.sizes) {
+    sizes[formatted("{}", rows)] = {
+        {"steps", size.steps}, {"seconds", size.seconds}, {"least_seconds", size.least_seconds}};
+  }
+  return sizes;
+}
+
 Json fields_of(const ForcedResult& r) {
   const ForcedRun& run = r.pairs.with.back();
   const Json of = bench_fields(r.of);
@@ -79,6 +88,7 @@ Json fields_of(const ForcedResult& r) {
   json["tokens"] = run.tokens;
   json["draft_n"] = run.drafts.drafted;
   json["draft_n_accepted"] = run.drafts.accepted;
+  json["sizes"] = sizes_of(run);
   json["tokens_per_step"] = run.tokens_per_step();
   json["avg_ts"] = summarize(speeds(r.pairs.with)).mean;
   json["avg_ts_without"] = summarize(speeds(r.pairs.without)).mean;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "chat/drafts/mtp_drafts.h"
 #include "chat/session.h"
 #include "lab/benchmark.h"
 
@@ -110,6 +111,11 @@ Status ForcedWriter::step(Decoding& decoding, ForcedRun& run) {
   }
   force(step, length);
   const std::chrono::duration<double> seconds = Clock::now() - begin;
+  ForcedRun::Size& size = run.sizes[std::ssize(step.tokens)];
+  size.least_seconds =
+      size.steps == 0 ? seconds.count() : std::min(size.least_seconds, seconds.count());
+  ++size.steps;
+  size.seconds += seconds.count();
   const StepLogits logits{.all = rows_, .best = step.best_found, .shape = step.best};
   return decoding.step_with(logits, seconds.count());
 }
@@ -190,6 +196,9 @@ Result<ForcedRun> run_forced_text(const std::shared_ptr<OpenModel>& model,
     }
   }
   model->drafts = drafts;
+  if (drafts.mtp_tokens > 0 && model->engine->spec().draft_layers > 0) {
+    model->drafts.make_source = mtp_source(drafts.mtp_tokens);
+  }
   MF_ASSIGN_OR_RETURN(const std::shared_ptr<Session> session, Session::create(model));
   const Turn turn(model, {session}, -1);
   ForcedWriter writer(session, parts);

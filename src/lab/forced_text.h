@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -38,6 +39,14 @@ struct ForcedRun {
   DraftCounts drafts;
   uint64_t ns = 0;
   uint64_t cpu_ns = 0;  // of all threads of the process
+
+  /// Steps of one number of rows, and the evaluation that DraftPrice is told of.
+  struct Size {
+    int64_t steps = 0;
+    double seconds = 0.0;
+    double least_seconds = 0.0;  // of one step
+  };
+  std::map<int64_t, Size> sizes;  // by rows
 
   double tokens_per_step() const;
 };
