@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <cstdio>
 #include <filesystem>
+#include <string_view>
+#include <utility>
 
 #include "base/json.h"
 #include "tests/integration/moeflux_program.h"
@@ -194,6 +197,31 @@ TEST(Run, APromptCacheChangesNoByteAndIsItsOwnersAlone) {
   const ProgramOutput damaged = run(prompt, {"--prompt-cache", path});
   EXPECT_EQ(damaged.status, 1);
   EXPECT_TRUE(contains(damaged.err, path)) << damaged.err;
+}
+
+// The layer was trained on what the model writes; this text is not of that. Greedy ones repeat
+// themselves more than anybody's.
+TEST(Run, TheEmbeddedModelDraftsWithItsMtpLayer) {
+  for (const auto& [temperature, least] : {std::pair{"0.8", 0.3}, std::pair{"0", 0.5}}) {
+    const Words base = {"run",    "-n",        "400",    "--device", "cpu",
+                        "--temp", temperature, "--seed", "20250101", kOnce};
+    const std::string expected = moeflux(base).out;
+    for (const char* depth : {"1", "3"}) {
+      Words words = base;
+      words.insert(words.end(), {"--draft", "on", "--draft-mtp", depth});
+      const ProgramOutput drafted = moeflux(words);
+      EXPECT_EQ(drafted.out, expected);
+      int accepted = 0;
+      int drafts = 0;
+      const size_t at = drafted.err.find("drafts ");
+      ASSERT_NE(at, std::string::npos) << drafted.err;
+      ASSERT_EQ(
+          std::sscanf(drafted.err.c_str() + at, "drafts %d of %d accepted", &accepted, &drafts), 2);
+      const bool is_one = std::string_view(depth) == "1";
+      EXPECT_GT(accepted, is_one ? least * drafts : 0.0) << drafted.err;
+      EXPECT_GT(accepted, 50) << drafted.err;
+    }
+  }
 }
 
 TEST(Run, AReversePromptEndsTheTextBeforeIt) {
