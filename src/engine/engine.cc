@@ -91,7 +91,7 @@ Status Engine::take_step_buffers() {
   const bool drafts = spec().draft_layers > 0;
   MF_RETURN_IF_ERROR(take(step_inputs_, {(drafts ? 4 : 2) * n}, DType::kI32));
   const int64_t rows = best_rows_max(spec(), n);
-  if (drafts) MF_RETURN_IF_ERROR(take(draft_hidden_, {rows, spec().hidden_size}, DType::kF32));
+  if (drafts) MF_RETURN_IF_ERROR(take(draft_hidden_, {rows, spec().draft_width()}, DType::kF32));
   MF_RETURN_IF_ERROR(take(best_, {2, rows, kTopRowsMax}, DType::kF32));
   return take(logits_, {logits_rows_max(spec(), n), spec().vocab_size}, DType::kF32);
 }

@@ -21,7 +21,7 @@ void add_draft_state(const ModelSpec& spec, std::vector<LayerStateSpec>& states)
     tensor.behind = 1;
     if (tensor.window > 0) ++tensor.window;
   }
-  own.push_back({.shape = {spec.hidden_size}, .window = all_forget ? 0 : 2});
+  own.push_back({.shape = {spec.draft_width()}, .window = all_forget ? 0 : 2});
 }
 
 }  // namespace

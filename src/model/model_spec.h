@@ -176,6 +176,8 @@ struct ModelSpec {
   int64_t num_own_layers() const { return num_layers() - (loop.passes - 1) * loop.size(); }
   /// Layers that a token passes before its logits.
   int64_t num_text_layers() const { return num_layers() - draft_layers; }
+  /// Numbers of a token that draft layers take from the layers before them.
+  int64_t draft_width() const { return streams.count * hidden_size; }
 };
 
 /// The mixer as that kind, or null where it is another.

@@ -338,7 +338,10 @@ void Decoder::finish(const ForwardStep& step, const ResidualStream& stream, Tens
     residual_norm(e, spec_, normed, last, {final_norm_});
   }
   if (step.observer != nullptr) step.observer->hidden_state(e, seen, normed);
-  if (spec_.draft_layers > 0) store_rows(e, step.batch, draft_layer(), draft_hidden_, normed);
+  if (spec_.draft_layers > 0) {
+    store_rows(e, step.batch, draft_layer(), draft_hidden_,
+               spec_.streams.count > 1 ? residual_->whole(stream) : normed);
+  }
   if (!logits.is_null()) {
     head(e, logits, wanted_rows(e, step.batch, normed, residual_->room(stream)));
   }
@@ -381,18 +384,26 @@ Status Decoder::draft(const ForwardStep& given, const DraftRows& rows, Tensor lo
   const int64_t n = step.token_ids.dim(0);
   ResidualStream stream = residual_->begin(e, n);
   const Room room = take_room(e, n);
+  const bool has_streams = spec_.streams.count > 1;
+  const Tensor hidden =
+      has_streams ? e.scratch({n, spec_.draft_width()}, DType::kF32) : room.normed;
   embed(e, room.branch, step.token_ids);
   if (rows.hidden.is_null()) {
-    load_rows(e, step.batch, draft_layer(), draft_hidden_, room.normed);
+    load_rows(e, step.batch, draft_layer(), draft_hidden_, hidden);
   } else {
-    e.run(ops::Copy{room.normed, rows.hidden});
+    e.run(ops::Copy{hidden, rows.hidden});
   }
-  combine_draft(e, spec_, draft_head_, residual_->room(stream), room.branch, room.normed);
-  residual_->start(e, stream);
+  if (has_streams) {
+    combine_draft_streams(e, spec_, draft_head_, residual_->whole(stream), room.branch, hidden);
+  } else {
+    combine_draft(e, spec_, draft_head_, residual_->room(stream), room.branch, hidden);
+    residual_->start(e, stream);
+  }
   MF_RETURN_IF_ERROR(run_layer(step, draft_layer(), stream, room));
   if (logits.is_null() && rows.out.is_null()) return {};
-  residual_norm(e, spec_, room.normed, residual_->end(e, stream), {draft_head_.final_norm});
-  if (!rows.out.is_null()) e.run(ops::Copy{rows.out, room.normed});
+  if (has_streams && !rows.out.is_null()) e.run(ops::Copy{rows.out, residual_->whole(stream)});
+  residual_norm(e, spec_, room.normed, residual_->end_draft(e, stream), {draft_head_.final_norm});
+  if (!has_streams && !rows.out.is_null()) e.run(ops::Copy{rows.out, room.normed});
   if (!logits.is_null()) head(e, logits, room.normed);
   return {};
 }

@@ -5,6 +5,7 @@
 
 #include "base/format.h"
 #include "model/blocks/early_router.h"
+#include "model/repeated.h"
 
 namespace moeflux::blocks {
 namespace {
@@ -37,7 +38,12 @@ DraftHead take_draft_head(WeightStore& weights, LayerId layer, const ModelSpec& 
   DraftHead head;
   head.embedding_norm = weights.vector(p + "enorm.weight", {h}, norm_add);
   head.hidden_norm = weights.vector(p + "hnorm.weight", {h}, norm_add);
-  head.combine = weights.matrix(p + "eh_proj", h, 2 * h);
+  if (spec.streams.count == 1) {
+    head.combine = weights.matrix(p + "eh_proj", h, 2 * h);
+  } else {
+    head.of_embedding = weights.matrix(p + "e_proj", h, h);
+    head.of_hidden = weights.matrix(p + "h_proj", h, h);
+  }
   head.final_norm = weights.vector(p + "shared_head.norm.weight", {h}, norm_add);
   return head;
 }
@@ -52,6 +58,22 @@ void combine_draft(Encoder& e, const ModelSpec& spec, const DraftHead& head, Ten
   e.run(ops::Copy{pair.slice(1, 0, h), embedded});
   e.run(ops::Copy{pair.slice(1, h, h), hidden});
   e.run(ops::Linear{out, pair, head.combine});
+}
+
+void combine_draft_streams(Encoder& e, const ModelSpec& spec, const DraftHead& head, Tensor out,
+                           Tensor embedded, Tensor hidden) {
+  const int64_t n = out.dim(0);
+  const int64_t h = spec.hidden_size;
+  ScratchScope scope(e);
+  const Tensor own = e.scratch({n, h}, DType::kF32);
+  const Tensor streams = e.scratch({n * spec.streams.count, h}, DType::kF32);
+  const Tensor normed = hidden.reshape(streams.shape);
+  residual_norm(e, spec, embedded, embedded, {head.embedding_norm});
+  residual_norm(e, spec, normed, normed, {head.hidden_norm});
+  e.run(ops::Linear{own, embedded, head.of_embedding});
+  e.run(ops::Linear{streams, normed, head.of_hidden});
+  e.run(ops::Copy{out.split_last(h), repeated_rows(own, spec.streams.count)});
+  e.run(ops::Add{out, out, streams.reshape(out.shape)});
 }
 
 void store_rows(Encoder& e, StepBatch& batch, LayerId layer, size_t tensor, Tensor x) {

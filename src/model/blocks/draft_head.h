@@ -13,10 +13,13 @@ struct DraftHead {
   Tensor embedding_norm;
   Tensor hidden_norm;
   Weight combine;  // [hidden, 2 * hidden]: of the embedding, then of the state
+  // Instead of it [hidden, hidden], where the state is several streams.
+  Weight of_embedding;
+  Weight of_hidden;
   Tensor final_norm;
 };
 
-/// Claims enorm, hnorm, eh_proj and shared_head.norm below the layer.
+/// Claims enorm, hnorm, shared_head.norm and eh_proj, or e_proj and h_proj, below the layer.
 DraftHead take_draft_head(WeightStore& weights, LayerId layer, const ModelSpec& spec,
                           float norm_add);
 
@@ -24,6 +27,10 @@ DraftHead take_draft_head(WeightStore& weights, LayerId layer, const ModelSpec& 
 /// the row's state, both [n, hidden], which are overwritten.
 void combine_draft(Encoder& e, const ModelSpec& spec, const DraftHead& head, Tensor out,
                    Tensor embedded, Tensor hidden);
+/// The same where the model has several streams, which get the embedding each: out and hidden
+/// [n, streams * hidden].
+void combine_draft_streams(Encoder& e, const ModelSpec& spec, const DraftHead& head, Tensor out,
+                           Tensor embedded, Tensor hidden);
 
 /// Copies x [n, width] into the layer's states, at the batch's positions of a tensor that is kept
 /// for each token.

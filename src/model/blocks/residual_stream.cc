@@ -167,9 +167,9 @@ class MixedStreams : public Residual {
       end_.scale = weights.constant(late_numbers(weights, last + "scale", 1));
     }
     if (!spec_.gated_end) return;
-    end_.gates = weights.float_matrix("hc_head_fn", spec_.count, spec_.count * hidden_size_);
-    end_.base = weights.vector("hc_head_base", {spec_.count});
-    end_.scale = weights.vector("hc_head_scale", {1});
+    end_ = take_end(weights, "");
+    if (spec.draft_layers == 0) return;
+    draft_end_ = take_end(weights, formatted("layers.{}.", spec.num_text_layers()));
   }
 
   ResidualStream begin(Encoder& e, int64_t tokens) const override {
@@ -215,6 +215,9 @@ class MixedStreams : public Residual {
     e.run(ops::Scale{stream.narrow, stream.narrow, 1.0f / static_cast<float>(spec_.count)});
     return stream.narrow;
   }
+  Tensor end_draft(Encoder& e, const ResidualStream& stream) const override {
+    return spec_.gated_end ? read_by(e, stream, draft_end_, {}) : end(e, stream);
+  }
 
  private:
   struct BranchWeights {
@@ -233,6 +236,11 @@ class MixedStreams : public Residual {
   }
   int64_t kinds() const { return mixes() ? 3 : 2; }
   int64_t kinds_width() const { return (mixes() ? 2 + spec_.count : 2) * spec_.count; }
+  BranchWeights take_end(WeightStore& weights, const std::string& place) const {
+    return {weights.float_matrix(place + "hc_head_fn", spec_.count, spec_.count * hidden_size_),
+            weights.vector(place + "hc_head_scale", {1}),
+            weights.vector(place + "hc_head_base", {spec_.count})};
+  }
   BranchWeights take(WeightStore& weights, int64_t layer, std::string_view branch) const {
     const std::string name = formatted("layers.{}.hc_{}_", layer, branch);
     BranchWeights w;
@@ -268,6 +276,7 @@ class MixedStreams : public Residual {
   const float norm_eps_;
   std::vector<BranchWeights> branches_;  // two a layer
   BranchWeights end_;
+  BranchWeights draft_end_;
 };
 
 Tensor MixedStreams::read_by(Encoder& e, const ResidualStream& stream, const BranchWeights& w,

@@ -64,6 +64,10 @@ class Residual {
   virtual Tensor whole(const ResidualStream& stream) const = 0;
   /// The input of the last norm, as read().
   virtual Tensor end(Encoder& e, const ResidualStream& stream) const = 0;
+  /// The same behind the layer that predicts further tokens.
+  virtual Tensor end_draft(Encoder& e, const ResidualStream& stream) const {
+    return end(e, stream);
+  }
 };
 
 /// Claims "layers.N.hc_attn_fn" and the like where there are several streams,

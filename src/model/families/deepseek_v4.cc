@@ -283,7 +283,8 @@ void read_v41(Config& c, Attentions& layers, EntryIndexSpec index) {
   share_candidates(c, layers, index);
 }
 
-void read_mixers(Config& c, ModelSpec& spec) {
+// Gives the attention of layers that have a window alone.
+CompressedAttentionSpec read_mixers(Config& c, ModelSpec& spec) {
   CompressedAttentionSpec attention = read_attention(c);
   const std::vector<LayerKind> kinds = read_kinds(c, spec.num_layers(), attention.head_dim);
   const Ropes ropes = read_ropes(c, attention.head_dim);
@@ -303,6 +304,8 @@ void read_mixers(Config& c, ModelSpec& spec) {
   for (size_t i = 0; i < layers.size(); ++i) {
     spec.layers[i].mixer = share_mixer(std::move(layers[i]));
   }
+  attention.rope = ropes.sliding;
+  return attention;
 }
 
 NgramEmbeddingSpec read_engram(Config& c, int64_t vocab_size) {
@@ -404,8 +407,16 @@ Result<ModelSpec> read_spec(Config& c) {
     layer.moe.correction_bias = !is_listed;
     spec.layers.push_back(std::move(layer));
   }
-  read_mixers(c, spec);
-  if (is_v41(c)) add_engrams(c, spec);
+  const CompressedAttentionSpec sliding = read_mixers(c, spec);
+  if (is_v41(c)) {
+    add_engrams(c, spec);
+  } else {
+    LayerSpec draft;
+    draft.moe = moe;
+    draft.moe.correction_bias = true;
+    draft.mixer = share_mixer(sliding);
+    read_draft_layer(c, spec, "num_nextn_predict_layers", draft);
+  }
   c.ignore("expert_dtype");  // how they are stored
   return finish_spec(c, std::move(spec));
 }
@@ -423,6 +434,10 @@ NameScheme names(const ModelSpec& spec) {
   for (int64_t i = 0; i < spec.num_layers(); ++i) {
     scheme.ignored_prefixes.push_back(formatted("layers.{}.ffn.gate.bias_vl", i));
   }
+  if (spec.draft_layers == 0) return scheme;
+  const std::string draft = formatted("layers.{}", spec.num_text_layers());
+  scheme.renamed.push_back({draft + ".shared_head.norm", "mtp.0.norm"});
+  scheme.renamed.push_back({draft, "mtp.0"});
   return scheme;
 }
 
