@@ -37,23 +37,27 @@ uint64_t StateMemory::near_left(Use use, size_t part) const {
   if (bounds_.empty()) return UINT64_MAX;
   const Bounds& bounds = bounds_[part];
   const Taken& taken = shared_->taken[part];
-  uint64_t bytes = taken.near_kept + taken.near_pages;
-  if (use == Use::kPages && bounds.kept_bytes > taken.near_kept) {
-    bytes += bounds.kept_bytes - taken.near_kept;
-  }
+  const uint64_t kept = taken.near_kept + taken.spare;
+  uint64_t bytes = kept + taken.near_pages;
+  if (use == Use::kPages && bounds.kept_bytes > kept) bytes += bounds.kept_bytes - kept;
   return bounds.near_bytes > bytes ? bounds.near_bytes - bytes : 0;
 }
 
 // A buffer for which there is no room goes to the system.
-void StateMemory::Shared::keep(std::unique_ptr<Buffer> buffer, LayerId layer) {
+void StateMemory::Shared::keep(std::unique_ptr<Buffer> buffer, LayerId layer, Taken& part) {
   const uint64_t bytes = buffer->size_bytes();
-  if (!keeps_spares || spare_bytes + bytes > kSpareBytesMax) return;
+  if (part.spare + bytes > kSpareBytesMax) return;
   try {
     spares.emplace_back(layer, std::move(buffer));
-    spare_bytes += bytes;
+    part.spare += bytes;
   } catch (const std::bad_alloc&) {
     return;
   }
+}
+
+void StateMemory::Shared::drop_spares(const Device& device, size_t part) {
+  std::erase_if(spares, [&](const auto& spare) { return device.part_of(spare.first) == part; });
+  taken[part].spare = 0;
 }
 
 // Counted before there is a shared pointer: where that cannot be made, it gives back.
@@ -65,7 +69,8 @@ std::shared_ptr<Buffer> StateMemory::counted(std::unique_ptr<Buffer> memory, Lay
   const auto give_back = [shared = shared_, part, layer, counter, bytes, is_block](Buffer* old) {
     std::unique_ptr<Buffer> buffer(old);
     shared->taken[part].*counter -= bytes;
-    if (is_block) shared->keep(std::move(buffer), layer);
+    const bool is_near = counter != &Taken::far;
+    if (is_block && is_near) shared->keep(std::move(buffer), layer, shared->taken[part]);
   };
   return std::shared_ptr<Buffer>(memory.release(), give_back);
 }
@@ -86,13 +91,16 @@ std::shared_ptr<Buffer> StateMemory::take_spare(uint64_t bytes, LayerId layer) {
   if (found == spares.rend()) return nullptr;
   std::unique_ptr<Buffer> memory = std::move(found->second);
   spares.erase(std::next(found).base());
-  shared_->spare_bytes -= bytes;
+  shared_->taken[device_.part_of(layer)].spare -= bytes;
   return counted(std::move(memory), layer, &Taken::near_kept, true);
 }
 
 Result<StateMemory::Blocks> StateMemory::take(uint64_t bytes, size_t count, Use use,
                                               LayerId layer) {
-  const uint64_t room = bytes == 0 ? count : near_left(use, device_.part_of(layer)) / bytes;
+  const size_t part = device_.part_of(layer);
+  const auto room_for = [&] { return bytes == 0 ? count : near_left(use, part) / bytes; };
+  if (room_for() < count) shared_->drop_spares(device_, part);
+  const uint64_t room = room_for();
   if (const auto near = static_cast<size_t>(std::min<uint64_t>(count, room)); near > 0) {
     auto buffer = allocate(bytes, MemoryKind::kDevice, layer,
                            use == Use::kPages ? &Taken::near_pages : &Taken::near_kept, near);

@@ -31,10 +31,7 @@ class StateMemory {
     uint64_t kept_bytes = 0;  // of these, not for kPages
   };
   /// One for each part of the device, in order.
-  void bound(std::vector<Bounds> bounds) {
-    bounds_ = std::move(bounds);
-    shared_->keeps_spares = false;
-  }
+  void bound(std::vector<Bounds> bounds) { bounds_ = std::move(bounds); }
   /// The device has memory of its own, which states do not share with snapshots.
   bool is_bounded() const { return !bounds_.empty(); }
 
@@ -48,8 +45,9 @@ class StateMemory {
   Result<Blocks> take(uint64_t bytes, size_t count, Use use, LayerId layer = {});
 
   /// Memory for one block that was given back, with whatever was in it, or null: a copy of a state
-  /// in every step would otherwise have the system map and clear its pages each time. Without
-  /// bounds some is kept, beside what near_bytes() counts.
+  /// in every step would otherwise have the system map and clear its pages each time, and a GPU
+  /// allocate and free, which is more than half of a step of nine drafts. Some is kept, beside what
+  /// near_bytes() counts and within the bounds, until other memory needs the room.
   std::shared_ptr<Buffer> take_spare(uint64_t bytes, LayerId layer = {});
 
   /// Bytes of the device's own memory, at most; 0 without bounds.
@@ -63,6 +61,7 @@ class StateMemory {
     uint64_t near_kept = 0;
     uint64_t near_pages = 0;
     uint64_t far = 0;
+    uint64_t spare = 0;  // near
   };
 
   /// Every buffer holds it too.
@@ -70,9 +69,8 @@ class StateMemory {
     explicit Shared(size_t parts) : taken(parts) {}
     std::vector<Taken> taken;  // by part of the device
     std::vector<std::pair<LayerId, std::unique_ptr<Buffer>>> spares;
-    uint64_t spare_bytes = 0;
-    bool keeps_spares = true;
-    void keep(std::unique_ptr<Buffer> buffer, LayerId layer);
+    void keep(std::unique_ptr<Buffer> buffer, LayerId layer, Taken& part);
+    void drop_spares(const Device& device, size_t part);
   };
 
   uint64_t near_left(Use use, size_t part) const;

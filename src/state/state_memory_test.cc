@@ -81,7 +81,7 @@ TEST_F(StateMemoryTest, ABlockThatWasGivenBackIsSpareWithoutBounds) {
   EXPECT_EQ(memory_.take_spare(200), nullptr);
 }
 
-TEST_F(StateMemoryTest, SparesAreFewAndNoneWithBounds) {
+TEST_F(StateMemoryTest, SparesAreFewAndGoWhereOtherMemoryNeedsTheRoom) {
   constexpr uint64_t kBytes = 48 * kMiB;
   {
     std::vector<StateMemory::Blocks> all;
@@ -93,8 +93,22 @@ TEST_F(StateMemoryTest, SparesAreFewAndNoneWithBounds) {
   memory_.bound({{.near_bytes = 350}});
   spares.clear();
   (void)take(100, 1, Use::kEveryStep);
-  EXPECT_EQ(memory_.take_spare(100), nullptr);
   EXPECT_EQ(memory_.take_spare(kBytes), nullptr);
+  spares.push_back(memory_.take_spare(100));
+  EXPECT_NE(spares.back(), nullptr);
+  EXPECT_EQ(memory_.near_bytes(), 100u);
+  spares.clear();
+  const StateMemory::Blocks near = take(100, 2, Use::kEveryStep);
+  spares.push_back(memory_.take_spare(100));
+  EXPECT_NE(spares.back(), nullptr);  // there was room beside it
+  spares.clear();
+  const StateMemory::Blocks more = take(100, 2, Use::kEveryStep);
+  EXPECT_EQ(more.count, 1u);
+  EXPECT_EQ(memory_.take_spare(100), nullptr);
+  StateMemory::Blocks far = take(100, 1, Use::kEveryStep);
+  EXPECT_EQ(memory_.far_bytes(), 100u);
+  far = {};
+  EXPECT_EQ(memory_.take_spare(100), nullptr);  // of the host's there is none
 }
 
 TEST_F(StateMemoryTest, WhatTheDeviceDoesNotHoldIsTheHosts) {
