@@ -19,7 +19,7 @@ stamp=$(cksum <tools/release/root.sh)
 rm -rf "$root"
 mkdir -p "$root/apt/lists/partial" "$root/apt/archives/partial" "$root/packages"
 key=/usr/share/keyrings/debian-archive-keyring.gpg
-for suite in bullseye bookworm trixie; do
+for suite in bullseye bookworm trixie forky; do
   for type in deb deb-src; do
     echo "$type [signed-by=$key] http://deb.debian.org/debian $suite main"
   done
@@ -33,7 +33,7 @@ apt update
 cd "$root/packages"
 # libcurl's headers alone: the program opens the library at run time, so that it has its system's
 # certificates and TLS. g++ 10's unwinder needs no function of glibc 2.35.
-# Python's headers are those of Debian 11, 12 and 13, and pybind11 the first that knows all three.
+# Python's headers are those of Debian 11 to 14, and pybind11 the first that knows them all.
 # gcc-*-base and libtinfo6 bring copyright files that others link to.
 apt download libc6/bullseye libc6-dev/bullseye libcurl4-openssl-dev/bullseye \
   libgcc-10-dev/bullseye gcc-10-base/bullseye gcc-12-base/bookworm libtinfo6/bookworm \
@@ -42,11 +42,23 @@ apt download libc6/bullseye libc6-dev/bullseye libcurl4-openssl-dev/bullseye \
   libxxhash-dev/bookworm \
   libboost1.74-dev/bookworm liburing-dev/bookworm libedit-dev/bookworm libbsd-dev/bookworm \
   libmd-dev/bookworm libncurses-dev/bookworm libcrypt-dev/bullseye libpython3.9-dev/bullseye \
-  libpython3.11-dev/bookworm libpython3.13-dev/trixie pybind11-dev/trixie
+  libpython3.11-dev/bookworm libpython3.13-dev/trixie libpython3.14-dev/forky \
+  pybind11-dev/forky
 for package in *.deb; do
   dpkg -x "$package" "$root"
 done
 libraries=$root/usr/lib/$triple
+# No Debian has CPython 3.10 and 3.12: their headers come from interpreters of this system, where it
+# has them. Wheels are made for what is found.
+if [ "$architecture" = amd64 ]; then
+  for python in "${PYENV_ROOT:-${HOME:-/root}/.pyenv}"/versions/3.*/bin/python3; do
+    [ -x "$python" ] || continue
+    headers=$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')
+    case ${headers##*/} in
+      python3.10 | python3.12) cp -r --no-preserve=mode "$headers" "$root/usr/include" ;;
+    esac
+  done
+fi
 # Absolute links would leave the root.
 find "$root" -type l -lname '/*' | while read -r link; do
   ln -snfr "$root$(readlink "$link")" "$link"
