@@ -176,16 +176,20 @@ rm -rf "$work" "$tree" "$out/log"
 if ls build/python-wheels/scikit_build_core-*.whl >/dev/null 2>&1; then
   python=$(sed -n 's/^MOEFLUX_PYTHON_PROGRAM:INTERNAL=//p' "$build/CMakeCache.txt")
   "$python" -m venv "$out/venv"
+  # install.strip leaves alone what pip did not build.
+  mkdir -p "$out/stripped/bin" "$out/stripped/python/moeflux" "$out/others"
+  for file in bin/moeflux "$(cd "$build" && ls python/moeflux/_core*.so)"; do
+    strip --strip-unneeded -o "$out/stripped/$file" "$build/$file"
+  done
   PIP_NO_INDEX=1 PIP_FIND_LINKS=$source/build/python-wheels PIP_DISABLE_PIP_VERSION_CHECK=1 \
     "$out/venv/bin/pip" wheel --quiet --no-deps --wheel-dir "$out" \
     --config-settings=build-dir="$out/wheel" \
-    --config-settings=cmake.define.MOEFLUX_PREBUILT="$build" \
-    --config-settings=wheel.platlib=true --config-settings=install.strip=true .
-  rm -rf "$out/venv" "$out/wheel"
+    --config-settings=cmake.define.MOEFLUX_PREBUILT="$out/stripped" \
+    --config-settings=wheel.platlib=true .
+  rm -rf "$out/venv" "$out/wheel" "$out/stripped"
   # The tag of a system with that glibc: the extension needs nothing else, as was checked above.
   platform=manylinux_$(echo $glibc_max | tr . _)_x86_64
   wheel=$(ls "$out"/moeflux-*-linux_x86_64.whl)
-  mkdir "$out/others"
   for extension in "$build"/python-others/_core*.so; do
     stripped=$out/others/$(basename "$extension")
     strip --strip-unneeded -o "$stripped" "$extension"
