@@ -198,8 +198,9 @@ bench:
 	  test -x "$$program" || continue; found=yes; "$$program" $(ARGS); \
 	done; test -n "$$found" || { echo "bench: no programs in build/bench/bin" >&2; exit 1; }
 
-# Packages for Linux in build/packages, on Debian 12 for x86-64; for 64-bit Arm the archive, where
-# Rust has its library for it (rustup target add aarch64-unknown-linux-gnu). ARM64= leaves it out.
+# Packages for Linux in build/packages, on Debian 12 for x86-64, with CUDA's kernels but where
+# CMAKE_FLAGS=-DMOEFLUX_CUDA=OFF; for 64-bit Arm the archive, where Rust has its library for it
+# (rustup target add aarch64-unknown-linux-gnu). ARM64= leaves it out.
 ARM64 ?= $(shell PATH=$$PATH:$$HOME/.cargo/bin; \
   ls $$(rustc --print target-libdir --target aarch64-unknown-linux-gnu)/libcore-*.rlib 2>/dev/null)
 release:
@@ -208,6 +209,7 @@ release:
 	@tools/fetch_page.sh
 	@$(MAKE) --no-print-directory web
 	@tools/install_python.sh
+	@case '$(CMAKE_FLAGS)' in *MOEFLUX_CUDA=OFF*) ;; *) tools/install_cuda.sh ;; esac
 	@tools/release/root.sh
 	@$(CONFIGURE) package $(CMAKE_FLAGS)
 	@cmake --build --preset package --target moeflux moeflux_shared _core _core_others
@@ -247,7 +249,7 @@ help:
 	@echo "make lint            clang-tidy over src/"
 	@echo "make fuzz            every fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS)"
 	@echo "make bench           benchmarks of the operations"
-	@echo "make release         archives, Debian packages, wheel and checksums in build/packages"
+	@echo "make release         archives, Debian packages, wheels and checksums in build/packages"
 	@echo "make site            documents, commands and reference as HTML in build/site/html"
 	@echo "make install         install below PREFIX=$(PREFIX)"
 	@echo "make clean           remove build/"

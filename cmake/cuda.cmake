@@ -15,10 +15,11 @@ if(MOEFLUX_CUDA)
   get_filename_component(nvcc_real ${MOEFLUX_NVCC} REALPATH)
   get_filename_component(nvcc_folder ${nvcc_real} DIRECTORY)
   get_filename_component(cuda_root ${nvcc_folder} DIRECTORY)
-  find_path(MOEFLUX_CUDA_INCLUDE cuda_runtime_api.h NO_DEFAULT_PATH
+  # Outside of a toolchain's root, where that of a release has none.
+  find_path(MOEFLUX_CUDA_INCLUDE cuda_runtime_api.h NO_DEFAULT_PATH NO_CMAKE_FIND_ROOT_PATH
     PATHS ${cuda_root}/include ${cuda_root}/targets/x86_64-linux/include ${cuda_root}/targets/sbsa-linux/include
     REQUIRED)
-  find_library(MOEFLUX_CUDA_RUNTIME libcudart_static.a NO_DEFAULT_PATH
+  find_library(MOEFLUX_CUDA_RUNTIME libcudart_static.a NO_DEFAULT_PATH NO_CMAKE_FIND_ROOT_PATH
     PATHS ${cuda_root}/lib64 ${cuda_root}/lib ${cuda_root}/targets/x86_64-linux/lib
     ${cuda_root}/targets/sbsa-linux/lib REQUIRED)
   message(STATUS "CUDA kernels: ${MOEFLUX_NVCC}, compute capabilities ${MOEFLUX_CUDA_ARCHITECTURES}")
@@ -37,6 +38,9 @@ function(moeflux_cuda_object out source)
   list(APPEND flags -gencode=arch=compute_${last},code=compute_${last})
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     list(APPEND flags -ccbin=${CMAKE_CXX_COMPILER})
+  endif()
+  if(CMAKE_SYSROOT)
+    list(APPEND flags -Xcompiler=--sysroot=${CMAKE_SYSROOT})
   endif()
   add_custom_command(OUTPUT ${object}
     COMMAND ${MOEFLUX_NVCC} ${flags} -I${CMAKE_SOURCE_DIR}/src -MD -MF ${object}.d -MT ${object}

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""The packages of a release work in clean roots of Debian 11, 12 and 13, made by debootstrap.
+"""The packages of a release work in clean roots of Debian 11 to 14, made by debootstrap.
 
     tests/packaging/roots_test.py PACKAGES [SUITE...]
 
 PACKAGES is the folder that `make release` fills. In a copy of each root the archive, from 12 on the
-Debian packages, and the wheel for that system's interpreter tell a story. Programs answer openai's
-client, or a plain request where that cannot be installed, and give a browser the page. The steps of
-the Containerfile run in a root of Debian 12. lintian, systemd-analyze and ruby check what they
-know. The archive for 64-bit Arm runs in an emulator. Needs root, and a network for the first run,
-the wheel and the steps of the Containerfile.
+Debian packages, and the wheel for that system's interpreter tell a story; so do wheels for other
+interpreters of this system. Programs answer openai's client, or a plain request where that cannot
+be installed, and give a browser the page. The steps of the Containerfile run in a root of Debian
+12. auditwheel, lintian, systemd-analyze and ruby check what they know. Packing once more gives the
+same bytes. The archive for 64-bit Arm runs in an emulator. Needs root, and a network for the first
+run, wheels and the steps of the Containerfile.
 """
 
 import contextlib
@@ -28,7 +29,7 @@ import time
 import urllib.request
 
 PACKAGES = os.path.abspath(sys.argv[1])
-SUITES = sys.argv[2:] or ["bullseye", "bookworm", "trixie"]
+SUITES = sys.argv[2:] or ["bullseye", "bookworm", "trixie", "forky"]
 SOURCE = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
 ROOTS = os.path.join(SOURCE, "build/roots")
 MIRROR = "http://deb.debian.org/debian"
@@ -76,7 +77,9 @@ def clean_root(suite):
     original = os.path.join(ROOTS, suite)
     if not os.path.exists(original + ".complete"):
         shutil.rmtree(original, ignore_errors=True)
-        run(["debootstrap", "--variant=minbase", suite, original, MIRROR])
+        # Scripts of later suites are links to that one.
+        run(["debootstrap", "--variant=minbase", suite, original, MIRROR,
+             "/usr/share/debootstrap/scripts/sid"])
         open(original + ".complete", "w").close()
     with tempfile.TemporaryDirectory(dir=ROOTS, prefix=suite + "-") as folder:
         root = os.path.join(folder, "root")
@@ -90,12 +93,12 @@ def free_port():
         return one.getsockname()[1]
 
 
-def client():
-    """An interpreter that has openai's client; None where it cannot be installed."""
-    python = os.path.join(ROOTS, "client/bin/python")
+def python_with(name):
+    """An interpreter that has a package of PyPI; None where it cannot be installed."""
+    python = os.path.join(ROOTS, name, "bin/python")
     if not os.path.exists(python + ".complete"):
-        subprocess.run([sys.executable, "-m", "venv", os.path.join(ROOTS, "client")], check=True)
-        install = [python, "-m", "pip", "install", "--quiet", "openai"]
+        subprocess.run([sys.executable, "-m", "venv", os.path.join(ROOTS, name)], check=True)
+        install = [python, "-m", "pip", "install", "--quiet", name]
         if subprocess.run(install, stderr=subprocess.DEVNULL, check=False).returncode != 0:
             return None
         open(python + ".complete", "w").close()
@@ -112,7 +115,7 @@ print(answer.choices[0].message.content)
 
 
 def ask(address):
-    python = client()
+    python = python_with("openai")
     if python:
         return run([python, "-c", ASK, address])
     body = {"max_tokens": 8, "messages": [{"role": "user", "content": "Tell me a story"}]}
@@ -221,7 +224,7 @@ def debian_packages_in(root):
 
 
 # The tag of each suite's interpreter.
-PYTHONS = {"bullseye": "cp39", "bookworm": "cp311", "trixie": "cp313"}
+PYTHONS = {"bullseye": "cp39", "bookworm": "cp311", "trixie": "cp313", "forky": "cp314"}
 WHEEL_STORY = """
 import moeflux, sys
 sequence = moeflux.Model(sys.argv[1], context_length=512).sequence()
@@ -256,6 +259,26 @@ def wheel_in(root, suite, model):
     return in_root(root, "python3", "-c", WHEEL_STORY, model)
 
 
+def wheels_here(stories, model):
+    """Wheels that no suite's interpreter is for, in those of pyenv on this system."""
+    for wheel in glob.glob(os.path.join(PACKAGES, "moeflux-*.whl")):
+        tag = os.path.basename(wheel).split("-")[2]
+        if tag in PYTHONS.values():
+            continue
+        version = f"3.{tag.removeprefix('cp3')}"
+        pyenv = os.environ.get("PYENV_ROOT", os.path.expanduser("~/.pyenv"))
+        found = glob.glob(os.path.join(pyenv, f"versions/{version}.*/bin/python3"))
+        if not found:
+            print(f"skipped: no CPython {version} for {os.path.basename(wheel)}")
+            continue
+        with tempfile.TemporaryDirectory(dir=ROOTS) as folder:
+            run([found[0], "-m", "venv", folder])
+            python = os.path.join(folder, "bin/python")
+            run([python, "-m", "pip", "install", "--quiet", "--only-binary=:all:", wheel])
+            stories[version] = run([python, "-c", WHEEL_STORY, model])
+            print(f"CPython {version}, wheel: {stories[version].strip()[:50]!r}", flush=True)
+
+
 def containerfile():
     """(RUN commands, the health check's command) of its first stage."""
     with open(os.path.join(SOURCE, "tools/release/Containerfile"), encoding="utf-8") as file:
@@ -286,6 +309,12 @@ def check_files():
     for name, expected in sums.items():
         with open(os.path.join(PACKAGES, name), "rb") as file:
             check(hashlib.sha256(file.read()).hexdigest() == expected, name, "has another checksum")
+    auditwheel = python_with("auditwheel")
+    if auditwheel:
+        for wheel in glob.glob(os.path.join(PACKAGES, "*.whl")):
+            told = run([auditwheel, "-m", "auditwheel", "show", wheel])
+            tag = re.search(r'following platform tag: *"manylinux_2_(\d+)_', " ".join(told.split()))
+            check(tag and int(tag.group(1)) <= 31, wheel, told)
     if shutil.which("lintian"):
         debs = sorted(glob.glob(os.path.join(PACKAGES, "*.deb")))
         found = run(["lintian", "--allow-root", "--fail-on", "error,warning", *debs])
@@ -294,13 +323,33 @@ def check_files():
         run(["ruby", "-c", package("moeflux.rb")])
 
 
+def pack_again():
+    """The same build packed twice is the same files."""
+    build = os.path.join(SOURCE, "build/package")
+    if not os.path.exists(os.path.join(build, "bin/moeflux")):
+        print(f"skipped: packing again needs the build in {build}")
+        return
+    with tempfile.TemporaryDirectory(dir=ROOTS) as folder:
+        again = os.path.join(folder, "packages")
+        run([os.path.join(SOURCE, "tools/release/pack.sh"), build, again])
+        sums = [open(os.path.join(at, "SHA256SUMS")).read() for at in (PACKAGES, again)]
+        check(sums[0] == sums[1], "packing again gives other files:", *sums)
+
+
+def driver(program):
+    """Without a driver, and with an old one, the program computes on the CPU and says so."""
+    test = os.path.join(SOURCE, "tests/packaging/driver_test.sh")
+    print(run(["sh", test, program, "c++"]).strip(), flush=True)
+
+
 def main():
     if os.geteuid() != 0 or not shutil.which("debootstrap"):
         print("skipped: needs root and debootstrap (tools/install_deps.sh release)")
         return
     os.makedirs(ROOTS, exist_ok=True)
     check_files()
-    stories, portable = {}, {}
+    pack_again()
+    stories, portable, wheels = {}, {}, {}
     arm64_archive(portable)
     for suite in SUITES:
         with clean_root(suite) as root:
@@ -310,13 +359,17 @@ def main():
             if suite != "bullseye":
                 debian_packages_in(root)
                 tells(stories, f"{suite}, Debian packages", root, "/usr/bin/moeflux")
+            if suite == SUITES[0]:
+                driver(os.path.join(root + top, "bin/moeflux"))
+                wheels_here(wheels, os.path.join(root + top, "share/moeflux/models/fable-20m"))
             text = wheel_in(root, suite, top + "/share/moeflux/models/fable-20m")
+            wheels[suite] = text
             check(text.strip(), "the wheel tells nothing")
             print(f"{suite}, wheel: {text.strip()[:50]!r}", flush=True)
         if suite == "bookworm":
             with clean_root(suite) as root:
                 container_steps(root)
-    for told in (stories, portable):
+    for told in (stories, portable, wheels):
         check(len(set(told.values())) == 1, "the stories differ:", told)
     print(f"roots_test: {len(stories)} installations tell one story")
 

@@ -1,15 +1,15 @@
 #!/bin/sh
-# Packs what `make release` built into build/packages: archives, Debian packages, a wheel, and for
-# them an SBOM, licences and checksums. The same commit gives the same archives and packages.
+# Packs what `make release` built into build/packages: archives, Debian packages, wheels, and for
+# them an SBOM, licences and checksums. The same build gives the same bytes.
 #
-#   tools/release/pack.sh [BUILD_FOLDER]       (default: build/package)
+#   tools/release/pack.sh [BUILD_FOLDER [OUT]]       (default: build/package build/packages)
 #
-# Where BUILD_FOLDER-arm64 has a program, its archive is made too.
+# OUT is emptied first. Where BUILD_FOLDER-arm64 has a program, its archive is made too.
 set -eu
 cd "$(dirname "$0")/../.."
 source=$PWD
 build=$(realpath "${1:-build/package}")
-out=$source/build/packages
+out=$(realpath "${2:-build/packages}")
 version=$(sed -n 's/^project(moeflux VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
 minor=${version%.*}  # the library's number, as cmake/library.cmake has it
 maintainer=${MOEFLUX_MAINTAINER:-$(git log -1 --format='%an <%ae>')}
@@ -25,6 +25,11 @@ fail() {
 
 rm -rf "$out"
 mkdir -p "$out"
+
+# setting NAME BUILD_FOLDER: what the build was configured with.
+setting() {
+  sed -n "s/^$1:[A-Z]*=//p" "$2/CMakeCache.txt"
+}
 
 # check_needs FILE...: each asks for the C library alone, at most for the version above.
 check_needs() {
@@ -51,8 +56,10 @@ archive() {
   cp LICENSE README.md CHANGELOG.md "$doc"
   cp -r docs examples "$doc"
   find "$doc" -name __pycache__ -prune -exec rm -r {} +
+  runtime=""
+  [ "$(setting MOEFLUX_CUDA "$1")" != ON ] || runtime=$(setting MOEFLUX_CUDA_RUNTIME "$1")
   tools/release/inventory.py --version "$version" --architecture "$2" --root "$4" \
-    --sbom "$doc/sbom.cdx.json" --licences "$doc/THIRD-PARTY.txt"
+    ${runtime:+--cuda "$runtime"} --sbom "$doc/sbom.cdx.json" --licences "$doc/THIRD-PARTY.txt"
   mkdir -p "$tree/lib/systemd/system"
   cp tools/release/moeflux.service "$tree/lib/systemd/system"
   check_needs "$tree/bin/moeflux" "$tree/lib/libmoeflux.so.$version"
@@ -174,7 +181,7 @@ rm -rf "$work" "$tree" "$out/log"
 
 # A wheel holds the extension that was built, for that interpreter; others differ in that alone.
 if ls build/python-wheels/scikit_build_core-*.whl >/dev/null 2>&1; then
-  python=$(sed -n 's/^MOEFLUX_PYTHON_PROGRAM:INTERNAL=//p' "$build/CMakeCache.txt")
+  python=$(setting MOEFLUX_PYTHON_PROGRAM "$build")
   "$python" -m venv "$out/venv"
   # install.strip leaves alone what pip did not build.
   mkdir -p "$out/stripped/bin" "$out/stripped/python/moeflux" "$out/others"
@@ -207,6 +214,6 @@ cd "$out"
 sum=$(sha256sum "$name.tar.gz")
 sed -e "s/@VERSION@/$version/" -e "s/@SHA256@/${sum%% *}/" \
   "$source/tools/release/moeflux.rb" >moeflux.rb
-sha256sum -- * >"$source/build/SHA256SUMS"
-mv "$source/build/SHA256SUMS" .
+sums=$(sha256sum -- *)
+echo "$sums" >SHA256SUMS
 ls -l
