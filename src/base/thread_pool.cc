@@ -6,6 +6,7 @@
 #include <fstream>
 #include <limits>
 #include <string>
+#include <system_error>
 
 #include "base/check.h"
 #include "base/cpu_pause.h"
@@ -96,11 +97,15 @@ ThreadPool::ThreadPool(int threads, ThreadPlacement placement, std::chrono::micr
       shares_(static_cast<size_t>(std::max(threads, 1))) {
   MF_CHECK(threads >= 1 && threads <= kThreadsMax);
   workers_.reserve(static_cast<size_t>(threads) - 1);
-  for (int i = 1; i < threads; ++i) {
-    workers_.emplace_back([this, i, placement] {
-      if (placement == ThreadPlacement::kPinned) pin_this_thread(i);
-      worker_loop(i);
-    });
+  // A system out of threads makes us slower: the caller does what is left.
+  try {
+    for (int i = 1; i < threads; ++i) {
+      workers_.emplace_back([this, i, placement] {
+        if (placement == ThreadPlacement::kPinned) pin_this_thread(i);
+        worker_loop(i);
+      });
+    }
+  } catch (const std::system_error&) {
   }
 }
 

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -384,7 +385,14 @@ int Program::run(std::vector<std::string> arguments) {
 }  // namespace
 
 int run_program(int argc, char** argv) {
-  return Program().run(std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
+  try {
+    return Program().run(std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
+  } catch (const std::system_error& problem) {
+    // Threads of the standard library can only throw.
+    print_error(formatted("cannot start a thread: {} (ulimit -u, or what a container may have)",
+                          problem.code().message()));
+  }
+  return kExitFailure;
 }
 
 }  // namespace moeflux

@@ -84,6 +84,8 @@ Result<AlignedRead::Step> AlignedRead::take(int64_t result) {
   if (result < 0) {
     // Some filesystems accept O_DIRECT on opening and refuse it, or our alignment, on reading.
     if (result == -EINVAL && alignment_ > 1) return Step::kPlain;
+    // io_uring gives up a read for which the kernel may start no thread.
+    if (result == -ECANCELED) return Step::kPlain;
     const size_t skipped = static_cast<size_t>(chunk_.offset - begin_);
     return make_error(ErrorCode::kIo, "{}: reading {} bytes at offset {} failed after {} bytes: {}",
                       chunk_.file->path(), chunk_.into.size(), chunk_.offset,

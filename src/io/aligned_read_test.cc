@@ -144,9 +144,9 @@ TEST_F(AlignedReadTest, AnErrorNamesFileOffsetFoundAndExpected) {
             "disk: reading 12288 bytes at offset 4106 failed after 8182 bytes: Input/output error");
 }
 
-TEST_F(AlignedReadTest, TheEndOfTheFileAndRefusedAlignmentAreLeftToAPlainRead) {
+TEST_F(AlignedReadTest, WhatIsCutRefusedOrGivenUpIsLeftToAPlainRead) {
   const ReadChunk wanted = chunk(0, 3 * kBlock, 0);
-  for (const int64_t result : {int64_t{0}, int64_t{100}, int64_t{-EINVAL}}) {
+  for (const int64_t result : {int64_t{0}, int64_t{100}, int64_t{-EINVAL}, int64_t{-ECANCELED}}) {
     AlignedRead read(wanted, kBlock, bounce_);
     const auto step = read.take(result);
     ASSERT_TRUE(step.ok());

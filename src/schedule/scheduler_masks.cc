@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <system_error>
 #include <utility>
 
 #include "base/check.h"
@@ -43,6 +44,27 @@ SchedulerMasks::~SchedulerMasks() {
   for (std::thread& thread : threads_) thread.join();
 }
 
+// False where the system has no threads for it: each needs the other.
+bool SchedulerMasks::start() {
+  try {
+    for (const bool is_for_quick : {true, false}) {
+      threads_.emplace_back([this, is_for_quick] { run(is_for_quick); });
+    }
+    return true;
+  } catch (const std::system_error&) {
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    is_stopping_ = true;
+  }
+  has_job_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+  const std::lock_guard lock(mutex_);
+  is_stopping_ = false;
+  return false;
+}
+
 std::shared_ptr<const MaskJob> SchedulerMasks::submit(std::shared_ptr<ConstrainedText> text,
                                                       std::optional<TokenId> token,
                                                       std::vector<TokenId> drafts,
@@ -52,9 +74,10 @@ std::shared_ptr<const MaskJob> SchedulerMasks::submit(std::shared_ptr<Constraine
   job->token = token;
   job->drafts = std::move(drafts);
   job->pace = pace;
-  if (threads_.empty()) {
-    threads_.emplace_back([this] { run(true); });
-    threads_.emplace_back([this] { run(false); });
+  if (threads_.empty() && !start()) {
+    compute(*job);
+    job->is_done = true;
+    return job;
   }
   {
     const std::lock_guard lock(mutex_);

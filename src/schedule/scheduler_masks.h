@@ -70,6 +70,7 @@ class SchedulerMasks {
  private:
   using JobPtr = std::shared_ptr<MaskJob>;
 
+  bool start();
   void run(bool is_for_quick);
   JobPtr take(bool is_for_quick);
   static void compute(MaskJob& job);

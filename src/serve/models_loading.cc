@@ -1,5 +1,6 @@
 // The thread of Models: loads, makes room and lets idle models go, one after another.
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 #include "base/format.h"
@@ -91,7 +92,15 @@ void Models::load_next(Lock& lock, Entry& entry) {
   const std::string name = entry.listed.name;
   is_loading_ = true;
   lock.unlock();
-  Result<std::unique_ptr<Context>> opened = open(entry, name);
+  // Threads of the standard library can only throw.
+  Result<std::unique_ptr<Context>> opened = [&]() -> Result<std::unique_ptr<Context>> {
+    try {
+      return open(entry, name);
+    } catch (const std::system_error& problem) {
+      return make_error(ErrorCode::kResourceExhausted, "cannot start a thread: {}",
+                        problem.code().message());
+    }
+  }();
   std::optional<ApiError> error;
   if (!opened.ok()) error = not_loaded(name, opened.error());
   const uint64_t bytes = error ? 0 : (*opened)->shrink(0);

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """The server's start: a chat template that does not compile is named before the weights are read,
-and requests that no handler sees are in the log.
+requests that no handler sees are in the log, and a system out of threads is an error.
 
     tests/serve/start_test.py MOEFLUX
 """
 
 import http.client
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -94,10 +95,40 @@ def logs_what_it_refuses(program, _):
     assert "sec-" not in log, log
 
 
+def starts_with_few_threads_or_says_so(program, folder):
+    """A user who may have N threads. The last N serves, also what needs threads of its own."""
+    if os.getuid() != 0:
+        print("skipped: only root can become a user without processes")
+        return
+    own = os.path.join(folder, "moeflux")
+    shutil.copy(program, own)
+    model = shutil.copytree(MODEL, os.path.join(folder, "model"))
+    subprocess.run(["chmod", "-R", "a+rX", folder], check=True)
+    for most in (1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24):
+        def limit(user=70_000 + most, most=most):
+            resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
+            os.setuid(user)
+
+        run = subprocess.run([own, "run", "-m", model, "-q", "-n", "2", "Once"], text=True,
+                             capture_output=True, preexec_fn=limit, check=False, timeout=60)
+        assert run.returncode == 0 or "error: cannot start a thread" in run.stderr, (most, run)
+        try:
+            server = Server(own, model=model, preexec_fn=limit, template=None)
+        except AssertionError as ended:
+            assert most < 24 and "cannot start" in str(ended), (most, ended)
+            continue
+        with server:
+            for fields in ({}, {"regex": "[a-z]+"}):
+                status, text = server.ask("/v1/completions",
+                                          {"prompt": "x", "max_tokens": 3, **fields})
+                assert status == 200, (most, status, text)
+            assert server.stop() == 0, most
+
+
 def main():
     for check in (names_a_template_that_was_given, warns_of_the_models_own_template,
                   warns_of_a_question_that_cannot_be_shown,
-                  logs_what_it_refuses):
+                  logs_what_it_refuses, starts_with_few_threads_or_says_so):
         with tempfile.TemporaryDirectory() as folder:
             check(sys.argv[1], folder)
         print(f"{check.__name__}: as expected")

@@ -1,11 +1,18 @@
 #include "serve/kept/job_thread.h"
 
+#include <system_error>
 #include <utility>
 
 namespace moeflux::serve {
 
 JobThread::JobThread(int threads) {
-  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+  const auto start = [this] { threads_.emplace_back([this] { work(); }); };
+  start();
+  // One does all jobs where a system has no more; destroyed without ~JobThread, it would wait on.
+  try {
+    for (int i = 1; i < threads; ++i) start();
+  } catch (const std::system_error&) {
+  }
 }
 
 JobThread::~JobThread() {
