@@ -29,16 +29,21 @@ if(NOT MOEFLUX_SANITIZE)
     -fstack-protector-strong $<$<CONFIG:Release>:-U_FORTIFY_SOURCE> $<$<CONFIG:Release>:-D_FORTIFY_SOURCE=2>)
 endif()
 
-# moeflux_registry(PREFIX TYPE SUFFIX files...)
-# Every file defines `const TYPE <file>SUFFIX`; sets PREFIX_DECLARATIONS and PREFIX_ADDRESSES for a list of them all. So
-# adding one is adding a file, and the linker cannot drop it.
-function(moeflux_registry prefix type suffix)
+# moeflux_registry(PREFIX TYPE OBJECT files...)
+# Every file defines `extern const TYPE OBJECT`, where @ stands for the file's name; sets PREFIX_DECLARATIONS and
+# PREFIX_ADDRESSES for a list of them all. So adding one is adding a file, and the linker cannot drop it.
+function(moeflux_registry prefix type object)
   set(declarations "")
   set(addresses "")
   foreach(source ${ARGN})
     get_filename_component(name ${source} NAME_WE)
-    string(APPEND declarations "extern const ${type} ${name}${suffix};\n")
-    list(APPEND addresses "&${name}${suffix}")
+    string(REPLACE "@" "${name}" path ${object})
+    if(path MATCHES "^(.+)::(.+)$")
+      string(APPEND declarations "namespace ${CMAKE_MATCH_1} { extern const ${type} ${CMAKE_MATCH_2}; }\n")
+    else()
+      string(APPEND declarations "extern const ${type} ${path};\n")
+    endif()
+    list(APPEND addresses "&${path}")
   endforeach()
   list(JOIN addresses ", " addresses)
   set(${prefix}_DECLARATIONS "${declarations}" PARENT_SCOPE)

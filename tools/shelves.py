@@ -82,7 +82,7 @@ SHELVES = {
     "model/weights/stored_formats": {"model/weights"},
     "model/mixers": {"model", "model/config", "model/weights"},
     "model/blocks": {"model", "model/mixers", "model/weights"},
-    "model/family": {"model", "model/config", "model/mixers", "model/weights"},
+    "model/family": {"model", "model/blocks", "model/config", "model/mixers", "model/weights"},
     "model/families": {"model/blocks", "model/family", "model/mixers"},
     "model/families/gguf": {"model/gguf"},
 

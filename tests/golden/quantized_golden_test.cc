@@ -130,7 +130,7 @@ TEST_P(QuantizedGolden, TheQuantisedModelIsNearTheOriginal) {
   EXPECT_GT(2 * close, static_cast<int64_t>(copies.tokens.size()));
 }
 
-/// What `quantize` writes of a family's model.
+/// Quantises the model in `original`.
 void write_quantized(const std::string& original, const std::string& to, const QuantizeType& type) {
   const auto host = make_test_device({.threads = 1});
   auto source = open_pack_source(original);

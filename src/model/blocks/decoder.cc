@@ -422,4 +422,8 @@ std::unique_ptr<Model> make_decoder(const ModelSpec& spec, WeightStore& weights,
   return std::make_unique<Decoder>(spec, weights, options);
 }
 
+std::unique_ptr<Model> make_decoder(const ModelSpec& spec, WeightStore& weights) {
+  return make_decoder(spec, weights, {});
+}
+
 }  // namespace moeflux::blocks

@@ -8,7 +8,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "model/blocks/moe.h"
 #include "model/model.h"
@@ -63,5 +62,7 @@ bool any_layer_has(const ModelSpec& spec, const WeightStore& weights, std::strin
 /// Claims all weights of the spec.
 std::unique_ptr<Model> make_decoder(const ModelSpec& spec, WeightStore& weights,
                                     const DecoderOptions& options);
+/// The same without options.
+std::unique_ptr<Model> make_decoder(const ModelSpec& spec, WeightStore& weights);
 
 }  // namespace moeflux::blocks

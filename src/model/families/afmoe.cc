@@ -8,8 +8,7 @@
 #include "model/family/spec_fields.h"
 #include "model/mixers/attention.h"
 
-namespace moeflux {
-namespace afmoe {
+namespace moeflux::afmoe {
 namespace {
 
 std::vector<bool> read_sliding(Config& c, int64_t num_layers) {
@@ -79,10 +78,7 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
 MlxNames mlx_names(std::string_view) { return {.experts = "experts"}; }
 
 }  // namespace
-}  // namespace afmoe
 
-extern const Family afmoe_family;
-const Family afmoe_family = {
-    {"afmoe"}, afmoe::read_spec, afmoe::names, afmoe::create, afmoe::mlx_names};
+extern const Family family = {{"afmoe"}, read_spec, names, create, mlx_names};
 
-}  // namespace moeflux
+}  // namespace moeflux::afmoe

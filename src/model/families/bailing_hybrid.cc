@@ -3,15 +3,12 @@
 // limits in some layers.
 #include <utility>
 
-#include "base/format.h"
-#include "model/blocks/decoder.h"
 #include "model/family/family.h"
 #include "model/family/spec_fields.h"
 #include "model/mixers/kda.h"
 #include "model/mixers/latent_attention.h"
 
-namespace moeflux {
-namespace bailing_hybrid {
+namespace moeflux::bailing_hybrid {
 namespace {
 
 constexpr std::string_view kLinear = "linear_attention";
@@ -107,15 +104,8 @@ NameScheme names(const ModelSpec& spec) {
   return scheme;
 }
 
-std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
-  return blocks::make_decoder(spec, weights, {});
-}
-
 }  // namespace
-}  // namespace bailing_hybrid
 
-extern const Family bailing_hybrid_family;
-const Family bailing_hybrid_family = {
-    {"bailing_hybrid"}, bailing_hybrid::read_spec, bailing_hybrid::names, bailing_hybrid::create};
+extern const Family family = {{"bailing_hybrid"}, read_spec, names};
 
-}  // namespace moeflux
+}  // namespace moeflux::bailing_hybrid

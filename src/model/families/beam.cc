@@ -8,8 +8,7 @@
 #include "model/family/spec_fields.h"
 #include "model/mixers/attention.h"
 
-namespace moeflux {
-namespace beam {
+namespace moeflux::beam {
 namespace {
 
 // Each sixth layer and the last see all.
@@ -85,9 +84,7 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
 }
 
 }  // namespace
-}  // namespace beam
 
-extern const Family beam_family;
-const Family beam_family = {{"beam"}, beam::read_spec, beam::names, beam::create};
+extern const Family family = {{"beam"}, read_spec, names, create};
 
-}  // namespace moeflux
+}  // namespace moeflux::beam

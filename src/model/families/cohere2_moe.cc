@@ -8,8 +8,7 @@
 #include "model/family/spec_fields.h"
 #include "model/mixers/attention.h"
 
-namespace moeflux {
-namespace cohere2_moe {
+namespace moeflux::cohere2_moe {
 namespace {
 
 MoeSpec read_moe(Config& c) {
@@ -82,10 +81,7 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
 }
 
 }  // namespace
-}  // namespace cohere2_moe
 
-extern const Family cohere2_moe_family;
-const Family cohere2_moe_family = {
-    {"cohere2_moe"}, cohere2_moe::read_spec, usual_names, cohere2_moe::create};
+extern const Family family = {{"cohere2_moe"}, read_spec, usual_names, create};
 
-}  // namespace moeflux
+}  // namespace moeflux::cohere2_moe

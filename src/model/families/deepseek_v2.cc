@@ -8,8 +8,7 @@
 #include "model/family/spec_fields.h"
 #include "model/mixers/latent_attention.h"
 
-namespace moeflux {
-namespace deepseek_v2 {
+namespace moeflux::deepseek_v2 {
 namespace {
 
 void read_router(Config& c, MoeSpec& moe) {
@@ -47,20 +46,11 @@ Result<ModelSpec> read_spec(Config& c) {
   return finish_spec(c, std::move(spec));
 }
 
-std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
-  return blocks::make_decoder(spec, weights, {});
-}
-
 MlxNames mlx_names(std::string_view) { return {.plain_router = true}; }
 
 }  // namespace
-}  // namespace deepseek_v2
 
-extern const Family deepseek_v2_family;
-const Family deepseek_v2_family = {{"deepseek_v2"},
-                                   deepseek_v2::read_spec,
-                                   usual_names,
-                                   deepseek_v2::create,
-                                   deepseek_v2::mlx_names};
+extern const Family family = {
+    {"deepseek_v2"}, read_spec, usual_names, blocks::make_decoder, mlx_names};
 
-}  // namespace moeflux
+}  // namespace moeflux::deepseek_v2

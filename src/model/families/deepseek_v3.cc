@@ -3,7 +3,6 @@
 // layers. In DeepSeek-V3.2 and GLM-5 an index chooses the keys that a layer sees; from GLM-5.2 on
 // most layers share the choice of the last one that has an index. A.X-K2 has one in each, norms
 // with gates and a gate of what attention gives.
-#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -15,8 +14,7 @@
 #include "model/family/spec_fields.h"
 #include "model/mixers/latent_attention.h"
 
-namespace moeflux {
-namespace deepseek_v3 {
+namespace moeflux::deepseek_v3 {
 namespace {
 
 constexpr std::string_view kAxk1 = "axk1";
@@ -119,14 +117,12 @@ MlxNames mlx_names(std::string_view) {
 }
 
 }  // namespace
-}  // namespace deepseek_v3
 
-extern const Family deepseek_v3_family;
-const Family deepseek_v3_family = {{"deepseek_v3", "kimi_k2", "kimi_k25", "glm4_moe_lite",
-                                    "deepseek_v32", "glm_moe_dsa", "axk1", "axk2", "sarvam_mla"},
-                                   deepseek_v3::read_spec,
-                                   deepseek_v3::names,
-                                   deepseek_v3::create,
-                                   deepseek_v3::mlx_names};
+extern const Family family = {{"deepseek_v3", "kimi_k2", "kimi_k25", "glm4_moe_lite",
+                               "deepseek_v32", "glm_moe_dsa", "axk1", "axk2", "sarvam_mla"},
+                              read_spec,
+                              names,
+                              create,
+                              mlx_names};
 
-}  // namespace moeflux
+}  // namespace moeflux::deepseek_v3

@@ -16,8 +16,7 @@
 #include "model/mixers/compressed_attention.h"
 #include "state/sequence_state.h"
 
-namespace moeflux {
-namespace deepseek_v4 {
+namespace moeflux::deepseek_v4 {
 namespace {
 
 constexpr std::string_view kSliding = "sliding_attention";
@@ -454,12 +453,8 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
 }
 
 }  // namespace
-}  // namespace deepseek_v4
 
-extern const Family deepseek_v4_family;
-const Family deepseek_v4_family = {{"deepseek_v4", "deepseek_v41", "deepseek_v41_text"},
-                                   deepseek_v4::read_spec,
-                                   deepseek_v4::names,
-                                   deepseek_v4::create};
+extern const Family family = {
+    {"deepseek_v4", "deepseek_v41", "deepseek_v41_text"}, read_spec, names, create};
 
-}  // namespace moeflux
+}  // namespace moeflux::deepseek_v4

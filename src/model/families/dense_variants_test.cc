@@ -1,7 +1,6 @@
 // Dense families: options of their configs that the goldens do not have.
 #include <gtest/gtest.h>
 
-#include <string>
 #include <vector>
 
 #include "model/families/config_test_util.h"

@@ -11,8 +11,7 @@
 #include "model/family/spec_fields.h"
 #include "model/mixers/latent_attention.h"
 
-namespace moeflux {
-namespace dots3_note {
+namespace moeflux::dots3_note {
 namespace {
 
 constexpr std::string_view kFull = "full_attention";
@@ -123,20 +122,11 @@ Result<ModelSpec> read_spec(Config& c) {
   return finish_spec(c, std::move(spec));
 }
 
-std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
-  return blocks::make_decoder(spec, weights, {});
-}
-
 MlxNames mlx_names(std::string_view) { return {.plain_modules = {"kv_b_proj"}}; }
 
 }  // namespace
-}  // namespace dots3_note
 
-extern const Family dots3_note_family;
-const Family dots3_note_family = {{"dots3_note", "dots3_note_text"},
-                                  dots3_note::read_spec,
-                                  usual_names,
-                                  dots3_note::create,
-                                  dots3_note::mlx_names};
+extern const Family family = {
+    {"dots3_note", "dots3_note_text"}, read_spec, usual_names, blocks::make_decoder, mlx_names};
 
-}  // namespace moeflux
+}  // namespace moeflux::dots3_note

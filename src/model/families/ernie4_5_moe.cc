@@ -2,14 +2,11 @@
 // bias that selects, shared experts.
 #include <utility>
 
-#include "base/format.h"
-#include "model/blocks/decoder.h"
 #include "model/family/family.h"
 #include "model/family/spec_fields.h"
 #include "model/mixers/attention.h"
 
-namespace moeflux {
-namespace ernie4_5_moe {
+namespace moeflux::ernie4_5_moe {
 namespace {
 
 // Every interval-th layer, counted from 1, between the first and the last with experts.
@@ -50,15 +47,8 @@ NameScheme names(const ModelSpec& spec) {
   return scheme;
 }
 
-std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
-  return blocks::make_decoder(spec, weights, {});
-}
-
 }  // namespace
-}  // namespace ernie4_5_moe
 
-extern const Family ernie4_5_moe_family;
-const Family ernie4_5_moe_family = {
-    {"ernie4_5_moe"}, ernie4_5_moe::read_spec, ernie4_5_moe::names, ernie4_5_moe::create};
+extern const Family family = {{"ernie4_5_moe"}, read_spec, names};
 
-}  // namespace moeflux
+}  // namespace moeflux::ernie4_5_moe

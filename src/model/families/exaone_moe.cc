@@ -8,8 +8,7 @@
 #include "model/family/spec_fields.h"
 #include "model/mixers/attention.h"
 
-namespace moeflux {
-namespace exaone_moe {
+namespace moeflux::exaone_moe {
 namespace {
 
 // mlp_layer_types, the original is_moe_layer of a truth value a layer, or first_k_dense_replace.
@@ -75,10 +74,7 @@ MlxNames mlx_names(std::string_view) {
 }
 
 }  // namespace
-}  // namespace exaone_moe
 
-extern const Family exaone_moe_family;
-const Family exaone_moe_family = {
-    {"exaone_moe"}, exaone_moe::read_spec, usual_names, exaone_moe::create, exaone_moe::mlx_names};
+extern const Family family = {{"exaone_moe"}, read_spec, usual_names, create, mlx_names};
 
-}  // namespace moeflux
+}  // namespace moeflux::exaone_moe

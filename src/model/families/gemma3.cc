@@ -8,8 +8,7 @@
 #include "model/family/spec_fields.h"
 #include "model/mixers/attention.h"
 
-namespace moeflux {
-namespace gemma3 {
+namespace moeflux::gemma3 {
 namespace {
 
 constexpr std::string_view kActivation = "gelu_pytorch_tanh";
@@ -66,10 +65,7 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
 }
 
 }  // namespace
-}  // namespace gemma3
 
-extern const Family gemma3_family;
-const Family gemma3_family = {
-    {"gemma3", "gemma3_text"}, gemma3::read_spec, usual_names, gemma3::create};
+extern const Family family = {{"gemma3", "gemma3_text"}, read_spec, usual_names, create};
 
-}  // namespace moeflux
+}  // namespace moeflux::gemma3

@@ -12,8 +12,7 @@
 #include "model/family/spec_fields.h"
 #include "model/mixers/attention.h"
 
-namespace moeflux {
-namespace gemma4 {
+namespace moeflux::gemma4 {
 namespace {
 
 // Head sizes of full-attention layers, by the original keys or by per_layer_config {"5":
@@ -356,10 +355,7 @@ MlxNames mlx_names(std::string_view model_type) {
 }
 
 }  // namespace
-}  // namespace gemma4
 
-extern const Family gemma4_family;
-const Family gemma4_family = {
-    {"gemma4", "gemma4_text"}, gemma4::read_spec, usual_names, gemma4::create, gemma4::mlx_names};
+extern const Family family = {{"gemma4", "gemma4_text"}, read_spec, usual_names, create, mlx_names};
 
-}  // namespace moeflux
+}  // namespace moeflux::gemma4

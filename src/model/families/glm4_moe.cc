@@ -8,8 +8,7 @@
 #include "model/family/spec_fields.h"
 #include "model/mixers/attention.h"
 
-namespace moeflux {
-namespace glm4_moe {
+namespace moeflux::glm4_moe {
 namespace {
 
 Result<ModelSpec> read_spec(Config& c) {
@@ -61,22 +60,16 @@ NameScheme names(const ModelSpec& spec) {
   return scheme;
 }
 
-std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
-  return blocks::make_decoder(spec, weights, {});
-}
-
 MlxNames mlx_names(std::string_view model_type) {
   return {.experts = model_type == "dots1" ? "experts" : "switch_mlp", .plain_router = true};
 }
 
 }  // namespace
-}  // namespace glm4_moe
 
-extern const Family glm4_moe_family;
-const Family glm4_moe_family = {{"glm4_moe", "dots1", "sarvam_moe", "solar_open"},
-                                glm4_moe::read_spec,
-                                glm4_moe::names,
-                                glm4_moe::create,
-                                glm4_moe::mlx_names};
+extern const Family family = {{"glm4_moe", "dots1", "sarvam_moe", "solar_open"},
+                              read_spec,
+                              names,
+                              blocks::make_decoder,
+                              mlx_names};
 
-}  // namespace moeflux
+}  // namespace moeflux::glm4_moe

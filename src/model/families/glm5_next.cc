@@ -7,15 +7,13 @@
 #include <vector>
 
 #include "base/format.h"
-#include "model/blocks/decoder.h"
 #include "model/family/family.h"
 #include "model/family/spec_fields.h"
 #include "model/mixers/kda.h"
 #include "model/mixers/latent_attention.h"
 #include "state/sequence_state.h"
 
-namespace moeflux {
-namespace glm5_next {
+namespace moeflux::glm5_next {
 namespace {
 
 constexpr std::string_view kLinear = "linear_attention";
@@ -153,15 +151,8 @@ Result<ModelSpec> read_spec(Config& c) {
   return finish_spec(c, std::move(spec));
 }
 
-std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
-  return blocks::make_decoder(spec, weights, {});
-}
-
 }  // namespace
-}  // namespace glm5_next
 
-extern const Family glm5_next_family;
-const Family glm5_next_family = {
-    {"glm5_next", "glm5_next_text"}, glm5_next::read_spec, usual_names, glm5_next::create};
+extern const Family family = {{"glm5_next", "glm5_next_text"}, read_spec};
 
-}  // namespace moeflux
+}  // namespace moeflux::glm5_next

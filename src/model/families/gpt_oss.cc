@@ -7,8 +7,7 @@
 #include "model/family/spec_fields.h"
 #include "model/mixers/attention.h"
 
-namespace moeflux {
-namespace gpt_oss {
+namespace moeflux::gpt_oss {
 namespace {
 
 Result<ModelSpec> read_spec(Config& c) {
@@ -45,10 +44,7 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
 MlxNames mlx_names(std::string_view) { return {.experts = "experts"}; }
 
 }  // namespace
-}  // namespace gpt_oss
 
-extern const Family gpt_oss_family;
-const Family gpt_oss_family = {
-    {"gpt_oss"}, gpt_oss::read_spec, usual_names, gpt_oss::create, gpt_oss::mlx_names};
+extern const Family family = {{"gpt_oss"}, read_spec, usual_names, create, mlx_names};
 
-}  // namespace moeflux
+}  // namespace moeflux::gpt_oss

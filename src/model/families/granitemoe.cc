@@ -4,14 +4,12 @@
 #include <utility>
 
 #include "base/format.h"
-#include "model/blocks/decoder.h"
 #include "model/family/family.h"
 #include "model/family/spec_fields.h"
 #include "model/mixers/attention.h"
 #include "model/mixers/mamba2.h"
 
-namespace moeflux {
-namespace granitemoe {
+namespace moeflux::granitemoe {
 namespace {
 
 float read_multiplier(Config& c, std::string_view key) {
@@ -153,18 +151,11 @@ NameScheme names(const ModelSpec& spec) {
   return scheme;
 }
 
-std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
-  return blocks::make_decoder(spec, weights, {});
-}
-
 }  // namespace
-}  // namespace granitemoe
 
-extern const Family granitemoe_family;
-const Family granitemoe_family = {{"granite", "granite_swa", "granitemoe", "granitemoe_swa",
-                                   "granitemoeshared", "granitemoehybrid"},
-                                  granitemoe::read_spec,
-                                  granitemoe::names,
-                                  granitemoe::create};
+extern const Family family = {{"granite", "granite_swa", "granitemoe", "granitemoe_swa",
+                               "granitemoeshared", "granitemoehybrid"},
+                              read_spec,
+                              names};
 
-}  // namespace moeflux
+}  // namespace moeflux::granitemoe

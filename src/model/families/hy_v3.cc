@@ -7,8 +7,7 @@
 #include "model/family/spec_fields.h"
 #include "model/mixers/attention.h"
 
-namespace moeflux {
-namespace hy_v3 {
+namespace moeflux::hy_v3 {
 namespace {
 
 Result<ModelSpec> read_spec(Config& c) {
@@ -55,9 +54,7 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
 }
 
 }  // namespace
-}  // namespace hy_v3
 
-extern const Family hy_v3_family;
-const Family hy_v3_family = {{"hy_v3"}, hy_v3::read_spec, hy_v3::names, hy_v3::create};
+extern const Family family = {{"hy_v3"}, read_spec, names, create};
 
-}  // namespace moeflux
+}  // namespace moeflux::hy_v3

@@ -1,7 +1,6 @@
 // Hy4: latent attention to tokens that an index has chosen, whose choice most layers share, with
 // sinks and a gate for each number that it gives. A residual of several streams that do not mix;
 // limited units in routed experts alone. Rows of positions are pairs side by side, as published.
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -11,8 +10,7 @@
 #include "model/family/spec_fields.h"
 #include "model/mixers/latent_attention.h"
 
-namespace moeflux {
-namespace hy_v4 {
+namespace moeflux::hy_v4 {
 namespace {
 
 StreamSpec read_streams(Config& c) {
@@ -87,17 +85,10 @@ NameScheme names(const ModelSpec& spec) {
   return scheme;
 }
 
-std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
-  return blocks::make_decoder(spec, weights, {});
-}
-
 MlxNames mlx_names(std::string_view) { return {.plain_modules = {"kv_b_proj"}}; }
 
 }  // namespace
-}  // namespace hy_v4
 
-extern const Family hy_v4_family;
-const Family hy_v4_family = {
-    {"hy_v4"}, hy_v4::read_spec, hy_v4::names, hy_v4::create, hy_v4::mlx_names};
+extern const Family family = {{"hy_v4"}, read_spec, names, blocks::make_decoder, mlx_names};
 
-}  // namespace moeflux
+}  // namespace moeflux::hy_v4

@@ -12,8 +12,7 @@
 #include "model/family/spec_fields.h"
 #include "model/mixers/relative_attention.h"
 
-namespace moeflux {
-namespace inkling {
+namespace moeflux::inkling {
 namespace {
 
 constexpr std::string_view kSliding = "hybrid_sliding";
@@ -300,14 +299,12 @@ MlxNames mlx_names(std::string_view) {
 }
 
 }  // namespace
-}  // namespace inkling
 
-extern const Family inkling_family;
-const Family inkling_family = {{"inkling_text", "inkling_mm_model", "inkling2_text", "inkling2",
-                                "inkling2_loop_text", "inkling2_loop"},
-                               inkling::read_spec,
-                               inkling::names,
-                               inkling::create,
-                               inkling::mlx_names};
+extern const Family family = {{"inkling_text", "inkling_mm_model", "inkling2_text", "inkling2",
+                               "inkling2_loop_text", "inkling2_loop"},
+                              read_spec,
+                              names,
+                              create,
+                              mlx_names};
 
-}  // namespace moeflux
+}  // namespace moeflux::inkling

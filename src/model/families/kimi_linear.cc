@@ -11,8 +11,7 @@
 #include "model/mixers/kda.h"
 #include "model/mixers/latent_attention.h"
 
-namespace moeflux {
-namespace kimi_linear {
+namespace moeflux::kimi_linear {
 namespace {
 
 constexpr std::string_view kLinear = "linear_attention";
@@ -142,12 +141,10 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
 }
 
 }  // namespace
-}  // namespace kimi_linear
 
-extern const Family kimi_linear_family;
-const Family kimi_linear_family = {.model_types = {"kimi_linear", "kimi_k3"},
-                                   .read_spec = kimi_linear::read_spec,
-                                   .name_scheme = usual_names,
-                                   .create = kimi_linear::create};
+extern const Family family = {.model_types = {"kimi_linear", "kimi_k3"},
+                              .read_spec = read_spec,
+                              .name_scheme = usual_names,
+                              .create = create};
 
-}  // namespace moeflux
+}  // namespace moeflux::kimi_linear

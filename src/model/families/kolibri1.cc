@@ -7,8 +7,7 @@
 #include "model/family/spec_fields.h"
 #include "model/mixers/attention.h"
 
-namespace moeflux {
-namespace kolibri1 {
+namespace moeflux::kolibri1 {
 namespace {
 
 Result<ModelSpec> read_spec(Config& c) {
@@ -49,10 +48,7 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
 }
 
 }  // namespace
-}  // namespace kolibri1
 
-extern const Family kolibri1_family;
-const Family kolibri1_family = {
-    {"kolibri1"}, kolibri1::read_spec, kolibri1::names, kolibri1::create};
+extern const Family family = {{"kolibri1"}, read_spec, names, create};
 
-}  // namespace moeflux
+}  // namespace moeflux::kolibri1

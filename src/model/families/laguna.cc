@@ -9,8 +9,7 @@
 #include "model/family/spec_fields.h"
 #include "model/mixers/attention.h"
 
-namespace moeflux {
-namespace laguna {
+namespace moeflux::laguna {
 namespace {
 
 std::optional<HeadGate> gate_named(const Json& name) {
@@ -132,10 +131,7 @@ MlxNames mlx_names(std::string_view) {
 }
 
 }  // namespace
-}  // namespace laguna
 
-extern const Family laguna_family;
-const Family laguna_family = {
-    {"laguna"}, laguna::read_spec, laguna::names, laguna::create, laguna::mlx_names};
+extern const Family family = {{"laguna"}, read_spec, names, create, mlx_names};
 
-}  // namespace moeflux
+}  // namespace moeflux::laguna

@@ -9,8 +9,7 @@
 #include "model/mixers/attention.h"
 #include "model/mixers/short_conv.h"
 
-namespace moeflux {
-namespace lfm2_moe {
+namespace moeflux::lfm2_moe {
 namespace {
 
 constexpr std::string_view kFullAttention = "full_attention";
@@ -85,19 +84,12 @@ NameScheme names(const ModelSpec& spec) {
   return scheme;
 }
 
-std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
-  return blocks::make_decoder(spec, weights, {});
-}
-
 MlxNames mlx_names(std::string_view) {
   return {.renamed = {{"w1", "gate_proj"}, {"w2", "down_proj"}, {"w3", "up_proj"}}};
 }
 
 }  // namespace
-}  // namespace lfm2_moe
 
-extern const Family lfm2_moe_family;
-const Family lfm2_moe_family = {
-    {"lfm2_moe"}, lfm2_moe::read_spec, lfm2_moe::names, lfm2_moe::create, lfm2_moe::mlx_names};
+extern const Family family = {{"lfm2_moe"}, read_spec, names, blocks::make_decoder, mlx_names};
 
-}  // namespace moeflux
+}  // namespace moeflux::lfm2_moe

@@ -3,14 +3,11 @@
 #include <string>
 #include <utility>
 
-#include "base/format.h"
-#include "model/blocks/decoder.h"
 #include "model/family/family.h"
 #include "model/family/spec_fields.h"
 #include "model/mixers/attention.h"
 
-namespace moeflux {
-namespace llama {
+namespace moeflux::llama {
 namespace {
 
 // Mistral has a window of 4,096 in transformers where its config does not mention one.
@@ -69,15 +66,8 @@ Result<ModelSpec> read_spec(Config& c) {
   return finish_spec(c, std::move(spec));
 }
 
-std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
-  return blocks::make_decoder(spec, weights, {});
-}
-
 }  // namespace
-}  // namespace llama
 
-extern const Family llama_family;
-const Family llama_family = {
-    {"llama", "mistral", "ministral3", "smollm3"}, llama::read_spec, usual_names, llama::create};
+extern const Family family = {{"llama", "mistral", "ministral3", "smollm3"}, read_spec};
 
-}  // namespace moeflux
+}  // namespace moeflux::llama

@@ -9,8 +9,7 @@
 #include "model/family/spec_fields.h"
 #include "model/mixers/attention.h"
 
-namespace moeflux {
-namespace llama4_text {
+namespace moeflux::llama4_text {
 namespace {
 
 // no_rope_layers, of which 1 means positions; an empty list is as none: every interval-th has none.
@@ -92,10 +91,6 @@ NameScheme names(const ModelSpec& spec) {
   return scheme;
 }
 
-std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
-  return blocks::make_decoder(spec, weights, {});
-}
-
 MlxNames mlx_names(std::string_view) {
   return {.prefix = "language_model.model.",
           .head_prefix = "language_model.",
@@ -104,13 +99,8 @@ MlxNames mlx_names(std::string_view) {
 }
 
 }  // namespace
-}  // namespace llama4_text
 
-extern const Family llama4_text_family;
-const Family llama4_text_family = {{"llama4_text", "llama4"},
-                                   llama4_text::read_spec,
-                                   llama4_text::names,
-                                   llama4_text::create,
-                                   llama4_text::mlx_names};
+extern const Family family = {
+    {"llama4_text", "llama4"}, read_spec, names, blocks::make_decoder, mlx_names};
 
-}  // namespace moeflux
+}  // namespace moeflux::llama4_text

@@ -3,13 +3,11 @@
 // sigmoid scores without a bias that selects.
 #include <utility>
 
-#include "model/blocks/decoder.h"
 #include "model/family/family.h"
 #include "model/family/spec_fields.h"
 #include "model/mixers/attention.h"
 
-namespace moeflux {
-namespace mellum {
+namespace moeflux::mellum {
 namespace {
 
 // Flint sees all in its first two layers, in each fourth and in the last.
@@ -76,15 +74,8 @@ NameScheme names(const ModelSpec& spec) {
   return scheme;
 }
 
-std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
-  return blocks::make_decoder(spec, weights, {});
-}
-
 }  // namespace
-}  // namespace mellum
 
-extern const Family mellum_family;
-const Family mellum_family = {
-    {"mellum", "flint"}, mellum::read_spec, mellum::names, mellum::create};
+extern const Family family = {{"mellum", "flint"}, read_spec, names};
 
-}  // namespace moeflux
+}  // namespace moeflux::mellum

@@ -10,8 +10,7 @@
 #include "model/family/spec_fields.h"
 #include "model/mixers/attention.h"
 
-namespace moeflux {
-namespace mimo_v2_flash {
+namespace moeflux::mimo_v2_flash {
 namespace {
 
 // layer_types, or the original hybrid_layer_pattern of 0 (full) and 1 (sliding).
@@ -93,20 +92,10 @@ NameScheme names(const ModelSpec& spec) {
   return scheme;
 }
 
-std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
-  return blocks::make_decoder(spec, weights, {});
-}
-
 MlxNames mlx_names(std::string_view) { return {.plain_router = true}; }
 
 }  // namespace
-}  // namespace mimo_v2_flash
 
-extern const Family mimo_v2_flash_family;
-const Family mimo_v2_flash_family = {{"mimo_v2_flash"},
-                                     mimo_v2_flash::read_spec,
-                                     mimo_v2_flash::names,
-                                     mimo_v2_flash::create,
-                                     mimo_v2_flash::mlx_names};
+extern const Family family = {{"mimo_v2_flash"}, read_spec, names, blocks::make_decoder, mlx_names};
 
-}  // namespace moeflux
+}  // namespace moeflux::mimo_v2_flash

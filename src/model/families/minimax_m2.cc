@@ -8,8 +8,7 @@
 #include "model/family/spec_fields.h"
 #include "model/mixers/attention.h"
 
-namespace moeflux {
-namespace minimax_m2 {
+namespace moeflux::minimax_m2 {
 namespace {
 
 Result<ModelSpec> read_spec(Config& c) {
@@ -63,10 +62,7 @@ MlxNames mlx_names(std::string_view) {
 }
 
 }  // namespace
-}  // namespace minimax_m2
 
-extern const Family minimax_m2_family;
-const Family minimax_m2_family = {
-    {"minimax_m2"}, minimax_m2::read_spec, usual_names, minimax_m2::create, minimax_m2::mlx_names};
+extern const Family family = {{"minimax_m2"}, read_spec, usual_names, create, mlx_names};
 
-}  // namespace moeflux
+}  // namespace moeflux::minimax_m2

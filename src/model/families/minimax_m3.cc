@@ -10,8 +10,7 @@
 #include "model/family/spec_fields.h"
 #include "model/mixers/attention.h"
 
-namespace moeflux {
-namespace minimax_m3 {
+namespace moeflux::minimax_m3 {
 namespace {
 
 // Ones and zeros, or names, for each layer.
@@ -149,13 +148,11 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
 }
 
 }  // namespace
-}  // namespace minimax_m3
 
-extern const Family minimax_m3_family;
-const Family minimax_m3_family = {
+extern const Family family = {
     {"minimax_m3_vl", "minimax_m3_vl_text", "minimax_m3", "minimax_m3_text"},
-    minimax_m3::read_spec,
+    read_spec,
     usual_names,
-    minimax_m3::create};
+    create};
 
-}  // namespace moeflux
+}  // namespace moeflux::minimax_m3

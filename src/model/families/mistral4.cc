@@ -7,8 +7,7 @@
 #include "model/family/spec_fields.h"
 #include "model/mixers/latent_attention.h"
 
-namespace moeflux {
-namespace mistral4 {
+namespace moeflux::mistral4 {
 namespace {
 
 Result<ModelSpec> read_spec(Config& c) {
@@ -29,17 +28,11 @@ Result<ModelSpec> read_spec(Config& c) {
   return finish_spec(c, std::move(spec));
 }
 
-std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
-  return blocks::make_decoder(spec, weights, {});
-}
-
 MlxNames mlx_names(std::string_view) { return {.plain_modules = {"kv_b_proj"}}; }
 
 }  // namespace
-}  // namespace mistral4
 
-extern const Family mistral4_family;
-const Family mistral4_family = {
-    {"mistral4"}, mistral4::read_spec, usual_names, mistral4::create, mistral4::mlx_names};
+extern const Family family = {
+    {"mistral4"}, read_spec, usual_names, blocks::make_decoder, mlx_names};
 
-}  // namespace moeflux
+}  // namespace moeflux::mistral4

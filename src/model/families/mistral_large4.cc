@@ -6,13 +6,11 @@
 #include <vector>
 
 #include "base/format.h"
-#include "model/blocks/decoder.h"
 #include "model/family/family.h"
 #include "model/family/spec_fields.h"
 #include "model/mixers/latent_attention.h"
 
-namespace moeflux {
-namespace mistral_large4 {
+namespace moeflux::mistral_large4 {
 namespace {
 
 std::vector<int64_t> read_turning_layers(Config& c, int64_t num_layers) {
@@ -125,17 +123,8 @@ NameScheme names(const ModelSpec& spec) {
   return scheme;
 }
 
-std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
-  return blocks::make_decoder(spec, weights, {});
-}
-
 }  // namespace
-}  // namespace mistral_large4
 
-extern const Family mistral_large4_family;
-const Family mistral_large4_family = {{"mistral_large4", "mistral_large4_text"},
-                                      mistral_large4::read_spec,
-                                      mistral_large4::names,
-                                      mistral_large4::create};
+extern const Family family = {{"mistral_large4", "mistral_large4_text"}, read_spec, names};
 
-}  // namespace moeflux
+}  // namespace moeflux::mistral_large4

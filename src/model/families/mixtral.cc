@@ -6,8 +6,7 @@
 #include "model/family/spec_fields.h"
 #include "model/mixers/attention.h"
 
-namespace moeflux {
-namespace mixtral {
+namespace moeflux::mixtral {
 namespace {
 
 Result<ModelSpec> read_spec(Config& c) {
@@ -37,10 +36,7 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
 MlxNames mlx_names(std::string_view) { return {.renamed = {{"mlp", "block_sparse_moe"}}}; }
 
 }  // namespace
-}  // namespace mixtral
 
-extern const Family mixtral_family;
-const Family mixtral_family = {
-    {"mixtral"}, mixtral::read_spec, usual_names, mixtral::create, mixtral::mlx_names};
+extern const Family family = {{"mixtral"}, read_spec, usual_names, create, mlx_names};
 
-}  // namespace moeflux
+}  // namespace moeflux::mixtral

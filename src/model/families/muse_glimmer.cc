@@ -9,8 +9,7 @@
 #include "model/family/spec_fields.h"
 #include "model/mixers/attention.h"
 
-namespace moeflux {
-namespace muse_glimmer {
+namespace moeflux::muse_glimmer {
 namespace {
 
 // Counted from the last layer, each fourth sees all and knows no positions.
@@ -123,13 +122,11 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
 }
 
 }  // namespace
-}  // namespace muse_glimmer
 
-extern const Family muse_glimmer_family;
-const Family muse_glimmer_family = {
+extern const Family family = {
     {"muse_glimmer", "muse_glimmer_text", "muse_spark", "muse_spark_text"},
-    muse_glimmer::read_spec,
-    muse_glimmer::names,
-    muse_glimmer::create};
+    read_spec,
+    names,
+    create};
 
-}  // namespace moeflux
+}  // namespace moeflux::muse_glimmer

@@ -11,8 +11,7 @@
 #include "model/mixers/mamba2.h"
 #include "model/mixers/no_mixer.h"
 
-namespace moeflux {
-namespace nemotron_h {
+namespace moeflux::nemotron_h {
 namespace {
 
 enum class Block : uint8_t { kMamba, kAttention, kExperts, kDense };
@@ -167,13 +166,7 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
 MlxNames mlx_names(std::string_view) { return {.prefix = "backbone."}; }
 
 }  // namespace
-}  // namespace nemotron_h
 
-extern const Family nemotron_h_family;
-const Family nemotron_h_family = {{"nemotron_h"},
-                                  nemotron_h::read_spec,
-                                  nemotron_h::names,
-                                  nemotron_h::create,
-                                  nemotron_h::mlx_names};
+extern const Family family = {{"nemotron_h"}, read_spec, names, create, mlx_names};
 
-}  // namespace moeflux
+}  // namespace moeflux::nemotron_h

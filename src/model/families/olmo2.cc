@@ -7,8 +7,7 @@
 #include "model/family/spec_fields.h"
 #include "model/mixers/attention.h"
 
-namespace moeflux {
-namespace olmo2 {
+namespace moeflux::olmo2 {
 namespace {
 
 Result<ModelSpec> read_spec(Config& c) {
@@ -45,9 +44,7 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
 }
 
 }  // namespace
-}  // namespace olmo2
 
-extern const Family olmo2_family;
-const Family olmo2_family = {{"olmo2", "olmo3"}, olmo2::read_spec, usual_names, olmo2::create};
+extern const Family family = {{"olmo2", "olmo3"}, read_spec, usual_names, create};
 
-}  // namespace moeflux
+}  // namespace moeflux::olmo2

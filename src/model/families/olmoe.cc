@@ -1,13 +1,11 @@
 // OLMoE: q and k norms over all heads at once, softmax router whose weights are not renormalised.
 #include <utility>
 
-#include "model/blocks/decoder.h"
 #include "model/family/family.h"
 #include "model/family/spec_fields.h"
 #include "model/mixers/attention.h"
 
-namespace moeflux {
-namespace olmoe {
+namespace moeflux::olmoe {
 namespace {
 
 Result<ModelSpec> read_spec(Config& c) {
@@ -27,14 +25,8 @@ Result<ModelSpec> read_spec(Config& c) {
   return finish_spec(c, std::move(spec));
 }
 
-std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
-  return blocks::make_decoder(spec, weights, {});
-}
-
 }  // namespace
-}  // namespace olmoe
 
-extern const Family olmoe_family;
-const Family olmoe_family = {{"olmoe"}, olmoe::read_spec, usual_names, olmoe::create};
+extern const Family family = {{"olmoe"}, read_spec};
 
-}  // namespace moeflux
+}  // namespace moeflux::olmoe

@@ -2,13 +2,11 @@
 // a head in Phi-4-mini.
 #include <utility>
 
-#include "model/blocks/decoder.h"
 #include "model/family/family.h"
 #include "model/family/spec_fields.h"
 #include "model/mixers/attention.h"
 
-namespace moeflux {
-namespace phi3 {
+namespace moeflux::phi3 {
 namespace {
 
 Result<ModelSpec> read_spec(Config& c) {
@@ -28,14 +26,8 @@ Result<ModelSpec> read_spec(Config& c) {
   return finish_spec(c, std::move(spec));
 }
 
-std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
-  return blocks::make_decoder(spec, weights, {});
-}
-
 }  // namespace
-}  // namespace phi3
 
-extern const Family phi3_family;
-const Family phi3_family = {{"phi3"}, phi3::read_spec, usual_names, phi3::create};
+extern const Family family = {{"phi3"}, read_spec};
 
-}  // namespace moeflux
+}  // namespace moeflux::phi3

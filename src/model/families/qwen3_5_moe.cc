@@ -14,8 +14,7 @@
 #include "model/mixers/attention.h"
 #include "model/mixers/gated_delta.h"
 
-namespace moeflux {
-namespace qwen3_5_moe {
+namespace moeflux::qwen3_5_moe {
 namespace {
 
 constexpr std::string_view kFullAttention = "full_attention";
@@ -163,14 +162,12 @@ MlxNames mlx_names(std::string_view model_type) {
 }
 
 }  // namespace
-}  // namespace qwen3_5_moe
 
-extern const Family qwen3_5_moe_family;
-const Family qwen3_5_moe_family = {
+extern const Family family = {
     {"qwen3_5_moe", "qwen3_5_moe_text", "qwen3_5", "qwen3_5_text", "qwen3_next", "lara_mini"},
-    qwen3_5_moe::read_spec,
-    qwen3_5_moe::names,
-    qwen3_5_moe::create,
-    qwen3_5_moe::mlx_names};
+    read_spec,
+    names,
+    create,
+    mlx_names};
 
-}  // namespace moeflux
+}  // namespace moeflux::qwen3_5_moe

@@ -9,8 +9,7 @@
 #include "model/family/spec_fields.h"
 #include "model/mixers/attention.h"
 
-namespace moeflux {
-namespace qwen3_moe {
+namespace moeflux::qwen3_moe {
 namespace {
 
 bool is_tower(std::string_view model_type) {
@@ -111,14 +110,12 @@ MlxNames mlx_names(std::string_view model_type) {
 }
 
 }  // namespace
-}  // namespace qwen3_moe
 
-extern const Family qwen3_moe_family;
-const Family qwen3_moe_family = {{"qwen3_moe", "qwen3", "qwen2_moe", "qwen3_vl_moe",
-                                  "qwen3_vl_moe_text", "qwen3_omni_moe", "qwen3_omni_moe_text"},
-                                 qwen3_moe::read_spec,
-                                 qwen3_moe::names,
-                                 qwen3_moe::create,
-                                 qwen3_moe::mlx_names};
+extern const Family family = {{"qwen3_moe", "qwen3", "qwen2_moe", "qwen3_vl_moe",
+                               "qwen3_vl_moe_text", "qwen3_omni_moe", "qwen3_omni_moe_text"},
+                              read_spec,
+                              names,
+                              create,
+                              mlx_names};
 
-}  // namespace moeflux
+}  // namespace moeflux::qwen3_moe

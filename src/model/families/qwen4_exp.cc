@@ -14,8 +14,7 @@
 #include "model/mixers/gated_delta.h"
 #include "state/sequence_state.h"
 
-namespace moeflux {
-namespace qwen4_exp {
+namespace moeflux::qwen4_exp {
 namespace {
 
 // Each looks for primes behind those of the layers before it.
@@ -199,13 +198,8 @@ MlxNames mlx_names(std::string_view) {
 }
 
 }  // namespace
-}  // namespace qwen4_exp
 
-extern const Family qwen4_exp_family;
-const Family qwen4_exp_family = {{"qwen4_exp", "qwen4_exp_text"},
-                                 qwen4_exp::read_spec,
-                                 usual_names,
-                                 qwen4_exp::create,
-                                 qwen4_exp::mlx_names};
+extern const Family family = {
+    {"qwen4_exp", "qwen4_exp_text"}, read_spec, usual_names, create, mlx_names};
 
-}  // namespace moeflux
+}  // namespace moeflux::qwen4_exp

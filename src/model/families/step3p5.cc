@@ -11,8 +11,7 @@
 #include "model/family/spec_fields.h"
 #include "model/mixers/attention.h"
 
-namespace moeflux {
-namespace step3p5 {
+namespace moeflux::step3p5 {
 namespace {
 
 std::vector<bool> read_sliding(Config& c, int64_t num_layers) {
@@ -167,11 +166,6 @@ Result<ModelSpec> read_spec(Config& c) {
   return finish_spec(c, std::move(spec));
 }
 
-NameScheme names(const ModelSpec& spec) {
-  NameScheme scheme = usual_names(spec);
-  return scheme;
-}
-
 // MLX and GGUF files have a network's parts together, and 1 + w as norms.
 std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
   blocks::DecoderOptions options;
@@ -194,13 +188,7 @@ MlxNames mlx_names(std::string_view) {
 }
 
 }  // namespace
-}  // namespace step3p5
 
-extern const Family step3p5_family;
-const Family step3p5_family = {{"step3p5", "step3p7"},
-                               step3p5::read_spec,
-                               step3p5::names,
-                               step3p5::create,
-                               step3p5::mlx_names};
+extern const Family family = {{"step3p5", "step3p7"}, read_spec, usual_names, create, mlx_names};
 
-}  // namespace moeflux
+}  // namespace moeflux::step3p5

@@ -1,6 +1,5 @@
 // ZAYA1: compressed convolutional attention, a residual whose parts are scaled, and one expert for
 // each token, which a network chooses that sees what the router before has seen, or none.
-#include <cmath>
 #include <utility>
 
 #include "base/format.h"
@@ -9,8 +8,7 @@
 #include "model/family/spec_fields.h"
 #include "model/mixers/convolved_attention.h"
 
-namespace moeflux {
-namespace zaya {
+namespace moeflux::zaya {
 namespace {
 
 constexpr std::string_view kFull = "hybrid";
@@ -97,9 +95,7 @@ std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
 }
 
 }  // namespace
-}  // namespace zaya
 
-extern const Family zaya_family;
-const Family zaya_family = {{"zaya"}, zaya::read_spec, usual_names, zaya::create};
+extern const Family family = {{"zaya"}, read_spec, usual_names, create};
 
-}  // namespace moeflux
+}  // namespace moeflux::zaya

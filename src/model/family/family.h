@@ -1,5 +1,5 @@
 // Family: one architecture line, chosen at run time by config.json's model_type. A file in
-// families/ defines one object `<name>_family`, where <name> is the file's; the build lists them in
+// families/ defines `<name>::family`, where <name> is the file's; the build lists them in
 // a generated table.
 #pragma once
 
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "model/blocks/decoder.h"
 #include "model/model.h"
 #include "model/weights/weight_store.h"
 
@@ -35,15 +36,19 @@ struct MlxNames {
 /// mlx-lm's name of what a family calls `canonical`.
 std::string mlx_name(std::string_view canonical, const NameScheme& scheme, const MlxNames& names);
 
+/// The usual prefixes; layers behind the last one predict further tokens.
+NameScheme usual_names(const ModelSpec& spec);
+
 struct Family {
   /// Every model_type spelling this family answers to.
   std::vector<std::string_view> model_types;
   /// Contradictions and unsupported variants are errors that name the key.
   Result<ModelSpec> (*read_spec)(Config& config);
-  NameScheme (*name_scheme)(const ModelSpec& spec);
+  NameScheme (*name_scheme)(const ModelSpec& spec) = usual_names;
   /// Claims every weight; the caller runs WeightStore::finish() afterwards and drops the model when
   /// that fails.
-  std::unique_ptr<Model> (*create)(const ModelSpec& spec, WeightStore& weights);
+  std::unique_ptr<Model> (*create)(const ModelSpec& spec,
+                                   WeightStore& weights) = blocks::make_decoder;
   /// Null: the defaults.
   MlxNames (*mlx_names)(std::string_view model_type) = nullptr;
 };

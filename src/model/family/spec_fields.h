@@ -130,7 +130,5 @@ float zero_centred_norm_add(const WeightStore& weights, int64_t num_layers);
 /// The usual prefixes of names: "language_model.model.", "model.language_model.", "model." and
 /// none, for the trunk and for the head.
 std::vector<std::string> usual_prefixes();
-/// The usual prefixes; layers behind the last one predict further tokens.
-NameScheme usual_names(const ModelSpec& spec);
 
 }  // namespace moeflux

@@ -1,12 +1,11 @@
 // GgufArchitecture: what the keys and names of GGUF files of one architecture say. Keys become the
 // config.json that the family reads, and names become the canonical ones, so that a family knows
-// nothing of GGUF. A file in families/gguf defines one object `<name>_gguf`; the build lists them
-// in a generated table.
+// nothing of GGUF. A file in families/gguf defines `gguf_<name>::architecture`; the build lists
+// them in a generated table.
 #pragma once
 
 #include <initializer_list>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 

@@ -45,8 +45,9 @@ class ModuleTensors {
   std::string_view weight_name_;
 };
 
-/// The spelling of some formats. Every file in stored_formats/ defines `const StoredFormat
-/// <file>_stored`; the list of them is generated, so that adding a spelling is adding a file.
+/// The spelling of some formats. Every file in stored_formats/ defines
+/// `stored_<file>::spelling`; the list of them is generated, so that adding a spelling is adding a
+/// file.
 struct StoredFormat {
   /// The part that holds the codes, as ModuleTensors names it: says where to look for modules.
   std::string_view codes;

@@ -46,8 +46,7 @@ constexpr Route kRoutes[] = {
 
 }  // namespace
 
-extern const Interface anthropic_interface;
-const Interface anthropic_interface = {
+extern const Interface anthropic_interface = {
     .home = "/messages",
     .routes = kRoutes,
     .error_text = &anthropic_error_text,

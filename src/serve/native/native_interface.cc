@@ -262,8 +262,7 @@ constexpr Route kRoutes[] = {
 
 }  // namespace
 
-extern const Interface native_interface;
-const Interface native_interface = {
+extern const Interface native_interface = {
     .home = "/moeflux", .routes = kRoutes, .error_text = &error_text};
 
 }  // namespace moeflux::serve

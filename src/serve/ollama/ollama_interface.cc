@@ -299,8 +299,7 @@ constexpr Route kRoutes[] = {
 
 }  // namespace
 
-extern const Interface ollama_interface;
-const Interface ollama_interface = {
+extern const Interface ollama_interface = {
     .home = "/api",
     .routes = kRoutes,
     .error_text = &ollama_error_text,

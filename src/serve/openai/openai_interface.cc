@@ -174,7 +174,7 @@ constexpr Route kRoutes[] = {
 
 }  // namespace
 
-extern const Interface openai_interface;
-const Interface openai_interface = {.home = "", .routes = kRoutes, .error_text = &error_text};
+extern const Interface openai_interface = {
+    .home = "", .routes = kRoutes, .error_text = &error_text};
 
 }  // namespace moeflux::serve

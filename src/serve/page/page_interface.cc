@@ -64,7 +64,7 @@ constexpr Route kRoutes[] = {
 
 }  // namespace
 
-extern const Interface page_interface;
-const Interface page_interface = {.home = "/page", .routes = kRoutes, .error_text = &error_text};
+extern const Interface page_interface = {
+    .home = "/page", .routes = kRoutes, .error_text = &error_text};
 
 }  // namespace moeflux::serve

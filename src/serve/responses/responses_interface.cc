@@ -157,8 +157,7 @@ constexpr Route kRoutes[] = {
 
 }  // namespace
 
-extern const Interface responses_interface;
-const Interface responses_interface = {
+extern const Interface responses_interface = {
     .home = "/responses", .routes = kRoutes, .error_text = &error_text};
 
 }  // namespace moeflux::serve

@@ -41,7 +41,6 @@ void decode(const Weight& weight, int64_t begin, int64_t count, float* out) {
 }  // namespace
 }  // namespace decoder_fp8
 
-extern const RowDecoder fp8_decoder;
-const RowDecoder fp8_decoder = {"fp8", decoder_fp8::decode};
+extern const RowDecoder fp8_decoder = {"fp8", decoder_fp8::decode};
 
 }  // namespace moeflux::cpu

@@ -29,7 +29,6 @@ void decode(const Weight& weight, int64_t begin, int64_t count, float* out) {
 }  // namespace
 }  // namespace decoder_mxfp4
 
-extern const RowDecoder mxfp4_decoder;
-const RowDecoder mxfp4_decoder = {"mxfp4", decoder_mxfp4::decode};
+extern const RowDecoder mxfp4_decoder = {"mxfp4", decoder_mxfp4::decode};
 
 }  // namespace moeflux::cpu

@@ -38,7 +38,6 @@ void decode(const Weight& weight, int64_t begin, int64_t count, float* out) {
 }  // namespace
 }  // namespace decoder_nvfp4
 
-extern const RowDecoder nvfp4_decoder;
-const RowDecoder nvfp4_decoder = {"nvfp4", decoder_nvfp4::decode};
+extern const RowDecoder nvfp4_decoder = {"nvfp4", decoder_nvfp4::decode};
 
 }  // namespace moeflux::cpu

@@ -2,8 +2,7 @@
 // key says.
 #include "model/gguf/gguf_architecture.h"
 
-namespace moeflux {
-namespace gguf_afmoe {
+namespace moeflux::gguf_afmoe {
 namespace {
 
 void config(GgufKeys& keys, Json& c) {
@@ -23,16 +22,14 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
-}  // namespace gguf_afmoe
 
-extern const GgufArchitecture afmoe_gguf;
-const GgufArchitecture afmoe_gguf = {
+extern const GgufArchitecture architecture = {
     .names = {"afmoe"},
-    .config = gguf_afmoe::config,
+    .config = config,
     .tensors = {{"attn_gate", "self_attn.g_proj"},
                 {"ffn_norm", "pre_mlp_layernorm"},
                 {"post_attention_norm", "post_attention_layernorm"},
                 {"post_ffw_norm", "post_mlp_layernorm"}},
     .written = {{"afmoe", "afmoe", /*has_pattern=*/true}}};
 
-}  // namespace moeflux
+}  // namespace moeflux::gguf_afmoe

@@ -2,8 +2,7 @@
 // attention gives apart from the queries, with which published checkpoints have it in one matrix.
 #include "model/gguf/gguf_architecture.h"
 
-namespace moeflux {
-namespace gguf_axk2 {
+namespace moeflux::gguf_axk2 {
 namespace {
 
 void config(GgufKeys& keys, Json& c) {
@@ -19,12 +18,10 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
-}  // namespace gguf_axk2
 
-extern const GgufArchitecture axk2_gguf;
-const GgufArchitecture axk2_gguf = {
+extern const GgufArchitecture architecture = {
     .names = {"axk2"},
-    .config = gguf_axk2::config,
+    .config = config,
     .tensors =
         gguf_latent_names({{"attn_norm", "input_layernorm.norm"},
                            {"attn_norm_gate_a", "input_layernorm.W_down"},
@@ -36,4 +33,4 @@ const GgufArchitecture axk2_gguf = {
                            {"ffn_norm_gate_b", "post_attention_layernorm.W_up"},
                            {"attn_gate", "self_attn.gate_b_proj"}})};
 
-}  // namespace moeflux
+}  // namespace moeflux::gguf_axk2

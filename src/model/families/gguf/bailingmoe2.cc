@@ -2,8 +2,7 @@
 // tensor, queries and keys with a norm.
 #include "model/gguf/gguf_architecture.h"
 
-namespace moeflux {
-namespace gguf_bailingmoe2 {
+namespace moeflux::gguf_bailingmoe2 {
 namespace {
 
 void config(GgufKeys& keys, Json& c) {
@@ -20,12 +19,10 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
-}  // namespace gguf_bailingmoe2
 
-extern const GgufArchitecture bailingmoe2_gguf;
-const GgufArchitecture bailingmoe2_gguf = {.names = {"bailingmoe2"},
-                                           .config = gguf_bailingmoe2::config,
-                                           .tensors = {},
-                                           .written = {{"sarvam_moe", "bailingmoe2"}}};
+extern const GgufArchitecture architecture = {.names = {"bailingmoe2"},
+                                              .config = config,
+                                              .tensors = {},
+                                              .written = {{"sarvam_moe", "bailingmoe2"}}};
 
-}  // namespace moeflux
+}  // namespace moeflux::gguf_bailingmoe2

@@ -2,8 +2,7 @@
 // they see, and shared experts count as much as routed ones.
 #include "model/gguf/gguf_architecture.h"
 
-namespace moeflux {
-namespace gguf_cohere2moe {
+namespace moeflux::gguf_cohere2moe {
 namespace {
 
 void config(GgufKeys& keys, Json& c) {
@@ -28,10 +27,8 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
-}  // namespace gguf_cohere2moe
 
-extern const GgufArchitecture cohere2moe_gguf;
-const GgufArchitecture cohere2moe_gguf = {
-    .names = {"cohere2moe"}, .config = gguf_cohere2moe::config, .tensors = {}};
+extern const GgufArchitecture architecture = {
+    .names = {"cohere2moe"}, .config = config, .tensors = {}};
 
-}  // namespace moeflux
+}  // namespace moeflux::gguf_cohere2moe

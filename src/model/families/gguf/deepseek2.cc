@@ -3,8 +3,7 @@
 // and V3.2 and GLM-5, whose layers have an index. Files made from Mistral's own format say V2, too.
 #include "model/gguf/gguf_architecture.h"
 
-namespace moeflux {
-namespace gguf_deepseek2 {
+namespace moeflux::gguf_deepseek2 {
 namespace {
 
 constexpr int64_t kSoftmax = 1;
@@ -60,16 +59,14 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
-}  // namespace gguf_deepseek2
 
-extern const GgufArchitecture deepseek2_gguf;
-const GgufArchitecture deepseek2_gguf = {
+extern const GgufArchitecture architecture = {
     .names = {"deepseek2", "deepseek32", "glm-dsa", "glm4moelite"},
-    .config = gguf_deepseek2::config,
+    .config = config,
     .tensors = gguf_latent_names({}),
     .written = {{"deepseek_v2", "deepseek2"},
                 {"deepseek_v3", "deepseek2"},
                 {"kimi_k2", "deepseek2"},
                 {"glm4_moe_lite", "deepseek2"}}};
 
-}  // namespace moeflux
+}  // namespace moeflux::gguf_deepseek2

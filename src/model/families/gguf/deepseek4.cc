@@ -3,8 +3,7 @@
 #include "base/format.h"
 #include "model/gguf/gguf_architecture.h"
 
-namespace moeflux {
-namespace gguf_deepseek4 {
+namespace moeflux::gguf_deepseek4 {
 namespace {
 
 constexpr int64_t kSqrtSoftplus = 4;  // of expert_gating_func
@@ -62,12 +61,10 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
-}  // namespace gguf_deepseek4
 
-extern const GgufArchitecture deepseek4_gguf;
-const GgufArchitecture deepseek4_gguf = {
+extern const GgufArchitecture architecture = {
     .names = {"deepseek4"},
-    .config = gguf_deepseek4::config,
+    .config = config,
     .tensors = gguf_stream_names({{"attn_norm", "attn_norm"},
                                   {"ffn_norm", "ffn_norm"},
                                   {"attn_sinks.weight", "attn.attn_sink"},
@@ -99,4 +96,4 @@ const GgufArchitecture deepseek4_gguf = {
                                   {"ffn_down_shexp", "ffn.shared_experts.down_proj"}}),
     .experts = "ffn"};
 
-}  // namespace moeflux
+}  // namespace moeflux::gguf_deepseek4

@@ -1,8 +1,7 @@
 // dots.llm1 as GGUF files spell it. Scores are sigmoids also where no key says so.
 #include "model/gguf/gguf_architecture.h"
 
-namespace moeflux {
-namespace gguf_dots1 {
+namespace moeflux::gguf_dots1 {
 namespace {
 
 void config(GgufKeys& keys, Json& c) {
@@ -15,12 +14,8 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
-}  // namespace gguf_dots1
 
-extern const GgufArchitecture dots1_gguf;
-const GgufArchitecture dots1_gguf = {.names = {"dots1"},
-                                     .config = gguf_dots1::config,
-                                     .tensors = {},
-                                     .written = {{"dots1", "dots1"}}};
+extern const GgufArchitecture architecture = {
+    .names = {"dots1"}, .config = config, .tensors = {}, .written = {{"dots1", "dots1"}}};
 
-}  // namespace moeflux
+}  // namespace moeflux::gguf_dots1

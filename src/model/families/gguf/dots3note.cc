@@ -2,8 +2,7 @@
 // blocks with a window under keys of their own, and norms of latents that lift them as well.
 #include "model/gguf/gguf_architecture.h"
 
-namespace moeflux {
-namespace gguf_dots3note {
+namespace moeflux::gguf_dots3note {
 namespace {
 
 constexpr std::string_view kHeads = "attention.head_count";
@@ -46,13 +45,11 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
-}  // namespace gguf_dots3note
 
-extern const GgufArchitecture dots3note_gguf;
-const GgufArchitecture dots3note_gguf = {
+extern const GgufArchitecture architecture = {
     .names = {"dots3note"},
-    .config = gguf_dots3note::config,
+    .config = config,
     .tensors = gguf_latent_names(
         {{"attn_k_norm", "self_attn.k_rope_only_layernorm"}, {"attn_gate", "self_attn.g_proj"}})};
 
-}  // namespace moeflux
+}  // namespace moeflux::gguf_dots3note

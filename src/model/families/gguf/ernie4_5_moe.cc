@@ -3,8 +3,7 @@
 #include "base/format.h"
 #include "model/gguf/gguf_architecture.h"
 
-namespace moeflux {
-namespace gguf_ernie4_5_moe {
+namespace moeflux::gguf_ernie4_5_moe {
 namespace {
 
 /// Rows of the first shared network; 0 where there is none.
@@ -32,12 +31,10 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
-}  // namespace gguf_ernie4_5_moe
 
-extern const GgufArchitecture ernie4_5_moe_gguf;
-const GgufArchitecture ernie4_5_moe_gguf = {.names = {"ernie4_5-moe"},
-                                            .config = gguf_ernie4_5_moe::config,
-                                            .tensors = {},
-                                            .written = {{"ernie4_5_moe", "ernie4_5-moe"}}};
+extern const GgufArchitecture architecture = {.names = {"ernie4_5-moe"},
+                                              .config = config,
+                                              .tensors = {},
+                                              .written = {{"ernie4_5_moe", "ernie4_5-moe"}}};
 
-}  // namespace moeflux
+}  // namespace moeflux::gguf_ernie4_5_moe

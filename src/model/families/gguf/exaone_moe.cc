@@ -1,8 +1,7 @@
 // K-EXAONE as GGUF files spell it.
 #include "model/gguf/gguf_architecture.h"
 
-namespace moeflux {
-namespace gguf_exaone_moe {
+namespace moeflux::gguf_exaone_moe {
 namespace {
 
 void config(GgufKeys& keys, Json& c) {
@@ -20,13 +19,11 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
-}  // namespace gguf_exaone_moe
 
-extern const GgufArchitecture exaone_moe_gguf;
-const GgufArchitecture exaone_moe_gguf = {
+extern const GgufArchitecture architecture = {
     .names = {"exaone-moe"},
-    .config = gguf_exaone_moe::config,
+    .config = config,
     .tensors = {},
     .written = {{"exaone_moe", "exaone-moe", /*has_pattern=*/true}}};
 
-}  // namespace moeflux
+}  // namespace moeflux::gguf_exaone_moe

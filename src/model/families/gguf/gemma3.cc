@@ -4,8 +4,7 @@
 
 #include "model/gguf/gguf_architecture.h"
 
-namespace moeflux {
-namespace gguf_gemma3 {
+namespace moeflux::gguf_gemma3 {
 namespace {
 
 constexpr int64_t kLayersOf27B = 62;
@@ -29,14 +28,12 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
-}  // namespace gguf_gemma3
 
-extern const GgufArchitecture gemma3_gguf;
-const GgufArchitecture gemma3_gguf = {
+extern const GgufArchitecture architecture = {
     .names = {"gemma3"},
-    .config = gguf_gemma3::config,
+    .config = config,
     .tensors = {{"post_attention_norm", "post_attention_layernorm"},
                 {"ffn_norm", "pre_feedforward_layernorm"},
                 {"post_ffw_norm", "post_feedforward_layernorm"}}};
 
-}  // namespace moeflux
+}  // namespace moeflux::gguf_gemma3

@@ -6,8 +6,7 @@
 #include "base/format.h"
 #include "model/gguf/gguf_architecture.h"
 
-namespace moeflux {
-namespace gguf_gemma4 {
+namespace moeflux::gguf_gemma4 {
 namespace {
 
 constexpr float kNeverRotates = 1e20f;  // files have 1e30
@@ -87,12 +86,10 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
-}  // namespace gguf_gemma4
 
-extern const GgufArchitecture gemma4_gguf;
-const GgufArchitecture gemma4_gguf = {
+extern const GgufArchitecture architecture = {
     .names = {"gemma4"},
-    .config = gguf_gemma4::config,
+    .config = config,
     .tensors = {{"rope_freqs.weight", ""},
                 {"per_layer_token_embd", "embed_tokens_per_layer"},
                 {"per_layer_model_proj", "per_layer_model_projection"},
@@ -112,4 +109,4 @@ const GgufArchitecture gemma4_gguf = {
                 {"ffn_down_exps.scale", "router.per_expert_scale"}},
     .experts = ""};
 
-}  // namespace moeflux
+}  // namespace moeflux::gguf_gemma4

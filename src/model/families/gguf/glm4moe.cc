@@ -1,8 +1,7 @@
 // GLM-4.5, 4.5-Air, 4.6 and 4.7 as GGUF files spell them.
 #include "model/gguf/gguf_architecture.h"
 
-namespace moeflux {
-namespace gguf_glm4moe {
+namespace moeflux::gguf_glm4moe {
 namespace {
 
 void config(GgufKeys& keys, Json& c) {
@@ -17,13 +16,11 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
-}  // namespace gguf_glm4moe
 
-extern const GgufArchitecture glm4moe_gguf;
-const GgufArchitecture glm4moe_gguf = {
+extern const GgufArchitecture architecture = {
     .names = {"glm4moe"},
-    .config = gguf_glm4moe::config,
+    .config = config,
     .tensors = {{"post_attention_norm", "post_attention_layernorm"}},
     .written = {{"glm4_moe", "glm4moe"}}};
 
-}  // namespace moeflux
+}  // namespace moeflux::gguf_glm4moe

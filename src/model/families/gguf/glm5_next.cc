@@ -5,8 +5,7 @@
 #include "base/format.h"
 #include "model/gguf/gguf_architecture.h"
 
-namespace moeflux {
-namespace gguf_glm5_next {
+namespace moeflux::gguf_glm5_next {
 namespace {
 
 constexpr double kIndexNormEps = 1e-6;  // of the index's LayerNorm
@@ -62,12 +61,10 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
-}  // namespace gguf_glm5_next
 
-extern const GgufArchitecture glm5_next_gguf;
-const GgufArchitecture glm5_next_gguf = {
+extern const GgufArchitecture architecture = {
     .names = {"glm5-next"},
-    .config = gguf_glm5_next::config,
+    .config = config,
     .tensors = gguf_latent_names(gguf_stream_names(
         {{"ssm_conv1d_q", "self_attn.q_conv1d"},
          {"ssm_conv1d_k", "self_attn.k_conv1d"},
@@ -83,4 +80,4 @@ const GgufArchitecture glm5_next_gguf = {
          {"indexer_compressor_gate.weight", "self_attn.indexer.index_kpool_compress_gate"},
          {"indexer_compressor_ape.weight", "self_attn.indexer.index_kpool_compress_ape"}}))};
 
-}  // namespace moeflux
+}  // namespace moeflux::gguf_glm5_next

@@ -2,8 +2,7 @@
 // YaRN's range is not rounded is in OpenAI's config.json and in no key of these files.
 #include "model/gguf/gguf_architecture.h"
 
-namespace moeflux {
-namespace gguf_gpt_oss {
+namespace moeflux::gguf_gpt_oss {
 namespace {
 
 void config(GgufKeys& keys, Json& c) {
@@ -31,15 +30,13 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
-}  // namespace gguf_gpt_oss
 
-extern const GgufArchitecture gpt_oss_gguf;
-const GgufArchitecture gpt_oss_gguf = {
+extern const GgufArchitecture architecture = {
     .names = {"gpt-oss", "gptoss"},
-    .config = gguf_gpt_oss::config,
+    .config = config,
     .tensors = {{"ffn_gate_inp", "mlp.router"},
                 {"attn_out", "self_attn.o_proj"},
                 {"post_attention_norm", "post_attention_layernorm"}},
     .written = {{"gpt_oss", "gpt-oss"}}};
 
-}  // namespace moeflux
+}  // namespace moeflux::gguf_gpt_oss

@@ -3,8 +3,7 @@
 // heads are Mamba-2, whose decay is stored as its rate.
 #include "model/gguf/gguf_architecture.h"
 
-namespace moeflux {
-namespace gguf_granitemoe {
+namespace moeflux::gguf_granitemoe {
 namespace {
 
 void read_hybrid(GgufKeys& keys, Json& c) {
@@ -64,12 +63,10 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
-}  // namespace gguf_granitemoe
 
-extern const GgufArchitecture granitemoe_gguf;
-const GgufArchitecture granitemoe_gguf = {
+extern const GgufArchitecture architecture = {
     .names = {"granitemoe", "granite", "granitehybrid", "granite_swa"},
-    .config = gguf_granitemoe::config,
+    .config = config,
     .tensors = {// Swash's has the rows of its gate first.
                 {"ffn_up_shexp", "mlp.shared_experts.gate_up_proj", "ffn_gate_shexp.weight"},
                 {"ssm_in", "mamba.in_proj"},
@@ -80,4 +77,4 @@ const GgufArchitecture granitemoe_gguf = {
                 {"ssm_norm", "mamba.norm"},
                 {"ssm_out", "mamba.out_proj"}}};
 
-}  // namespace moeflux
+}  // namespace moeflux::gguf_granitemoe

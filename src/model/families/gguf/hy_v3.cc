@@ -2,8 +2,7 @@
 #include "base/format.h"
 #include "model/gguf/gguf_architecture.h"
 
-namespace moeflux {
-namespace gguf_hy_v3 {
+namespace moeflux::gguf_hy_v3 {
 namespace {
 
 /// How many of the first blocks have no routed experts.
@@ -31,12 +30,8 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
-}  // namespace gguf_hy_v3
 
-extern const GgufArchitecture hy_v3_gguf;
-const GgufArchitecture hy_v3_gguf = {.names = {"hy_v3"},
-                                     .config = gguf_hy_v3::config,
-                                     .tensors = {},
-                                     .written = {{"hy_v3", "hy_v3"}}};
+extern const GgufArchitecture architecture = {
+    .names = {"hy_v3"}, .config = config, .tensors = {}, .written = {{"hy_v3", "hy_v3"}}};
 
-}  // namespace moeflux
+}  // namespace moeflux::gguf_hy_v3

@@ -3,8 +3,7 @@
 #include "base/format.h"
 #include "model/gguf/gguf_architecture.h"
 
-namespace moeflux {
-namespace gguf_hy_v4 {
+namespace moeflux::gguf_hy_v4 {
 namespace {
 
 void read_limit(GgufKeys& keys, Json& c) {
@@ -39,12 +38,10 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
-}  // namespace gguf_hy_v4
 
-extern const GgufArchitecture hy_v4_gguf;
-const GgufArchitecture hy_v4_gguf = {
+extern const GgufArchitecture architecture = {
     .names = {"hy_v4"},
-    .config = gguf_hy_v4::config,
+    .config = config,
     .tensors = gguf_latent_names(gguf_stream_names({{"attn_gate", "self_attn.g_proj"}}))};
 
-}  // namespace moeflux
+}  // namespace moeflux::gguf_hy_v4

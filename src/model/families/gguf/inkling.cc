@@ -1,10 +1,8 @@
 // Inkling as GGUF files spell it: heads of keys in an array with a number a block, stacks of shared
 // experts, and a scale of each block's network.
-#include "base/format.h"
 #include "model/gguf/gguf_architecture.h"
 
-namespace moeflux {
-namespace gguf_inkling {
+namespace moeflux::gguf_inkling {
 namespace {
 
 constexpr std::string_view kKvHeads = "attention.head_count_kv";
@@ -52,12 +50,10 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
-}  // namespace gguf_inkling
 
-extern const GgufArchitecture inkling_gguf;
-const GgufArchitecture inkling_gguf = {
+extern const GgufArchitecture architecture = {
     .names = {"inkling"},
-    .config = gguf_inkling::config,
+    .config = config,
     .tensors = {{"token_embd_norm", "embed_norm"},
                 {"attn_r", "self_attn.r_proj"},
                 {"attn_rel_proj.weight", "self_attn.rel_logits_proj.proj"},
@@ -68,4 +64,4 @@ const GgufArchitecture inkling_gguf = {
                 {"ffn_gscale.weight", "mlp.gate.global_scale", "ffn_gate.weight"},
                 {"ffn_gscale.weight", "mlp.global_scale", "ffn_gate_inp.weight"}}};
 
-}  // namespace moeflux
+}  // namespace moeflux::gguf_inkling

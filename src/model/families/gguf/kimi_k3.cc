@@ -2,8 +2,7 @@
 // factors of what scores earlier states are one vector.
 #include "model/gguf/gguf_architecture.h"
 
-namespace moeflux {
-namespace gguf_kimi_k3 {
+namespace moeflux::gguf_kimi_k3 {
 namespace {
 
 void read_delta(GgufKeys& keys, Json& c) {
@@ -43,12 +42,10 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
-}  // namespace gguf_kimi_k3
 
-extern const GgufArchitecture kimi_k3_gguf;
-const GgufArchitecture kimi_k3_gguf = {
+extern const GgufArchitecture architecture = {
     .names = {"kimi-k3"},
-    .config = gguf_kimi_k3::config,
+    .config = config,
     .tensors = gguf_latent_names({{"attn_gate", "self_attn.g_proj"},
                                   {"attn_res_score", "self_attention_res_score"},
                                   {"ffn_res_score", "mlp_res_score"},
@@ -67,4 +64,4 @@ const GgufArchitecture kimi_k3_gguf = {
                                   {"ssm_dt.bias", "self_attn.dt_bias"},
                                   {"ssm_norm", "self_attn.o_norm"}})};
 
-}  // namespace moeflux
+}  // namespace moeflux::gguf_kimi_k3

@@ -5,8 +5,7 @@
 
 #include "model/gguf/gguf_architecture.h"
 
-namespace moeflux {
-namespace gguf_kimi_linear {
+namespace moeflux::gguf_kimi_linear {
 namespace {
 
 void read_delta(GgufKeys& keys, Json& c) {
@@ -54,12 +53,10 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
-}  // namespace gguf_kimi_linear
 
-extern const GgufArchitecture kimi_linear_gguf;
-const GgufArchitecture kimi_linear_gguf = {
+extern const GgufArchitecture architecture = {
     .names = {"kimi-linear", "bailingmoe3"},
-    .config = gguf_kimi_linear::config,
+    .config = config,
     .tensors = gguf_latent_names({{"attn_gate", "self_attn.g_proj"},
                                   {"ssm_conv1d_q", "self_attn.q_conv1d"},
                                   {"ssm_conv1d_k", "self_attn.k_conv1d"},
@@ -75,4 +72,4 @@ const GgufArchitecture kimi_linear_gguf = {
                                   {"ssm_dt.bias", "self_attn.dt_bias"},
                                   {"ssm_norm", "self_attn.o_norm"}})};
 
-}  // namespace moeflux
+}  // namespace moeflux::gguf_kimi_linear

@@ -1,10 +1,8 @@
 // Laguna as GGUF files spell it: heads by block, rotary positions by kind of layer, gates whose
 // rows say whether they are of heads or of their numbers.
-#include "base/format.h"
 #include "model/gguf/gguf_architecture.h"
 
-namespace moeflux {
-namespace gguf_laguna {
+namespace moeflux::gguf_laguna {
 namespace {
 
 Json rope(GgufKeys& keys, const Json& c, bool sliding) {
@@ -72,12 +70,10 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
-}  // namespace gguf_laguna
 
-extern const GgufArchitecture laguna_gguf;
-const GgufArchitecture laguna_gguf = {
+extern const GgufArchitecture architecture = {
     .names = {"laguna"},
-    .config = gguf_laguna::config,
+    .config = config,
     .tensors = {{"attn_gate", "self_attn.g_proj"}, {"attn_g", "self_attn.g_proj"}}};
 
-}  // namespace moeflux
+}  // namespace moeflux::gguf_laguna

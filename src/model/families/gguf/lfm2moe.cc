@@ -2,8 +2,7 @@
 // the last norm output_norm, as others do.
 #include "model/gguf/gguf_architecture.h"
 
-namespace moeflux {
-namespace gguf_lfm2moe {
+namespace moeflux::gguf_lfm2moe {
 namespace {
 
 void config(GgufKeys& keys, Json& c) {
@@ -26,15 +25,13 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
-}  // namespace gguf_lfm2moe
 
-extern const GgufArchitecture lfm2moe_gguf;
-const GgufArchitecture lfm2moe_gguf = {.names = {"lfm2moe"},
-                                       .config = gguf_lfm2moe::config,
-                                       .tensors = {{"token_embd_norm", "norm"},
-                                                   {"shortconv.conv", "conv.conv"},
-                                                   {"shortconv.in_proj", "conv.in_proj"},
-                                                   {"shortconv.out_proj", "conv.out_proj"}},
-                                       .written = {{"lfm2_moe", "lfm2moe"}}};
+extern const GgufArchitecture architecture = {.names = {"lfm2moe"},
+                                              .config = config,
+                                              .tensors = {{"token_embd_norm", "norm"},
+                                                          {"shortconv.conv", "conv.conv"},
+                                                          {"shortconv.in_proj", "conv.in_proj"},
+                                                          {"shortconv.out_proj", "conv.out_proj"}},
+                                              .written = {{"lfm2_moe", "lfm2moe"}}};
 
-}  // namespace moeflux
+}  // namespace moeflux::gguf_lfm2moe

@@ -3,8 +3,7 @@
 // p * head_dim / 2 + i of Hugging Face. rope_freqs has the divisors of Llama 3.1's frequencies.
 #include "model/gguf/gguf_architecture.h"
 
-namespace moeflux {
-namespace gguf_llama {
+namespace moeflux::gguf_llama {
 namespace {
 
 // mistral3's multiplier is mscale_all_dim itself, where other architectures have a tenth of it.
@@ -45,16 +44,14 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
-}  // namespace gguf_llama
 
-extern const GgufArchitecture llama_gguf;
-const GgufArchitecture llama_gguf = {.names = {"llama", "mistral3", "smollm3"},
-                                     .config = gguf_llama::config,
-                                     .tensors = {{"rope_freqs", ""}},
-                                     .written = {{"mixtral", "llama"},
-                                                 {"llama", "llama"},
-                                                 {"mistral", "llama"},
-                                                 {"ministral3", "mistral3"},
-                                                 {"smollm3", "smollm3"}}};
+extern const GgufArchitecture architecture = {.names = {"llama", "mistral3", "smollm3"},
+                                              .config = config,
+                                              .tensors = {{"rope_freqs", ""}},
+                                              .written = {{"mixtral", "llama"},
+                                                          {"llama", "llama"},
+                                                          {"mistral", "llama"},
+                                                          {"ministral3", "mistral3"},
+                                                          {"smollm3", "smollm3"}}};
 
-}  // namespace moeflux
+}  // namespace moeflux::gguf_llama

@@ -2,8 +2,7 @@
 // they are those of the published models. Frequencies come divided by the factors of rope_freqs.
 #include "model/gguf/gguf_architecture.h"
 
-namespace moeflux {
-namespace gguf_llama4 {
+namespace moeflux::gguf_llama4 {
 namespace {
 
 constexpr int64_t kChunk = 8192;
@@ -31,10 +30,8 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
-}  // namespace gguf_llama4
 
-extern const GgufArchitecture llama4_gguf;
-const GgufArchitecture llama4_gguf = {
-    .names = {"llama4"}, .config = gguf_llama4::config, .tensors = {{"rope_freqs", ""}}};
+extern const GgufArchitecture architecture = {
+    .names = {"llama4"}, .config = config, .tensors = {{"rope_freqs", ""}}};
 
-}  // namespace moeflux
+}  // namespace moeflux::gguf_llama4

@@ -5,8 +5,7 @@
 #include "base/format.h"
 #include "model/gguf/gguf_architecture.h"
 
-namespace moeflux {
-namespace gguf_mellum {
+namespace moeflux::gguf_mellum {
 namespace {
 
 void read_positions(GgufKeys& keys, Json& c) {
@@ -37,10 +36,7 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
-}  // namespace gguf_mellum
 
-extern const GgufArchitecture mellum_gguf;
-const GgufArchitecture mellum_gguf = {
-    .names = {"mellum"}, .config = gguf_mellum::config, .tensors = {}};
+extern const GgufArchitecture architecture = {.names = {"mellum"}, .config = config, .tensors = {}};
 
-}  // namespace moeflux
+}  // namespace moeflux::gguf_mellum

@@ -5,8 +5,7 @@
 #include "base/format.h"
 #include "model/gguf/gguf_architecture.h"
 
-namespace moeflux {
-namespace gguf_mimo2 {
+namespace moeflux::gguf_mimo2 {
 namespace {
 
 constexpr std::string_view kKvHeads = "attention.head_count_kv";
@@ -56,10 +55,7 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
-}  // namespace gguf_mimo2
 
-extern const GgufArchitecture mimo2_gguf;
-const GgufArchitecture mimo2_gguf = {
-    .names = {"mimo2"}, .config = gguf_mimo2::config, .tensors = {}};
+extern const GgufArchitecture architecture = {.names = {"mimo2"}, .config = config, .tensors = {}};
 
-}  // namespace moeflux
+}  // namespace moeflux::gguf_mimo2

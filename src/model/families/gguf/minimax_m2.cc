@@ -1,8 +1,7 @@
 // MiniMax-M2 to M2.7 as GGUF files spell them. Scores are sigmoids also where no key says so.
 #include "model/gguf/gguf_architecture.h"
 
-namespace moeflux {
-namespace gguf_minimax_m2 {
+namespace moeflux::gguf_minimax_m2 {
 namespace {
 
 void config(GgufKeys& keys, Json& c) {
@@ -19,12 +18,10 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
-}  // namespace gguf_minimax_m2
 
-extern const GgufArchitecture minimax_m2_gguf;
-const GgufArchitecture minimax_m2_gguf = {.names = {"minimax-m2"},
-                                          .config = gguf_minimax_m2::config,
-                                          .tensors = {},
-                                          .written = {{"minimax_m2", "minimax-m2"}}};
+extern const GgufArchitecture architecture = {.names = {"minimax-m2"},
+                                              .config = config,
+                                              .tensors = {},
+                                              .written = {{"minimax_m2", "minimax-m2"}}};
 
-}  // namespace moeflux
+}  // namespace moeflux::gguf_minimax_m2

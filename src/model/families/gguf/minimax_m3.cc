@@ -2,8 +2,7 @@
 // those with an index.
 #include "model/gguf/gguf_architecture.h"
 
-namespace moeflux {
-namespace gguf_minimax_m3 {
+namespace moeflux::gguf_minimax_m3 {
 namespace {
 
 void config(GgufKeys& keys, Json& c) {
@@ -30,16 +29,14 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
-}  // namespace gguf_minimax_m3
 
-extern const GgufArchitecture minimax_m3_gguf;
-const GgufArchitecture minimax_m3_gguf = {
+extern const GgufArchitecture architecture = {
     .names = {"minimax-m3"},
-    .config = gguf_minimax_m3::config,
+    .config = config,
     .tensors = {{"exp_probs_b.bias", "mlp.expert_bias"},
                 {"indexer.q_proj", "self_attn.indexer.q_proj"},
                 {"indexer.k_proj", "self_attn.indexer.k_proj"},
                 {"indexer.q_norm", "self_attn.indexer.q_norm"},
                 {"indexer.k_norm", "self_attn.indexer.k_norm"}}};
 
-}  // namespace moeflux
+}  // namespace moeflux::gguf_minimax_m3

@@ -61,8 +61,9 @@ void read_gguf_growing_queries(GgufKeys& keys, Json& c) {
   read_gguf_dense_layers(keys, c);
 }
 
-extern const GgufArchitecture mistral4_gguf;
-const GgufArchitecture mistral4_gguf = {
+namespace gguf_mistral4 {
+extern const GgufArchitecture architecture = {
     .names = {"mistral4"}, .config = read_gguf_growing_queries, .tensors = gguf_latent_names({})};
+}
 
 }  // namespace moeflux

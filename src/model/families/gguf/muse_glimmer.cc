@@ -5,8 +5,7 @@
 #include "base/format.h"
 #include "model/gguf/gguf_architecture.h"
 
-namespace moeflux {
-namespace gguf_muse_glimmer {
+namespace moeflux::gguf_muse_glimmer {
 namespace {
 
 // The number that all of the tensor is.
@@ -51,12 +50,10 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
-}  // namespace gguf_muse_glimmer
 
-extern const GgufArchitecture muse_glimmer_gguf;
-const GgufArchitecture muse_glimmer_gguf = {
+extern const GgufArchitecture architecture = {
     .names = {"muse-glimmer"},
-    .config = gguf_muse_glimmer::config,
+    .config = config,
     .tensors = {{"attn_q_norm", ""},
                 {"attn_k_norm", ""},
                 {"attn_gate", "self_attn.g_proj"},
@@ -64,4 +61,4 @@ const GgufArchitecture muse_glimmer_gguf = {
                 {"ffn_norm", "pre_feedforward_layernorm"},
                 {"post_ffw_norm", "post_feedforward_layernorm"}}};
 
-}  // namespace moeflux
+}  // namespace moeflux::gguf_muse_glimmer

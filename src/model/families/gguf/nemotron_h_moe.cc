@@ -3,8 +3,7 @@
 #include "base/format.h"
 #include "model/gguf/gguf_architecture.h"
 
-namespace moeflux {
-namespace gguf_nemotron_h_moe {
+namespace moeflux::gguf_nemotron_h_moe {
 namespace {
 
 void read_blocks(GgufKeys& keys, Json& c) {
@@ -59,12 +58,10 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
-}  // namespace gguf_nemotron_h_moe
 
-extern const GgufArchitecture nemotron_h_moe_gguf;
-const GgufArchitecture nemotron_h_moe_gguf = {
+extern const GgufArchitecture architecture = {
     .names = {"nemotron_h_moe", "nemotron_h_omni"},
-    .config = gguf_nemotron_h_moe::config,
+    .config = config,
     .tensors = {{"attn_norm", "norm"},
                 {"output_norm", "norm_f"},
                 {"ffn_latent_down", "mlp.fc1_latent_proj"},
@@ -79,4 +76,4 @@ const GgufArchitecture nemotron_h_moe_gguf = {
                 {"ssm_norm", "mamba.norm"},
                 {"ssm_out", "mamba.out_proj"}}};
 
-}  // namespace moeflux
+}  // namespace moeflux::gguf_nemotron_h_moe

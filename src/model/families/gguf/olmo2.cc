@@ -1,8 +1,7 @@
 // OLMo 2 as GGUF files spell it, and OLMo 3, which has windows.
 #include "model/gguf/gguf_architecture.h"
 
-namespace moeflux {
-namespace gguf_olmo2 {
+namespace moeflux::gguf_olmo2 {
 namespace {
 
 void config(GgufKeys& keys, Json& c) {
@@ -24,13 +23,11 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
-}  // namespace gguf_olmo2
 
-extern const GgufArchitecture olmo2_gguf;
-const GgufArchitecture olmo2_gguf = {
+extern const GgufArchitecture architecture = {
     .names = {"olmo2"},
-    .config = gguf_olmo2::config,
+    .config = config,
     .tensors = {{"post_attention_norm", "post_attention_layernorm"},
                 {"post_ffw_norm", "post_feedforward_layernorm"}}};
 
-}  // namespace moeflux
+}  // namespace moeflux::gguf_olmo2

@@ -1,8 +1,7 @@
 // OLMoE as GGUF files spell it. The width of experts is feed_forward_length.
 #include "model/gguf/gguf_architecture.h"
 
-namespace moeflux {
-namespace gguf_olmoe {
+namespace moeflux::gguf_olmoe {
 namespace {
 
 void config(GgufKeys& keys, Json& c) {
@@ -15,12 +14,8 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
-}  // namespace gguf_olmoe
 
-extern const GgufArchitecture olmoe_gguf;
-const GgufArchitecture olmoe_gguf = {.names = {"olmoe"},
-                                     .config = gguf_olmoe::config,
-                                     .tensors = {},
-                                     .written = {{"olmoe", "olmoe"}}};
+extern const GgufArchitecture architecture = {
+    .names = {"olmoe"}, .config = config, .tensors = {}, .written = {{"olmoe", "olmoe"}}};
 
-}  // namespace moeflux
+}  // namespace moeflux::gguf_olmoe

@@ -2,8 +2,7 @@
 // cos and sin is the whole of it.
 #include "model/gguf/gguf_architecture.h"
 
-namespace moeflux {
-namespace gguf_phi3 {
+namespace moeflux::gguf_phi3 {
 namespace {
 
 void config(GgufKeys& keys, Json& c) {
@@ -23,14 +22,12 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
-}  // namespace gguf_phi3
 
-extern const GgufArchitecture phi3_gguf;
-const GgufArchitecture phi3_gguf = {.names = {"phi3"},
-                                    .config = gguf_phi3::config,
-                                    .tensors = {{"rope_factors_long", ""},
-                                                {"rope_factors_short", ""},
-                                                {"attn_qkv", "self_attn.qkv_proj"},
-                                                {"ffn_up", "mlp.gate_up_proj"}}};
+extern const GgufArchitecture architecture = {.names = {"phi3"},
+                                              .config = config,
+                                              .tensors = {{"rope_factors_long", ""},
+                                                          {"rope_factors_short", ""},
+                                                          {"attn_qkv", "self_attn.qkv_proj"},
+                                                          {"ffn_up", "mlp.gate_up_proj"}}};
 
-}  // namespace moeflux
+}  // namespace moeflux::gguf_phi3

@@ -4,8 +4,7 @@
 // not.
 #include "model/gguf/gguf_architecture.h"
 
-namespace moeflux {
-namespace gguf_qwen35moe {
+namespace moeflux::gguf_qwen35moe {
 namespace {
 
 void config(GgufKeys& keys, Json& c) {
@@ -28,12 +27,10 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
-}  // namespace gguf_qwen35moe
 
-extern const GgufArchitecture qwen35moe_gguf;
-const GgufArchitecture qwen35moe_gguf = {
+extern const GgufArchitecture architecture = {
     .names = {"qwen35moe", "qwen35", "qwen3next"},
-    .config = gguf_qwen35moe::config,
+    .config = config,
     .tensors = gguf_gated_delta_names({{"post_attention_norm", "post_attention_layernorm"},
                                        {"ssm_in", "linear_attn.in_proj_qkvz"},
                                        {"ssm_ba", "linear_attn.in_proj_ba"}}),
@@ -43,4 +40,4 @@ const GgufArchitecture qwen35moe_gguf = {
                 {"qwen3_5_text", "qwen35"},
                 {"qwen3_next", "qwen3next"}}};
 
-}  // namespace moeflux
+}  // namespace moeflux::gguf_qwen35moe

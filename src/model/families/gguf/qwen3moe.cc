@@ -2,8 +2,7 @@
 // text of Qwen3-VL.
 #include "model/gguf/gguf_architecture.h"
 
-namespace moeflux {
-namespace gguf_qwen3moe {
+namespace moeflux::gguf_qwen3moe {
 namespace {
 
 void config(GgufKeys& keys, Json& c) {
@@ -32,15 +31,13 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
-}  // namespace gguf_qwen3moe
 
-extern const GgufArchitecture qwen3moe_gguf;
-const GgufArchitecture qwen3moe_gguf = {
+extern const GgufArchitecture architecture = {
     .names = {"qwen3moe", "qwen3", "qwen2moe", "qwen3vlmoe"},
-    .config = gguf_qwen3moe::config,
+    .config = config,
     .tensors = {{"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
                 {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
                 {"ffn_down_shexp", "mlp.shared_expert.down_proj"}},
     .written = {{"qwen3_moe", "qwen3moe"}, {"qwen3", "qwen3"}, {"qwen2_moe", "qwen2moe"}}};
 
-}  // namespace moeflux
+}  // namespace moeflux::gguf_qwen3moe

@@ -4,8 +4,7 @@
 #include "base/format.h"
 #include "model/gguf/gguf_architecture.h"
 
-namespace moeflux {
-namespace gguf_qwen4exp {
+namespace moeflux::gguf_qwen4exp {
 namespace {
 
 constexpr uint64_t kNumbersMax = 4096;
@@ -69,12 +68,10 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
-}  // namespace gguf_qwen4exp
 
-extern const GgufArchitecture qwen4exp_gguf;
-const GgufArchitecture qwen4exp_gguf = {
+extern const GgufArchitecture architecture = {
     .names = {"qwen4exp"},
-    .config = gguf_qwen4exp::config,
+    .config = config,
     .tensors =
         gguf_gated_delta_names({{"output_hc_norm", "hyper_connection_mixer.hc_norm"},
                                 {"output_hc_down", "hyper_connection_mixer.input_mix_weight_down"},
@@ -103,4 +100,4 @@ const GgufArchitecture qwen4exp_gguf = {
                           {"ple.head_offsets", "ple.ple_embedding.ngram_heads_offsets"}},
     .one_layer = "ple_layer_ids"};
 
-}  // namespace moeflux
+}  // namespace moeflux::gguf_qwen4exp

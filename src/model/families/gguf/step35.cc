@@ -5,8 +5,7 @@
 #include "base/format.h"
 #include "model/gguf/gguf_architecture.h"
 
-namespace moeflux {
-namespace gguf_step35 {
+namespace moeflux::gguf_step35 {
 namespace {
 
 /// The number that blocks of one kind have; they must agree.
@@ -71,17 +70,16 @@ void config(GgufKeys& keys, Json& c) {
 }
 
 }  // namespace
-}  // namespace gguf_step35
 
-extern const GgufArchitecture step35_gguf;
-const GgufArchitecture step35_gguf = {.names = {"step35"},
-                                      .config = gguf_step35::config,
-                                      .tensors = {{"attn_gate", "self_attn.g_proj"},
-                                                  {"ffn_gate_inp", "mlp.gate.gate"},
-                                                  {"exp_probs_b.bias", "mlp.gate.router_bias"},
-                                                  {"ffn_gate_shexp", "mlp.share_expert.gate_proj"},
-                                                  {"ffn_up_shexp", "mlp.share_expert.up_proj"},
-                                                  {"ffn_down_shexp", "mlp.share_expert.down_proj"},
-                                                  {"rope_freqs", ""}}};
+extern const GgufArchitecture architecture = {
+    .names = {"step35"},
+    .config = config,
+    .tensors = {{"attn_gate", "self_attn.g_proj"},
+                {"ffn_gate_inp", "mlp.gate.gate"},
+                {"exp_probs_b.bias", "mlp.gate.router_bias"},
+                {"ffn_gate_shexp", "mlp.share_expert.gate_proj"},
+                {"ffn_up_shexp", "mlp.share_expert.up_proj"},
+                {"ffn_down_shexp", "mlp.share_expert.down_proj"},
+                {"rope_freqs", ""}}};
 
-}  // namespace moeflux
+}  // namespace moeflux::gguf_step35

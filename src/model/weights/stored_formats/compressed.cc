@@ -11,8 +11,7 @@
 #include "model/weights/stored_formats.h"
 #include "quant/formats/tensor_formats.h"
 
-namespace moeflux {
-namespace stored_compressed {
+namespace moeflux::stored_compressed {
 namespace {
 
 bool is_spelled(const ModuleTensors& tensors) { return tensors.find("weight_packed") != nullptr; }
@@ -170,11 +169,8 @@ Result<StoredModule> read(const ModuleTensors& tensors, const QuantConfig& quant
 }
 
 }  // namespace
-}  // namespace stored_compressed
 
-extern const StoredFormat compressed_stored;
-const StoredFormat compressed_stored = {.codes = "weight_packed",
-                                        .is_spelled = stored_compressed::is_spelled,
-                                        .read = stored_compressed::read};
+extern const StoredFormat spelling = {
+    .codes = "weight_packed", .is_spelled = is_spelled, .read = read};
 
-}  // namespace moeflux
+}  // namespace moeflux::stored_compressed

@@ -7,8 +7,7 @@
 #include "model/weights/stored_formats.h"
 #include "quant/formats/tensor_formats.h"
 
-namespace moeflux {
-namespace stored_fp4 {
+namespace moeflux::stored_fp4 {
 namespace {
 
 bool is_spelled(const ModuleTensors& tensors) {
@@ -65,10 +64,7 @@ Result<StoredModule> read(const ModuleTensors& tensors, const QuantConfig& quant
 }
 
 }  // namespace
-}  // namespace stored_fp4
 
-extern const StoredFormat fp4_stored;
-const StoredFormat fp4_stored = {
-    .codes = "weight", .is_spelled = stored_fp4::is_spelled, .read = stored_fp4::read};
+extern const StoredFormat spelling = {.codes = "weight", .is_spelled = is_spelled, .read = read};
 
-}  // namespace moeflux
+}  // namespace moeflux::stored_fp4

@@ -10,8 +10,7 @@
 #include "model/weights/stored_formats.h"
 #include "quant/formats/tensor_formats.h"
 
-namespace moeflux {
-namespace stored_fp8 {
+namespace moeflux::stored_fp8 {
 namespace {
 
 constexpr std::array<std::string_view, 4> kScales = {"weight_scale_inv", "scale_inv", "scale",
@@ -88,10 +87,7 @@ Result<StoredModule> read(const ModuleTensors& tensors, const QuantConfig& quant
 }
 
 }  // namespace
-}  // namespace stored_fp8
 
-extern const StoredFormat fp8_stored;
-const StoredFormat fp8_stored = {
-    .codes = "weight", .is_spelled = stored_fp8::is_spelled, .read = stored_fp8::read};
+extern const StoredFormat spelling = {.codes = "weight", .is_spelled = is_spelled, .read = read};
 
-}  // namespace moeflux
+}  // namespace moeflux::stored_fp8

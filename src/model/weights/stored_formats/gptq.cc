@@ -9,8 +9,7 @@
 #include "model/weights/stored_formats.h"
 #include "quant/formats/tensor_formats.h"
 
-namespace moeflux {
-namespace stored_gptq {
+namespace moeflux::stored_gptq {
 namespace {
 
 bool is_spelled(const ModuleTensors& tensors) { return tensors.find("qweight") != nullptr; }
@@ -82,10 +81,7 @@ Result<StoredModule> read(const ModuleTensors& tensors, const QuantConfig& quant
 }
 
 }  // namespace
-}  // namespace stored_gptq
 
-extern const StoredFormat gptq_stored;
-const StoredFormat gptq_stored = {
-    .codes = "qweight", .is_spelled = stored_gptq::is_spelled, .read = stored_gptq::read};
+extern const StoredFormat spelling = {.codes = "qweight", .is_spelled = is_spelled, .read = read};
 
-}  // namespace moeflux
+}  // namespace moeflux::stored_gptq

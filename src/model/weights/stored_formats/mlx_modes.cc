@@ -4,8 +4,7 @@
 #include "model/weights/stored_formats.h"
 #include "quant/formats/tensor_formats.h"
 
-namespace moeflux {
-namespace stored_mlx_modes {
+namespace moeflux::stored_mlx_modes {
 namespace {
 
 bool is_spelled(const ModuleTensors& tensors) {
@@ -40,10 +39,7 @@ Result<StoredModule> read(const ModuleTensors& tensors, const QuantConfig& quant
 }
 
 }  // namespace
-}  // namespace stored_mlx_modes
 
-extern const StoredFormat mlx_modes_stored;
-const StoredFormat mlx_modes_stored = {
-    .codes = "weight", .is_spelled = stored_mlx_modes::is_spelled, .read = stored_mlx_modes::read};
+extern const StoredFormat spelling = {.codes = "weight", .is_spelled = is_spelled, .read = read};
 
-}  // namespace moeflux
+}  // namespace moeflux::stored_mlx_modes

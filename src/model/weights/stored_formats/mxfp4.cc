@@ -3,8 +3,7 @@
 #include "model/weights/stored_formats.h"
 #include "quant/formats/tensor_formats.h"
 
-namespace moeflux {
-namespace stored_mxfp4 {
+namespace moeflux::stored_mxfp4 {
 namespace {
 
 constexpr int64_t kGroup = 32;
@@ -34,10 +33,7 @@ Result<StoredModule> read(const ModuleTensors& tensors, const QuantConfig& quant
 }
 
 }  // namespace
-}  // namespace stored_mxfp4
 
-extern const StoredFormat mxfp4_stored;
-const StoredFormat mxfp4_stored = {
-    .codes = "blocks", .is_spelled = stored_mxfp4::is_spelled, .read = stored_mxfp4::read};
+extern const StoredFormat spelling = {.codes = "blocks", .is_spelled = is_spelled, .read = read};
 
-}  // namespace moeflux
+}  // namespace moeflux::stored_mxfp4
