@@ -96,7 +96,7 @@ def logs_what_it_refuses(program, _):
 
 
 def starts_with_few_threads_or_says_so(program, folder):
-    """A user who may have N threads. The last N serves, also what needs threads of its own."""
+    """A user who may have N threads. The last N serves what needs threads of its own too."""
     if os.getuid() != 0:
         print("skipped: only root can become a user without processes")
         return
@@ -104,7 +104,8 @@ def starts_with_few_threads_or_says_so(program, folder):
     shutil.copy(program, own)
     model = shutil.copytree(MODEL, os.path.join(folder, "model"))
     subprocess.run(["chmod", "-R", "a+rX", folder], check=True)
-    for most in (1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24):
+    enough = 1000
+    for most in (1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, enough):
         def limit(user=70_000 + most, most=most):
             resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
             os.setuid(user)
@@ -115,13 +116,14 @@ def starts_with_few_threads_or_says_so(program, folder):
         try:
             server = Server(own, model=model, preexec_fn=limit, template=None)
         except AssertionError as ended:
-            assert most < 24 and "cannot start" in str(ended), (most, ended)
+            assert most < enough and "cannot start" in str(ended), (most, ended)
             continue
         with server:
             for fields in ({}, {"regex": "[a-z]+"}):
                 status, text = server.ask("/v1/completions",
                                           {"prompt": "x", "max_tokens": 3, **fields})
-                assert status == 200, (most, status, text)
+                is_short = most < enough and "no thread" in text  # an expression asks for one
+                assert status == 200 or is_short, (most, status, text)
             assert server.stop() == 0, most
 
 
