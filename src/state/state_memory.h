@@ -44,8 +44,8 @@ class StateMemory {
   /// asked for where the device's memory ends. Fails with kResourceExhausted.
   Result<Blocks> take(uint64_t bytes, size_t count, Use use, LayerId layer = {});
 
-  /// Memory for one block that was given back, with whatever was in it, or null: a copy of a state
-  /// in every step would otherwise have the system map and clear its pages each time, and a GPU
+  /// Memory for one block that was given back, with whatever was in it, or null. A copy of a state
+  /// in every step would otherwise have the system map and clear its pages each time. A GPU would
   /// allocate and free, which is more than half of a step of nine drafts. Some is kept, beside what
   /// near_bytes() counts and within the bounds, until other memory needs the room.
   std::shared_ptr<Buffer> take_spare(uint64_t bytes, LayerId layer = {});

@@ -22,9 +22,9 @@ class TextDrafts {
   std::span<const TokenId> text() const { return text_; }
   int64_t length() const { return static_cast<int64_t>(text_.size()); }
   /// The tokens behind the longest earlier text that the end repeats, the latest of equals, or
-  /// behind the place from which the text was copied before it differed there: at most `tokens_max`
-  /// tokens and hardly more than are repeated, since a longer match goes on for longer. Empty
-  /// without one.
+  /// behind the place from which the text was copied before it differed there. At most `tokens_max`
+  /// tokens, and hardly more than are repeated: a longer match goes on for longer. Empty without
+  /// one.
   std::vector<TokenId> draft(int64_t tokens_max);
 
  private:
