@@ -245,7 +245,8 @@ def wheel_in(root, suite, model):
     shutil.copy("/etc/resolv.conf", os.path.join(root, "etc/resolv.conf"))
     wheel = package(f"moeflux-*-{PYTHONS[suite]}-*.whl")
     shutil.copy(wheel, os.path.join(root, "tmp"))
-    apt = ["apt-get", "-qq", "-o", "APT::Sandbox::User=root"]
+    # Lists of a suite in the making expire within days, mirrors or clocks may be behind.
+    apt = ["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "-o", "Acquire::Check-Valid-Until=no"]
     in_root(root, *apt, "update")
     packages = ["python3-pip", "python3-numpy"]
     wheels = ["/tmp/" + os.path.basename(wheel)]
