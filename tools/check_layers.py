@@ -153,7 +153,7 @@ FORMAT_HOMES_BESIDES = {
     "src/convert/random/synthetic.cc": "makes affine tensors",
     "src/cli/commands/inspect.cc": "has flags for what is assumed",
     "src/cli/commands/pack.cc": "has flags for what to quantise to",
-    "src/cli/commands/plan.cc": "has flags for what is assumed",
+    "src/cli/plan/planning.cc": "says what is assumed",
     "src/cli/commands/quantize.cc": "has flags for what to quantise to",
     "src/convert/quantize/quantize_plan.cc": "chooses what to quantise to",
     "src/cli/commands/synth.cc": "has flags for what to make",

@@ -47,10 +47,12 @@ SHELVES = {
     "chat/drafts": {"chat"},
     "chat/embedding": {"chat"},
 
-    "cli": {"cli/commands"},  # the list of commands
+    "cli": {"cli/commands",  # the list of commands
+            "cli/plan"},  # a download is planned first
     "cli/chat": {"cli"},
-    "cli/serve": {"cli", "cli/commands"},
-    "cli/commands": {"cli", "cli/chat", "cli/serve"},
+    "cli/plan": {"cli"},
+    "cli/serve": {"cli", "cli/plan"},
+    "cli/commands": {"cli", "cli/chat", "cli/plan", "cli/serve"},
 
     "convert": set(),
     "convert/pack": {"convert"},

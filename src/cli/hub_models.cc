@@ -11,7 +11,7 @@
 #include "base/format.h"
 #include "base/units.h"
 #include "checkpoint/shard_choice.h"
-#include "cli/commands/plan_summary.h"
+#include "cli/plan/plan_summary.h"
 #include "hub/choice.h"
 #include "hub/download.h"
 #include "hub/preview.h"

@@ -9,8 +9,8 @@
 #include "base/json.h"
 #include "base/units.h"
 #include "cli/commands/command.h"
-#include "cli/commands/plan_summary.h"
 #include "cli/hub_models.h"
+#include "cli/plan/plan_summary.h"
 #include "cli/terminal.h"
 #include "hub/local_models.h"
 

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "base/format.h"
-#include "cli/commands/plan_summary.h"
 #include "cli/hub_models.h"
+#include "cli/plan/plan_summary.h"
 #include "cli/serve/served_model.h"
 #include "hub/hub_cache.h"
 #include "hub/local_models.h"

@@ -1,4 +1,4 @@
-#include "cli/tier_report.h"
+#include "cli/plan/tier_report.h"
 
 #include "base/format.h"
 #include "base/units.h"
