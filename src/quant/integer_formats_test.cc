@@ -18,12 +18,15 @@ struct Stored {
       : layout(lay_out(format, rows, cols)), bytes(place_parts(layout, 0, 64)) {
     std::mt19937 random(seed);
     for (std::byte& byte : bytes) byte = static_cast<std::byte>(random() & 255u);
-    for (size_t i = 0; i < parts().scales.size(); i += 2) {
+    const size_t width = format.dtype == DType::kF32 ? 4 : 2;
+    for (size_t i = 0; i < parts().scales.size(); i += width) {
       const F16 f16 = to_f16(0.5f + static_cast<float>(random() % 1024) / 1024.0f);
       const Bf16 bf16 = to_bf16(to_float(f16));
-      std::copy_n(format.dtype == DType::kF16 ? reinterpret_cast<const std::byte*>(&f16)
-                                              : reinterpret_cast<const std::byte*>(&bf16),
-                  2, parts().scales.begin() + static_cast<std::ptrdiff_t>(i));
+      const float f32 = to_float(f16) / 3.0f;
+      std::copy_n(format.dtype == DType::kF16   ? reinterpret_cast<const std::byte*>(&f16)
+                  : format.dtype == DType::kF32 ? reinterpret_cast<const std::byte*>(&f32)
+                                                : reinterpret_cast<const std::byte*>(&bf16),
+                  width, parts().scales.begin() + static_cast<std::ptrdiff_t>(i));
     }
   }
   Parts<std::span<std::byte>> parts() { return layout.bytes_in(bytes.data()); }
@@ -81,14 +84,27 @@ TEST(IntegerFormats, AffineMatricesOfThemAreTheSameNumbers) {
   }
 }
 
-TEST(IntegerFormats, WhatHasNoAffineFormStaysWhatItIs) {
+TEST(IntegerFormats, WhatHasNoAffineFormIsInGroupsOfItsOwn) {
   const QuantFormat formats[] = {
       with(integers_of(gptq_format, 4, 64, DType::kF16), kColumnMap),
+      with(integers_of(gptq_format, 8, 64, DType::kF16), kColumnMap | kZerosLessOne),
       with(integers_of(packed_int_format, 8, 64, DType::kBf16), kColumnMap),
-      integers_of(gptq_format, 4, 16, DType::kF16), integers_of(awq_format, 4, 64, DType::kF32)};
+      with(integers_of(packed_int_format, 4, 64, DType::kF32), kColumnMap | kZeroPoints),
+      with(integers_of(packed_int_format, 4, 0, DType::kF32), kZeroPoints),
+      integers_of(gptq_format, 4, 16, DType::kF16),
+      integers_of(gptq_format, 4, 48, DType::kF32),
+      integers_of(awq_format, 4, 64, DType::kF32),
+      integers_of(awq_format, 4, 24, DType::kBf16)};
+  uint32_t seed = 0;
   for (const QuantFormat& format : formats) {
     ASSERT_TRUE(is_valid(format, 256)) << format.to_string();
-    EXPECT_EQ(format_in_memory(format, 32, 256), format) << format.to_string();
+    Stored stored(format, 40, 256, ++seed);
+    const QuantFormat memory = format_in_memory(format, 40, 256);
+    ASSERT_TRUE(memory.kind == &grouped_int_format && is_valid(memory, 256)) << format.to_string();
+    Weight made = lay_out(memory, 40, 256);
+    std::vector<std::byte> bytes(place_parts(made, 0, 64));
+    arrange_matrix(made, made.bytes_in(bytes.data()), stored.layout, stored.parts());
+    EXPECT_EQ(rows_of(made, bytes), rows_of(stored.layout, stored.bytes)) << format.to_string();
   }
   EXPECT_EQ(format_in_memory(QuantFormat::plain(DType::kBf16), 32, 256),
             QuantFormat::plain(DType::kBf16));

@@ -55,6 +55,11 @@ struct CodedMatrix {
       const bool is_scale = role == PartRole::kScales || role == PartRole::kOuterScale;
       fill_part(parts[role], layout.parts[role].dtype, is_scale, random);
     }
+    for (size_t c = 0; c < parts.column_map.size() / 4; ++c) {
+      const auto groups = static_cast<uint32_t>(layout.parts.scales.shape[1]);
+      const uint32_t group = static_cast<uint32_t>(random()) % (groups + 1);  // one too many
+      std::memcpy(&parts.column_map[4 * c], &group, sizeof(group));
+    }
   }
   /// Largest |w| a row could have: what products' errors are measured by.
   float magnitude(const Weight& host) const {
@@ -88,7 +93,9 @@ std::vector<CodedCase> coded_cases() {
           {"fp8_blocks_ue8m0", fp8_of(DType::kF8E8M0, 128, 128), 160},
           {"mxfp8", fp8_of(DType::kF8E8M0, 1, 32), 160},
           {"fp8_channel", fp8_of(DType::kBf16, 1, 0), 67},
-          {"fp8_tensor", fp8_of(DType::kF32, 0, 0), 160}};
+          {"fp8_tensor", fp8_of(DType::kF32, 0, 0), 160},
+          {"grouped_int4", integers_of(grouped_int_format, 4, 24, DType::kF32), 160},
+          {"grouped_int8", integers_of(grouped_int_format, 8, 0, DType::kF32), 168}};
 }
 
 class CodedFormats : public ::testing::TestWithParam<CodedCase> {};

@@ -42,13 +42,11 @@ struct Run {
   std::string device;
 };
 
-/// Every device, but for columns in groups by a map, which only hosts read.
 std::vector<Run> runs() {
   std::vector<Run> all;
   for (const std::string& folder : checkpoints()) {
     for (const std::string& device : and_built_gpus({"reference", "cpu", "emulator"})) {
-      const bool is_host = device == "reference" || device == "cpu";
-      if (is_host || !folder.ends_with("gptq_order")) all.push_back({folder, device});
+      all.push_back({folder, device});
     }
   }
   return all;

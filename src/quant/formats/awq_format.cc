@@ -13,12 +13,12 @@ namespace moeflux {
 namespace awq {
 namespace {
 
-using integer_groups::affine_of;
 using integer_groups::bytes_of;
 using integer_groups::code_in;
 using integer_groups::convert_params;
 using integer_groups::groups_of;
 using integer_groups::has_valid_fields;
+using integer_groups::memory_of;
 using integer_groups::Params;
 using integer_groups::width_of;
 using integer_groups::word_at;
@@ -67,7 +67,7 @@ void decode(const Weight& weight, int64_t row, std::span<float> out) {
 }
 
 std::optional<QuantFormat> in_memory(const QuantFormat& f, int64_t, int64_t cols) {
-  return affine_of(f, cols, DType::kF32);
+  return memory_of(f, cols, DType::kF32);
 }
 
 /// Eight words of eight rows in as many columns to a word of each of `rows` of them from `first`.
@@ -97,8 +97,8 @@ void convert(const Weight& stored, const Parts<std::span<std::byte>>& from, int6
       row += rows;
     }
   }
-  const QuantFormat affine = *in_memory(stored.format, stored.rows, stored.cols);
-  convert_params(stored, begin, count, affine, to, [&](int64_t row, int64_t group) {
+  const QuantFormat memory = *in_memory(stored.format, stored.rows, stored.cols);
+  convert_params(stored, {}, begin, count, memory, to, [&](int64_t row, int64_t group) {
     return params_at(stored, from.scales, from.offsets, row, group);
   });
 }

@@ -12,13 +12,13 @@ namespace moeflux {
 namespace gptq {
 namespace {
 
-using integer_groups::affine_of;
 using integer_groups::bytes_of;
 using integer_groups::code_in;
 using integer_groups::convert_params;
 using integer_groups::group_of;
 using integer_groups::groups_of;
 using integer_groups::has_valid_fields;
+using integer_groups::memory_of;
 using integer_groups::Params;
 using integer_groups::word_at;
 using integer_groups::words_for;
@@ -67,11 +67,10 @@ void decode(const Weight& weight, int64_t row, std::span<float> out) {
 }
 
 std::optional<QuantFormat> in_memory(const QuantFormat& f, int64_t, int64_t cols) {
-  if (has_column_map(f)) return std::nullopt;
-  return affine_of(f, cols, DType::kF32);
+  return memory_of(f, cols, DType::kF32);
 }
 
-// A word is one of an affine row as it is.
+// A word is one of a row in memory as it is.
 void convert(const Weight& stored, const Parts<std::span<std::byte>>& from, int64_t begin,
              int64_t count, const Parts<std::span<std::byte>>& to) {
   const int64_t words = words_for(stored.cols, stored.format.bits);
@@ -81,10 +80,11 @@ void convert(const Weight& stored, const Parts<std::span<std::byte>>& from, int6
                   from.codes.data() + 4 * (w * stored.rows + begin + row), 4);
     }
   }
-  const QuantFormat affine = *in_memory(stored.format, stored.rows, stored.cols);
-  convert_params(stored, begin, count, affine, to, [&](int64_t row, int64_t group) {
-    return params_at(stored, from.scales, from.offsets, row, group);
-  });
+  const QuantFormat memory = *in_memory(stored.format, stored.rows, stored.cols);
+  convert_params(stored, from.column_map, begin, count, memory, to,
+                 [&](int64_t row, int64_t group) {
+                   return params_at(stored, from.scales, from.offsets, row, group);
+                 });
 }
 
 }  // namespace

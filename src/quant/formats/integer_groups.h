@@ -1,7 +1,8 @@
 // The common part of formats of whole numbers in files: w = (code - zero) * scale with a scale and
-// a zero point for each group of columns, and the affine matrix of the same numbers, which has
-// biases of -zero * scale. Products of a 16-bit float and a small whole number, and sums of two of
-// them, are exact in f32, so that both give the same numbers.
+// a zero point for each group of columns, and the matrix of the same numbers in memory. It is
+// affine, with biases of -zero * scale, where that gives the same numbers: products of a 16-bit
+// float and a small whole number, and sums of two of them, are exact in f32. Others are
+// grouped_int.
 #pragma once
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <span>
 
 #include "quant/formats/affine.h"
+#include "quant/formats/tensor_formats.h"
 #include "quant/weight.h"
 
 namespace moeflux::integer_groups {
@@ -82,18 +84,44 @@ inline int64_t group_of(const QuantFormat& format, int64_t cols, std::span<const
   return std::min<int64_t>(word_at(map, c), groups_of(format, cols) - 1);
 }
 
-/// Scales and biases of rows [begin, begin + count); params_at(row, group) are the file's.
+/// The format in memory: affine with parameters of `dtype`, or grouped_int.
+inline QuantFormat memory_of(const QuantFormat& format, int64_t cols, DType dtype) {
+  const QuantFormat grouped =
+      integers_of(grouped_int_format, format.bits, format.group_size, DType::kF32);
+  return has_column_map(format) ? grouped : affine_of(format, cols, dtype).value_or(grouped);
+}
+
+/// All of grouped_int but its codes.
 template <class ParamsAt>
-void convert_params(const Weight& stored, int64_t begin, int64_t count, const QuantFormat& affine,
-                    const Parts<std::span<std::byte>>& to, const ParamsAt& params_at) {
-  const int64_t groups = stored.cols / affine.group_size;
-  const int64_t repeats = width_of(stored.format, stored.cols) / affine.group_size;
+void convert_grouped(const Weight& stored, std::span<const std::byte> map, int64_t begin,
+                     int64_t count, const Parts<std::span<std::byte>>& to,
+                     const ParamsAt& params_at) {
+  const int64_t groups = groups_of(stored.format, stored.cols);
+  for (int64_t at = 0; at < count * groups; ++at) {
+    const Params params = params_at(begin + at / groups, at % groups);
+    store_float(to.scales, 2 * at, DType::kF32, params.scale);
+    store_float(to.scales, 2 * at + 1, DType::kF32, static_cast<float>(params.zero));
+  }
+  for (int64_t c = 0; c < stored.cols; ++c) {
+    const auto group = static_cast<int32_t>(group_of(stored.format, stored.cols, map, c));
+    std::memcpy(to.column_map.data() + 4 * c, &group, 4);
+  }
+}
+
+/// All but the codes of rows [begin, begin + count); params_at(row, group) are the file's.
+template <class ParamsAt>
+void convert_params(const Weight& stored, std::span<const std::byte> map, int64_t begin,
+                    int64_t count, const QuantFormat& memory, const Parts<std::span<std::byte>>& to,
+                    const ParamsAt& params_at) {
+  if (!memory.is_affine()) return convert_grouped(stored, map, begin, count, to, params_at);
+  const int64_t groups = stored.cols / memory.group_size;
+  const int64_t repeats = width_of(stored.format, stored.cols) / memory.group_size;
   for (int64_t row = 0; row < count; ++row) {
     for (int64_t group = 0; group < groups; ++group) {
       const Params params = params_at(begin + row, group / repeats);
       const int64_t at = row * groups + group;
-      store_float(to.scales, at, affine.dtype, params.scale);
-      store_float(to.offsets, at, affine.dtype, -static_cast<float>(params.zero) * params.scale);
+      store_float(to.scales, at, memory.dtype, params.scale);
+      store_float(to.offsets, at, memory.dtype, -static_cast<float>(params.zero) * params.scale);
     }
   }
 }

@@ -12,13 +12,13 @@ namespace moeflux {
 namespace packed_int {
 namespace {
 
-using integer_groups::affine_of;
 using integer_groups::bytes_of;
 using integer_groups::code_in;
 using integer_groups::convert_params;
 using integer_groups::group_of;
 using integer_groups::groups_of;
 using integer_groups::has_valid_fields;
+using integer_groups::memory_of;
 using integer_groups::Params;
 using integer_groups::word_at;
 using integer_groups::words_for;
@@ -75,9 +75,8 @@ void decode(const Weight& weight, int64_t row, std::span<float> out) {
 /// Half of a code's range times a scale is a number of the scale's own type, but where eight bits
 /// reach beyond F16.
 std::optional<QuantFormat> in_memory(const QuantFormat& f, int64_t, int64_t cols) {
-  if (has_column_map(f)) return std::nullopt;
   const bool is_own = !has_zeros(f) && !(f.bits == 8 && f.dtype == DType::kF16);
-  return affine_of(f, cols, is_own ? f.dtype : DType::kF32);
+  return memory_of(f, cols, is_own ? f.dtype : DType::kF32);
 }
 
 void convert(const Weight& stored, const Parts<std::span<std::byte>>& from, int64_t begin,
@@ -86,10 +85,11 @@ void convert(const Weight& stored, const Parts<std::span<std::byte>>& from, int6
   const auto codes = from.codes.subspan(static_cast<size_t>(begin) * row_bytes,
                                         static_cast<size_t>(count) * row_bytes);
   std::copy(codes.begin(), codes.end(), to.codes.begin());
-  const QuantFormat affine = *in_memory(stored.format, stored.rows, stored.cols);
-  convert_params(stored, begin, count, affine, to, [&](int64_t row, int64_t group) {
-    return params_at(stored, from.scales, from.offsets, row, group);
-  });
+  const QuantFormat memory = *in_memory(stored.format, stored.rows, stored.cols);
+  convert_params(stored, from.column_map, begin, count, memory, to,
+                 [&](int64_t row, int64_t group) {
+                   return params_at(stored, from.scales, from.offsets, row, group);
+                 });
 }
 
 }  // namespace

@@ -14,6 +14,8 @@ extern const FormatTraits nvfp4_format;
 extern const FormatTraits packed_int_format;
 extern const FormatTraits gptq_format;
 extern const FormatTraits awq_format;
+/// The three above in memory, where they have no affine form.
+extern const FormatTraits grouped_int_format;
 
 /// One scale for group_rows x group_size numbers; 0 stands for all rows, all columns.
 inline QuantFormat fp8_of(DType scales, int group_rows, int group_size) {

@@ -2,7 +2,7 @@
 // in the list is the number that MatrixLayout::format has, from kFormatCoded on.
 #pragma once
 
-#define MF_CODED_FORMATS(X) X(mxfp4) X(fp8) X(nvfp4)
+#define MF_CODED_FORMATS(X) X(mxfp4) X(fp8) X(nvfp4) X(grouped_int)
 
 // GGML's types: name, numbers of a block, its bytes. Numbers from kFormatGgml on.
 // clang-format off

@@ -10,6 +10,7 @@
 #include "base/format.h"
 #include "base/units.h"
 #include "quant/format_traits.h"
+#include "quant/formats/tensor_formats.h"
 
 namespace moeflux::gpu {
 namespace {
@@ -238,6 +239,7 @@ static u32 shift_of(int group) {
 }
 
 const Tensor& added_part(const Weight& weight) {
+  if (weight.has(PartRole::kColumnMap)) return weight.parts.column_map;
   return weight.has(PartRole::kOuterScale) ? weight.parts.outer_scale : weight.parts.offsets;
 }
 
@@ -261,6 +263,10 @@ MatrixLayout matrix_layout(const Weight& weight) {
     layout.group_shift = shift_of(format.group_size);
     layout.row_shift = shift_of(format.group_rows);
     layout.variant = format.variant;
+    if (format.kind == &grouped_int_format) {
+      layout.group_shift = static_cast<u32>(weight.parts.scales.shape[1]);
+      layout.variant = static_cast<u32>(format.bits);
+    }
     if (layout.format == kCodedFp8) row_bytes = static_cast<uint64_t>(weight.cols);
     if (format.dtype == DType::kF8E8M0) layout.scales = kScalesE8m0;
     if (layout.format >= kFormatGgml && format.outer_scale) layout.scales = kFormatF32;

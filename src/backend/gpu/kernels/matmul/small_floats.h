@@ -12,7 +12,7 @@ namespace kernels {
 struct CodedParts {
   MF_GLOBAL(const u8) codes;
   MF_GLOBAL(const u8) scales;
-  MF_GLOBAL(const u8) offsets;  // or the outer scale of formats that have one
+  MF_GLOBAL(const u8) offsets;  // or the outer scale or the column map of formats that have one
 };
 
 MF_FN f32 e2m1_of(u32 code) {
@@ -48,6 +48,17 @@ MF_FN f32 nvfp4_at(MatrixLayout m, CodedParts parts, u64 row, u32 col) {
   if (m.variant == 0u) return value;
   const f32 outer = MF_CAST(const f32, parts.offsets)[0];
   return value * (m.variant == 2u ? 1.0f / outer : outer);
+}
+
+/// quant/formats/grouped_int_format.cc is the definition. `variant` has the bits of a code,
+/// `group_shift` the groups of a row. No map leads outside of them.
+MF_FN f32 grouped_int_at(MatrixLayout m, CodedParts parts, u64 row, u32 col) {
+  const u64 at = row * m.cols + col;
+  const u32 code = m.variant == 4u ? nibble_at(parts.codes, at) : static_cast<u32>(parts.codes[at]);
+  const u32 mapped = MF_CAST(const u32, parts.offsets)[col];
+  const u64 group = row * m.group_shift + (mapped < m.group_shift ? mapped : m.group_shift - 1u);
+  const f32 scale = MF_CAST(const f32, parts.scales)[group * 2u];
+  return (static_cast<f32>(code) - MF_CAST(const f32, parts.scales)[group * 2u + 1u]) * scale;
 }
 
 /// The scale of a column of FP8, and of the seven behind it where it is a multiple of 8.

@@ -1,0 +1,63 @@
+// Whole numbers in groups of any width and order, a format of memory alone: codes of 4 or 8 bits
+// row after row, the first in the lowest bits; a scale and a zero point [rows, groups, 2], both
+// F32; the group of each column [cols]. w = (code - zero) * scale. What awq, gptq and packed_int
+// are where affine groups would round, do not fit, or a map puts columns in groups.
+#include "base/format.h"
+#include "quant/format_traits.h"
+#include "quant/formats/integer_groups.h"
+#include "quant/formats/tensor_formats.h"
+
+namespace moeflux {
+namespace grouped_int {
+namespace {
+
+using integer_groups::bytes_of;
+using integer_groups::code_in;
+using integer_groups::group_of;
+using integer_groups::groups_of;
+using integer_groups::has_valid_fields;
+using integer_groups::word_at;
+using integer_groups::words_for;
+
+std::string name_of(const QuantFormat& f) {
+  return f.group_size == 0 ? formatted("grouped-int{}/channel", f.bits)
+                           : formatted("grouped-int{}/{}", f.bits, f.group_size);
+}
+
+bool fits(const QuantFormat& format, int64_t cols) {
+  return has_valid_fields(format, cols) && format.dtype == DType::kF32 && format.variant == 0;
+}
+
+void lay_out_parts(Weight& weight) {
+  const QuantFormat& f = weight.format;
+  weight.parts.codes = unplaced({weight.rows, words_for(weight.cols, f.bits)}, DType::kI32);
+  weight.parts.scales = unplaced({weight.rows, groups_of(f, weight.cols), 2}, DType::kF32);
+  weight.parts.column_map = unplaced({weight.cols}, DType::kI32);
+}
+
+void decode(const Weight& weight, int64_t row, std::span<float> out) {
+  const QuantFormat& f = weight.format;
+  const auto codes = bytes_of(weight.parts.codes);
+  const auto scales = bytes_of(weight.parts.scales);
+  const auto map = bytes_of(weight.parts.column_map);
+  const int64_t first = row * words_for(weight.cols, f.bits);
+  const int64_t groups = groups_of(f, weight.cols);
+  for (int64_t c = 0; c < weight.cols; ++c) {
+    const int64_t at = 2 * (row * groups + group_of(f, weight.cols, map, c));
+    const auto code =
+        static_cast<float>(code_in(word_at(codes, first + c * f.bits / 32), c, f.bits));
+    out[static_cast<size_t>(c)] = (code - load_float(scales.data(), at + 1, DType::kF32)) *
+                                  load_float(scales.data(), at, DType::kF32);
+  }
+}
+
+}  // namespace
+}  // namespace grouped_int
+
+const FormatTraits grouped_int_format = {.name = "grouped_int",
+                                         .to_string = grouped_int::name_of,
+                                         .is_valid = grouped_int::fits,
+                                         .lay_out = grouped_int::lay_out_parts,
+                                         .decode_row = grouped_int::decode};
+
+}  // namespace moeflux
