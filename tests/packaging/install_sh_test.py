@@ -64,7 +64,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def install(address, prefix, path=None):
+def install(address, prefix, path=None, folder=None):
     variables = {
         "PATH": path or os.environ["PATH"],
         "HOME": "/nonexistent",
@@ -75,6 +75,7 @@ def install(address, prefix, path=None):
     done = subprocess.run(
         ["sh", SCRIPT],
         env=variables,
+        cwd=folder,
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -148,6 +149,13 @@ def main():
         check(install(address, prefix)[0] == 0, "update")
         version = subprocess.run([program], text=True, stdout=subprocess.PIPE, check=True).stdout
         check(version == "moeflux 9.9.0\n" and tree(prefix) == installed, version, tree(prefix))
+
+        # A prefix below the working folder gives the same links as its whole path.
+        code, output = install(address + "/", "below", folder=folder)
+        below = os.path.join(folder, "below")
+        check(code == 0 and tree(below) == installed, "below", output, tree(below))
+        link = os.readlink(os.path.join(below, "bin/moeflux"))
+        check(link == os.path.join(below, "lib/moeflux/bin/moeflux"), "below", link)
 
         # A folder of another's with that name stays; a system without curl has wget, or neither.
         other = os.path.join(folder, "other")

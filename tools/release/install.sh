@@ -9,6 +9,7 @@
 set -eu
 
 address=${MOEFLUX_ADDRESS:-}
+address=${address%/}
 prefix=${PREFIX:-${HOME:-}/.local}
 
 fail() {
@@ -40,6 +41,7 @@ main() {
   machine=$(uname -m)
   [ "$system" = Linux ] || fail "there are packages for Linux, this is $system"
   mkdir -p "$prefix/lib" "$prefix/bin" || fail "cannot write to $prefix"
+  prefix=$(cd "$prefix" && pwd) || fail "cannot enter $prefix"  # links need the whole path
   # On the file system of the prefix, so that the last step is a rename.
   work=$(mktemp -d "$prefix/lib/.moeflux-XXXXXX") || fail "cannot write to $prefix/lib"
   trap 'rm -rf "$work"' EXIT
@@ -64,7 +66,7 @@ main() {
   tar -xzf "$work/$archive" -C "$work/tree" --strip-components 1 --no-same-owner ||
     fail "cannot unpack $archive"
   version=$("$work/tree/bin/moeflux" --version) ||
-    fail "the program of $archive does not start here"
+    fail "the program of $archive does not start here, it needs glibc 2.31 or newer"
   version=$(echo "$version" | head -n 1)
 
   if [ -e "$prefix/lib/moeflux" ]; then
