@@ -199,10 +199,9 @@ bench:
 	done; test -n "$$found" || { echo "bench: no programs in build/bench/bin" >&2; exit 1; }
 
 # Packages for Linux in build/packages, on Debian 12 for x86-64, with CUDA's kernels but where
-# CMAKE_FLAGS=-DMOEFLUX_CUDA=OFF; for 64-bit Arm the archive, where Rust has its library for it
-# (rustup target add aarch64-unknown-linux-gnu). ARM64= leaves it out.
-ARM64 ?= $(shell PATH=$$PATH:$$HOME/.cargo/bin; \
-  ls $$(rustc --print target-libdir --target aarch64-unknown-linux-gnu)/libcore-*.rlib 2>/dev/null)
+# CMAKE_FLAGS=-DMOEFLUX_CUDA=OFF. ARM64= leaves out the archive for 64-bit Arm, as does a system
+# that cannot get a cross compiler or Rust's library for it.
+ARM64 ?= yes
 release:
 	@tools/install_deps.sh run release
 	@$(CRATES)
@@ -214,10 +213,10 @@ release:
 	@$(CONFIGURE) package $(CMAKE_FLAGS)
 	@cmake --build --preset package --target moeflux moeflux_shared _core _core_others
 	@rm -rf build/package-arm64/bin
-	@if [ -n "$(ARM64)" ]; then tools/install_arm64.sh && tools/release/root.sh arm64 && \
+	@if [ -n "$(ARM64)" ] && tools/install_arm64.sh rust; then tools/release/root.sh arm64 && \
 	  $(CONFIGURE) package-arm64 $(CMAKE_FLAGS) && \
 	  cmake --build --preset package-arm64 --target moeflux moeflux_shared; \
-	else echo "no archive for 64-bit Arm: no library of Rust for it" >&2; fi
+	else echo "no archive for 64-bit Arm" >&2; fi
 	@tools/release/pack.sh
 
 # Documents, commands and reference as HTML in build/site/html.

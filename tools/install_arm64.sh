@@ -2,9 +2,24 @@
 # Brings what cross-building for 64-bit Arm needs: Debian's compiler and emulator, and the libraries
 # of that architecture unpacked into build/arm64-root, so that this system stays what it is.
 #
-#   tools/install_arm64.sh       (Debian or Ubuntu; the compiler and the emulator need root)
+#   tools/install_arm64.sh [rust]     (Debian or Ubuntu; the compiler and the emulator need root)
+#
+# `rust`: Rust's library for that architecture as well, by rustup; fails where there is none.
 set -eu
 cd "$(dirname "$0")/.."
+PATH=$PATH:${HOME:-/root}/.cargo/bin
+
+if [ "${1:-}" = rust ]; then
+  target=aarch64-unknown-linux-gnu
+  libraries=$(rustc --print target-libdir --target $target 2>/dev/null || true)
+  if ! ls "$libraries"/libcore-*.rlib >/dev/null 2>&1; then
+    command -v rustup >/dev/null || {
+      echo "install_arm64.sh: no library of Rust for $target, and no rustup to add it" >&2
+      exit 1
+    }
+    rustup --quiet target add $target
+  fi
+fi
 
 if ! command -v aarch64-linux-gnu-g++ >/dev/null || ! command -v qemu-aarch64 >/dev/null; then
   [ "$(id -u)" = 0 ] || {
