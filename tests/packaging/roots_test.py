@@ -8,8 +8,8 @@ Debian packages, and the wheel for that system's interpreter tell a story; so do
 interpreters of this system. Programs answer openai's client, or a plain request where that cannot
 be installed, and give a browser the page. The steps of the Containerfile run in a root of Debian
 12. auditwheel, lintian, systemd-analyze and ruby check what they know. Packing once more gives the
-same bytes. The archive for 64-bit Arm runs in an emulator. Needs root, and a network for the first
-run, wheels and the steps of the Containerfile.
+same bytes. The archive for 64-bit Arm runs in an emulator. Programs and libraries of archives are
+hardened. Needs root, and a network for the first run, wheels and the steps of the Containerfile.
 """
 
 import contextlib
@@ -178,9 +178,18 @@ def tells(stories, what, root, *program):
     print(f"{what}: {stories[what].strip()[:50]!r}, serve: {answer[:40]!r}", flush=True)
 
 
+def hardened(tree):
+    """Fails where the program or the library of an unpacked archive lacks a protection."""
+    test = os.path.join(SOURCE, "tests/packaging/hardening_test.py")
+    library = os.path.realpath(os.path.join(tree, "lib/libmoeflux.so"))
+    run([sys.executable, test, os.path.join(tree, "bin/moeflux"), library])
+
+
 def archive_in(root):
     run(["tar", "-xzf", package("moeflux-*-linux-x86_64.tar.gz"), "-C", os.path.join(root, "opt")])
-    return "/opt/" + os.path.basename(glob.glob(os.path.join(root, "opt/moeflux-*"))[0])
+    tree = glob.glob(os.path.join(root, "opt/moeflux-*"))[0]
+    hardened(tree)
+    return "/opt/" + os.path.basename(tree)
 
 
 def arm64_archive(stories):
@@ -193,6 +202,7 @@ def arm64_archive(stories):
         return
     with tempfile.TemporaryDirectory(dir=ROOTS) as folder:
         run(["tar", "-xzf", found[0], "-C", folder, "--strip-components", "1"])
+        hardened(folder)
         command = [emulator, "-L", library, os.path.join(folder, "bin/moeflux")]
         # Other processors have other kernels; these bits are those of all.
         stories["64-bit Arm"] = run([*command, *STORY, "--cpu-isa", "portable"], env=ENVIRONMENT)
