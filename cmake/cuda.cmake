@@ -1,8 +1,10 @@
 # Finds nvcc with the static runtime beside it, wherever they were installed (a toolkit, a package, or the wheels that
 # tools/install_cuda.sh brings), and compiles the kernels with it. The host code is ordinary C++.
 
-set(MOEFLUX_CUDA_ARCHITECTURES "80;86;89;90a;120" CACHE STRING
-  "Compute capabilities to compile kernels for, without the dot (90a has wgmma, 90 does without); newer GPUs compile the last one's PTX")
+# Machine code runs on GPUs of its own major version from its minor version on, PTX on all newer ones: 8.9's for 10.x and
+# 11.x, 12.0's for what is to come. 90a has wgmma, its PTX runs nowhere else.
+set(MOEFLUX_CUDA_ARCHITECTURES "80-real;86-real;89;90a-real;120" CACHE STRING
+  "Compute capabilities to compile kernels for, as in CMAKE_CUDA_ARCHITECTURES: machine code and PTX, or one with -real or -virtual")
 
 if(MOEFLUX_CUDA)
   file(GLOB wheel_folders "${CMAKE_SOURCE_DIR}/build/cuda-toolkit/lib/python3*/site-packages/nvidia/cu*/bin")
@@ -32,10 +34,15 @@ function(moeflux_cuda_object out source)
   file(MAKE_DIRECTORY ${folder})
   set(flags -std=c++20 -O3 -fmad=false --threads 0 -Xcompiler=-fPIC)
   foreach(architecture ${MOEFLUX_CUDA_ARCHITECTURES})
-    list(APPEND flags -gencode=arch=compute_${architecture},code=sm_${architecture})
-    set(last ${architecture})
+    if(NOT architecture MATCHES "^([0-9]+[af]?)(-real|-virtual)?$")
+      message(FATAL_ERROR "MOEFLUX_CUDA_ARCHITECTURES: ${architecture}, expected for example 89, 90a-real or 120-virtual")
+    endif()
+    set(virtual compute_${CMAKE_MATCH_1})
+    set(code_-real sm_${CMAKE_MATCH_1})
+    set(code_-virtual ${virtual})
+    set(code_ [${virtual},sm_${CMAKE_MATCH_1}])
+    list(APPEND flags -gencode=arch=${virtual},code=${code_${CMAKE_MATCH_2}})
   endforeach()
-  list(APPEND flags -gencode=arch=compute_${last},code=compute_${last})
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     list(APPEND flags -ccbin=${CMAKE_CXX_COMPILER})
   endif()
