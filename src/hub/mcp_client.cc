@@ -68,6 +68,22 @@ std::vector<std::string> event_data(std::string_view stream) {
   return events;
 }
 
+/// Behind the last event of a stream that is whole: an empty line ends it.
+size_t end_of_events(std::string_view stream) {
+  size_t end = 0;
+  for (const std::string_view mark : {"\n\n", "\n\r\n"}) {
+    const size_t at = stream.rfind(mark);
+    if (at != std::string_view::npos) end = std::max(end, at + mark.size());
+  }
+  return end;
+}
+
+// Requests and notes of the server, which nobody here answers, have a method.
+bool is_answer_to(const Json& message, int64_t id) {
+  const Json* const answered = member(message, "id");
+  return member(message, "method") == nullptr && answered != nullptr && *answered == id;
+}
+
 McpResult read_result(const Json& result, size_t bytes_max) {
   McpResult read;
   const Json* const is_error = member(result, "isError");
@@ -148,16 +164,11 @@ class McpClient::Exchange {
     const int64_t id = ++last_id_;
     MF_RETURN_IF_ERROR(
         send({{"jsonrpc", "2.0"}, {"id", id}, {"method", method}, {"params", params}}));
-    const std::string type = lower_case(type_.substr(0, type_.find(';')));
     const std::vector<std::string> texts =
-        type == "text/event-stream" ? event_data(body_) : std::vector<std::string>{body_};
+        has_events() ? event_data(body_) : std::vector<std::string>{body_};
     for (const std::string& text : texts) {
-      MF_ASSIGN_OR_RETURN(const Json message,
-                          parse_json(text, formatted("the answer of {}", client_.name()),
-                                     {.values = kValuesMax, .is_given_up = is_given_up_}));
-      const Json* const answered = member(message, "id");
-      // Requests and notes of the server, which nobody here answers, and answers to others.
-      if (member(message, "method") != nullptr || answered == nullptr || *answered != id) continue;
+      MF_ASSIGN_OR_RETURN(const Json message, parse(text));
+      if (!is_answer_to(message, id)) continue;
       if (const Json* const error = member(message, "error")) {
         return make_error(ErrorCode::kIo, "{} refuses {}: {}", client_.name(), method,
                           json_excerpt(Json(cut_text(text_member(*error, "message"), 500))));
@@ -169,8 +180,31 @@ class McpClient::Exchange {
                       client_.name(), method);
   }
 
+  Result<Json> parse(std::string_view text) const {
+    return parse_json(text, formatted("the answer of {}", client_.name()),
+                      {.values = kValuesMax, .is_given_up = is_given_up_});
+  }
+  bool has_events() const {
+    return lower_case(type_.substr(0, type_.find(';'))) == "text/event-stream";
+  }
+
+  // Whether an event that has come since the last call answers `message`.
+  bool has_answer(const Json& message) {
+    const Json* const id = member(message, "id");
+    if (id == nullptr || !has_events()) return false;
+    const std::string_view fresh = std::string_view(body_).substr(events_end_);
+    const size_t end = end_of_events(fresh);
+    events_end_ += end;
+    return std::ranges::any_of(event_data(fresh.substr(0, end)), [&](const std::string& text) {
+      const Result<Json> event = parse(text);
+      return event.ok() && is_answer_to(*event, id->get<int64_t>());
+    });
+  }
+
   Status send(const Json& message) {
     body_.clear();
+    events_end_ = 0;
+    is_answered_ = false;
     type_.clear();
     new_session_.clear();
     bool is_too_long = false;
@@ -188,7 +222,9 @@ class McpClient::Exchange {
       is_too_long = body_.size() + bytes.size() > client_.limits_.answer_bytes;
       if (is_too_long) return false;
       body_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-      return true;
+      // A server may hold a stream open behind its answer.
+      is_answered_ = has_answer(message);
+      return !is_answered_;
     };
     MF_ASSIGN_OR_RETURN(const std::unique_ptr<HttpClient> http,
                         HttpClient::create({.stall_seconds = 10, .connections = 1}));
@@ -215,7 +251,7 @@ class McpClient::Exchange {
     if (answer.status >= 300 && answer.status < 400) {
       return make_error(ErrorCode::kIo, "{} redirects, which is not followed", client_.name());
     }
-    if (!answer.failure.empty()) {
+    if (!answer.failure.empty() && !is_answered_) {
       return make_error(ErrorCode::kIo, "{}: {}", client_.name(), answer.failure);
     }
     if (answer.status < 200 || answer.status > 299) {
@@ -233,6 +269,8 @@ class McpClient::Exchange {
   // These are of the last request.
   int status_ = 0;
   std::string body_;
+  size_t events_end_ = 0;     // of the body's events that have been looked at
+  bool is_answered_ = false;  // which ended the request
   std::string type_;
   std::string new_session_;
 };

@@ -22,6 +22,7 @@ class Tools(http.server.BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     seen = []  # headers of all requests, by path
+    over = threading.Event()  # of the test, which ends held streams
 
     def log_message(self, *_):
         pass
@@ -93,7 +94,23 @@ class Tools(http.server.BaseHTTPRequestHandler):
             note = json.dumps({"jsonrpc": "2.0", "method": "notifications/message", "params": {}})
             text = f"event: message\ndata: {note}\n\ndata: {message}\n\n"
             return self.answer(200, text.encode(), "text/event-stream", **headers)
+        if self.path == "/held":
+            return self.hold(f"data: {message}\r\n\r\n".encode(), **headers)
         return self.answer(200, message.encode(), **headers)
+
+
+    def hold(self, event, **headers):
+        """A stream without an end, whose event comes in two pieces."""
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream; charset=utf-8")
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        self.close_connection = True
+        self.wfile.write(b": waits\n\n" + event[:20])
+        time.sleep(0.05)
+        self.wfile.write(event[20:])
+        Tools.over.wait(60)
 
 
 def call(server, name, tool, arguments=None, key="secret"):
@@ -117,15 +134,16 @@ def listed(server):
 
 def main():
     program = sys.argv[1]
-    kinds = ["good", "events", "redirects", "huge", "bad", "deep", "ids", "error"]
+    kinds = ["good", "events", "held", "redirects", "huge", "bad", "deep", "ids", "error"]
     fake = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Tools)
     threading.Thread(target=fake.serve_forever, daemon=True).start()
     base = f"127.0.0.1:{fake.server_port}"
     arguments = [part for kind in kinds for part in ("--mcp", f"http://{base}/{kind}")]
     with Server(program, "--api-key", "secret", *arguments, context=256) as server:
+        begin = time.monotonic()
         servers = listed(server)
         assert list(servers) == [f"{base}/{kind}" for kind in kinds], servers
-        for kind in ("good", "events"):
+        for kind in ("good", "events", "held"):
             name = f"{base}/{kind}"
             one = servers[name]
             assert one["state"] == "ready", one
@@ -138,6 +156,7 @@ def main():
             status, result = call(server, name, "long")
             assert result["truncated"] and len(result["content"].encode()) <= 256 << 10, status
             assert call(server, name, "other")[1]["is_error"]
+        assert time.monotonic() - begin < 45  # no stream was waited for
         for kind, says in (("redirects", "redirects"), ("huge", "more than"), ("bad", "JSON"),
                            ("deep", "the answer of"), ("ids", "request's id"),
                            ("error", "refuses")):
@@ -148,6 +167,7 @@ def main():
         assert call(server, "elsewhere", "add")[0] == 404
         assert call(server, f"{base}/good", "add", key="wrong")[0] == 401
         assert server.stop() == 0
+    Tools.over.set()
     for method, path, headers in Tools.seen:
         assert method == "POST", (method, path)
         assert "Authorization" not in headers and "secret" not in str(headers), headers
