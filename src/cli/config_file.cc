@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <map>
 #include <utility>
 
 #include "base/format.h"
@@ -18,6 +19,8 @@ class ConfigParser {
   ConfigParser(std::string_view text, const std::string& source) : text_(text), source_(source) {}
 
   Result<std::vector<ConfigEntry>> parse() {
+    constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // of editors on Windows
+    if (text_.starts_with(kByteOrderMark)) at_ = kByteOrderMark.size();
     while (skip_lines(), at_ < text_.size()) {
       if (text_[at_] == '[') {
         MF_RETURN_IF_ERROR(read_section());
@@ -90,6 +93,7 @@ class ConfigParser {
     skip_spaces();
     if (peek() != '=') return wrong(formatted("= behind {}", entry.key));
     ++at_;
+    MF_RETURN_IF_ERROR(check_first(entry));
     skip_spaces();
     if (peek() == '[') {
       MF_RETURN_IF_ERROR(read_array(entry.values));
@@ -99,6 +103,16 @@ class ConfigParser {
     }
     entries_.push_back(std::move(entry));
     return {};
+  }
+
+  // TOML gives a key one value; which of two is meant, nobody can tell.
+  Status check_first(const ConfigEntry& entry) {
+    std::string name = entry.key;
+    std::ranges::replace(name, '_', '-');  // as options are found
+    const auto [first, is_first] = lines_.try_emplace({entry.section, name}, entry.line);
+    if (is_first) return {};
+    return make_error(ErrorCode::kInvalidArgument, "{}:{}: {} stands in line {} already", source_,
+                      line_, entry.key, first->second);
   }
 
   Status read_array(std::vector<std::string>& values) {
@@ -161,6 +175,7 @@ class ConfigParser {
   int line_ = 1;
   std::string section_;
   std::vector<ConfigEntry> entries_;
+  std::map<std::pair<std::string, std::string>, int> lines_;  // of sections' keys
 };
 
 }  // namespace

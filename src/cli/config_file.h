@@ -17,7 +17,8 @@ struct ConfigEntry {
   int line = 0;
 };
 
-/// Strings in one line, numbers, booleans and arrays of them; comments. Fails with
+/// Strings in one line, numbers, booleans and arrays of them; comments; a byte order mark. A key
+/// stands once in a section, as an option, where '_' is '-'. Fails with
 /// kInvalidArgument, naming `source` and the line, for all else of TOML and what is not TOML.
 Result<std::vector<ConfigEntry>> parse_config(std::string_view text, const std::string& source);
 

@@ -152,6 +152,25 @@ TEST(ConfigFile, ReadsTextsNumbersBooleansAndArrays) {
   EXPECT_EQ((*entries)[4].values, (std::vector<std::string>{"-1.5e3"}));
 }
 
+TEST(ConfigFile, MayBeginWithAByteOrderMark) {
+  const auto entries = parse_config("\xef\xbb\xbf[run]\na = 1\n", "f");
+  ASSERT_TRUE(entries.ok()) << entries.error().message();
+  ASSERT_EQ(entries->size(), 1u);
+  EXPECT_EQ((*entries)[0].section, "run");
+  expect_error(parse_config("a = 1\n\xef\xbb\xbf b = 2\n", "f"), ErrorCode::kInvalidArgument,
+               {"f:2"});
+}
+
+TEST(ConfigFile, AKeyStandsOnceInASection) {
+  const auto fails = [](std::string_view text, std::initializer_list<std::string_view> pieces) {
+    expect_error(parse_config(text, "f"), ErrorCode::kInvalidArgument, pieces);
+  };
+  fails("a = 1\nb = 2\na = 1\n", {"f:3", "a stands in line 1"});
+  fails("[run]\nctx-size = 1\n[serve]\nctx-size = 2\n[run]\nctx_size = 3\n",
+        {"f:6", "ctx_size stands in line 2"});
+  EXPECT_TRUE(parse_config("a = 1\n[run]\na = 2\n[serve]\na = 3\n", "f").ok());
+}
+
 TEST(ConfigFile, NamesTheLineAndWhatWasExpected) {
   const auto fails = [](std::string_view text, std::initializer_list<std::string_view> pieces) {
     expect_error(parse_config(text, "f"), ErrorCode::kInvalidArgument, pieces);
