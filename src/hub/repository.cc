@@ -10,6 +10,7 @@
 
 #include "base/ascii.h"
 #include "base/format.h"
+#include "base/hub_name.h"
 #include "base/json.h"
 #include "base/units.h"
 #include "checkpoint/foreign_file.h"
@@ -195,15 +196,17 @@ Result<RemoteFile> parse_file(const Json& json, std::string_view what) {
 }  // namespace
 
 Result<ModelName> parse_model_name(std::string_view text) {
-  const size_t colon = text.find(':');
-  const std::string_view repository = text.substr(0, colon);
+  const std::string_view own = without_hub_host(text);
+  const size_t colon = own.find(':');
+  const std::string_view repository = own.substr(0, colon);
   const size_t slash = repository.find('/');
   ModelName name{.repository = std::string(repository)};
   bool is_right = slash != std::string_view::npos && is_name(repository.substr(0, slash)) &&
                   is_name(repository.substr(slash + 1));
   if (colon != std::string_view::npos) {
-    name.part = std::string(text.substr(colon + 1));
+    name.part = std::string(own.substr(colon + 1));
     is_right = is_right && check_file_name(name.part).ok();
+    if (name.part == "latest") name.part.clear();  // of Ollama, which gives every name a tag
   }
   if (is_right) return name;
   return make_error(ErrorCode::kInvalidArgument,

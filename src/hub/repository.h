@@ -17,7 +17,8 @@ struct ModelName {
   std::string part;        // a quantisation like "Q4_K_M", a file of the repository, or empty
 };
 
-/// Fails with kInvalidArgument, saying what a name looks like.
+/// Also "hf.co/ORG/NAME" and the address of a model's page; the tag "latest" is none. Fails with
+/// kInvalidArgument, saying what a name looks like.
 Result<ModelName> parse_model_name(std::string_view text);
 
 /// Fails with kCorruption unless a file's name is relative and fit for any file system: no "..",

@@ -35,8 +35,17 @@ TEST(ModelName, HasARepositoryAndPerhapsAPart) {
   EXPECT_EQ(parse_model_name("org/m:Q4_K_M")->part, "Q4_K_M");
   EXPECT_EQ(parse_model_name("org/m:BF16/m-00001-of-00002.gguf")->part,
             "BF16/m-00001-of-00002.gguf");
-  for (const char* wrong : {"", "m", "a/b/c", "/m", "org/", "../m", "org/..", "org/a--b", "-o/m",
-                            "org/m:", "org/m:../x", "org/m:/x", "o rg/m", "org/m\n", "org/m?x"}) {
+  for (const char* same : {"hf.co/org/m:Q4_K_M", "HuggingFace.co/org/m:Q4_K_M",
+                           "https://huggingface.co/org/m:Q4_K_M", "http://hf.co/org/m:Q4_K_M"}) {
+    const auto name = parse_model_name(same);
+    ASSERT_TRUE(name.ok()) << same;
+    EXPECT_EQ(name->repository, "org/m") << same;
+    EXPECT_EQ(name->part, "Q4_K_M") << same;
+  }
+  EXPECT_EQ(parse_model_name("hf.co/org/m:latest")->part, "");
+  for (const char* wrong :
+       {"", "m", "a/b/c", "/m", "org/", "../m", "org/..", "org/a--b", "-o/m", "hf.co/m",
+        "org/m:", "org/m:../x", "org/m:/x", "o rg/m", "org/m\n", "org/m?x"}) {
     EXPECT_FALSE(parse_model_name(wrong).ok()) << wrong;
   }
 }

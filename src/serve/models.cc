@@ -6,6 +6,7 @@
 
 #include "base/ascii.h"
 #include "base/format.h"
+#include "base/hub_name.h"
 #include "serve/call.h"
 #include "serve/counter_sums.h"
 #include "serve/service_limits.h"
@@ -15,7 +16,7 @@ namespace moeflux::serve {
 namespace {
 
 std::string without_ends(std::string name) {
-  name = lower_case(name);
+  name = lower_case(without_hub_host(name));
   for (const std::string_view end : {":latest", ".gguf"}) {
     if (name.ends_with(end)) name.resize(name.size() - end.size());
   }
@@ -269,10 +270,8 @@ void Models::enqueue(Entry& entry) {
 TakenModel Models::loaded(const std::string& name) {
   const std::lock_guard lock(mutex_);
   Entry* const entry = resolve(name);
-  if (entry == nullptr) {
-    if (name.empty()) return ModelLease();
-    return unknown(name);
-  }
+  if (entry == nullptr && name.empty()) return ModelLease();
+  if (entry == nullptr) return unknown(name);
   if (entry->state != ModelState::kLoaded) return ModelLease();
   return lease(*entry, /*is_use=*/false);
 }

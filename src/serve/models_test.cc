@@ -149,6 +149,17 @@ TEST_F(ModelsTest, ARequestLoadsTheModelThatItNames) {
   EXPECT_EQ(get(*service, "/api/tags")->json()["models"].size(), 3u);
 }
 
+TEST_F(ModelsTest, ANameWithTheHubBeforeItIsTheSameModel) {
+  catalog_ = std::make_shared<TestCatalog>(
+      std::set<std::string>{"one/m-GGUF:Q4_K_M", "one/other:Q8_0", "two/m-GGUF:Q4_K_M"});
+  const auto service = serve();
+  EXPECT_EQ(chat(*service, "hf.co/two/m-GGUF:Q4_K_M")->json()["model"], "two/m-GGUF:Q4_K_M");
+  EXPECT_EQ(chat(*service, "huggingface.co/one/m-gguf:latest")->json()["model"],
+            "one/m-GGUF:Q4_K_M");
+  EXPECT_EQ(post(*service, "/api/show", {{"model", "hf.co/one/other"}})->status(), 200);
+  EXPECT_EQ(chat(*service, "hf.co/one/absent")->status(), 404);
+}
+
 TEST_F(ModelsTest, RequestsWaitWhileAModelLoadsAndNoneIsLost) {
   catalog_->hold(true);
   const auto service = serve();
