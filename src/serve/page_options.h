@@ -42,6 +42,7 @@ struct PageOptions {
   std::function<Result<Json>(const Json& machine, const std::string& model)> forecast = {};
   std::vector<std::string> forecast_models = {};  // names that a machine's `like` may have
   /// Hit rates of a trace's text at so many cache sizes: the code of `moeflux replay`. Null: none.
+  /// Fails with kFailedPrecondition for a trace without routes.
   std::function<Result<Json>(const std::string& trace, int points)> replay = {};
   ToolServers tools = {};
   bool keeps_chats = false;

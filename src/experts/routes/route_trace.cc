@@ -59,7 +59,9 @@ class RouteTraceParser {
       MF_RETURN_IF_ERROR(line_.front() == '#' ? read_comment() : read_row());
     }
     MF_RETURN_IF_ERROR(end_token());
-    if (trace_.visits_.empty()) return corrupt("the end", "at least one row of routes");
+    if (trace_.visits_.empty()) {
+      return make_error(ErrorCode::kFailedPrecondition, "the trace has no routes");
+    }
     return std::move(trace_);
   }
 

@@ -48,8 +48,8 @@ class RouteTrace {
     size_t count = 0;  // tokens * top_k of this visit
   };
 
-  /// Fails with kCorruption naming the line, what was found and what was expected, and kUnsupported
-  /// for another version.
+  /// Fails with kCorruption naming the line, what was found and what was expected, kUnsupported for
+  /// another version, and kFailedPrecondition for a trace without routes.
   static Result<RouteTrace> parse(std::string_view text);
   /// The file at `path`, at most 4 GiB.
   static Result<RouteTrace> read(const std::string& path);

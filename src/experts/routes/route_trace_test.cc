@@ -44,7 +44,8 @@ TEST(RouteTrace, RefusesWhatCannotBeRightWithItsLine) {
   refuse(kHeader, {"columns"});
   refuse("# route_trace v1\n" + kColumnLine, {"n_layer="});
   refuse(kHeader + "a,b\n", {"line 4", "a,b"});
-  refuse(kHeader + kColumnLine, {"at least one row"});
+  expect_error(RouteTrace::parse(kHeader + kColumnLine), ErrorCode::kFailedPrecondition,
+               {"no routes"});
   const std::string rows = kHeader + kColumnLine;
   refuse(rows + "0,0,0,0,0,7,0.5,1\n", {"line 5", "9 fields"});
   refuse(rows + "0,0,0,0,0,7,0.5,1,0,0,0\n", {"9 fields"});

@@ -175,8 +175,12 @@ void replay_trace(Call& call) {
   const std::string text = call.state.tracer().text();
   if (text.empty()) return call.fail(no_trace());
   const Result<Json> plot = call.state.page().replay(text, static_cast<int>(*points));
-  if (!plot.ok()) return call.fail(api_error(plot.error()));
-  call.answer(*plot);
+  if (plot.ok()) return call.answer(*plot);
+  ApiError error = api_error(plot.error());
+  if (plot.error().code() == ErrorCode::kFailedPrecondition) {
+    error = {.status = 409, .code = "no_routes", .message = error.message};
+  }
+  call.fail(error);
 }
 
 }  // namespace moeflux::serve

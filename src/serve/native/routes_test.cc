@@ -72,6 +72,31 @@ TEST_F(ServiceTest, ATraceIsRecordedBetweenStartAndStop) {
   EXPECT_EQ(get(*service, "/v1/moeflux/trace/replay")->status(), 404);  // no program is around
 }
 
+TEST_F(ServiceTest, ATraceWithoutRoutesCannotBeReplayed) {
+  if (testing::without_engine()) return;
+  ServiceOptions options;
+  options.page.replay = [](const std::string& text, int) -> Result<Json> {
+    const Result<RouteTrace> trace = RouteTrace::parse(text);
+    if (!trace.ok()) return trace.error();
+    return Json{{"visits", trace->visits().size()}};
+  };
+  const auto service = start(std::move(options));
+  const auto record = [&](int answers) {
+    post(*service, "/v1/moeflux/trace", Json::object())->wait();
+    for (int i = 0; i < answers; ++i) {
+      post(*service, "/v1/completions", {{"prompt", "Once"}, {"max_tokens", 3}})->wait();
+    }
+    ask(*service, {.method = "DELETE", .path = "/v1/moeflux/trace"})->wait();
+    return get(*service, "/v1/moeflux/trace/replay");
+  };
+  const auto empty = record(0);
+  EXPECT_EQ(empty->status(), 409) << empty->wait();
+  EXPECT_EQ(empty->json()["error"]["code"], "no_routes");
+  const auto full = record(1);
+  EXPECT_EQ(full->status(), 200) << full->wait();
+  EXPECT_GT(full->json()["visits"], 0);
+}
+
 TEST_F(ServiceTest, ATraceEndsAtItsLimit) {
   if (testing::without_engine()) return;
   const auto service = start();
