@@ -100,7 +100,7 @@ TEST_P(OptionGolden, TheReferenceIsMet) {
   const auto option = parse_json(read_bytes(kOptions + GetParam() + ".json"), GetParam());
   ASSERT_TRUE(option.ok());
   const Json& changes = (*option)["changes"];
-  Variant model((*option)["model"], [&](Json& config) {
+  const auto change = [&](Json& config) {
     for (const auto& [key, value] : changes.items()) {
       if (value.is_null()) {
         config.erase(key);
@@ -108,7 +108,16 @@ TEST_P(OptionGolden, TheReferenceIsMet) {
         config[key] = value;
       }
     }
-  });
+  };
+  std::function<bool(const std::string&)> is_wanted;
+  if (option->contains("without")) {
+    is_wanted = [without = (*option)["without"]](const std::string& name) {
+      return std::ranges::none_of(without, [&](const Json& part) {
+        return name.find(part.get<std::string>()) != std::string::npos;
+      });
+    };
+  }
+  Variant model((*option)["model"], change, is_wanted);
   const std::string added = kOptions + GetParam() + ".tensors";
   if (std::filesystem::exists(added)) model.add_tensors(added);
   expect_logits(model, kOptions + GetParam() + ".safetensors");

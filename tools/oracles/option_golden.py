@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """Logits of random models of the tree that have other options in config.json.
 
-Runs transformers in float32 and writes TARGET/NAME.json, with the model and its changed keys (null:
-left out), TARGET/NAME.safetensors, with tokens and the logits of some positions, and, for options
-with tensors that the model lacks, those at random as TARGET/NAME.tensors.
+Runs transformers in float32 and writes TARGET/NAME.json, with the model, its changed keys (null:
+left out) and parts of names of tensors that are left out. TARGET/NAME.safetensors has tokens and
+the logits of some positions. Tensors that an option needs and the model lacks are random:
+TARGET/NAME.tensors.
 
 usage: option_golden.py MODELS_FOLDER TARGET_FOLDER [NAME...]
        (transformers 5.24, torch 2.11, safetensors)
 """
 import json
 import pathlib
+import re
 import sys
 import tempfile
 
@@ -32,6 +34,10 @@ OPTIONS = {
                                           "sliding_window": 7}),
     # Two groups of half as many states have matrices of the same shapes.
     "granitemoehybrid_groups": ("granitemoehybrid", {"mamba_n_groups": 2, "mamba_d_state": 8}),
+    # As Granite 4.0 Micro is.
+    "granitemoehybrid_dense": ("granitemoehybrid",
+                               {"num_local_experts": 0, "num_experts_per_tok": 0},
+                               "block_sparse_moe"),
     "granitemoehybrid_no_positions": ("granitemoehybrid", {"position_embedding_type": None}),
     "hy_v3_bias": ("hy_v3", {"attention_bias": True}),
     "mellum_yarn": ("mellum", {"rope_parameters": {
@@ -57,6 +63,13 @@ OPTIONS = {
     "muse_glimmer_yarn": ("muse_glimmer_text", {"rope_parameters": {
         "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0,
         "original_max_position_embeddings": 16}}),
+    # As Nemotron H and Nemotron Nano 2 are.
+    "nemotron_h_dense": ("nemotron_h", {
+        "layers_block_type": ["mamba", "mlp", "attention", "mlp", "mamba", "mlp"],
+        "n_routed_experts": None, "num_experts_per_tok": None, "moe_intermediate_size": None,
+        "moe_shared_expert_intermediate_size": None, "routed_scaling_factor": None,
+        "n_group": None, "topk_group": None, "norm_topk_prob": None, "n_shared_experts": None},
+        "experts.", "mixer.gate."),
     "qwen3_next_bias": ("qwen3_next", {"attention_bias": True}),
     "sarvam_moe_default_scale": ("sarvam_moe", {"routed_scaling_factor": None}),
     "step3p5_plain": ("step3p5", {
@@ -88,7 +101,9 @@ def missing_tensors(folder):
     auto = NO_AUTO.get(model_type, transformers.AutoModelForCausalLM)
     model, report = auto.from_pretrained(folder, output_loading_info=True)
     state, seed = model.state_dict(), torch.Generator().manual_seed(7)
-    return {name: torch.randn(state[name].shape, generator=seed).mul(0.3).bfloat16()
+    prefix = "backbone." if model_type == "nemotron_h" else "model."  # of published files
+    return {re.sub("^model[.]", prefix, name):
+                torch.randn(state[name].shape, generator=seed).mul(0.3).bfloat16()
             for name in sorted(report["missing_keys"])}
 
 
@@ -96,7 +111,7 @@ def main(models, target, names):
     target = pathlib.Path(target)
     target.mkdir(parents=True, exist_ok=True)
     for name in names or OPTIONS:
-        model, changes = OPTIONS[name]
+        model, changes, *without = OPTIONS[name]
         source = pathlib.Path(models).resolve() / model
         tokens = load_file(source / "golden.safetensors")["tokens"]
         with tempfile.TemporaryDirectory() as folder:
@@ -104,20 +119,23 @@ def main(models, target, names):
             config = json.loads((source / "config.json").read_text())
             (folder / "config.json").write_text(json.dumps(changed(config, changes)))
             shard = folder / "model.safetensors"
-            shard.symlink_to(source / "model.safetensors")
+            own = {key: tensor for key, tensor in load_file(source / "model.safetensors").items()
+                   if not any(part in key for part in without)}
+            save_file(own, shard, {"format": "pt"})
             added = missing_tensors(folder)
             if added:
                 save_file(added, target / f"{name}.tensors", {"format": "pt"})
-                shard.unlink()
-                save_file({**load_file(source / "model.safetensors"), **added}, shard,
-                          {"format": "pt"})
+                save_file({**own, **added}, shard, {"format": "pt"})
             with torch.no_grad():
                 logits = load(folder, torch.float32)(input_ids=tokens[None].long()).logits[0]
         positions = torch.arange(5, len(tokens), EVERY)
         save_file({"tokens": tokens, "positions": positions.int(),
                    "logits": logits[positions].float().contiguous()},
                   target / f"{name}.safetensors")
-        text = json.dumps({"model": model, "changes": changes}, indent=2)
+        option = {"model": model, "changes": changes}
+        if without:
+            option["without"] = without
+        text = json.dumps(option, indent=2)
         (target / f"{name}.json").write_text(text + "\n")
         print(name, logits.std().item())
 

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <initializer_list>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "model/families/gguf_test_util.h"
@@ -13,6 +15,7 @@
 namespace moeflux {
 namespace {
 
+using testing::array_of;
 using testing::config_of;
 using testing::expect_error;
 using testing::GgufImage;
@@ -162,6 +165,56 @@ TEST(GgufConfig, GlmFlashOfOllamaHasItsWidthsInOtherKeys) {
   ASSERT_NE(latent, nullptr);
   EXPECT_EQ(latent->nope_dim, 32);
   EXPECT_EQ(latent->v_dim, 32);
+}
+
+// A hybrid with Mamba-2 and without experts; key-value heads of each block.
+GgufImage hybrid_without_experts(const std::string& architecture,
+                                 std::initializer_list<uint32_t> kv_heads) {
+  GgufImage image = model_of(architecture, static_cast<uint32_t>(kv_heads.size()));
+  image.keys[7] = GgufImage().u32(architecture + ".expert_count", 0).keys[0];
+  image.keys[8] = GgufImage().u32(architecture + ".expert_used_count", 0).keys[0];
+  image.key(architecture + ".attention.head_count_kv", 9, array_of(kv_heads));
+  for (const auto& [key, value] : {std::pair{"time_step_rank", 4u},
+                                   {"inner_size", 128u},
+                                   {"group_count", 1u},
+                                   {"state_size", 16u},
+                                   {"conv_kernel", 4u}}) {
+    image.u32(architecture + ".ssm." + key, value);
+  }
+  return image;
+}
+
+bool scans(const LayerSpec& layer) {
+  return layer.mixer->config_value("layer_type") == "linear_attention";
+}
+
+// Granite 4.0 H Micro.
+TEST(GgufConfig, HybridsOfGraniteMayHaveNoExperts) {
+  GgufImage image = hybrid_without_experts("granitehybrid", {0, 2});
+  image.f32("granitehybrid.attention.scale", 0.25f);
+  const auto spec = spec_of(image.zeros(4096));
+  ASSERT_TRUE(spec.ok()) << spec.error().to_string();
+  ASSERT_EQ(spec->num_layers(), 2);
+  EXPECT_TRUE(scans(spec->layers[0]));
+  EXPECT_FALSE(scans(spec->layers[1]));
+  for (const LayerSpec& layer : spec->layers) {
+    EXPECT_EQ(layer.dense_intermediate_size, 128);
+    EXPECT_EQ(layer.moe.num_experts, 0);
+  }
+}
+
+// Nemotron Nano 2.
+TEST(GgufConfig, NemotronHMayHaveNoExperts) {
+  GgufImage image = hybrid_without_experts("nemotron_h", {0, 2, 0});
+  image.keys[5] =
+      GgufImage().key("nemotron_h.feed_forward_length", 9, array_of({0, 0, 128})).keys[0];
+  const auto spec = spec_of(image.zeros(4096));
+  ASSERT_TRUE(spec.ok()) << spec.error().to_string();
+  ASSERT_EQ(spec->num_layers(), 3);
+  EXPECT_TRUE(scans(spec->layers[0]));
+  EXPECT_EQ(mixer_as<AttentionSpec>(spec->layers[1])->num_kv_heads, 2);
+  EXPECT_EQ(spec->layers[2].dense_intermediate_size, 128);
+  EXPECT_EQ(spec->layers[0].dense_intermediate_size + spec->layers[1].dense_intermediate_size, 0);
 }
 
 }  // namespace

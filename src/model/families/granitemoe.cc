@@ -1,6 +1,7 @@
-// Granite without experts, Granite 3 MoE, Granite Swash, and Granite 4.0 H-Small and H-Tiny, most
-// of whose layers are Mamba-2. Multipliers of embeddings, residuals, scores and logits; softmax
-// over the chosen experts; in some a shared expert without a gate.
+// Granite without experts, Granite 3 MoE, Granite Swash, and Granite 4.0, most of whose layers are
+// Mamba-2 in H models; Micro and smaller ones have no experts. Multipliers of embeddings,
+// residuals, scores and logits; softmax over the chosen experts; in some a shared expert without a
+// gate.
 #include <utility>
 
 #include "base/format.h"
@@ -109,25 +110,43 @@ void set_windows(Config& c, std::vector<LayerSpec>& layers) {
   }
 }
 
+// Granite 4.0 without experts has what is beside them in others.
+LayerSpec read_network(Config& c) {
+  LayerSpec layer;
+  const std::string_view type = c.model_type();
+  if (is_dense(type)) {
+    read_dense_network(c, layer);
+    return layer;
+  }
+  const Json* const experts = c.find("num_local_experts");
+  if (type == "granitemoehybrid" && experts != nullptr && *experts == 0) {
+    for (const char* key : {"num_local_experts", "num_experts_per_tok", "intermediate_size"}) {
+      c.ignore(key);
+    }
+    layer.dense_intermediate_size = c.require_int("shared_intermediate_size");
+    return layer;
+  }
+  layer.moe = read_experts(c, "intermediate_size");
+  if (type != "granitemoe") {
+    layer.moe.shared_intermediate_size =
+        c.int_or("shared_intermediate_size", 0, {0, int64_t{1} << 24});
+  }
+  return layer;
+}
+
 Result<ModelSpec> read_spec(Config& c) {
   ModelSpec spec = read_trunk(c);
   const bool is_hybrid = c.model_type() == "granitemoehybrid";
+  if (c.model_type() == "granite_swa") {
+    spec.tie_word_embeddings = c.bool_or("tie_word_embeddings", true);
+  }
   spec.embedding_multiplier = read_multiplier(c, "embedding_multiplier");
   spec.residual_multiplier = read_multiplier(c, "residual_multiplier");
   spec.logit_multiplier = 1.0f / read_multiplier(c, "logits_scaling");
   const int64_t num_layers = read_num_layers(c);
   const auto attends = share_mixer(read_attention(c, spec.hidden_size));
-  LayerSpec layer;
+  LayerSpec layer = read_network(c);
   layer.mixer = attends;
-  if (is_dense(c.model_type())) {
-    read_dense_network(c, layer);
-  } else {
-    layer.moe = read_experts(c, "intermediate_size");
-  }
-  if (c.model_type().starts_with("granitemoe") && c.model_type() != "granitemoe") {
-    layer.moe.shared_intermediate_size =
-        c.int_or("shared_intermediate_size", 0, {0, int64_t{1} << 24});
-  }
   spec.layers.assign(static_cast<size_t>(num_layers), layer);
   if (is_swash(c.model_type())) set_windows(c, spec.layers);
   if (is_hybrid) {
@@ -143,6 +162,10 @@ Result<ModelSpec> read_spec(Config& c) {
 NameScheme names(const ModelSpec& spec) {
   NameScheme scheme = usual_names(spec);
   if (is_dense(spec.model_type)) return scheme;
+  if (last_moe(spec).num_experts == 0) {
+    scheme.renamed = {{"mlp", "shared_mlp"}};
+    return scheme;
+  }
   const bool has_layer = !is_swash(spec.model_type);
   scheme.renamed = {
       {"mlp.gate", has_layer ? "block_sparse_moe.router.layer" : "block_sparse_moe.router"},

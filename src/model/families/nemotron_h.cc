@@ -1,6 +1,8 @@
-// Nemotron 3 Nano, Super and Ultra: blocks of Mamba-2, attention without rotary positions, or
-// experts of two matrices with relu^2 between them, each with a norm of its own. The mixture of
-// DeepSeek-V3; in some models experts see fewer numbers than the router and the shared expert.
+// Nemotron H without experts, and Nemotron 3 Nano, Super and Ultra: blocks of Mamba-2, attention
+// without rotary positions, or networks of two matrices with relu^2 between them, each with a norm
+// of its own. The mixture of DeepSeek-V3; in some models experts see fewer numbers than the router
+// and the shared expert.
+#include <algorithm>
 #include <utility>
 
 #include "base/format.h"
@@ -115,7 +117,16 @@ Mamba2Spec read_mamba(Config& c) {
   return mamba;
 }
 
-MoeSpec read_mixture(Config& c) {
+MoeSpec read_mixture(Config& c, const std::vector<Block>& blocks) {
+  if (std::ranges::find(blocks, Block::kExperts) == blocks.end()) {
+    for (const std::string_view key :
+         {"n_group", "n_routed_experts", "n_shared_experts", "norm_topk_prob",
+          "num_experts_per_tok", "moe_intermediate_size", "moe_shared_expert_intermediate_size",
+          "routed_scaling_factor", "topk_group"}) {
+      c.ignore(key);  // configs have transformers' defaults
+    }
+    return {};
+  }
   MoeSpec moe = read_experts(c);
   c.expect_present("routed_scaling_factor");
   read_noaux_tc(c, moe);
@@ -133,9 +144,10 @@ Result<ModelSpec> read_spec(Config& c) {
   const auto attends = share_mixer(read_attention(c, spec.hidden_size));
   const auto scans = share_mixer(read_mamba(c));
   const auto none = share_mixer(NoMixerSpec{});
-  const MoeSpec moe = read_mixture(c);
+  const std::vector<Block> blocks = read_blocks(c);
+  const MoeSpec moe = read_mixture(c, blocks);
   const int64_t dense_size = c.require_int("intermediate_size");
-  for (const Block block : read_blocks(c)) {
+  for (const Block block : blocks) {
     LayerSpec layer;
     layer.mixer = block == Block::kMamba       ? std::shared_ptr<const MixerSpec>(scans)
                   : block == Block::kAttention ? attends

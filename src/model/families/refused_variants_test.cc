@@ -92,7 +92,7 @@ const std::vector<Variant> kVariants = {
     {"ling-3.0-tiny", "expert_swiglu_limit_list", {0.0, 7.0}, {"2", "24"}, kInvalid},
     {"granite-4.0-h-small", "layer_types", {"attention"}, {"1", "40"}, kInvalid},
     {"granite-4.0-h-small", "time_step_limit", {0.001, 100.0}, {"0.001"}},
-    {"granite-4.0-h-small", "num_local_experts", 0, {"0"}, kInvalid},
+    {"granite-4.0-h-small", "num_local_experts", -1, {"-1"}, kInvalid},
     {"nemotron-3-nano-30b-a3b", "hybrid_override_pattern", "MEX", {"X"}},
     {"nemotron-3-nano-30b-a3b", "num_hidden_layers", 51, {"52"}, kInvalid},
     {"nemotron-3-nano-30b-a3b", "block_configs", {1, 2}},

@@ -51,8 +51,14 @@ void config(GgufKeys& keys, Json& c) {
   c["logits_scaling"] = keys.number_or("logit_scale", 1.0);
   if (is_swash) read_windows(keys, c);
   if (keys.int_or("expert_count", 0) == 0) {
+    read_gguf_dense_network(keys, c);
+    if (is_hybrid) {
+      c["num_local_experts"] = 0;
+      c["shared_intermediate_size"] = c["intermediate_size"];
+      return read_hybrid(keys, c);
+    }
     c["model_type"] = is_swash ? "granite_swa" : "granite";
-    return read_gguf_dense_network(keys, c);
+    return;
   }
   read_gguf_experts(keys, c);
   c["intermediate_size"] = c["moe_intermediate_size"];

@@ -1,5 +1,6 @@
-// Nemotron 3 as GGUF files spell it. A block has key-value heads, or a width of its network, or
-// neither: then it is Mamba-2, whose decay is stored as its rate. No position counts.
+// Nemotron H and Nemotron 3 as GGUF files spell them. A block has key-value heads, or a width of
+// its network, or neither: then it is Mamba-2, whose decay is stored as its rate. No position
+// counts.
 #include "base/format.h"
 #include "model/gguf/gguf_architecture.h"
 
@@ -48,6 +49,10 @@ void config(GgufKeys& keys, Json& c) {
   c["ssm_state_size"] = scan.state_dim;
   c["conv_kernel"] = scan.conv_taps;
   c["use_conv_bias"] = scan.conv_bias;
+  if (keys.int_or("expert_count", 0) == 0) {
+    keys.expect_int("expert_used_count", 0);
+    return read_blocks(keys, c);
+  }
   read_gguf_experts(keys, c);
   read_gguf_noaux_tc(keys, c);
   c["moe_latent_size"] = keys.int_or("moe_latent_size", latent_rows(keys));
@@ -60,7 +65,7 @@ void config(GgufKeys& keys, Json& c) {
 }  // namespace
 
 extern const GgufArchitecture architecture = {
-    .names = {"nemotron_h_moe", "nemotron_h_omni"},
+    .names = {"nemotron_h", "nemotron_h_moe", "nemotron_h_omni"},
     .config = config,
     .tensors = {{"attn_norm", "norm"},
                 {"output_norm", "norm_f"},
