@@ -55,6 +55,30 @@ TEST(DenseVariants, MistralsWindowIsThatOfTransformersWhereNoneIsMentioned) {
   EXPECT_EQ(windows_of(read(json)), std::vector<int64_t>(4, 4096));
 }
 
+TEST(DenseVariants, LlamasBaseIsThatOfTransformersWhereNoneIsSaid) {
+  for (const auto& [model, base] : {std::pair{"llama", 1e4}, {"mistral", 1e4}, {"smollm3", 2e6}}) {
+    Json json = config_of(model);
+    json.erase("rope_parameters");
+    const auto absent = read(json);
+    json["rope_theta"] = base;
+    const auto said = read(json);
+    ASSERT_TRUE(absent.ok() && said.ok()) << model << absent.error().to_string();
+    EXPECT_EQ(attention_of(absent->layers[0]).rope.inverse_frequencies,
+              attention_of(said->layers[0]).rope.inverse_frequencies);
+    json["rope_theta"] = base * 2;
+    EXPECT_NE(attention_of(absent->layers[0]).rope.inverse_frequencies,
+              attention_of(read(json)->layers[0]).rope.inverse_frequencies);
+  }
+}
+
+TEST(DenseVariants, GraniteSwashHasItsEmbeddingsAsHeadUnlessTheConfigSaysOtherwise) {
+  Json json = config_of("granite_swa");
+  json.erase("tie_word_embeddings");
+  EXPECT_TRUE(read(json)->tie_word_embeddings);
+  json["tie_word_embeddings"] = false;
+  EXPECT_FALSE(read(json)->tie_word_embeddings);
+}
+
 TEST(DenseVariants, WindowsOfQwen3BeginAtALayerOrAreListed) {
   Json json = config_of("qwen3");
   json["sliding_window"] = 7;

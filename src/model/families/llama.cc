@@ -54,6 +54,8 @@ Result<ModelSpec> read_spec(Config& c) {
   LayerSpec layer;
   AttentionSpec attention = read_heads(c, spec.hidden_size);
   read_attention_bias(c, attention);
+  // Llama 2 and its kin were published without a base, which transformers then has.
+  if (type != "ministral3") c.assume("rope_theta", is_smol ? 2e6 : 1e4);
   attention.rope = read_rope(c, {.head_dim = attention.head_dim,
                                  .interleaved = c.bool_or("rope_interleave", false),
                                  .scales_queries = type == "ministral3"});
