@@ -111,8 +111,8 @@ std::vector<std::string> moe_families() {
 }
 
 std::vector<std::string> mtp_families() {
-  return {"deepseek_v3",   "deepseek_v4", "glm4_moe",    "glm_moe_dsa",
-          "mimo_v2_flash", "qwen3_5",     "qwen3_5_moe", "qwen3_next"};
+  return {"deepseek_v3", "deepseek_v4", "glm4_moe",   "glm_moe_dsa", "mimo_v2_flash",
+          "qwen3_5",     "qwen3_5_moe", "qwen3_next", "qwen4_exp"};
 }
 
 std::string golden_folder(const std::string& family) {

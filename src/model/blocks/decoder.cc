@@ -13,6 +13,7 @@
 #include "model/blocks/wanted_rows.h"
 #include "model/mixers/no_mixer.h"
 #include "model/repeated.h"
+#include "model/token_rows.h"
 
 namespace moeflux::blocks {
 namespace {
@@ -117,6 +118,7 @@ class Decoder : public Model {
   Status run_layer(const ForwardStep& step, LayerId layer, ResidualStream& stream,
                    const Room& room) const;
   void head(Encoder& e, Tensor logits, Tensor normed) const;
+  void norm_last(Encoder& e, Tensor normed, Tensor last, Tensor weight) const;
   /// The last norm, and the head where logits are wanted.
   void finish(const ForwardStep& step, const ResidualStream& stream, Tensor normed,
               Tensor logits) const;
@@ -323,6 +325,15 @@ void Decoder::head(Encoder& e, Tensor logits, Tensor normed) const {
   if (spec_.logit_soft_cap > 0.0f) e.run(ops::SoftCap{logits, spec_.logit_soft_cap});
 }
 
+// Without weights, reading the residual has normed it.
+void Decoder::norm_last(Encoder& e, Tensor normed, Tensor last, Tensor weight) const {
+  if (weight.is_null()) {
+    e.run(ops::Copy{normed, last});
+  } else {
+    residual_norm(e, spec_, normed, last, {weight});
+  }
+}
+
 // `normed` [n, hidden] is room.
 void Decoder::finish(const ForwardStep& step, const ResidualStream& stream, Tensor normed,
                      Tensor logits) const {
@@ -331,16 +342,10 @@ void Decoder::finish(const ForwardStep& step, const ResidualStream& stream, Tens
   if (step.observer != nullptr && spec_.streams.count > 1) {
     step.observer->hidden_state(e, seen++, residual_->whole(stream));
   }
-  const Tensor last = residual_->end(e, stream);
-  if (final_norm_.is_null()) {
-    e.run(ops::Copy{normed, last});
-  } else {
-    residual_norm(e, spec_, normed, last, {final_norm_});
-  }
+  norm_last(e, normed, residual_->end(e, stream), final_norm_);
   if (step.observer != nullptr) step.observer->hidden_state(e, seen, normed);
   if (spec_.draft_layers > 0) {
-    store_rows(e, step.batch, draft_layer(), draft_hidden_,
-               spec_.streams.count > 1 ? residual_->whole(stream) : normed);
+    store_rows(e, step.batch, draft_layer(), draft_hidden_, residual_->handed_on(stream, normed));
   }
   if (!logits.is_null()) {
     head(e, logits, wanted_rows(e, step.batch, normed, residual_->room(stream)));
@@ -382,28 +387,22 @@ Status Decoder::draft(const ForwardStep& given, const DraftRows& rows, Tensor lo
   Encoder& e = step.encoder;
   ScratchScope scope(e);
   const int64_t n = step.token_ids.dim(0);
-  ResidualStream stream = residual_->begin(e, n);
-  const Room room = take_room(e, n);
-  const bool has_streams = spec_.streams.count > 1;
-  const Tensor hidden =
-      has_streams ? e.scratch({n, spec_.draft_width()}, DType::kF32) : room.normed;
-  embed(e, room.branch, step.token_ids);
+  // First, as a table may lie on another device than the layer, which gets what scratch holds.
+  const Tensor embedded = e.scratch({n, spec_.hidden_size}, DType::kF32);
+  embed(e, embedded, step.token_ids);
+  const Tensor hidden = e.scratch({n, spec_.draft_width()}, DType::kF32);
   if (rows.hidden.is_null()) {
     load_rows(e, step.batch, draft_layer(), draft_hidden_, hidden);
   } else {
     e.run(ops::Copy{hidden, rows.hidden});
   }
-  if (has_streams) {
-    combine_draft_streams(e, spec_, draft_head_, residual_->whole(stream), room.branch, hidden);
-  } else {
-    combine_draft(e, spec_, draft_head_, residual_->room(stream), room.branch, hidden);
-    residual_->start(e, stream);
-  }
+  ResidualStream stream = residual_->begin(e, n);
+  combine_draft(e, spec_, draft_head_, residual_->whole(stream), embedded, hidden);
+  const Room room = take_room(e, n);
   MF_RETURN_IF_ERROR(run_layer(step, draft_layer(), stream, room));
   if (logits.is_null() && rows.out.is_null()) return {};
-  if (has_streams && !rows.out.is_null()) e.run(ops::Copy{rows.out, residual_->whole(stream)});
-  residual_norm(e, spec_, room.normed, residual_->end_draft(e, stream), {draft_head_.final_norm});
-  if (!has_streams && !rows.out.is_null()) e.run(ops::Copy{rows.out, room.normed});
+  norm_last(e, room.normed, residual_->end_draft(e, stream), draft_head_.final_norm);
+  if (!rows.out.is_null()) e.run(ops::Copy{rows.out, residual_->handed_on(stream, room.normed)});
   if (!logits.is_null()) head(e, logits, room.normed);
   return {};
 }

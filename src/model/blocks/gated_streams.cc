@@ -38,6 +38,10 @@ class GatedStreams : public Residual {
       take_branch(layer.has_network(), "mlp");
     }
     last_ = take(weights, "hyper_connection_mixer", spec, norm_add);
+    if (spec.draft_layers == 0) return;
+    draft_last_ =
+        take(weights, formatted("layers.{}.hyper_connection_mixer", spec.num_text_layers()), spec,
+             norm_add);
   }
 
   ResidualStream begin(Encoder& e, int64_t tokens) const override {
@@ -64,6 +68,9 @@ class GatedStreams : public Residual {
   Tensor end(Encoder& e, const ResidualStream& stream) const override {
     return read_by(e, stream, last_);
   }
+  Tensor end_draft(Encoder& e, const ResidualStream& stream) const override {
+    return read_by(e, stream, draft_last_);
+  }
 
  private:
   int64_t width() const { return spec_.count * hidden_size_; }
@@ -86,6 +93,7 @@ class GatedStreams : public Residual {
   const float norm_eps_;
   std::vector<Reader> readers_;  // two a layer
   Reader last_;
+  Reader draft_last_;
 };
 
 Tensor GatedStreams::read_by(Encoder& e, const ResidualStream& stream, const Reader& reader) const {

@@ -22,7 +22,8 @@ Tensor take_stream_norm(WeightStore& weights, const std::string& name, const Mod
                         float norm_add, float factor = 1.0f);
 
 /// Claims "layers.N.attn_hyper_connection", "layers.N.mlp_hyper_connection" and
-/// "hyper_connection_mixer". `norm_add` is added to weights of norms.
+/// "hyper_connection_mixer", and the last below a draft layer. `norm_add` is added to weights of
+/// norms.
 std::unique_ptr<Residual> make_gated_streams(const ModelSpec& spec, WeightStore& weights,
                                              float norm_add);
 

@@ -42,6 +42,7 @@ class PlainResidual : public Residual {
   }
   Tensor whole(const ResidualStream& stream) const override { return stream.now; }
   Tensor end(Encoder&, const ResidualStream& stream) const override { return stream.now; }
+  Tensor handed_on(const ResidualStream&, const Tensor& normed) const override { return normed; }
 
  private:
   int64_t hidden_size_;

@@ -68,6 +68,12 @@ class Residual {
   virtual Tensor end_draft(Encoder& e, const ResidualStream& stream) const {
     return end(e, stream);
   }
+  /// The state of a token that this layer gets, f32 [tokens, width]; `normed` is end() behind the
+  /// last norm.
+  virtual Tensor handed_on(const ResidualStream& stream, const Tensor& normed) const {
+    (void)normed;
+    return whole(stream);
+  }
 };
 
 /// Claims "layers.N.hc_attn_fn" and the like where there are several streams,

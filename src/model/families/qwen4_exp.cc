@@ -169,7 +169,8 @@ Result<ModelSpec> read_spec(Config& c) {
   const int64_t num_layers = read_num_layers(c);
   spec.streams.count = c.require_int("hc_count", {2, kStreamsMax});
   spec.streams.gate_rank = c.require_int("hc_lowrank", {1, 1 << 20});
-  const auto attention = share_mixer(read_attention(c, spec.hidden_size));
+  AttentionSpec attending = read_attention(c, spec.hidden_size);
+  const auto attention = share_mixer(attending);
   const auto delta = share_mixer(read_delta(c));
   LayerSpec layer;
   layer.moe = read_moe(c);
@@ -178,8 +179,25 @@ Result<ModelSpec> read_spec(Config& c) {
     spec.layers.push_back(layer);
   }
   add_ngrams(c, spec);
+  attending.index->keeps_tokens = true;
+  layer.mixer = share_mixer(attending);
+  read_draft_layer(c, spec, "mtp_num_hidden_layers", layer);
+  if (spec.draft_layers > 0) c.expect_bool("mtp_use_dedicated_embeddings", false);
   c.ignore("number_of_conv_states");  // of a cache: follows from the convolutions
   return finish_spec(c, std::move(spec));
+}
+
+NameScheme names(const ModelSpec& spec) {
+  NameScheme scheme = usual_names(spec);
+  if (spec.draft_layers == 0) return scheme;
+  const std::string draft = formatted("layers.{}", spec.num_text_layers());
+  scheme.renamed = {{draft + ".enorm", "mtp.pre_fc_norm_embedding"},
+                    {draft + ".hnorm", "mtp.pre_fc_norm_hidden"},
+                    {draft + ".e_proj", "mtp.fc_embedding"},
+                    {draft + ".h_proj", "mtp.fc_hidden"},
+                    {draft + ".hyper_connection_mixer", "mtp.hyper_connection_mixer"},
+                    {draft, "mtp.layers.0"}};
+  return scheme;
 }
 
 std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
@@ -199,7 +217,6 @@ MlxNames mlx_names(std::string_view) {
 
 }  // namespace
 
-extern const Family family = {
-    {"qwen4_exp", "qwen4_exp_text"}, read_spec, usual_names, create, mlx_names};
+extern const Family family = {{"qwen4_exp", "qwen4_exp_text"}, read_spec, names, create, mlx_names};
 
 }  // namespace moeflux::qwen4_exp

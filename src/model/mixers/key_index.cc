@@ -1,6 +1,10 @@
 #include "model/mixers/key_index.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "model/model.h"
+#include "model/token_rows.h"
 #include "model/weights/weight_store.h"
 
 namespace moeflux {
@@ -11,6 +15,7 @@ void KeyIndexSpec::add_state(const CacheTypes& types, std::vector<StateTensor>& 
   // A key lies in the rows of its tokens. Behind keys, what those of the pool that is not whole yet
   // are made of: keys of its tokens and, where there are any, their gates.
   tensors.push_back(cached_heads(1, head_dim / unit, type));
+  if (keeps_tokens) return tensors.push_back({.shape = {head_dim}, .window = unit});
   tensors.push_back(
       {.extent = StateExtent::kFixed, .shape = {unit - 1, (means ? 1 : 2) * head_dim}});
 }
@@ -94,6 +99,26 @@ Tensor pool_keys(const ForwardStep& step, LayerId layer, const KeyIndexSpec& spe
   return pooled;
 }
 
+// Tokens of a pool lie in one page, so a piece of it is the pool's state: that before the step's
+// first rows, which end with a pool, and that of the last one. Pools between are stored as well.
+void pool_kept_tokens(const ForwardStep& step, LayerId layer, size_t tensor, int64_t unit,
+                      Tensor means, Tensor keys) {
+  std::vector<StateRows> parts;
+  const auto add = [&](const KvView& kept, int64_t last, int64_t rows) {
+    const int64_t first = last % kept.page_tokens / unit * unit;
+    const auto page = static_cast<size_t>(last / kept.page_tokens) % kept.k_pages.size();
+    if (rows > 0) parts.push_back({rows, kept.k_pages[page].slice(0, first, unit - 1)});
+  };
+  for (const KvRows& sequence : step.batch.key_values(layer, tensor, tensor)) {
+    const int64_t begin = sequence.kv.length;
+    const int64_t rows = std::min(sequence.rows, unit - begin % unit);
+    add(sequence.kv, begin, rows);
+    add(sequence.kv, begin + sequence.rows - 1, sequence.rows - rows);
+  }
+  step.encoder.run(ops::PoolRows{means, keys, {}, step.positions, parts, unit});
+  store_rows(step.encoder, step.batch, layer, tensor, keys);
+}
+
 struct Judged {
   Tensor queries;  // [n, num_heads, head_dim]
   Tensor keys;     // [n, 1, head_dim]
@@ -116,8 +141,12 @@ Judged judge_by_means(const ForwardStep& step, LayerId layer, const KeyIndexSpec
   } else {
     e.run(ops::Copy{raw.split_last(spec.head_dim), heads.slice(1, spec.num_heads, 1)});
   }
-  e.run(ops::PoolRows{
-      means, raw, {}, step.positions, step.batch.states(layer, input.tensor + 1), spec.unit});
+  if (spec.keeps_tokens) {
+    pool_kept_tokens(step, layer, input.tensor + 1, spec.unit, means, raw);
+  } else {
+    e.run(ops::PoolRows{
+        means, raw, {}, step.positions, step.batch.states(layer, input.tensor + 1), spec.unit});
+  }
   e.run(ops::RmsNorm{queries, queries, w.q_norm, w.eps});
   e.run(ops::RmsNorm{keys, keys, w.k_norm, w.eps});
   RopeOptions at_first = spec.rope.options();

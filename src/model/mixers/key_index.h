@@ -26,6 +26,9 @@ struct KeyIndexSpec {
   int64_t unit = 1;      // tokens of a candidate
   int64_t recent = 0;    // of the candidates, the last ones that are always chosen
   bool pooled = false;   // a candidate has one key, pooled of its tokens, once it is whole
+  /// Raw keys are kept for each token, not in a state of a fixed size: a layer that predicts
+  /// further tokens evaluates tokens again that it has passed. For means alone.
+  bool keeps_tokens = false;
   /// Pooled keys are means of raw ones, normed behind that and turned by the position of their
   /// first token. Heads count alike, and never for less than nothing.
   bool means = false;
