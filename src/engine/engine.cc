@@ -46,14 +46,7 @@ void drop_cached_files(const TensorIndex& index) {
 }
 
 // Several devices, or one, as the options want.
-Status check_parts(const std::string& model_directory, const Device& device,
-                   const EngineOptions& options) {
-  if (options.draft_layer && device.num_parts() > 1) {
-    return make_error(ErrorCode::kUnsupported,
-                      "the MTP layer of {} drafts on one device, expected one --device or no "
-                      "--draft-mtp",
-                      model_directory);
-  }
+Status check_parts(const Device& device, const EngineOptions& options) {
   if (options.split == SplitMode::kExperts && device.num_parts() == 1) {
     return make_error(ErrorCode::kInvalidArgument,
                       "split experts: device {} is one, expected several (see --device)",
@@ -91,7 +84,14 @@ Status Engine::take_step_buffers() {
   const bool drafts = spec().draft_layers > 0;
   MF_RETURN_IF_ERROR(take(step_inputs_, {(drafts ? 4 : 2) * n}, DType::kI32));
   const int64_t rows = best_rows_max(spec(), n);
-  if (drafts) MF_RETURN_IF_ERROR(take(draft_hidden_, {rows, spec().draft_width()}, DType::kF32));
+  if (drafts) {
+    const Shape shape{rows, spec().draft_width()};
+    const auto bytes = static_cast<size_t>(shape.num_elements()) * sizeof(float);
+    MF_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> buffer,
+                        device_->allocate_for(draft_layer(), bytes, MemoryKind::kDevice));
+    step_buffers_.push_back(std::move(buffer));
+    draft_hidden_ = Tensor::view(*step_buffers_.back(), 0, shape, DType::kF32);
+  }
   MF_RETURN_IF_ERROR(take(best_, {2, rows, kTopRowsMax}, DType::kF32));
   return take(logits_, {logits_rows_max(spec(), n), spec().vocab_size}, DType::kF32);
 }
@@ -99,7 +99,7 @@ Status Engine::take_step_buffers() {
 Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory, Device& device,
                                              const EngineOptions& options) {
   const uint64_t available = options.read_memory().available_bytes;
-  MF_RETURN_IF_ERROR(check_parts(model_directory, device, options));
+  MF_RETURN_IF_ERROR(check_parts(device, options));
   std::unique_ptr<Engine> engine(new Engine);
   engine->device_ = &device;
   engine->state_memory_ = std::make_shared<StateMemory>(device);

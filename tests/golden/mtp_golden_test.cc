@@ -10,7 +10,9 @@
 #include <tuple>
 #include <vector>
 
+#include "base/units.h"
 #include "engine/engine.h"
+#include "tests/golden/tiered_test_util.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/golden_families.h"
 #include "tests/support/golden_file.h"
@@ -37,8 +39,9 @@ class MtpGolden : public ::testing::TestWithParam<std::tuple<std::string, std::s
     golden_ = read_golden(mtp_folder(family) + "/golden.safetensors");
     ASSERT_TRUE(device_ != nullptr && golden_.contains("mtp_logits"));
   }
-  std::unique_ptr<Engine> open(int64_t chunk) {
-    auto engine = Engine::open(mtp_folder(std::get<0>(GetParam())), *device_,
+  std::unique_ptr<Engine> open(int64_t chunk) { return open(*device_, chunk); }
+  std::unique_ptr<Engine> open(Device& device, int64_t chunk) {
+    auto engine = Engine::open(mtp_folder(std::get<0>(GetParam())), device,
                                {.context_length = 64,
                                 .expert_cache_bytes = uint64_t{1} << 16,
                                 .reader_threads = 1,
@@ -198,6 +201,58 @@ TEST_P(MtpGolden, DraftsOfSeveralTextsInOneCallAreThoseOfEach) {
   std::ranges::sort(alone);
   EXPECT_TRUE(together == alone);
 }
+
+class MtpSplit : public MtpGolden {
+ protected:
+  struct Drafted {
+    std::vector<TokenId> tokens;
+    std::vector<float> logits;
+    friend bool operator==(const Drafted&, const Drafted&) = default;
+  };
+  /// Drafts behind parts of the text, a wrong step that is taken back, and prompts.
+  Drafted drafted(const std::vector<uint64_t>& memory) {
+    const std::unique_ptr<Device> device = open_emulators(TieredModel::kGpu, memory);
+    EXPECT_NE(device, nullptr);
+    const auto engine = open(*device, 7);
+    auto sequence = engine->create_sequence();
+    EXPECT_TRUE(sequence.ok());
+    Drafted all;
+    const auto sink = [&](int64_t, std::span<const float> row) {
+      all.logits.insert(all.logits.end(), row.begin(), row.end());
+      return Status();
+    };
+    const auto draft = [&](int64_t ahead, TokenId token) {
+      const auto drafts =
+          engine->draft(**sequence, {.token = token, .ahead = ahead, .count = 3, .sink = sink});
+      EXPECT_TRUE(drafts.ok() && drafts->size() == 3u);
+      if (drafts.ok()) all.tokens.insert(all.tokens.end(), drafts->begin(), drafts->end());
+    };
+    const std::span<const TokenId> text = tokens();
+    eval(*engine, **sequence, text.first(17), StepPhase::kPrompt);
+    draft(0, text[17]);
+    const auto begin = engine->checkpoint(**sequence);
+    EXPECT_TRUE(begin.ok());
+    eval(*engine, **sequence, text.subspan(17, 6), StepPhase::kDecode);
+    EXPECT_TRUE(engine->restore(**sequence, *begin, {.keeps_drafts = true}).ok());
+    draft(4, text[21]);
+    eval(*engine, **sequence, text.subspan(17), StepPhase::kDecode);
+    draft(0, next_token());
+    return all;
+  }
+};
+
+TEST_P(MtpSplit, SeveralGpusDraftTheBitsOfOne) {
+  const Drafted one = drafted({kGiB});
+  EXPECT_FALSE(one.logits.empty());
+  EXPECT_EQ(drafted({kGiB, kGiB}), one);
+  EXPECT_EQ(drafted({kGiB, 3 * kGiB, 2 * kGiB}), one);
+  EXPECT_EQ(drafted({kGiB, kGiB, kGiB, kGiB, kGiB}), one);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, MtpSplit,
+                         ::testing::Combine(::testing::ValuesIn(mtp_families()),
+                                            ::testing::Values("emulator")),
+                         family_and_device);
 
 TEST(MtpLayers, AreRefusedByNameWhereThereAreNone) {
   const auto device = make_test_device({.device = "reference"});
