@@ -46,7 +46,7 @@ def quartiles(values):
 
 
 def gains(result, name):
-    """Of each pair: the time without drafts over that with them."""
+    """The time without drafts over that with them, for each pair."""
     return [a / b for a, b in zip(result[f"samples_{name}_without"], result[f"samples_{name}"])]
 
 

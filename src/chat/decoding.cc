@@ -42,6 +42,7 @@ Decoding::Decoding(Session& session, Sampler sampler, TextLimits limits, TokenSi
   if (draft_options_.mode != DraftMode::kOff && draft_options_.make_source) {
     source_ = draft_options_.make_source();
   }
+  if (draft_options_.mode == DraftMode::kAuto) price_ = session.model_->draft_price();
   move_to(session);
 }
 
@@ -84,6 +85,7 @@ void Decoding::note_step(DraftPrice::Step step, int64_t accepted) {
   step.drafting_seconds = proposed.seconds;
   step.proposed = static_cast<int64_t>(proposed.draft.tokens.size());
   step.follow_seconds = proposed.draft.follow_seconds;
+  step.repeated = repeated_;
   steps_ += 1 + accepted;
   counts_.drafts += step.drafted > 0 ? 1 : 0;
   const double drafting = step.drafting_seconds + step.follow_seconds;
@@ -93,6 +95,7 @@ void Decoding::note_step(DraftPrice::Step step, int64_t accepted) {
     counts_.plain_seconds += static_cast<double>(1 + accepted) * price_.plain_seconds();
   }
   price_.note(step);
+  if (draft_options_.mode == DraftMode::kAuto && text_.end()) session_->model_->publish(price_);
 }
 
 BestLogits Decoding::best_needed() const {
@@ -141,9 +144,16 @@ std::vector<TokenId> Decoding::find_repeats(int64_t tokens_max) {
   index_text();
   std::vector<TokenId> drafts = index_->draft(tokens_max);
   if (draft_options_.mode == DraftMode::kAuto) {
-    drafts.resize(static_cast<size_t>(price_.worth(static_cast<int64_t>(drafts.size()))));
+    const int64_t worth = price_.worth_repeat({.drafted = std::ssize(drafts),
+                                               .repeated = index_->repeated(),
+                                               .lost_rows = std::ssize(lost_),
+                                               .is_redone = overwrites_state_});
+    drafts.resize(static_cast<size_t>(worth));
   }
-  if (!drafts.empty()) origin_ = DraftOrigin::kText;
+  if (!drafts.empty()) {
+    origin_ = DraftOrigin::kText;
+    repeated_ = index_->repeated();
+  }
   return drafts;
 }
 
@@ -151,7 +161,7 @@ std::vector<TokenId> Decoding::find_repeats(int64_t tokens_max) {
 int64_t Decoding::worth_asking(int64_t tokens_max) {
   if (source_ == nullptr) return 0;
   if (draft_options_.mode != DraftMode::kAuto) return tokens_max;
-  return price_.worth(tokens_max, DraftOrigin::kOther);
+  return price_.worth_asking(tokens_max);
 }
 
 std::optional<DraftSource::Ask> Decoding::ask(int64_t tokens_max) {

@@ -72,6 +72,16 @@ void OpenModel::publish(uint64_t evaluated_tokens, uint64_t evaluate_us) {
   counters_.evaluate_us += evaluate_us;
 }
 
+DraftPrice OpenModel::draft_price() const {
+  const std::lock_guard lock(counters_mutex_);
+  return draft_price_;
+}
+
+void OpenModel::publish(const DraftPrice& price) {
+  const std::lock_guard lock(counters_mutex_);
+  draft_price_ = price;
+}
+
 ModelCounters OpenModel::counters() const {
   const std::lock_guard lock(counters_mutex_);
   return counters_;

@@ -12,6 +12,7 @@
 #include "backend/device.h"
 #include "base/result.h"
 #include "chat/drafts/draft_options.h"
+#include "chat/drafts/draft_price.h"
 #include "chat/model_text.h"
 #include "chat/turn_queue.h"
 #include "constraint/constraint.h"
@@ -63,6 +64,11 @@ struct OpenModel {
   /// made while nobody asks. Any thread, without a turn.
   std::shared_ptr<const ExpertMap> expert_map();
 
+  /// The worth of drafts to the last text of this model that ended, with which the next begins. Any
+  /// thread, without a turn.
+  DraftPrice draft_price() const;
+  void publish(const DraftPrice& price);
+
   /// For texts of this model. The first call makes a tree of the vocabulary. Any thread, without a
   /// turn. Fails as Constraint::compile() does, and without a tokenizer.
   Result<std::shared_ptr<const Constraint>> compile(const OutputConstraint& constraint);
@@ -79,6 +85,7 @@ struct OpenModel {
   std::atomic<bool> map_is_wanted_ = false;
   mutable std::mutex counters_mutex_;  // guards what follows
   ModelCounters counters_;
+  DraftPrice draft_price_;
   std::shared_ptr<const ExpertMap> expert_map_;
 };
 

@@ -196,6 +196,7 @@ Result<ForcedRun> run_forced_text(const std::shared_ptr<OpenModel>& model,
     }
   }
   model->drafts = drafts;
+  model->publish(DraftPrice());
   if (drafts.mtp_tokens > 0 && model->engine->spec().draft_layers > 0) {
     model->drafts.make_source = mtp_source(drafts.mtp_tokens);
   }

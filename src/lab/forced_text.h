@@ -52,7 +52,8 @@ struct ForcedRun {
 };
 
 /// Writes a text once, in a session of its own. The first part is a prompt; parts have tokens. A
-/// part is drafted from all that stands before it, and priced anew, as requests are. For a model
+/// part is drafted from all that stands before it, as requests are. The worth of drafts is not
+/// known when a run begins. For a model
 /// that nobody else uses. Fails as Session::eval() does.
 Result<ForcedRun> run_forced_text(const std::shared_ptr<OpenModel>& model,
                                   std::span<const ForcedPart> parts, const DraftOptions& drafts);

@@ -15,6 +15,8 @@ constexpr double kGainMin = 1.05;
 // Where experts come over a bus or from a drive, a step of several rows may take as long as twenty
 // of one: what is tried has to be small beside the text.
 constexpr double kLossMax = 0.01;
+// Drafts may lose what they have earned, but no more than so many steps of one row.
+constexpr double kBankSteps = 32.0;
 constexpr int64_t kFirstRows = 8;
 
 void move_towards(double& known, double measured) { known += kWeight * (measured - known); }
@@ -52,6 +54,11 @@ size_t DraftPrice::level_of(float confidence) {
   return static_cast<size_t>(std::clamp<int64_t>(level, 0, int64_t{kLevels} - 1));
 }
 
+double& DraftPrice::repeat_acceptance(int64_t repeated) {
+  const auto level = static_cast<size_t>(std::bit_width(static_cast<uint64_t>(repeated)));
+  return repeat_levels_[std::min(level, repeat_levels_.size() - 1)];
+}
+
 void DraftPrice::note(const Step& step) {
   double& seconds = seconds_[size_of(step.rows)];
   if (seconds == 0.0) {
@@ -63,40 +70,49 @@ void DraftPrice::note(const Step& step) {
   }
   const double all_seconds = step.seconds + step.drafting_seconds;
   all_seconds_ += all_seconds + step.follow_seconds;
-  Known& of = known(step.origin);
-  if (step.drafting_seconds > 0.0) {
-    const double each =
-        step.drafting_seconds / static_cast<double>(std::max<int64_t>(step.proposed, 1));
-    if (of.proposing_seconds == 0.0) {
-      of.proposing_seconds = each;
-    } else {
-      move_towards(of.proposing_seconds, each);
-    }
-  }
   if ((step.rows > 1 || all_seconds > step.seconds) && plain_seconds() > 0.0) {
     const double earned = static_cast<double>(1 + step.accepted) * plain_seconds();
-    of.spent = (1.0 - kWeight) * of.spent + all_seconds;
-    of.earned = (1.0 - kWeight) * of.earned + earned;
-    lost_seconds_ += all_seconds - earned;
+    lose(all_seconds - earned, step.origin);
+    if (step.origin == DraftOrigin::kOther) {
+      source_.spent = (1.0 - kWeight) * source_.spent + all_seconds;
+      source_.earned = (1.0 - kWeight) * source_.earned + earned;
+    }
   }
-  lost_seconds_ += step.follow_seconds;
+  lose(step.follow_seconds, step.origin);
+  if (step.origin == DraftOrigin::kOther) note_source(step);
   if (step.drafted > 0) note_acceptance(step);
 }
 
-// Each accepted draft is a trial that succeeded; the first that was not, one that failed. A text
-// stops repeating itself for good, a source errs here and there.
-void DraftPrice::note_acceptance(const Step& step) {
-  const bool has_failed = step.accepted < step.drafted;
-  double& acceptance = known(step.origin).acceptance;
-  for (int64_t i = 0; i < step.accepted; ++i) acceptance += (1.0 - acceptance) / 16;
-  if (has_failed) {
-    acceptance -= acceptance * (step.origin == DraftOrigin::kText ? kWeight : 1.0 / 16);
+void DraftPrice::lose(double seconds, DraftOrigin origin) {
+  const double least = -kBankSteps * plain_seconds();
+  lost_seconds_ = std::max(lost_seconds_ + seconds, least);
+  if (origin == DraftOrigin::kText) repeats_lost_ = std::max(repeats_lost_ + seconds, least);
+}
+
+void DraftPrice::note_source(const Step& step) {
+  if (step.drafting_seconds <= 0.0) return;
+  const double each =
+      step.drafting_seconds / static_cast<double>(std::max<int64_t>(step.proposed, 1));
+  if (source_.proposing_seconds == 0.0) {
+    source_.proposing_seconds = each;
+  } else {
+    move_towards(source_.proposing_seconds, each);
   }
-  const auto trials = static_cast<size_t>(step.accepted + (has_failed ? 1 : 0));
-  for (size_t i = 0; i < std::min(trials, step.confidences.size()); ++i) {
-    const double outcome = i < static_cast<size_t>(step.accepted) ? 1.0 : 0.0;
-    double& level = levels_[level_of(step.confidences[i])];
-    level += (outcome - level) / 16;
+}
+
+// Each accepted draft is a trial that succeeded; the first that was not, one that failed.
+void DraftPrice::note_acceptance(const Step& step) {
+  const int64_t trials = step.accepted + (step.accepted < step.drafted ? 1 : 0);
+  for (int64_t i = 0; i < trials; ++i) {
+    const double outcome = i < step.accepted ? 1.0 : 0.0;
+    const auto learn = [&](double& acceptance) { acceptance += (outcome - acceptance) / 16; };
+    if (step.origin == DraftOrigin::kText) {
+      learn(repeat_acceptance(step.repeated + i));
+      continue;
+    }
+    learn(source_.acceptance);
+    const auto at = static_cast<size_t>(i);
+    if (at < step.confidences.size()) learn(levels_[level_of(step.confidences[at])]);
   }
 }
 
@@ -109,7 +125,9 @@ int64_t DraftPrice::known_rows() const {
   return rows;
 }
 
-bool DraftPrice::may_lose() const { return lost_seconds_ <= kLossMax * all_seconds_; }
+bool DraftPrice::is_little(double lost_seconds) const {
+  return lost_seconds <= kLossMax * all_seconds_;
+}
 
 // A size that is not known costs what the next smaller does, so that it is tried once.
 double DraftPrice::cost(int64_t rows) const {
@@ -120,50 +138,91 @@ double DraftPrice::cost(int64_t rows) const {
   return known;
 }
 
-double DraftPrice::gain(int64_t drafts, DraftOrigin origin) const {
-  const double plain = plain_seconds();
-  const double with =
-      cost(drafts + 1) + static_cast<double>(drafts) * known(origin).proposing_seconds;
-  if (plain <= 0.0 || with <= 0.0) return 1.0;
-  const double p = std::min(known(origin).acceptance, 0.999);
-  const double tokens = (1.0 - std::pow(p, static_cast<double>(drafts + 1))) / (1.0 - p);
-  return tokens * plain / with;
+// Steps of more rows than are known are tried at twice as many.
+int64_t DraftPrice::rows_to_try() const {
+  return std::max(kFirstRows, (may_lose() ? 2 : 1) * known_rows());
 }
 
-int64_t DraftPrice::worth(int64_t drafted, DraftOrigin origin) {
-  if (drafted == 0) return 0;
-  if (plain_seconds() <= 0.0) return 0;  // the first step says what one costs without
-  Known& of = known(origin);
+void DraftPrice::try_again(Trials& trials, bool goes_on, int64_t drafted, int64_t& drafts) const {
+  trials.is_trial = false;
+  if (goes_on && drafts > 0) {
+    trials.wait = kWaitMin;
+    trials.skipped = 0;
+    return;
+  }
+  drafts = 0;
+  if (++trials.skipped < trials.wait || !may_lose()) return;
+  trials.skipped = 0;
+  trials.wait = std::min(2 * trials.wait, kWaitMax);
+  trials.is_trial = true;
+  drafts = std::min(drafted, kFirstRows - 1);
+}
+
+// A draft that is wrong behind k right ones costs k + 1 rows of the next step as well, and those
+// that this one evaluates again.
+int64_t DraftPrice::best_of_repeat(const Repeat& repeat) {
+  const int64_t lost = repeat.lost_rows;
+  int64_t best = 0;
+  double best_rate = kGainMin / cost(lost + 1);
+  double reached = 1.0;  // how likely all drafts so far are right
+  double tokens = 1.0;
+  double redone = 0.0;  // rows
+  const int64_t most = std::min(repeat.drafted, rows_to_try() - 1);
+  for (int64_t drafts = 1; drafts <= most; ++drafts) {
+    const double acceptance = repeat_acceptance(repeat.repeated + drafts - 1);
+    redone += reached * (1.0 - acceptance) * static_cast<double>(drafts);
+    reached *= acceptance;
+    tokens += reached;
+    double seconds = cost(lost + 1 + drafts);
+    if (repeat.is_redone) {
+      const double each = (seconds - plain_seconds()) / static_cast<double>(lost + drafts);
+      seconds += (redone + (1.0 - reached) * static_cast<double>(lost)) * std::max(each, 0.0);
+    }
+    if (tokens > best_rate * seconds) {
+      best_rate = tokens / seconds;
+      best = drafts;
+    }
+  }
+  return best;
+}
+
+int64_t DraftPrice::worth_repeat(const Repeat& repeat) {
+  // The first step says what one costs without.
+  if (repeat.drafted == 0 || plain_seconds() <= 0.0) return 0;
+  int64_t drafts = best_of_repeat(repeat);
+  try_again(repeats_, is_little(repeats_lost_), repeat.drafted, drafts);
+  return drafts;
+}
+
+double DraftPrice::gain_of_source(int64_t drafts) const {
+  const double with = cost(drafts + 1) + static_cast<double>(drafts) * source_.proposing_seconds;
+  if (with <= 0.0) return 1.0;
+  const double p = std::min(source_.acceptance, 0.999);
+  const double tokens = (1.0 - std::pow(p, static_cast<double>(drafts + 1))) / (1.0 - p);
+  return tokens * plain_seconds() / with;
+}
+
+int64_t DraftPrice::worth_asking(int64_t tokens_max) {
+  if (tokens_max == 0 || plain_seconds() <= 0.0) return 0;
   int64_t best = 0;
   double best_gain = kGainMin;
   const auto consider = [&](int64_t drafts) {
-    const double found = gain(drafts, origin);
+    const double found = gain_of_source(drafts);
     if (found <= best_gain) return;
     best_gain = found;
     best = drafts;
   };
-  // Steps of more rows than are known are tried at twice as many.
-  const int64_t most =
-      std::min(drafted, std::max(kFirstRows, (may_lose() ? 2 : 1) * known_rows()) - 1);
+  const int64_t most = std::min(tokens_max, rows_to_try() - 1);
   for (int64_t rows = 2; rows <= most; rows *= 2) consider(rows - 1);
   consider(most);
   // Steps that evaluate accepted tokens again, where states have a fixed size, are in no forecast.
-  of.is_trial = false;
-  if (best > 0 && of.spent <= of.earned) {
-    of.wait = kWaitMin;
-    of.skipped = 0;
-    return best;
-  }
-  if (++of.skipped < of.wait || !may_lose()) return 0;
-  of.skipped = 0;
-  of.wait = std::min(2 * of.wait, kWaitMax);
-  of.is_trial = true;
-  return std::min(drafted, kFirstRows - 1);
+  try_again(source_.trials, source_.spent <= source_.earned, tokens_max, best);
+  return best;
 }
 
 int64_t DraftPrice::worth_rows(std::span<const float> confidences) const {
   const auto drafted = static_cast<int64_t>(confidences.size());
-  if (known(DraftOrigin::kOther).is_trial) return drafted;
+  if (source_.trials.is_trial) return drafted;
   int64_t best = 0;
   double best_rate = 0.0;
   double reached = 1.0;  // how likely all drafts so far are right

@@ -43,36 +43,56 @@ class DraftPrice {
     double drafting_seconds = 0.0;            // that the source took to propose
     int64_t proposed = 0;                     // tokens in that time, of which the step has some
     double follow_seconds = 0.0;              // that it took beside to learn the text
+    int64_t repeated = 0;                     // tokens before a draft of kText, as in Repeat
   };
   void note(const Step& step);
   /// A step of one row; 0 while it is not known.
   double plain_seconds() const { return seconds_[0]; }
-  /// How many of `drafted` tokens give the most tokens a second, with what it takes to propose
-  /// them: 0 where none pays. Drafts that are off are tried again, after waits that double while it
-  /// does not pay, and as long as all that was lost by drafts is a hundredth of the text's time.
-  int64_t worth(int64_t drafted, DraftOrigin origin = DraftOrigin::kText);
+  /// A repetition of the text.
+  struct Repeat {
+    int64_t drafted = 0;    // tokens that may follow
+    int64_t repeated = 0;   // tokens before them that are those at the text's end
+    int64_t lost_rows = 0;  // that the step evaluates again, whatever is drafted
+    /// Tokens of a step whose draft is wrong are evaluated again by the next: states have a fixed
+    /// size.
+    bool is_redone = false;
+  };
+  /// How many of the tokens give the most tokens a second: 0 where none pays. Losses of repetitions
+  /// stay within a hundredth of the text's time and what they earned lately. Beyond that they
+  /// are tried again, after waits that double while it does not pay.
+  int64_t worth_repeat(const Repeat& repeat);
+  /// How many tokens to ask a source for, with what it takes to propose them, as worth_repeat().
+  int64_t worth_asking(int64_t tokens_max);
   /// How many of a source's tokens are worth their rows, now that they have been proposed. All of
   /// those that worth() wanted tried.
   int64_t worth_rows(std::span<const float> confidences) const;
-  /// Tokens a second of a step with so many drafts beside those without; 1 while it is not known.
-  double gain(int64_t drafts, DraftOrigin origin = DraftOrigin::kText) const;
 
  private:
   static constexpr size_t kLevels = 8;  // of confidence
-  /// Measurements of drafts of one origin.
-  struct Known {
-    double acceptance = 0.0;         // of a draft behind accepted ones
+  /// When drafts of one origin that do not pay are tried again.
+  struct Trials {
+    int64_t skipped = 0;    // drafts since the last that was tried
+    int64_t wait = 16;      // and how many are skipped before the next
+    bool is_trial = false;  // the last that was found worth it
+  };
+  /// Measurements of a source.
+  struct Source {
+    Trials trials;
+    double acceptance = 0.7;         // of a draft behind accepted ones
     double proposing_seconds = 0.0;  // of a token
     double spent = 0.0;              // lately, by steps and drafting, and
     double earned = 0.0;             // what their tokens take one by one
-    int64_t skipped = 0;             // drafts since the last that was tried
-    int64_t wait = 16;               // and how many are skipped before the next
-    bool is_trial = false;           // the last that was found worth it
   };
   static size_t level_of(float confidence);
-  Known& known(DraftOrigin origin) { return known_[static_cast<size_t>(origin)]; }
-  const Known& known(DraftOrigin origin) const { return known_[static_cast<size_t>(origin)]; }
+  double& repeat_acceptance(int64_t repeated);
+  void lose(double seconds, DraftOrigin origin);
+  void note_source(const Step& step);
   void note_acceptance(const Step& step);
+  int64_t best_of_repeat(const Repeat& repeat);
+  double gain_of_source(int64_t drafts) const;
+  int64_t rows_to_try() const;
+  /// Whether drafts go on; otherwise `drafts` becomes what is tried, 0 in most steps.
+  void try_again(Trials& trials, bool goes_on, int64_t drafted, int64_t& drafts) const;
   static constexpr size_t kSizes = 8;  // of steps: 1, 2, 3 to 4, 5 to 8, ... rows
   static size_t size_of(int64_t rows) {
     const auto size = static_cast<size_t>(std::bit_width(static_cast<uint64_t>(rows - 1)));
@@ -80,13 +100,18 @@ class DraftPrice {
   }
   double cost(int64_t rows) const;
   int64_t known_rows() const;
-  bool may_lose() const;
+  bool may_lose() const { return is_little(lost_seconds_); }
+  bool is_little(double lost_seconds) const;
 
   std::array<double, kSizes> seconds_ = {};  // of a step; 0: not known
-  std::array<Known, 2> known_ = {Known{.acceptance = 0.9}, Known{.acceptance = 0.7}};
+  Trials repeats_;
+  Source source_;
   std::array<double, kLevels> levels_;  // acceptance of a source's drafts, by confidence
-  double all_seconds_ = 0.0;            // of all steps
-  double lost_seconds_ = 0.0;           // by all drafts; below 0: earned
+  /// That of a token behind fewer than 1, 2, 4, 8, ... repeated ones.
+  std::array<double, 9> repeat_levels_ = {0.5, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.97, 0.98};
+  double all_seconds_ = 0.0;   // of all steps
+  double lost_seconds_ = 0.0;  // by all drafts; below 0: earned
+  double repeats_lost_ = 0.0;  // of these by kText
 };
 
 }  // namespace moeflux

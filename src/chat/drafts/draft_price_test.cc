@@ -3,23 +3,103 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <vector>
 
 namespace moeflux {
 namespace {
 
-TEST(DraftPrice, TheFirstStepHasNoDrafts) { EXPECT_EQ(DraftPrice().worth(8), 0); }
+/// Tokens that a repetition of many tokens may go on with.
+DraftPrice::Repeat repeat_of(int64_t drafted) { return {.drafted = drafted, .repeated = 64}; }
+
+TEST(DraftPrice, TheFirstStepHasNoDrafts) { EXPECT_EQ(DraftPrice().worth_repeat(repeat_of(8)), 0); }
 
 TEST(DraftPrice, AcceptedDraftsOfCheapRowsPay) {
   DraftPrice price;
   price.note({.rows = 1, .seconds = 1.0});
   // Twice the rows that are known.
   for (const int64_t drafts : {7, 15, 31}) {
-    EXPECT_EQ(price.worth(31), drafts);
+    EXPECT_EQ(price.worth_repeat(repeat_of(31)), drafts);
     price.note({.rows = drafts + 1, .drafted = drafts, .accepted = drafts, .seconds = 1.5});
   }
-  EXPECT_EQ(price.worth(31), 31);
-  EXPECT_GT(price.gain(31), 5.0);
+  EXPECT_EQ(price.worth_repeat(repeat_of(31)), 31);
+}
+
+/// Knows steps of up to 16 rows, of which each costs `row_seconds` beside the first.
+DraftPrice price_of_rows(double row_seconds) {
+  DraftPrice price;
+  for (int64_t rows = 1; rows <= 16; rows *= 2) {
+    price.note({.rows = rows,
+                .accepted = rows - 1,
+                .seconds = 1.0 + row_seconds * static_cast<double>(rows - 1)});
+  }
+  return price;
+}
+
+TEST(DraftPrice, LongRepetitionsAreTrustedMoreThanShortOnes) {
+  DraftPrice price = price_of_rows(0.3);
+  for (int i = 0; i < 60; ++i) {
+    price.note({.rows = 16, .drafted = 15, .accepted = 15, .seconds = 5.5, .repeated = 64});
+    price.note({.rows = 2, .drafted = 1, .seconds = 1.3, .repeated = 8});
+  }
+  EXPECT_EQ(price.worth_repeat({.drafted = 15, .repeated = 64}), 15);
+  EXPECT_EQ(price.worth_repeat({.drafted = 15, .repeated = 8}), 0);
+}
+
+// The optimum of a plain search over the expected tokens and seconds.
+TEST(DraftPrice, TheLengthGivesTheMostTokensASecond) {
+  for (const double row_seconds : {0.05, 0.2, 0.5}) {
+    for (const int64_t lost : {0, 3}) {
+      for (const bool is_redone : {false, true}) {
+        DraftPrice price = price_of_rows(row_seconds);
+        const auto cost = [&](int64_t rows) {
+          const double row = static_cast<double>(std::bit_ceil(static_cast<uint64_t>(rows)) - 1);
+          return 1.0 + row_seconds * row;
+        };
+        // Behind 16 to 31 repeated tokens 0.9 of the drafts are right, until they are known better.
+        int64_t best = 0;
+        double best_rate = 1.05 / cost(lost + 1);
+        for (int64_t drafts = 1; drafts <= 12; ++drafts) {
+          double tokens = 0.0;
+          double again = 0.0;
+          for (int64_t right = 0; right <= drafts; ++right) {
+            const double all = std::pow(0.9, static_cast<double>(right));
+            const double share = right == drafts ? all : 0.1 * all;
+            tokens += share * static_cast<double>(right + 1);
+            if (right < drafts) again += share * static_cast<double>(lost + right + 1);
+          }
+          const double seconds = cost(lost + 1 + drafts);
+          const double each = (seconds - 1.0) / static_cast<double>(lost + drafts);
+          const double rate = tokens / (seconds + (is_redone ? again * each : 0.0));
+          if (rate <= best_rate) continue;
+          best_rate = rate;
+          best = drafts;
+        }
+        EXPECT_EQ(price.worth_repeat(
+                      {.drafted = 12, .repeated = 16, .lost_rows = lost, .is_redone = is_redone}),
+                  best)
+            << row_seconds << " " << lost << " " << is_redone;
+      }
+    }
+  }
+}
+
+// However much drafts have earned before.
+TEST(DraftPrice, ATextThatChangesLosesFewSteps) {
+  DraftPrice price = price_of_rows(0.1);
+  for (int i = 0; i < 1000; ++i) {
+    price.note({.rows = 16, .drafted = 15, .accepted = 15, .seconds = 2.5, .repeated = 64});
+  }
+  double lost = 0.0;
+  for (int i = 0; i < 1000; ++i) {
+    const int64_t drafts = price.worth_repeat({.drafted = 15, .repeated = 64});
+    const double seconds = drafts == 0 ? 1.0 : 20.0;
+    price.note({.rows = drafts + 1, .drafted = drafts, .seconds = seconds, .repeated = 64});
+    lost += seconds - 1.0;
+  }
+  EXPECT_GT(lost, 0.0);
+  EXPECT_LT(lost, 32.0 + 0.01 * 4000.0 + 2.0 * 20.0);
 }
 
 TEST(DraftCounts, GainIsOfStepsWhoseTokensHaveAKnownPrice) {
@@ -41,7 +121,7 @@ TEST(DraftPrice, RowsThatCostAsMuchAsStepsDoNotPay) {
     const double seconds = static_cast<double>(drafts + 1);
     price.note({.rows = drafts + 1, .drafted = drafts, .accepted = drafts, .seconds = seconds});
   }
-  EXPECT_EQ(price.worth(15), 0);
+  EXPECT_EQ(price.worth_repeat(repeat_of(15)), 0);
 }
 
 // Where states have a fixed size, accepted tokens are evaluated again behind a wrong draft.
@@ -53,7 +133,7 @@ TEST(DraftPrice, StepsThatMendStatesCount) {
       price.note({.rows = 8, .drafted = 7, .accepted = 6, .seconds = 4.0});
       price.note({.rows = 8, .seconds = seconds});
     }
-    return price.worth(7);
+    return price.worth_repeat(repeat_of(7));
   };
   EXPECT_GT(worth_with_mends_of(3.0), 0);
   EXPECT_EQ(worth_with_mends_of(5.0), 0);
@@ -64,7 +144,7 @@ TEST(DraftPrice, WrongDraftsEndThemAndAreTriedAgainLater) {
   price.note({.rows = 1, .seconds = 1.0});
   int tried = 0;
   for (int i = 0; i < 1000; ++i) {
-    const int64_t drafts = price.worth(15);
+    const int64_t drafts = price.worth_repeat(repeat_of(15));
     if (drafts > 0) ++tried;
     price.note(
         {.rows = drafts + 1, .drafted = drafts, .accepted = 0, .seconds = drafts == 0 ? 1.0 : 3.0});
@@ -80,7 +160,7 @@ TEST(DraftPrice, WhatIsTriedLosesAHundredthOfTheText) {
     double seconds = 0.0;
     double plain = 0.0;
     for (int i = 0; i < 4000; ++i) {
-      const int64_t drafts = i == 0 ? 0 : price.worth(63);
+      const int64_t drafts = i == 0 ? 0 : price.worth_repeat(repeat_of(63));
       const double step = drafts == 0 ? 1.0 : cost * static_cast<double>(drafts + 1) / 4.0;
       price.note({.rows = drafts + 1, .drafted = drafts, .accepted = drafts, .seconds = step});
       seconds += step;
@@ -101,7 +181,7 @@ double seconds_of_a_token(double proposing, int64_t accepted) {
   double seconds = 0.0;
   int64_t tokens = 0;
   for (int i = 0; i < 2000; ++i) {
-    const int64_t drafts = price.worth(16, DraftOrigin::kOther);
+    const int64_t drafts = price.worth_asking(16);
     const int64_t right = std::min(drafts, accepted);
     const DraftPrice::Step step = {.rows = drafts + 1,
                                    .drafted = drafts,
@@ -135,8 +215,8 @@ TEST(DraftPrice, OneOriginDoesNotSpoilTheOther) {
                 .drafting_seconds = 2.0,
                 .proposed = 7});
   }
-  EXPECT_EQ(price.worth(7, DraftOrigin::kOther), 0);
-  EXPECT_GT(price.worth(7), 0);
+  EXPECT_EQ(price.worth_asking(7), 0);
+  EXPECT_GT(price.worth_repeat(repeat_of(7)), 0);
 }
 
 TEST(DraftPrice, UnlikelyTokensAreNotWorthTheirRows) {

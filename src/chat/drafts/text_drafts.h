@@ -26,6 +26,8 @@ class TextDrafts {
   /// tokens, and hardly more than are repeated: a longer match goes on for longer. Empty without
   /// one.
   std::vector<TokenId> draft(int64_t tokens_max);
+  /// The tokens at the end that stand before what draft() has given last.
+  int64_t repeated() const { return static_cast<int64_t>(repeated_); }
 
  private:
   uint64_t hash_of_end() const;
