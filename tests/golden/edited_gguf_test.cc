@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/engine.h"
 #include "load/model_loader.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/golden_file.h"
@@ -98,6 +99,82 @@ TEST(EditedGguf, ABlockWithTensorsOfPredictionIsNoLayer) {
   edited.image().u32("qwen3next.block_count", 5);
   edited.add_tensor("blk.4.nextn.eh_proj.weight").add_tensor("blk.4.attn_norm.weight");
   expect_same_bits("gguf-qwen3_next", edited);
+}
+
+/// Numbers that follow no pattern, around 0 or 1.
+std::vector<float> numbers_of(uint64_t count, uint32_t seed, float around = 0.0f) {
+  std::vector<float> numbers;
+  for (uint64_t i = 0; i < count; ++i) {
+    seed = seed * 1664525u + 1013904223u;
+    numbers.push_back(around + (static_cast<float>(seed >> 8) / 16777216.0f - 0.5f) / 4.0f);
+  }
+  return numbers;
+}
+
+/// DeepSeek-V4 with a block that predicts, whose halves of the combining matrix are one or apart.
+std::vector<float> draft_logits_of_v4(bool is_apart) {
+  constexpr uint64_t kHidden = 64;
+  constexpr uint64_t kStreams = 4;
+  constexpr uint64_t kExperts = 8;
+  EditedGguf edited(file_of("gguf-deepseek_v4"));
+  edited.drop("deepseek4.block_count").drop("deepseek4.nextn_predict_layers");
+  edited.image().u32("deepseek4.block_count", 4).u32("deepseek4.nextn_predict_layers", 1);
+  edited.copy_block("blk.0.", "blk.3.", "tid2eid");
+  const auto add = [&](const std::string& name, std::vector<uint64_t> extents, uint32_t seed,
+                       float around = 0.0f) {
+    uint64_t count = 1;
+    for (const uint64_t extent : extents) count *= extent;
+    edited.add_floats("blk.3." + name, std::move(extents), numbers_of(count, seed, around));
+  };
+  add("exp_probs_b.bias", {kExperts}, 1);
+  add("nextn.enorm.weight", {kHidden}, 2, 1.0f);
+  add("nextn.hnorm.weight", {kHidden}, 3, 1.0f);
+  add("nextn.shared_head_norm.weight", {kHidden}, 4, 1.0f);
+  add("nextn.hc_head_fn.weight", {kStreams * kHidden, kStreams}, 5);
+  add("nextn.hc_head_base.weight", {kStreams}, 6);
+  add("nextn.hc_head_scale.weight", {1}, 7, 1.0f);
+  const std::vector<float> e = numbers_of(kHidden * kHidden, 8);
+  const std::vector<float> h = numbers_of(kHidden * kHidden, 9);
+  if (is_apart) {
+    edited.add_floats("blk.3.nextn.e_proj.weight", {kHidden, kHidden}, e);
+    edited.add_floats("blk.3.nextn.h_proj.weight", {kHidden, kHidden}, h);
+  } else {
+    std::vector<float> rows;
+    for (size_t row = 0; row < kHidden; ++row) {
+      const auto begin = static_cast<ptrdiff_t>(row * kHidden);
+      rows.insert(rows.end(), e.begin() + begin, e.begin() + begin + kHidden);
+      rows.insert(rows.end(), h.begin() + begin, h.begin() + begin + kHidden);
+    }
+    edited.add_floats("blk.3.nextn.eh_proj.weight", {2 * kHidden, kHidden}, rows);
+  }
+  const TempFolder folder;
+  edited.write(folder / "m.gguf");
+  const auto device = make_test_device({.device = "reference"});
+  const auto engine =
+      Engine::open(folder / "m.gguf", *device, {.context_length = 32, .draft_layer = true});
+  EXPECT_TRUE(engine.ok()) << (engine.ok() ? "" : engine.error().to_string());
+  if (!engine.ok()) return {};
+  auto sequence = (*engine)->create_sequence();
+  EXPECT_TRUE(sequence.ok());
+  const std::vector<TokenId> tokens = {1, 8, 15, 22, 29, 5, 12};
+  EXPECT_TRUE((*engine)->eval(**sequence, tokens, {.logits = LogitsMode::kNone}, {}).ok());
+  std::vector<float> logits;
+  const auto drafts = (*engine)->draft(
+      **sequence, {.token = 3, .count = 2, .sink = [&](int64_t, std::span<const float> row) {
+                     logits.insert(logits.end(), row.begin(), row.end());
+                     return Status();
+                   }});
+  EXPECT_TRUE(drafts.ok() && drafts->size() == 2u);
+  return logits;
+}
+
+TEST(EditedGguf, DraftBlocksOfSeveralStreamsMayCombineByOneMatrixOrTwo) {
+  const std::vector<float> apart = draft_logits_of_v4(true);
+  const std::vector<float> together = draft_logits_of_v4(false);
+  ASSERT_FALSE(apart.empty());
+  ASSERT_EQ(apart.size(), together.size());
+  EXPECT_GT(max_abs_difference(apart, std::vector<float>(apart.size())), 0.1);
+  EXPECT_LE(max_abs_difference(apart, together), 1e-4);
 }
 
 TEST(EditedGguf, OllamasGptOssIsRead) {

@@ -92,6 +92,19 @@ class EditedGguf {
     data_.push_back(std::string(64, '\0'));
     return *this;
   }
+  /// Gives the tensors of a block, but for those whose names have `without`, to another one as
+  /// well.
+  EditedGguf& copy_block(const std::string& from, const std::string& to, std::string_view without) {
+    const size_t count = image_.tensors.size();
+    for (size_t i = 0; i < count; ++i) {
+      const GgufImage::Tensor tensor = image_.tensors[i];
+      if (!tensor.name.starts_with(from) || tensor.name.find(without) != std::string::npos)
+        continue;
+      image_.tensor(to + tensor.name.substr(from.size()), tensor.extents, tensor.type, 0);
+      data_.push_back(data_[i]);
+    }
+    return *this;
+  }
   /// Adds an F32 tensor; extents are innermost first, as in the file.
   EditedGguf& add_floats(std::string_view name, std::vector<uint64_t> extents,
                          const std::vector<float>& numbers) {

@@ -16,7 +16,7 @@ namespace moeflux {
 namespace {
 
 /// Names of every architecture, behind its own.
-constexpr std::array<GgufName, 27> kUsualNames = {{
+constexpr std::array<GgufName, 29> kUsualNames = {{
     {"token_embd", "embed_tokens"},
     {"output", "lm_head"},
     {"output_norm", "norm"},
@@ -39,6 +39,8 @@ constexpr std::array<GgufName, 27> kUsualNames = {{
     {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
     {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
     {"nextn.eh_proj", "eh_proj"},
+    {"nextn.e_proj", "e_proj"},  // the two halves of eh_proj, where they are apart
+    {"nextn.h_proj", "h_proj"},
     {"nextn.enorm", "enorm"},
     {"nextn.hnorm", "hnorm"},
     {"nextn.shared_head_norm", "shared_head.norm"},

@@ -11,8 +11,10 @@ constexpr int64_t kSqrtSoftplus = 4;  // of expert_gating_func
 // Some files count blocks that predict and do not hold them.
 int64_t num_layers(GgufKeys& keys) {
   const int64_t layers = keys.num_layers();
-  const std::string first = formatted("blk.{}.nextn.eh_proj.weight", layers);
-  return keys.tensor(first) != nullptr ? layers : keys.num_blocks();
+  for (const char* combine : {"eh_proj", "e_proj"}) {
+    if (keys.tensor(formatted("blk.{}.nextn.{}.weight", layers, combine)) != nullptr) return layers;
+  }
+  return keys.num_blocks();
 }
 
 void read_attention(GgufKeys& keys, Json& c) {
