@@ -2,10 +2,11 @@
 //
 //   MOEFLUX_TEST_DRAFT_DRAW=123 golden_test --gtest_filter='*DraftDraws*'
 //
-// A draw chooses the family, its cache and chunks, one to four texts, constraints, and how many
-// texts run at once or give way and go on from snapshots. Drafts are repetitions, or come of the
-// model itself, of one of another family, or of the text that is known, with wrong tokens.
-// MOEFLUX_TEST_DRAFT_DRAWS says how many of them the suite tries, 40 if it says nothing.
+// A draw chooses the family, its cache and chunks, one to four texts, greedy or sampled,
+// constraints, and how many texts run at once or give way and go on from snapshots. Drafts are
+// repetitions, or come of the model itself, of one of another family, of the model's MTP layer, or
+// of the text that is known, with wrong tokens. MOEFLUX_TEST_DRAFT_DRAWS says how many of them the
+// suite tries, 40 if it says nothing.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -27,21 +28,40 @@ constexpr uint64_t kShares = 4;  // of the draws, each a test of its own
 
 class DraftDraws : public ::testing::TestWithParam<uint64_t> {
  protected:
-  /// A model of a family and with a cache that the generator chooses.
-  static std::shared_ptr<OpenModel> draw_model(std::mt19937& random) {
-    const std::vector<std::string> families = golden_families();
+  /// With a cache that the generator chooses.
+  static std::shared_ptr<OpenModel> open_drawn(std::mt19937& random, const std::string& folder,
+                                               DraftOptions drafts = {}) {
     constexpr uint64_t kCaches[] = {0, uint64_t{1} << 16, uint64_t{1} << 30};
     constexpr int64_t kChunks[] = {0, 7, 33};
+    return open_golden(folder, kCaches[random() % 3], kChunks[random() % 3], std::move(drafts));
+  }
+  static std::shared_ptr<OpenModel> draw_model(std::mt19937& random) {
+    const std::vector<std::string> families = golden_families();
+    return open_drawn(random, golden_folder(families[random() % families.size()]));
+  }
+  static std::shared_ptr<OpenModel> draw_mtp_model(std::mt19937& random) {
+    const std::vector<std::string> families = mtp_families();
     const std::string& family = families[random() % families.size()];
-    return open_golden(golden_folder(family), kCaches[random() % 3], kChunks[random() % 3]);
+    return open_drawn(random, tests_directory() + "/golden/mtp/" + family);
+  }
+  /// The model that drafts: the same, with its MTP layer where that does.
+  static std::shared_ptr<OpenModel> with_mtp(std::mt19937& random,
+                                             const std::shared_ptr<OpenModel>& model,
+                                             DraftOptions drafts) {
+    drafts.mtp_tokens = 1 + static_cast<int64_t>(random() % 3);
+    if (random() % 2 == 0) drafts.match_min = kContext;  // by that layer alone
+    return open_drawn(random, model->directory, std::move(drafts));
   }
 
+  static DraftOptions draw_options(std::mt19937& random) {
+    return {.mode = random() % 4 == 0 ? DraftMode::kAuto : DraftMode::kOn,
+            .tokens_max = 1 + static_cast<int64_t>(random() % 12),
+            .match_min = 1 + static_cast<int64_t>(random() % 8)};
+  }
   static DraftOptions draw_drafts(std::mt19937& random, const std::shared_ptr<OpenModel>& model,
                                   const std::vector<TextRequest>& requests,
                                   const std::vector<Written>& expected) {
-    DraftOptions drafts{.mode = random() % 4 == 0 ? DraftMode::kAuto : DraftMode::kOn,
-                        .tokens_max = 1 + static_cast<int64_t>(random() % 12),
-                        .match_min = 1 + static_cast<int64_t>(random() % 8)};
+    DraftOptions drafts = draw_options(random);
     const auto drafted_by = [&](std::shared_ptr<OpenModel> small) {
       const float confidence_min = random() % 2 == 0 ? 0.0f : 0.2f;
       const auto drafting = std::make_shared<DraftModel>(std::move(small), confidence_min,
@@ -66,7 +86,8 @@ class DraftDraws : public ::testing::TestWithParam<uint64_t> {
 
   void expect_same_texts(uint64_t seed) {
     std::mt19937 random(static_cast<unsigned>(seed));
-    const auto model = draw_model(random);
+    const bool has_mtp = seed / kShares % 4 == 0;  // so that no share is without
+    const auto model = has_mtp ? draw_mtp_model(random) : draw_model(random);
     ASSERT_NE(model, nullptr);
     const auto vocab_size = static_cast<TokenId>(model->engine->spec().vocab_size);
     std::vector<TextRequest> requests = draw_requests(random, vocab_size);
@@ -78,15 +99,24 @@ class DraftDraws : public ::testing::TestWithParam<uint64_t> {
     if (random() % 2 == 0) options.patience = std::chrono::milliseconds(0);
     uint64_t steps = 0;
     const std::vector<Written> expected = write(model, requests, steps, options);
-    model->drafts = draw_drafts(random, model, requests, expected);
+    std::shared_ptr<OpenModel> drafting = model;
+    if (has_mtp) {
+      drafting = with_mtp(random, model, draw_options(random));
+      ASSERT_NE(drafting, nullptr);
+    } else {
+      model->drafts = draw_drafts(random, model, requests, expected);
+    }
     uint64_t steps_with_drafts = 0;
-    EXPECT_EQ(write(model, requests, steps_with_drafts, options), expected)
+    DraftCounts drafts;
+    EXPECT_EQ(write(drafting, requests, steps_with_drafts, options, &drafts), expected)
         << model->directory << "\nagain: MOEFLUX_TEST_DRAFT_DRAW=" << seed
         << " golden_test --gtest_filter='*DraftDraws*'";
     if (steps_with_drafts < steps) ++with_fewer_steps_;
+    if (has_mtp) mtp_drafted_ += drafts.drafted;
   }
 
   uint64_t with_fewer_steps_ = 0;  // draws
+  int64_t mtp_drafted_ = 0;        // tokens, where MTP layers drafted as well
 };
 
 TEST_P(DraftDraws, HaveTheTextsWithoutDrafts) {
@@ -100,7 +130,7 @@ TEST_P(DraftDraws, HaveTheTextsWithoutDrafts) {
     expect_same_texts(seed);
   }
   // Draws without an accepted draft would be no test.
-  EXPECT_TRUE(wanted < kDrawsUsual || with_fewer_steps_ > 0);
+  EXPECT_TRUE(wanted < kDrawsUsual || (with_fewer_steps_ > 0 && mtp_drafted_ > 0));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, DraftDraws, ::testing::Range(uint64_t{0}, kShares));
