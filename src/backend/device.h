@@ -52,6 +52,12 @@ class Device {
                                                        MemoryKind kind) {
     return allocate(bytes, kind);
   }
+  /// The same for keys or values of so many heads, alike for each token: the heads are divided
+  /// between several devices after divide_heads().
+  virtual Result<std::unique_ptr<Buffer>> allocate_heads(LayerId layer, int64_t /*heads*/,
+                                                         size_t bytes, MemoryKind kind) {
+    return allocate_for(layer, bytes, kind);
+  }
   /// Copies bytes into a buffer of this device, at once: for loading, while no work uses the range.
   virtual Status upload(Buffer& to, uint64_t offset_bytes, std::span<const std::byte> from) {
     MF_CHECK(to.host_data() != nullptr && offset_bytes + from.size() <= to.size_bytes());
@@ -73,6 +79,12 @@ class Device {
   virtual void place_layers(std::vector<size_t> /*parts*/) {}
   /// The number of the device that has a layer.
   virtual size_t part_of(LayerId /*layer*/) const { return 0; }
+  /// Says that several devices divide the heads of keys and values, before allocate_heads().
+  virtual void divide_heads() {}
+  /// How many of a layer's `heads` each of several devices has then; else empty.
+  virtual std::vector<int64_t> heads_by_part(LayerId /*layer*/, int64_t /*heads*/) const {
+    return {};
+  }
   /// Lets work that is recorded here use memory of `other`, a device with the same kernels, at its
   /// addresses. kUnsupported where no bus leads there.
   virtual Status reach(const Device& other);

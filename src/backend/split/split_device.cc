@@ -76,7 +76,24 @@ class SplitDevice : public Device {
     if (kind == MemoryKind::kHostVisible) return parts_.front()->allocate(bytes, kind);
     return parts_[part_of(layer)]->allocate(bytes, kind);
   }
+  Result<std::unique_ptr<Buffer>> allocate_heads(LayerId layer, int64_t heads, size_t bytes,
+                                                 MemoryKind kind) override {
+    const std::vector<int64_t> counts = heads_by_part(layer, heads);
+    if (heads == 1 || counts.empty()) return allocate_for(layer, bytes, kind);
+    std::vector<HeadsBuffer::Piece> pieces(counts.size());
+    int64_t begin = 0;
+    for (size_t i = 0; i < counts.size(); ++i) {
+      pieces[i].begin = begin;
+      pieces[i].count = counts[i];
+      begin += counts[i];
+      if (counts[i] == 0) continue;
+      const size_t own = bytes / static_cast<size_t>(heads) * static_cast<size_t>(counts[i]);
+      MF_ASSIGN_OR_RETURN(pieces[i].buffer, parts_[i]->allocate(own, kind));
+    }
+    return std::unique_ptr<Buffer>(std::make_unique<HeadsBuffer>(std::move(pieces), heads, bytes));
+  }
   Status upload(Buffer& to, uint64_t offset_bytes, std::span<const std::byte> from) override {
+    MF_CHECK(to.part != HeadsBuffer::kPart);
     if (to.part != Buffer::kEachPart) {
       return parts_[static_cast<size_t>(std::max(to.part, 0))]->upload(to, offset_bytes, from);
     }
@@ -105,6 +122,18 @@ class SplitDevice : public Device {
   size_t part_of(LayerId layer) const override {
     const auto at = static_cast<size_t>(index(layer));
     return at < layers_.size() ? layers_[at] : 0;
+  }
+
+  void divide_heads() override { divides_heads_ = true; }
+  // As many on each, in the order of devices; the layer's own and those behind it have one more.
+  std::vector<int64_t> heads_by_part(LayerId layer, int64_t heads) const override {
+    if (!divides_heads_) return {};
+    const auto count = static_cast<int64_t>(parts_.size());
+    std::vector<int64_t> own(parts_.size(), heads / count);
+    for (int64_t i = 0; i < heads % count; ++i) {
+      ++own[(part_of(layer) + static_cast<size_t>(i)) % parts_.size()];
+    }
+    return own;
   }
 
   Result<std::unique_ptr<Encoder>> create_encoder(size_t scratch_bytes) override {
@@ -154,6 +183,7 @@ class SplitDevice : public Device {
 
   std::vector<std::unique_ptr<PartDevice>> parts_;
   std::vector<size_t> layers_;  // the part of each
+  bool divides_heads_ = false;
   std::string name_;
   std::string description_;
   std::string bits_key_;

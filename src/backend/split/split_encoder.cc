@@ -1,12 +1,12 @@
 #include "backend/split/split_encoder.h"
 
 #include <algorithm>
+#include <cstring>
 #include <string_view>
 #include <type_traits>
 #include <utility>
 
 #include "backend/host_buffer.h"
-#include "backend/ops/copy.h"
 
 namespace moeflux {
 namespace {
@@ -40,6 +40,33 @@ void for_each_operand(Op& op, const Visit& visit) {
   } else {
     op.operands(each);
   }
+}
+
+/// Calls visit(offset in `all`, offset in the device's part, bytes) for the rows of a device's
+/// heads in a tensor [rows, heads, width].
+template <typename Visit>
+void for_each_row(const HeadsBuffer& memory, size_t device, const Tensor& all, const Visit& visit) {
+  const HeadsBuffer::Piece& own = memory.piece(device);
+  const auto rows = static_cast<size_t>(all.dim(0));
+  const size_t head_bytes = all.size_bytes() / rows / static_cast<size_t>(memory.heads());
+  const auto count = static_cast<size_t>(own.count);
+  for (size_t row = 0; row < rows; ++row) {
+    const size_t first = row * static_cast<size_t>(memory.heads()) + static_cast<size_t>(own.begin);
+    visit(first * head_bytes, row * count * head_bytes, count * head_bytes);
+  }
+}
+
+/// The memory that devices divide between them and an operation keeps heads in, else null.
+template <typename Op>
+const HeadsBuffer* divided_memory(const Op& op) {
+  if constexpr (std::is_same_v<Op, ops::Attention>) {
+    for (const KvRows& s : op.sequences) {
+      if (!s.kv.k_pages.empty()) return divided(s.kv.k_pages.front());
+    }
+  } else if constexpr (std::is_same_v<Op, ops::Copy>) {
+    return divided(op.out);
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -104,7 +131,8 @@ SplitEncoder::SplitEncoder(std::vector<std::unique_ptr<Encoder>> encoders,
     : encoders_(std::move(encoders)),
       submitted_(encoders_.size()),
       is_recorded_(encoders_.size()),
-      scratch_(std::move(scratch)) {
+      scratch_(std::move(scratch)),
+      head_pages_(encoders_.size()) {
   for (size_t i = 0; i < encoders_.size(); ++i) {
     views_.push_back(std::make_unique<PartView>(*this, i));
   }
@@ -125,7 +153,16 @@ void SplitEncoder::keep_alive(std::unique_ptr<Retained> resource) {
 
 void SplitEncoder::write(Tensor to, std::span<const std::byte> from) {
   const int part = to.buffer->part;
-  if (part >= 0) {
+  if (const HeadsBuffer* memory = divided(to)) {
+    for (size_t i = 0; i < encoders_.size(); ++i) {
+      if (memory->piece(i).count == 0) continue;
+      std::vector<std::byte> own(memory->on(i, to).size_bytes());
+      for_each_row(*memory, i, to, [&](size_t whole, size_t piece, size_t bytes) {
+        std::memcpy(&own[piece], &from[whole], bytes);
+      });
+      on(i).write(memory->on(i, to), own);
+    }
+  } else if (part >= 0) {
     on(static_cast<size_t>(part)).write(to, from);
   } else if (part == Buffer::kAnyPart || to.buffer == &scratch_.buffer()) {
     on(at_).write(copy_on(at_, to), from);
@@ -142,6 +179,17 @@ void SplitEncoder::write(Tensor to, std::span<const std::byte> from) {
 Status SplitEncoder::read(std::span<std::byte> to, Tensor from) {
   if (!status_.ok()) return status_;
   join();
+  if (const HeadsBuffer* memory = divided(from)) {
+    for (size_t i = 0; i < encoders_.size(); ++i) {
+      if (memory->piece(i).count == 0) continue;
+      std::vector<std::byte> own(memory->on(i, from).size_bytes());
+      MF_RETURN_IF_ERROR(encoders_[i]->read(own, memory->on(i, from)));
+      for_each_row(*memory, i, from, [&](size_t whole, size_t piece, size_t bytes) {
+        std::memcpy(&to[whole], &own[piece], bytes);
+      });
+    }
+    return {};
+  }
   const int part = from.buffer->part;
   const size_t device = part >= 0 ? static_cast<size_t>(part) : at_;
   return encoders_[device]->read(to, copy_on(device, from));
@@ -210,7 +258,67 @@ void SplitEncoder::run_where_it_lies(const Op& op) {
     join();
   }
   if (!is_here) move_to(static_cast<size_t>(part));
-  if (status_.ok()) run_there(at_, own);
+  if (!status_.ok()) return;
+  if constexpr (std::is_same_v<Op, ops::Attention> || std::is_same_v<Op, ops::Copy>) {
+    if (const HeadsBuffer* memory = divided_memory(own)) return run_by_heads(own, *memory);
+  }
+  run_there(at_, own);
+}
+
+// Devices have different heads, of which nobody reads those of another: what they write lies apart.
+void SplitEncoder::run_by_heads(ops::Attention op, const HeadsBuffer& memory) {
+  const int64_t queries = op.q.dim(1) / memory.heads();  // of a head of keys
+  for_each_operand(op, [&](std::string_view /*name*/, const Tensor& tensor) {
+    if (divided(tensor) == nullptr) const_cast<Tensor&>(tensor) = copy_on(at_, tensor);
+  });
+  const auto record = [&](size_t part) {
+    const HeadsBuffer::Piece& piece = memory.piece(part);
+    if (piece.count == 0) return;
+    ops::Attention own = op;
+    own.out = op.out.slice(1, piece.begin * queries, piece.count * queries);
+    own.q = op.q.slice(1, piece.begin * queries, piece.count * queries);
+    own.k = op.k.slice(1, piece.begin, piece.count);
+    own.v = op.v.slice(1, piece.begin, piece.count);
+    if (!op.options.sinks.is_null()) {
+      own.options.sinks = op.options.sinks.slice(0, piece.begin * queries, piece.count * queries);
+    }
+    own.sequences = head_pages_[part].take(part, op.sequences);
+    if (part != at_) on(part).await(on(at_));
+    run_there(part, own);
+  };
+  for (size_t i = 0; i < encoders_.size(); ++i) {
+    if (i != at_) record(i);
+  }
+  record(at_);
+  for (size_t i = 0; i < encoders_.size(); ++i) {
+    if (i != at_ && memory.piece(i).count > 0) on(at_).await(on(i));
+  }
+}
+
+// The device at hand awaits the others: what is kept alive there is kept for all.
+void SplitEncoder::run_by_heads(const ops::Copy& op, const HeadsBuffer& memory) {
+  for (size_t i = 0; i < encoders_.size(); ++i) {
+    if (memory.piece(i).count == 0) continue;
+    on(i).run(ops::Copy{memory.on(i, op.out), divided(op.x)->on(i, op.x)});
+    if (i != at_) on(at_).await(on(i));
+  }
+}
+
+std::span<const KvRows> SplitEncoder::HeadPages::take(size_t part, std::span<const KvRows> all) {
+  size_t count = 0;
+  for (const KvRows& s : all) count += s.kv.k_pages.size() + s.kv.v_pages.size();
+  pages.clear();
+  pages.reserve(count);
+  sequences.assign(all.begin(), all.end());
+  const auto own = [&](std::span<const Tensor> from) {
+    for (const Tensor& page : from) pages.push_back(divided(page)->on(part, page));
+    return std::span<const Tensor>(pages).last(from.size());
+  };
+  for (KvRows& s : sequences) {
+    s.kv.k_pages = own(s.kv.k_pages);
+    s.kv.v_pages = own(s.kv.v_pages);
+  }
+  return sequences;
 }
 
 // Rows of slots are of one expert each: nobody writes those of another.

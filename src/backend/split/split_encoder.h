@@ -10,6 +10,8 @@
 
 #include "backend/encoder.h"
 #include "backend/host_buffer.h"
+#include "backend/ops/attention.h"
+#include "backend/ops/copy.h"
 #include "backend/ops/expert_ffn.h"
 #include "backend/split/split_buffer.h"
 
@@ -44,11 +46,23 @@ class SplitEncoder : public Encoder {
 
  private:
   class PartView;
+  /// A device's own heads of sequences' pages.
+  struct HeadPages {
+    std::vector<Tensor> pages;
+    std::vector<KvRows> sequences;
+
+    std::span<const KvRows> take(size_t part, std::span<const KvRows> all);
+  };
   template <typename Op>
   void run_where_it_lies(const Op& op);
   /// Records an operation on a device; `own` is changed.
   template <typename Op>
   void run_there(size_t part, Op& own);
+  /// Records attention whose heads devices divide, each those whose keys it has: they read queries,
+  /// keys and values where the device at hand has them, and write what it gets there, head by head.
+  void run_by_heads(ops::Attention op, const HeadsBuffer& memory);
+  /// Copies memory whose heads devices divide.
+  void run_by_heads(const ops::Copy& op, const HeadsBuffer& memory);
   EventId submit_part(size_t part);
   /// Records experts of another device than that at hand, which goes on meanwhile: they read their
   /// inputs there, and write their slots there.
@@ -71,6 +85,7 @@ class SplitEncoder : public Encoder {
   size_t at_ = 0;                                // the device of the work at hand
   std::vector<size_t> beside_;                   // devices that compute for it
   Tensor beside_slots_;                          // and what they write
+  std::vector<HeadPages> head_pages_;            // of each, for the last divided attention
   uint64_t events_ = 0;
   Status status_;
 };
