@@ -37,15 +37,28 @@ class PartLayers {
     if (!layer || request_.part_of_layer.empty()) return true;
     return request_.part_of_layer[static_cast<size_t>(index(*layer))] == part_;
   }
+  // The number of a layer's heads of keys or values that this device has.
+  uint64_t heads_of(LayerId layer, uint64_t heads) const {
+    if (heads > 1 && request_.heads_by_part) {
+      const std::vector<int64_t> own = request_.heads_by_part(layer, static_cast<int64_t>(heads));
+      if (!own.empty()) return static_cast<uint64_t>(own[part_]);
+    }
+    return has(layer) ? heads : 0;
+  }
   uint64_t state_bytes(bool only_kept) const {
     uint64_t bytes = 0;
     int32_t l = 0;
     for (LayerStateSpec layer : model_.states()) {
-      if (!has(LayerId{l++})) continue;
+      const LayerId id{l++};
       if (only_kept) {
         std::erase_if(layer.tensors, [](const StateTensor& tensor) { return !stays_near(tensor); });
       }
-      bytes += SequenceState::bytes_held(layer, request_.context_length, request_.step_tokens);
+      for (const StateTensor& tensor : layer.tensors) {
+        const uint64_t held =
+            SequenceState::bytes_held({{tensor}}, request_.context_length, request_.step_tokens);
+        const auto heads = static_cast<uint64_t>(tensor.num_own_heads());
+        bytes += held / heads * heads_of(id, heads);
+      }
     }
     return bytes;
   }

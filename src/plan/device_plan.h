@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -49,6 +50,8 @@ struct DevicePlanRequest {
   /// The free bytes of each of several devices, and which of them has each layer.
   std::vector<uint64_t> free_by_part = {};
   std::vector<size_t> part_of_layer = {};
+  /// These divide the heads of keys and values: how many of a layer's each has. Null: they do not.
+  std::function<std::vector<int64_t>(LayerId layer, int64_t heads)> heads_by_part = {};
   int64_t context_length = 0;
   int64_t step_tokens = 0;
   bool step_may_shrink = false;              // rather than refuse, take fewer tokens in a step

@@ -78,8 +78,9 @@ Result<std::vector<SequenceState::Block>> SequenceState::allocate(const Held& he
       spec.is_per_token() && !is_window ? StateMemory::Use::kPages : StateMemory::Use::kEveryStep;
   std::vector<Block> blocks;
   while (blocks.size() < count) {
-    MF_ASSIGN_OR_RETURN(const StateMemory::Blocks taken,
-                        memory_->take(bytes, count - blocks.size(), use, held.layer));
+    MF_ASSIGN_OR_RETURN(
+        const StateMemory::Blocks taken,
+        memory_->take(bytes, count - blocks.size(), use, held.layer, spec.num_own_heads()));
     for (size_t i = 0; i < taken.count; ++i) {
       blocks.push_back(
           std::make_shared<const BlockMemory>(BlockMemory{taken.buffer, i * bytes, bytes}));
@@ -194,7 +195,8 @@ Status SequenceState::own_block(Held& held, size_t block, bool is_read, Encoder&
   if (held.blocks[block].use_count() == 1) return {};
   const uint64_t bytes = held.blocks[block]->size_bytes;
   Block own;
-  if (auto spare = is_read ? memory_->take_spare(bytes, held.layer) : nullptr) {
+  const int64_t heads = held.spec.num_own_heads();
+  if (auto spare = is_read ? memory_->take_spare(bytes, held.layer, heads) : nullptr) {
     own = std::make_shared<const BlockMemory>(BlockMemory{std::move(spare), 0, bytes});
   } else {
     MF_ASSIGN_OR_RETURN(const std::vector<Block> taken, allocate(held, 1));

@@ -60,30 +60,38 @@ void StateMemory::Shared::drop_spares(const Device& device, size_t part) {
   taken[part].spare = 0;
 }
 
+std::vector<StateMemory::PartHeads> StateMemory::parts_of(LayerId layer, int64_t heads) const {
+  std::vector<PartHeads> parts;
+  const std::vector<int64_t> divided =
+      heads > 1 ? device_.heads_by_part(layer, heads) : std::vector<int64_t>();
+  for (size_t part = 0; part < divided.size(); ++part) {
+    const auto own = static_cast<uint64_t>(divided[part]);
+    if (own > 0) parts.push_back({part, own, static_cast<uint64_t>(heads)});
+  }
+  if (parts.empty()) parts.push_back({device_.part_of(layer)});
+  return parts;
+}
+
 // Counted before there is a shared pointer: where that cannot be made, it gives back.
-std::shared_ptr<Buffer> StateMemory::counted(std::unique_ptr<Buffer> memory, LayerId layer,
-                                             uint64_t Taken::*counter, bool is_block) {
-  const size_t part = device_.part_of(layer);
+std::shared_ptr<Buffer> StateMemory::counted(std::unique_ptr<Buffer> memory, Place place,
+                                             uint64_t Taken::*counter) {
   const uint64_t bytes = memory->size_bytes();
-  shared_->taken[part].*counter += bytes;
-  const auto give_back = [shared = shared_, part, layer, counter, bytes, is_block](Buffer* old) {
+  for (const PartHeads& own : place.parts) {
+    shared_->taken[own.part].*counter += own.of_bytes(bytes);
+  }
+  const auto give_back = [shared = shared_, place = std::move(place), counter, bytes](Buffer* old) {
     std::unique_ptr<Buffer> buffer(old);
-    shared->taken[part].*counter -= bytes;
-    const bool is_near = counter != &Taken::far;
-    if (is_block && is_near) shared->keep(std::move(buffer), layer, shared->taken[part]);
+    for (const PartHeads& own : place.parts) {
+      shared->taken[own.part].*counter -= own.of_bytes(bytes);
+    }
+    if (!place.is_spared || counter == &Taken::far) return;
+    shared->keep(std::move(buffer), place.layer, shared->taken[place.parts.front().part]);
   };
   return std::shared_ptr<Buffer>(memory.release(), give_back);
 }
 
-Result<std::shared_ptr<Buffer>> StateMemory::allocate(uint64_t bytes, MemoryKind kind,
-                                                      LayerId layer, uint64_t Taken::*counter,
-                                                      size_t count) {
-  MF_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> memory,
-                      device_.allocate_for(layer, count * bytes, kind));
-  return counted(std::move(memory), layer, counter, count == 1);
-}
-
-std::shared_ptr<Buffer> StateMemory::take_spare(uint64_t bytes, LayerId layer) {
+std::shared_ptr<Buffer> StateMemory::take_spare(uint64_t bytes, LayerId layer, int64_t heads) {
+  if (parts_of(layer, heads).front().of > 1) return nullptr;
   auto& spares = shared_->spares;
   const auto found = std::find_if(spares.rbegin(), spares.rend(), [&](const auto& spare) {
     return spare.first == layer && spare.second->size_bytes() == bytes;
@@ -91,26 +99,41 @@ std::shared_ptr<Buffer> StateMemory::take_spare(uint64_t bytes, LayerId layer) {
   if (found == spares.rend()) return nullptr;
   std::unique_ptr<Buffer> memory = std::move(found->second);
   spares.erase(std::next(found).base());
-  shared_->taken[device_.part_of(layer)].spare -= bytes;
-  return counted(std::move(memory), layer, &Taken::near_kept, true);
+  const size_t part = device_.part_of(layer);
+  shared_->taken[part].spare -= bytes;
+  return counted(std::move(memory), {layer, {{part}}, true}, &Taken::near_kept);
 }
 
-Result<StateMemory::Blocks> StateMemory::take(uint64_t bytes, size_t count, Use use,
-                                              LayerId layer) {
-  const size_t part = device_.part_of(layer);
-  const auto room_for = [&] { return bytes == 0 ? count : near_left(use, part) / bytes; };
-  if (room_for() < count) shared_->drop_spares(device_, part);
-  const uint64_t room = room_for();
-  if (const auto near = static_cast<size_t>(std::min<uint64_t>(count, room)); near > 0) {
-    auto buffer = allocate(bytes, MemoryKind::kDevice, layer,
-                           use == Use::kPages ? &Taken::near_pages : &Taken::near_kept, near);
+Result<StateMemory::Blocks> StateMemory::take(uint64_t bytes, size_t count, Use use, LayerId layer,
+                                              int64_t heads) {
+  const std::vector<PartHeads> parts = parts_of(layer, heads);
+  // Blocks that this part of the device has room for.
+  const auto room_on = [&](const PartHeads& own) -> uint64_t {
+    const uint64_t own_bytes = own.of_bytes(bytes);
+    return own_bytes == 0 ? count : near_left(use, own.part) / own_bytes;
+  };
+  uint64_t near = count;
+  for (const PartHeads& own : parts) {
+    if (room_on(own) < count) shared_->drop_spares(device_, own.part);
+    near = std::min(near, room_on(own));
+  }
+  const auto allocate = [&](MemoryKind kind, size_t blocks,
+                            uint64_t Taken::*counter) -> Result<std::shared_ptr<Buffer>> {
+    MF_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> memory,
+                        device_.allocate_heads(layer, heads, blocks * bytes, kind));
+    const bool is_spared = blocks == 1 && parts.front().of == 1;
+    return counted(std::move(memory), {layer, parts, is_spared}, counter);
+  };
+  if (near > 0) {
+    auto buffer = allocate(MemoryKind::kDevice, near,
+                           use == Use::kPages ? &Taken::near_pages : &Taken::near_kept);
     if (buffer.ok()) return Blocks{std::move(buffer).value(), near};
     // Others may have taken the device's memory since it was counted.
     if (bounds_.empty() || buffer.error().code() != ErrorCode::kResourceExhausted)
       return buffer.error();
   }
   MF_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> buffer,
-                      allocate(bytes, MemoryKind::kHostVisible, layer, &Taken::far, count));
+                      allocate(MemoryKind::kHostVisible, count, &Taken::far));
   return Blocks{std::move(buffer), count};
 }
 

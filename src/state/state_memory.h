@@ -41,14 +41,16 @@ class StateMemory {
     size_t count = 0;
   };
   /// Zeroed memory of a layer for up to `count` blocks of `bytes` each, at least one: fewer than
-  /// asked for where the device's memory ends. Fails with kResourceExhausted.
-  Result<Blocks> take(uint64_t bytes, size_t count, Use use, LayerId layer = {});
+  /// asked for where the device's memory ends. Blocks have `heads` alike, which parts of the device
+  /// may divide. Fails with kResourceExhausted.
+  Result<Blocks> take(uint64_t bytes, size_t count, Use use, LayerId layer = {}, int64_t heads = 1);
 
   /// Memory for one block that was given back, with whatever was in it, or null. A copy of a state
   /// in every step would otherwise have the system map and clear its pages each time. A GPU would
   /// allocate and free, which is more than half of a step of nine drafts. Some is kept, beside what
   /// near_bytes() counts and within the bounds, until other memory needs the room.
-  std::shared_ptr<Buffer> take_spare(uint64_t bytes, LayerId layer = {});
+  /// Never heads that parts of the device divide.
+  std::shared_ptr<Buffer> take_spare(uint64_t bytes, LayerId layer = {}, int64_t heads = 1);
 
   /// Bytes of the device's own memory, at most; 0 without bounds.
   uint64_t near_bytes_max() const;
@@ -73,11 +75,24 @@ class StateMemory {
     void drop_spares(const Device& device, size_t part);
   };
 
+  /// The heads of memory that lie on a part of the device, of `of`.
+  struct PartHeads {
+    size_t part = 0;
+    uint64_t heads = 1;
+    uint64_t of = 1;
+    uint64_t of_bytes(uint64_t bytes) const { return bytes / of * heads; }
+  };
+  /// Where a layer's memory lies and how it is given back.
+  struct Place {
+    LayerId layer{};
+    std::vector<PartHeads> parts;
+    bool is_spared = false;  // may be kept for the next block
+  };
+  std::vector<PartHeads> parts_of(LayerId layer, int64_t heads) const;
+
   uint64_t near_left(Use use, size_t part) const;
-  std::shared_ptr<Buffer> counted(std::unique_ptr<Buffer> memory, LayerId layer,
-                                  uint64_t Taken::*counter, bool is_block);
-  Result<std::shared_ptr<Buffer>> allocate(uint64_t bytes, MemoryKind kind, LayerId layer,
-                                           uint64_t Taken::*counter, size_t count);
+  std::shared_ptr<Buffer> counted(std::unique_ptr<Buffer> memory, Place place,
+                                  uint64_t Taken::*counter);
 
   Device& device_;
   std::vector<Bounds> bounds_;  // by part of the device; empty: none

@@ -183,5 +183,35 @@ TEST_F(StateMemoryTest, BuffersMayOutliveIt) {
   taken->buffer.reset();
 }
 
+/// Two parts, which have two heads of three and one.
+class TwoParts : public TwoMemories {
+ public:
+  size_t num_parts() const override { return 2; }
+  std::vector<int64_t> heads_by_part(LayerId /*layer*/, int64_t heads) const override {
+    return {heads - heads / 2, heads / 2};
+  }
+};
+
+TEST(DividedHeads, AreNearAsLongAsEachPartHasRoomForItsOwn) {
+  TwoParts device;
+  StateMemory memory(device);
+  memory.bound({{.near_bytes = 1000}, {.near_bytes = 25}});
+  auto near = memory.take(30, 5, Use::kPages, LayerId{0}, 3);
+  ASSERT_TRUE(near.ok());
+  EXPECT_EQ(near->count, 2u);  // of the second part 20 bytes of 25
+  EXPECT_EQ(memory.near_bytes(), 60u);
+  auto far = memory.take(30, 3, Use::kPages, LayerId{0}, 3);
+  ASSERT_TRUE(far.ok());
+  EXPECT_EQ(far->count, 3u);
+  EXPECT_EQ(memory.far_bytes(), 90u);
+  // The layer's device alone has what is not divided.
+  EXPECT_EQ(memory.take(30, 5, Use::kPages)->count, 5u);
+  near->buffer.reset();
+  EXPECT_EQ(memory.near_bytes(), 0u);
+  near = memory.take(30, 1, Use::kEveryStep, LayerId{0}, 3);
+  near->buffer.reset();
+  EXPECT_EQ(memory.take_spare(30, LayerId{0}, 3), nullptr);
+}
+
 }  // namespace
 }  // namespace moeflux

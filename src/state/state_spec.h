@@ -31,6 +31,11 @@ struct StateTensor {
   /// A step writes from so many positions before its first token on. 0 unless per token.
   int64_t behind = 0;
 
+  /// The shape is [heads, width], and operations read and write each head by itself: devices may
+  /// have some of the heads each. False unless per token.
+  bool has_own_heads = false;
+
+  int64_t num_own_heads() const { return has_own_heads ? shape[0] : 1; }
   bool is_per_token() const { return extent == StateExtent::kPerToken; }
   /// The bytes of `shape`: of one token, or of the whole.
   uint64_t bytes() const;

@@ -254,6 +254,9 @@ LayerStateSpec AttentionSpec::state(const CacheTypes& types) const {
   const auto of = [&](int64_t width, DType type) {
     StateTensor tensor = cached_heads(num_kv_heads, width, type);
     tensor.window = window;
+    // A window is read in less time than devices take to wait for each other, and an index chooses
+    // keys for groups of heads.
+    tensor.has_own_heads = window == 0 && !index;
     if (index) tensor.tokens_read = index->tokens_read();
     return tensor;
   };
