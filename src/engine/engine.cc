@@ -46,13 +46,46 @@ void drop_cached_files(const TensorIndex& index) {
 }
 
 // Several devices, or one, as the options want.
-Status check_parts(const Device& device, const EngineOptions& options) {
-  if (options.split == SplitMode::kExperts && device.num_parts() == 1) {
+Status check_parts(const std::string& model_directory, const Device& device,
+                    const EngineOptions& options) {
+  if (options.draft_layer && device.num_parts() > 1 && options.split != SplitMode::kLayers) {
+    return make_error(ErrorCode::kUnsupported,
+                      "the MTP layer of {} drafts on devices that have layers, expected --split "
+                      "layers or no --draft-mtp",
+                      model_directory);
+  }
+  if (options.split != SplitMode::kLayers && device.num_parts() == 1) {
     return make_error(ErrorCode::kInvalidArgument,
-                      "split experts: device {} is one, expected several (see --device)",
-                      device.name());
+                      "split {}: device {} is one, expected several (see --device)",
+                      split_name(options.split), device.name());
   }
   return {};
+}
+
+Status reach_each_other(Device& device, SplitMode split) {
+  for (size_t i = 0; i < device.num_parts(); ++i) {
+    for (size_t j = 0; j < device.num_parts(); ++j) {
+      if (i == j) continue;
+      const Status reached = device.part(i).reach(device.part(j));
+      if (!reached.ok()) {
+        return reached.error().with_context(formatted("split {}", split_name(split)));
+      }
+    }
+  }
+  return {};
+}
+
+// Latent attention has one row of keys for all heads, and recurrent layers have none.
+Status check_heads(const LoadedModel& counted) {
+  for (const LayerStateSpec& layer : counted.states()) {
+    for (const StateTensor& tensor : layer.tensors) {
+      if (tensor.num_own_heads() > 1) return {};
+    }
+  }
+  return make_error(ErrorCode::kUnsupported,
+                    "split attention: no layer of {} keeps all keys of several heads, expected "
+                    "layers or experts (see --split)",
+                    counted.spec().model_type);
 }
 
 }  // namespace
@@ -185,6 +218,13 @@ Result<DensePlaces> Engine::place_dense(LoadedModel& counted, const EngineOption
                                                                .context_length = planned_tokens_,
                                                                .step_tokens = prefill_chunk_}));
     device_->place_layers(part_of_layer_);
+    if (options.split != SplitMode::kLayers) {
+      MF_RETURN_IF_ERROR(reach_each_other(*device_, options.split));
+    }
+    if (options.split == SplitMode::kAttention) {
+      MF_RETURN_IF_ERROR(check_heads(counted));
+      device_->divide_heads();
+    }
   }
   const std::optional<uint64_t> device_free = device_->free_bytes();
   if (device_free) MF_RETURN_IF_ERROR(place_on_device(counted, options, *device_free));
@@ -229,9 +269,13 @@ Result<DensePlaces> Engine::place_dense(LoadedModel& counted, const EngineOption
 
 Status Engine::place_on_device(LoadedModel& counted, const EngineOptions& options,
                                uint64_t device_free) {
+  const auto heads_by_part = [&](LayerId layer, int64_t heads) {
+    return device_->heads_by_part(layer, heads);
+  };
   Result<DevicePlan> plan = plan_device(counted, {.free_bytes = device_free,
                                                   .free_by_part = device_->free_bytes_by_part(),
                                                   .part_of_layer = part_of_layer_,
+                                                  .heads_by_part = heads_by_part,
                                                   .context_length = planned_tokens_,
                                                   .step_tokens = prefill_chunk_,
                                                   .step_may_shrink = options.prefill_chunk == 0,

@@ -385,7 +385,7 @@ class Engine {
   const ExpertTable& part_experts(size_t part) const;
   bool is_resident(size_t part) const;
   Status open_resident();
-  Status share_experts();
+  void share_experts();
   Status open_tiered(const ExpertPlan& split, const TierOptions& tier,
                      std::span<const PartTier> parts);
   Result<std::unique_ptr<ExpertStore>> open_tiered_part(size_t part, const TierOptions& tier,

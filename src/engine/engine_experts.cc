@@ -131,23 +131,15 @@ Status Engine::check_resident(uint64_t bytes_for_experts) const {
 }
 
 // As many of each layer as the layers of each device have of all.
-Status Engine::share_experts() {
-  for (size_t i = 0; i < part_experts_.size(); ++i) {
-    for (size_t j = 0; j < part_experts_.size(); ++j) {
-      if (i == j) continue;
-      const Status reached = device_->part(i).reach(device_->part(j));
-      if (!reached.ok()) return reached.error().with_context("split experts");
-    }
-  }
+void Engine::share_experts() {
   expert_shares_ = expert_shares(part_experts_);
   part_experts_ = tables_by_share(loaded_->experts, expert_shares_);
-  return {};
 }
 
 Status Engine::open_experts() {
   if (const size_t parts = device_->num_parts(); parts > 1) {
     part_experts_ = tables_by_part(loaded_->experts, part_of_layer_, parts);
-    if (options_.split == SplitMode::kExperts) MF_RETURN_IF_ERROR(share_experts());
+    if (options_.split == SplitMode::kExperts) share_experts();
   }
   const std::vector<DeviceMemory> memory = device_memory();
   if (options_.near_cache_bytes) {

@@ -17,7 +17,21 @@ Result<PlanMode> parse_plan_mode(std::string_view text) {
 Result<SplitMode> parse_split_mode(std::string_view text) {
   if (text == "layers") return SplitMode::kLayers;
   if (text == "experts") return SplitMode::kExperts;
-  return make_error(ErrorCode::kInvalidArgument, "is '{}', expected layers or experts", text);
+  if (text == "attention") return SplitMode::kAttention;
+  return make_error(ErrorCode::kInvalidArgument, "is '{}', expected layers, experts or attention",
+                    text);
+}
+
+std::string_view split_name(SplitMode split) {
+  switch (split) {
+    case SplitMode::kLayers:
+      return "layers";
+    case SplitMode::kExperts:
+      return "experts";
+    case SplitMode::kAttention:
+      return "attention";
+  }
+  __builtin_unreachable();
 }
 
 std::string_view plan_name(PlanMode plan) {

@@ -18,12 +18,16 @@ enum class PlanMode : uint8_t {
 
 /// The parts of a model that several devices share.
 enum class SplitMode : uint8_t {
-  kLayers,   // each has some, which work in turn
-  kExperts,  // each has layers, and a share of the experts of every layer, which work at once
+  kLayers,     // each has some, which work in turn
+  kExperts,    // each has layers, and a share of the experts of every layer, which work at once
+  kAttention,  // each has layers, and some heads of every layer's keys, which work at once
 };
 
-/// "layers" or "experts". Fails with kInvalidArgument.
+/// "layers", "experts" or "attention". Fails with kInvalidArgument.
 Result<SplitMode> parse_split_mode(std::string_view text);
+
+/// The same back.
+std::string_view split_name(SplitMode split);
 
 /// "auto", "resident", "near", "helper" or "shared". Fails with kInvalidArgument.
 Result<PlanMode> parse_plan_mode(std::string_view text);

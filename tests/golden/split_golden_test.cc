@@ -95,6 +95,61 @@ TEST_P(SplitGolden, SharedExpertsGiveTheBitsOfOneGpu) {
   }
 }
 
+/// Two heads of keys on all GPUs or on some of them. Layers with windows or recurrent states beside
+/// them, sinks, lent keys.
+class DividedHeads : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(DividedHeads, GiveTheBitsOfOneGpu) {
+  const TempFolder quantized;
+  const TempFolder twin;
+  write_quantized_copy(golden_folder(GetParam()), quantized.path(), twin.path(), {});
+  const std::vector<Logits> one = evaluate(quantized.path(), {kGiB});
+  for (const std::vector<uint64_t>& memory : std::vector<std::vector<uint64_t>>{
+           {kGiB, kGiB}, {kGiB, 3 * kGiB, 2 * kGiB}, {kGiB, kGiB, kGiB, kGiB}}) {
+    EXPECT_EQ(evaluate(quantized.path(), memory, SplitMode::kAttention), one) << memory.size();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, DividedHeads,
+                         ::testing::Values("qwen3_5_moe_text", "gpt_oss", "gemma4_text", "qwen3"),
+                         [](const auto& family) { return family.param; });
+
+TEST(SplitDevice, SnapshotsOfDividedHeadsAreThoseOfOneGpu) {
+  const TieredModel model("qwen3_5_moe_text");
+  const auto open = [&](Device& device, SplitMode split) {
+    EngineOptions options = model.options({.near_slots = model.num_slots(), .ring_slots = 0});
+    options.split = split;
+    auto engine = Engine::open(model.path(), device, options);
+    EXPECT_TRUE(engine.ok()) << (engine.ok() ? "" : engine.error().to_string());
+    return std::move(*engine);
+  };
+  const std::unique_ptr<Device> gpu = open_gpus({kGiB});
+  const std::unique_ptr<Device> gpus = open_gpus({kGiB, kGiB, kGiB});
+  const auto one = open(*gpu, SplitMode::kLayers);
+  const auto divided = open(*gpus, SplitMode::kAttention);
+  std::vector<TokenId> tokens(40);
+  for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<TokenId>(7 * i % 31 + 1);
+  auto first = one->create_sequence();
+  auto second = divided->create_sequence();
+  (void)eval(*one, **first, tokens, LogitsMode::kLast);
+  (void)eval(*divided, **second, tokens, LogitsMode::kLast);
+  const auto saved = one->save(**first);
+  const auto also = divided->save(**second);
+  ASSERT_TRUE(saved.ok() && also.ok());
+  EXPECT_TRUE(*saved == *also);
+  auto third = divided->create_sequence();
+  ASSERT_TRUE(divided->load(**third, *saved).ok());
+  EXPECT_EQ(eval(*divided, **third, {3, 4}, LogitsMode::kAll),
+            eval(*one, **first, {3, 4}, LogitsMode::kAll));
+}
+
+TEST(SplitDevice, HeadsOfOneRowOfKeysAreNotDivided) {
+  const std::unique_ptr<Device> two = open_gpus({kGiB, kGiB});
+  expect_error(Engine::open(golden_folder("deepseek_v3"), *two,
+                            {.context_length = 32, .split = SplitMode::kAttention}),
+               ErrorCode::kUnsupported, {"split attention", "deepseek_v3", "--split"});
+}
+
 INSTANTIATE_TEST_SUITE_P(All, SplitGolden, ::testing::ValuesIn(chosen_families()),
                          [](const auto& family) { return family.param; });
 
@@ -138,24 +193,28 @@ TEST_P(SplitGolden, EachGpuHasItsOwnTierOfExperts) {
 // room for.
 TEST(SplitDevice, CardsThatAreTooSmallForTheirLayersHaveTheBitsOfOne) {
   const TieredModel model("qwen3_5_moe_text");
-  int opened = 0;
-  for (uint64_t kib = 1024; kib < 8192 && opened < 3; kib += 8) {
-    const std::unique_ptr<Device> device = open_gpus({(kib + 16) * kKiB, kib * kKiB});
-    auto engine =
-        Engine::open(model.path(), *device, model.options({.near_slots = 2, .ring_slots = 0}));
-    if (!engine.ok()) {
-      EXPECT_EQ(engine.error().code(), ErrorCode::kResourceExhausted) << engine.error().to_string();
-      continue;
+  for (const SplitMode split : {SplitMode::kLayers, SplitMode::kAttention}) {
+    int opened = 0;
+    for (uint64_t kib = 1024; kib < 8192 && opened < 3; kib += 8) {
+      const std::unique_ptr<Device> device = open_gpus({(kib + 16) * kKiB, kib * kKiB});
+      EngineOptions options = model.options({.near_slots = 2, .ring_slots = 0});
+      options.split = split;
+      auto engine = Engine::open(model.path(), *device, options);
+      if (!engine.ok()) {
+        EXPECT_EQ(engine.error().code(), ErrorCode::kResourceExhausted)
+            << engine.error().to_string();
+        continue;
+      }
+      if (opened++ == 0) {
+        EXPECT_GT((*engine)->loaded().dense.host_bytes, 0u);
+      }
+      const auto logits = evaluate_text(**engine, 9);
+      ASSERT_TRUE(logits.ok()) << logits.error().to_string();
+      EXPECT_EQ(*logits, model.resident()) << kib;
+      EXPECT_GT((*engine)->expert_stats().far_hits, 0u);
     }
-    if (opened++ == 0) {
-      EXPECT_GT((*engine)->loaded().dense.host_bytes, 0u);
-    }
-    const auto logits = evaluate_text(**engine, 9);
-    ASSERT_TRUE(logits.ok()) << logits.error().to_string();
-    EXPECT_EQ(*logits, model.resident()) << kib;
-    EXPECT_GT((*engine)->expert_stats().far_hits, 0u);
+    EXPECT_GT(opened, 0);
   }
-  EXPECT_GT(opened, 0);
 }
 
 TEST(SplitDevice, ExpertsThatDoNotFitComeFromTheHost) {
