@@ -47,7 +47,7 @@ void drop_cached_files(const TensorIndex& index) {
 
 // Several devices, or one, as the options want.
 Status check_parts(const std::string& model_directory, const Device& device,
-                    const EngineOptions& options) {
+                   const EngineOptions& options) {
   if (options.draft_layer && device.num_parts() > 1 && options.split != SplitMode::kLayers) {
     return make_error(ErrorCode::kUnsupported,
                       "the MTP layer of {} drafts on devices that have layers, expected --split "
@@ -132,7 +132,7 @@ Status Engine::take_step_buffers() {
 Result<std::unique_ptr<Engine>> Engine::open(const std::string& model_directory, Device& device,
                                              const EngineOptions& options) {
   const uint64_t available = options.read_memory().available_bytes;
-  MF_RETURN_IF_ERROR(check_parts(device, options));
+  MF_RETURN_IF_ERROR(check_parts(model_directory, device, options));
   std::unique_ptr<Engine> engine(new Engine);
   engine->device_ = &device;
   engine->state_memory_ = std::make_shared<StateMemory>(device);
