@@ -11,7 +11,12 @@
 //   p    = fma(scale, S, fma(bias, N, p)) over the scales of a block in order, from 0
 //   t    = fma(out, p, t) over the eight blocks of a split in order, from 0
 //   y    = y + t over splits in order, from 0
-// then a bias of the row. The scalar part is text for every compiler; kernels write sums and floats
+// then a bias of the row. FP8, which GPUs alone multiply so, has codes of e4m3: 512 times a number
+// is an integer of three signed bytes, 65536 a + 256 b + c. In place of S and N, 64 columns have
+// for each scale, or each half that has one,
+//   U    = sum of a * n + b * h,  L  = sum of c * n + 256 b * l,  both exact in 32 bits
+//   p    = fma(scale / 512, L, fma(128 scale, U, p)), NaN where a code of the 64 columns is
+// The scalar part is text for every compiler; kernels write sums and floats
 // in their own terms. Rows that are not finite are NaN, of any bits.
 //
 // Included inside a namespace that has MF_FN, u32, f32, as_bits(), as_float() and mf_fma(), and

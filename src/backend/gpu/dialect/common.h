@@ -128,6 +128,18 @@ struct ByteWords {
     return c;
   }
 };
+/// The same of eight signed bytes.
+struct SignedByteWords {
+  static MF_FN_MEMBER i32 add(i32 c, u32 a, u32 b) {
+    c = ByteWords::add(c, a, b);
+    for (u32 i = 0u; i < 4u; ++i) {
+      const u32 own = b >> (8u * i) & 0xffu;
+      if ((a >> (8u * i) & 0x80u) == 0u) continue;
+      c -= 256 * (static_cast<i32>(own) - (own >= 128u ? 256 : 0));
+    }
+    return c;
+  }
+};
 template <typename Words, typename Sum>
 MF_FN void matrix_multiply_words(MF_T t, MF_LOCAL(Sum) c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0,
                                  u32 b1) {
@@ -153,6 +165,10 @@ MF_FN void matrix_multiply_add_f16(MF_T t, MF_LOCAL(f32) c, u32 a0, u32 a1, u32 
 MF_FN void matrix_multiply_add_bytes(MF_T t, MF_LOCAL(i32) c, u32 a0, u32 a1, u32 a2, u32 a3,
                                      u32 b0, u32 b1) {
   matrix_multiply_words<ByteWords>(t, c, a0, a1, a2, a3, b0, b1);
+}
+MF_FN void matrix_multiply_add_signed_bytes(MF_T t, MF_LOCAL(i32) c, u32 a0, u32 a1, u32 a2, u32 a3,
+                                            u32 b0, u32 b1) {
+  matrix_multiply_words<SignedByteWords>(t, c, a0, a1, a2, a3, b0, b1);
 }
 #endif
 
@@ -197,6 +213,46 @@ struct TeamBytes {
     for (u32 i = 0u; i < 4u; ++i) b[i] = own[((i / 2u * 4u + h * 2u + i % 2u) ^ row) * 4u];
     matrix_multiply_add_bytes(t, high, above.v[0], below.v[0], above.v[1], below.v[1], b[0], b[1]);
     matrix_multiply_add_bytes(t, low, above.v[0], below.v[0], above.v[1], below.v[1], b[2], b[3]);
+  }
+};
+
+/// The same of numbers of several signed bytes ("digits"). Digits `first` meet the 256s and the
+/// ones. Digits `second` are 256 times smaller where NEXT is 1, meet the 256s and go to `low`;
+/// otherwise they are larger, meet the ones and go to `high`. HALVES is 1 where sums are of 64
+/// columns, 2 where they are of octets `half` alone.
+template <u32 TILES, u32 NEXT>
+struct TeamDigits {
+  template <u32 HALVES>
+  static MF_FN_MEMBER void begin(MF_T t, MF_LOCAL(i32) high, MF_LOCAL(i32) low,
+                                 MF_LOCAL(const W2) first, MF_LOCAL(const W2) second, u32 half,
+                                 MF_SHARED(u32) x) {
+    MF_UNROLL
+    for (u32 n = 0u; n < TILES; ++n) {
+      MF_UNROLL
+      for (u32 i = 0u; i < 4u; ++i) high[n * 4u + i] = low[n * 4u + i] = 0;
+      MF_UNROLL
+      for (u32 h = 0u; h < 2u; ++h) {
+        if (HALVES == 2u && h != half) continue;
+        const u32 row = t.lane / 4u;
+        MF_SHARED(u32) own = x + (n * 256u + row * 32u + (t.lane & 3u));
+        u32 b[4];
+        MF_UNROLL
+        for (u32 i = 0u; i < 4u; ++i) b[i] = own[((i / 2u * 4u + h * 2u + i % 2u) ^ row) * 4u];
+        add(t, high + n * 4u, first[h], first[h + 2u], b[0], b[1]);
+        add(t, low + n * 4u, first[h], first[h + 2u], b[2], b[3]);
+        if (NEXT == 1u) {
+          add(t, low + n * 4u, second[h], second[h + 2u], b[0], b[1]);
+        } else {
+          add(t, high + n * 4u, second[h], second[h + 2u], b[2], b[3]);
+        }
+      }
+    }
+  }
+
+ private:
+  static MF_FN_MEMBER void add(MF_T t, MF_LOCAL(i32) sums, W2 above, W2 below, u32 b0, u32 b1) {
+    matrix_multiply_add_signed_bytes(t, sums, above.v[0], below.v[0], above.v[1], below.v[1], b0,
+                                     b1);
   }
 };
 #endif

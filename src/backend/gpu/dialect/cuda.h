@@ -46,6 +46,7 @@
 #define MF_ROLLED _Pragma("unroll 1")
 #define MF_CAST(T, pointer) reinterpret_cast<T*>(pointer)
 #define MF_AT(t, T, address) (static_cast<void>(t), ::moeflux::gpu::global_at<T>(address))
+#define MF_ADDRESS_OF(pointer) reinterpret_cast<u64>(pointer)
 #define MF_HAS_MATRIX_UNITS 1
 #define MF_HAS_MATRIX_MULTIPLY 1
 #define MF_HAS_ASYNC_COPIES 1
@@ -256,6 +257,15 @@ MF_FN void matrix_multiply_add_f16(MF_T, f32* c, u32 a0, u32 a1, u32 a2, u32 a3,
 /// it was 8.
 MF_FN void matrix_multiply_add_bytes(MF_T, i32* c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
   asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+/// The same of signed bytes by signed ones.
+MF_FN void matrix_multiply_add_signed_bytes(MF_T, i32* c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0,
+                                            u32 b1) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
       "{%8, %9}, {%0, %1, %2, %3};"
       : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));

@@ -37,6 +37,7 @@
 #define MF_ROLLED
 #define MF_CAST(T, pointer) (pointer).template cast<T>()
 #define MF_AT(t, T, address) ::moeflux::gpu::GlobalPointer<T>(t, address)
+#define MF_ADDRESS_OF(pointer) (pointer).address()
 #define MF_SHARED_AT(t, T, offset_bytes) ::moeflux::gpu::SharedPointer<T>(t, offset_bytes)
 #define MF_HAS_REDUCTIONS 1
 #define MF_HAS_MATRIX_MULTIPLY 1
@@ -75,6 +76,7 @@ class GlobalPointer {
     return GlobalPointer<U>(*thread_, range_, at_);
   }
   bool is_null() const { return range_.begin == nullptr; }
+  u64 address() const { return at_; }
   /// The address of `count` elements from element i, which several must be aligned to in all.
   uintptr_t checked(int64_t i, size_t count) const {
     const auto begin = reinterpret_cast<uintptr_t>(range_.begin);
@@ -213,6 +215,11 @@ inline void matrix_multiply_add_f16(const Thread& t, f32* c, u32 a0, u32 a1, u32
 inline void matrix_multiply_add_bytes(const Thread& t, i32* c, u32 a0, u32 a1, u32 a2, u32 a3,
                                       u32 b0, u32 b1, SourceLine place = SourceLine::here()) {
   t.machine->multiply(t.index, {nullptr, c, {a0, a1, a2, a3}, {b0, b1}}, place);
+}
+inline void matrix_multiply_add_signed_bytes(const Thread& t, i32* c, u32 a0, u32 a1, u32 a2,
+                                             u32 a3, u32 b0, u32 b1,
+                                             SourceLine place = SourceLine::here()) {
+  t.machine->multiply(t.index, {nullptr, c, {a0, a1, a2, a3}, {b0, b1}, true}, place);
 }
 inline u32 simd_max(const Thread& t, u32 value, SourceLine place = SourceLine::here()) {
   return t.machine->exchange(t.index, Exchange::kHighest, value, 0, place);

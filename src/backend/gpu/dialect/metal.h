@@ -45,6 +45,7 @@
 #define MF_ROLLED _Pragma("clang loop unroll(disable)")
 #define MF_CAST(T, pointer) reinterpret_cast<device T*>(pointer)
 #define MF_AT(t, T, address) (static_cast<void>(t), reinterpret_cast<device T*>(address))
+#define MF_ADDRESS_OF(pointer) reinterpret_cast<u64>(pointer)
 #define MF_SHARED_AT(t, T, offset_bytes) \
   reinterpret_cast<threadgroup T*>((t).shared + (offset_bytes))
 

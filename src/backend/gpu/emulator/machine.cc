@@ -240,8 +240,9 @@ void Machine::multiply_bytes(const Lane* lanes) {
     for (u32 byte = 0; byte < 4; ++byte) {
       const u32 at = i % 4 * 4 + byte;
       for (u32 word = 0; word < 4; ++word) {
+        const auto own = static_cast<uint8_t>(part.a[word] >> (8 * byte));
         a[i / 4 + word % 2 * 8][at + word / 2 * 16] =
-            static_cast<uint8_t>(part.a[word] >> (8 * byte));
+            part.is_signed ? static_cast<int16_t>(static_cast<int8_t>(own)) : int16_t{own};
       }
       for (u32 word = 0; word < 2; ++word) {
         b[i / 4][at + word * 16] = static_cast<int8_t>(part.b[word] >> (8 * byte));

@@ -68,6 +68,7 @@ struct MatrixPart {
   i32* sums = nullptr;  // of bytes
   std::array<u32, 4> a{};
   std::array<u32, 2> b{};
+  bool is_signed = false;  // bytes of a
 };
 
 class Machine;

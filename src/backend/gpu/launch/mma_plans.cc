@@ -23,12 +23,24 @@ constexpr std::array kGgmlTypes = {
            MmaGgmlPlace<kSplitBytes_##name>::kWords},
     MF_GGML_MMA_TYPES(MF_GGML_TYPE)
 #undef MF_GGML_TYPE
+        GgmlType{kMmaFp8, kSplitBytes_fp8, MmaGgmlPlace<kSplitBytes_fp8>::kRowWords,
+                 MmaGgmlPlace<kSplitBytes_fp8>::kWords},
 };
 
 const GgmlType* find_ggml(uint32_t number) {
   const auto* const found = std::find_if(kGgmlTypes.begin(), kGgmlTypes.end(),
                                          [&](const GgmlType& t) { return t.number == number; });
   return found == kGgmlTypes.end() ? nullptr : found;
+}
+
+// The number of a weight's type, as MmaMatrix::bits has it.
+uint32_t type_of(const MatrixLayout& layout) {
+  return layout.format == kCodedFp8 ? uint32_t{kMmaFp8} : layout.format;
+}
+
+// Words of a place of many tokens.
+uint32_t many_place_words(uint32_t bits) {
+  return bits == kMmaFp8 ? uint32_t{MmaFp8Place::kWords} : mma_place_words(bits);
 }
 
 }  // namespace
@@ -41,13 +53,13 @@ uint32_t mma_place_words(uint32_t bits) {
 }
 
 uint32_t ggml_place_words(const MmaMatrix& matrix) {
-  return is_ggml(matrix) ? mma_place_words(matrix.bits) : 0;
+  return is_ggml(matrix) ? many_place_words(matrix.bits) : 0;
 }
 
 bool is_ggml(const Weight& weight) {
   const QuantFormat& f = weight.format;
   if (f.is_affine() || f.is_plain()) return false;
-  const uint32_t type = matrix_layout(weight).format;
+  const uint32_t type = type_of(matrix_layout(weight));
   return find_ggml(type) != nullptr && (!f.outer_scale || type == kGgml_nvfp4_gguf);
 }
 
@@ -63,14 +75,14 @@ bool fits_mma(const Weight& weight) {
 bool uses_mma(const Platform& platform, const Weight& weight) {
   if (!platform.has_matrix_units() || !fits_mma(weight)) return false;
   const uint32_t most = platform.shared_bytes_max();
-  const uint32_t bits = matrix_layout(weight).format;
+  const uint32_t bits = type_of(matrix_layout(weight));
   const uint32_t many = is_ggml(weight) ? 0 : mma_many_bytes(kMmaStages);
   return std::max(mma_one_bytes_min(bits, weight.cols), many) <= most;
 }
 
 bool takes_many(const Platform& platform, const Weight& weight) {
   return !is_ggml(weight) ||
-         mma_many_ggml_bytes(kMmaTokens, 1, mma_place_words(matrix_layout(weight).format)) <=
+         mma_many_ggml_bytes(kMmaTokens, 1, many_place_words(type_of(matrix_layout(weight)))) <=
              platform.shared_bytes_max();
 }
 
@@ -108,6 +120,7 @@ bool knows_few(uint32_t bits) {
     case kGgml_q2_0_128:
     case kGgml_tq1_0:
     case kGgml_tq2_0:
+    case kMmaFp8:  // a number has several bytes
       return false;
     default:
       return !has_grid(bits);
@@ -123,8 +136,9 @@ MmaMatrix mma_matrix(const Weight& weight) {
   const MatrixLayout layout = matrix_layout(weight);
   MmaMatrix m{};
   m.rows = layout.rows;
-  m.bits = layout.format;
-  m.group_shift = layout.group_shift;
+  m.bits = type_of(layout);
+  m.group_shift = static_cast<u16>(layout.group_shift);
+  m.row_shift = static_cast<u16>(layout.row_shift);
   m.scales = layout.scales;
   m.wide = layout.wide;
   m.wide_scales = has_wide_scales(weight) ? 1 : 0;

@@ -16,8 +16,8 @@ namespace moeflux::gpu {
 
 /// True when the kernels for matrix units know the format: 4 or 8 bits with scales in 16 bits for
 /// groups that fill blocks, and less than 2^32 words of codes. They also know some of GGML's types
-/// (kernels/coded_list.h), in rows of whole blocks of columns. Depends on nothing else, as the bits
-/// of products must not.
+/// (kernels/coded_list.h) and FP8, in rows of whole blocks of columns. Depends on nothing else, as
+/// the bits of products must not.
 bool fits_mma(const Weight& weight);
 /// Where the platform has matrix units, too, and shared memory for long rows of wide codes.
 bool uses_mma(const Platform& platform, const Weight& weight);

@@ -40,8 +40,6 @@ uint32_t coded_number(const QuantFormat& format) {
   return 0;
 }
 
-// coded_list.h
-constexpr uint32_t kCodedFp8 = kFormatCoded + 1;
 static_assert(kCodedFormats[kCodedFp8 - kFormatCoded + 1] == "fp8");
 
 uint32_t format_index(const QuantFormat& format) {

@@ -23,15 +23,24 @@ enum : u32 {
 };
 // clang-format on
 
+enum : u32 { kSplitBytes_fp8 = kMmaSplit };
+
 /// The splits of 16 rows in shared memory: where each row begins, the last block, and the factors
-/// of the matrices that the first 8 rows and the others are of. Then come the rows, in pieces of 16
-/// bytes that lie to multiples of 32 as they do in memory. A row is an odd number of 32 bytes
+/// of the matrices that the first 8 rows and the others are of. FP8 has the addresses of both
+/// matrices' scales of the split, two words each, and the first row. Then come the rows, in pieces
+/// of 16 bytes that lie to multiples of 32 as they do in memory. A row is an odd number of 32 bytes
 /// further than the one before, so that reads of neighbours meet other banks.
 enum : u32 {
   kMmaGgmlHeadWords = 24,
   kMmaGgmlLastBlock = kMmaRows,
   kMmaGgmlOuter = kMmaGgmlLastBlock + 1,
+  kMmaFp8Scales = kMmaGgmlOuter + 2,
+  kMmaFp8Row = kMmaFp8Scales + 4,
 };
+static_assert(u32{kMmaFp8Row} < u32{kMmaGgmlHeadWords}, "the head has room");
+/// Many tokens have so many blocks of FP8 in a place, as many as a stage may have: a split of it
+/// would leave too little memory for stages.
+enum : u32 { kFp8PlaceBlocks = kGgmlStageBlocksMax };
 template <u32 SPLIT_BYTES>
 struct MmaGgmlPlace {
   enum : u32 {
@@ -39,6 +48,7 @@ struct MmaGgmlPlace {
     kWords = kMmaGgmlHeadWords + kMmaRows * kRowWords,
   };
 };
+typedef MmaGgmlPlace<kFp8PlaceBlocks * u32{kMmaBlock}> MmaFp8Place;
 
 }  // namespace gpu
 }  // namespace moeflux

@@ -77,6 +77,87 @@ struct GgmlLane {
     }
     return own;
   }
+
+  enum : u32 { kGroups = GROUPS, kHasBias = 1, kPlaceBlocks = kMmaSplitBlocks };
+  /// As a place of so many blocks needs it.
+  static MF_FN_MEMBER MmaMatrix placed(MmaMatrix m) { return m; }
+  MF_FN_MEMBER GgmlScale scale(u32 r, u32 g) const { return r == 0u ? above[g] : below[g]; }
+  /// Begins the products of scale `g` with TILES * 8 rows of x.
+  template <u32 TILES>
+  MF_FN_MEMBER void begin(MF_T t, MF_LOCAL(i32) high, MF_LOCAL(i32) low, u32 g,
+                          MF_SHARED(u32) x) const {
+    if (GROUPS == 1u) {
+      TeamBytes<TILES>::begin(t, high, low, codes, x);
+    } else {
+      TeamBytes<TILES>::begin_half(t, high, low, of_group(t, 0u, g), of_group(t, 1u, g),
+                                   GROUPS == 4u ? g / 2u : g, x);
+    }
+  }
+  static MF_FN_MEMBER f32 add(f32 total, i32 high, i32 low, GgmlScale own, f32 sum) {
+    return add_ggml_group(total, high, low, own, sum);
+  }
+};
+
+/// The same of FP8, whose block or each half of it has a scale. A group is a pair of the bytes of
+/// codes: the upper one, then the lower one.
+template <u32 HALVES>
+struct Fp8Lane {
+  enum : u32 { kGroups = 2u * HALVES, kHasBias = 0, kPlaceBlocks = kFp8PlaceBlocks };
+  W2 digits[3][4];
+  f32 scales[2][HALVES];
+
+  MF_FN_MEMBER void load(MF_T t, bool wide, GgmlLaneRows rows, u32 within,
+                         MF_LOCAL(const Fp8Scales) of_rows, u32 col) {
+    MF_UNROLL
+    for (u32 r = 0u; r < 2u; ++r) {
+      MF_UNROLL
+      for (u32 h = 0u; h < HALVES; ++h) scales[r][h] = of_rows[r].at(col + h * 32u);
+    }
+    u32 nan[2] = {0u, 0u};
+    MF_UNROLL
+    for (u32 i = 0u; i < 4u; ++i) {
+      const u32 at = (i < 2u ? rows.above_at : rows.below_at) +
+                     (within * kMmaBlock + i % 2u * 32u + (t.lane & 3u) * 8u);
+      const W2 codes = wide ? load2(MF_SHARED_AT(t, u32, at)) : shared_any_pair(t, at);
+      MF_UNROLL
+      for (u32 k = 0u; k < 2u; ++k) {
+        const Fp8Digits own = fp8_digits(codes.v[k], nan + i / 2u);
+        MF_UNROLL
+        for (u32 d = 0u; d < 3u; ++d) digits[d][i].v[k] = own.v[d];
+      }
+    }
+    // The four lanes of a row.
+    u32 both = (nan[0] & 0x80808080u) | (nan[1] & 0x80808080u) >> 1u;
+    both |= simd_shuffle_xor(t, both, 1u);
+    both |= simd_shuffle_xor(t, both, 2u);
+    MF_UNROLL
+    for (u32 h = 0u; h < HALVES; ++h) {
+      scales[0][h] = fp8_poisoned(scales[0][h], both);
+      scales[1][h] = fp8_poisoned(scales[1][h], both << 1u);
+    }
+  }
+  static MF_FN_MEMBER MmaMatrix placed(MmaMatrix m) {
+    m.split_bytes = u32{kFp8PlaceBlocks} * kMmaBlock;
+    m.row_words = MmaFp8Place::kRowWords;
+    return m;
+  }
+  MF_FN_MEMBER GgmlScale scale(u32 r, u32 g) const {
+    const f32 own = scales[r][g / 2u];
+    const GgmlScale of_pair = {g % 2u == 0u ? fp8_upper_scale(own) : fp8_lower_scale(own), 0.0f};
+    return of_pair;
+  }
+  template <u32 TILES>
+  MF_FN_MEMBER void begin(MF_T t, MF_LOCAL(i32) high, MF_LOCAL(i32) low, u32 g,
+                          MF_SHARED(u32) x) const {
+    if (g % 2u == 0u) {
+      TeamDigits<TILES, 1u>::template begin<HALVES>(t, high, low, digits[2], digits[1], g / 2u, x);
+    } else {
+      TeamDigits<TILES, 0u>::template begin<HALVES>(t, high, low, digits[0], digits[1], g / 2u, x);
+    }
+  }
+  static MF_FN_MEMBER f32 add(f32 total, i32 high, i32 low, GgmlScale own, f32) {
+    return add_fp8_pair(total, high, low, own.scale);
+  }
 };
 /// How many scales 64 columns of a type have.
 MF_FN u32 ggml_groups(u32 type) {
@@ -90,23 +171,40 @@ MF_FN u32 ggml_groups(u32 type) {
   return 0u;
 }
 
-/// A lane's part of a block of a type that is known, or of any.
+/// A lane's part of a block of a type that is known, or of any: block `within` of the split in
+/// shared memory, `block` of the row.
 template <class Type>
 struct GgmlLoad {
+  u32 type;
+  bool wide;
+
   template <u32 GROUPS>
-  static MF_FN_MEMBER void load(MF_T t, MF_LOCAL(GgmlLane<GROUPS>) lane, u32, bool,
-                                GgmlLaneRows rows, u32 block) {
-    lane->template load<Type>(t, rows.above_at, rows.below_at, block,
+  MF_FN_MEMBER void load(MF_T t, MF_LOCAL(GgmlLane<GROUPS>) lane, GgmlLaneRows rows, u32 within,
+                         u32) const {
+    lane->template load<Type>(t, rows.above_at, rows.below_at, within,
                               MF_SHARED_AT(t, f32, (rows.place + kMmaGgmlOuter) * 4u));
   }
 };
 struct GgmlAny {};
 template <>
 struct GgmlLoad<GgmlAny> {
+  u32 type;
+  bool wide;
+
   template <u32 GROUPS>
-  static MF_FN_MEMBER void load(MF_T t, MF_LOCAL(GgmlLane<GROUPS>) lane, u32 type, bool wide,
-                                GgmlLaneRows rows, u32 block) {
-    lane->load_any(t, type, wide, rows, block);
+  MF_FN_MEMBER void load(MF_T t, MF_LOCAL(GgmlLane<GROUPS>) lane, GgmlLaneRows rows, u32 within,
+                         u32) const {
+    lane->load_any(t, type, wide, rows, within);
+  }
+};
+struct Fp8Load {
+  bool wide;
+  Fp8Scales scales[2];  // of the lane's rows
+
+  template <u32 HALVES>
+  MF_FN_MEMBER void load(MF_T t, MF_LOCAL(Fp8Lane<HALVES>) lane, GgmlLaneRows rows, u32 within,
+                         u32 block) const {
+    lane->load(t, wide, rows, within, scales, block * kMmaBlock);
   }
 };
 
@@ -131,18 +229,19 @@ struct GgmlSums {
 
   MF_FN_MEMBER void multiply(MF_T t, MmaMany p, MF_LOCAL(const MmaRows) rows) {
     place_grid(t, p.m.bits);  // a stage's barrier comes before it is read
-    const u32 groups = ggml_groups(p.m.bits);
     const bool wide = ((rows[0].skew | rows[1].skew | p.m.row_bytes) % 16u) == 0u;
+    if (p.m.bits == kMmaFp8) return multiply_fp8(t, p, rows, wide);
+    const u32 groups = ggml_groups(p.m.bits);
     if (TILES == 16u && wide && p.m.bits == kGgml_q4_0) {
-      multiply_groups<2u, GgmlWideQ40>(t, p, rows);
+      multiply_groups<2u, GgmlWideQ40>(t, p, rows, wide);
     } else if (TILES == 16u && wide && p.m.bits == kGgml_q4_k) {
-      multiply_groups<2u, GgmlWideQ4K>(t, p, rows);
+      multiply_groups<2u, GgmlWideQ4K>(t, p, rows, wide);
     } else if (groups == 2u) {
-      multiply_groups<2u, GgmlAny>(t, p, rows);
+      multiply_groups<2u, GgmlAny>(t, p, rows, wide);
     } else if (groups == 4u) {
-      multiply_groups<4u, GgmlAny>(t, p, rows);
+      multiply_groups<4u, GgmlAny>(t, p, rows, wide);
     } else {
-      multiply_groups<1u, GgmlAny>(t, p, rows);
+      multiply_groups<1u, GgmlAny>(t, p, rows, wide);
     }
   }
 
@@ -154,54 +253,75 @@ struct GgmlSums {
   };
 
   template <u32 GROUPS, class Type>
-  MF_FN_MEMBER void multiply_groups(MF_T t, MmaMany p, MF_LOCAL(const MmaRows) rows) {
+  MF_FN_MEMBER void multiply_groups(MF_T t, MmaMany p, MF_LOCAL(const MmaRows) rows, bool wide) {
+    const GgmlLoad<Type> load = {p.m.bits, wide};
+    multiply_lanes<GgmlLane<GROUPS>>(t, p, rows, &load);
+  }
+  MF_FN_MEMBER void multiply_fp8(MF_T t, MmaMany p, MF_LOCAL(const MmaRows) rows, bool wide) {
+    const u32 own = t.lane / 4u;
+    const Fp8Load load = {wide,
+                          {fp8_row_scales(p.m, p.cols, rows[0].scales, rows[0].at(own, p.m.rows)),
+                           fp8_row_scales(p.m, p.cols, rows[1].scales, rows[1].at(own, p.m.rows))}};
+    if (fp8_has_halves(p.m)) {
+      multiply_lanes<Fp8Lane<2u>>(t, p, rows, &load);
+    } else {
+      multiply_lanes<Fp8Lane<1u>>(t, p, rows, &load);
+    }
+  }
+  template <class Lane, class Load>
+  MF_FN_MEMBER void multiply_lanes(MF_T t, MmaMany p, MF_LOCAL(const MmaRows) rows,
+                                   MF_LOCAL(const Load) load) {
+    enum : u32 { kGroups = Lane::kGroups, kQuarters = kGroups == 4u && Lane::kHasBias == 1u };
     const u32 blocks = p.cols / kMmaBlock;
     const u32 step = kMmaHalfRows + (rows[1].row - rows[0].row);
     const u32 tile = rows[0].row / step;
-    const GgmlRows matrix = {
-        p.m,          p.cols,
-        step,         rows[0].data,
-        rows[1].data, rows[0].skew,
-        rows[1].skew, ggml_outer(p.m, t.lane < 16u ? rows[0].biases : rows[1].biases)};
+    const GgmlRows matrix = {Lane::placed(p.m),
+                             p.cols,
+                             step,
+                             rows[0].data,
+                             rows[1].data,
+                             rows[0].skew,
+                             rows[1].skew,
+                             ggml_outer(p.m, t.lane < 16u ? rows[0].biases : rows[1].biases),
+                             u64{0}};
     const u32 places = kGgmlStagesBegin + kGgmlStages * p.stages * (p.tile * kGgmlTokenWords) +
                        t.simd * 2u * p.place_words;
-    const bool wide = matrix.has_wide_rows();
     f32 totals[kOwn];
     MF_UNROLL
     for (u32 i = 0u; i < kOwn; ++i) v[i] = totals[i] = 0.0f;
     GgmlStages<TILES> copies;
     copies.begin(t, p.cols, p.tile);
     matrix.issue(t, places, tile, 0u);
-    copies.issue(t, p, GROUPS == 4u);
+    copies.issue(t, p, kQuarters == 1u);
     u32 stage = kGgmlStagesBegin;
     u32 place = places;
-    GgmlLane<GROUPS> lane;
+    Lane lane;
     Step first;
     Step second;
     f32 products[kStep];
     MF_UNROLL
     for (u32 i = 0u; i < kStep; ++i) products[i] = 0.0f;
-    arrive<GROUPS>(t, p, &matrix, &copies, places, place, tile, 0u);
+    arrive<kQuarters, Lane::kPlaceBlocks>(t, p, &matrix, &copies, places, place, tile, 0u);
     GgmlLaneRows lane_rows;
     lane_rows.begin(t, place);
-    GgmlLoad<Type>::load(t, &lane, p.m.bits, wide, lane_rows, 0u);
+    load->load(t, &lane, lane_rows, 0u, 0u);
     u32 left = p.stages;  // blocks of the stage
     u32 at_block = stage;
     MF_ROLLED
     for (u32 block = 0u; block < blocks; ++block) {
-      begin_step<GROUPS>(t, &first, &lane, 0u, at_block);
-      add_all_but_last<GROUPS>(t, totals, products, &first, &second, &lane, at_block, p.tile);
-      const GgmlScale above = lane.above[GROUPS - 1u];
-      const GgmlScale below = lane.below[GROUPS - 1u];
+      begin_step(t, &first, &lane, 0u, at_block);
+      add_all_but_last(t, totals, products, &first, &second, &lane, at_block, p.tile);
+      const GgmlScale above = lane.scale(0u, kGroups - 1u);
+      const GgmlScale below = lane.scale(1u, kGroups - 1u);
       const u32 before = at_block;
       const u32 next = block + 1u;
-      const u32 within = next % kMmaSplitBlocks;
+      const u32 within = next % Lane::kPlaceBlocks;
       if (next < blocks) {
         if (within == 0u) place = place == places ? places + p.place_words : places;
         at_block += p.tile * kGgmlTokenWords;
         if (--left == 0u) {
           left = p.stages;
-          arrive<GROUPS>(t, p, &matrix, &copies, places, place, tile, next);
+          arrive<kQuarters, Lane::kPlaceBlocks>(t, p, &matrix, &copies, places, place, tile, next);
           stage = copies.after(stage, p);
           at_block = stage;
         }
@@ -209,10 +329,10 @@ struct GgmlSums {
       }
       TeamBytes<kTiles>::template wait<0u>(t, second.high, second.low);
       // Beside the last step's sums; behind the last block the first one of its split again.
-      GgmlLoad<Type>::load(t, &lane, p.m.bits, wide, lane_rows, next < blocks ? within : 0u);
-      add_step<GROUPS>(t, totals, products, &second, above, below, kParts * GROUPS - 1u, before,
-                       p.tile);
-      if (within == 0u || next == blocks) end_split(totals);
+      load->load(t, &lane, lane_rows, next < blocks ? within : 0u, next < blocks ? next : 0u);
+      add_step<Lane>(t, totals, products, &second, above, below, u32{kParts} * kGroups - 1u, before,
+                     p.tile);
+      if (next % kMmaSplitBlocks == 0u || next == blocks) end_split(totals);
     }
   }
   MF_FN_MEMBER void end_split(MF_LOCAL(f32) totals) {
@@ -224,67 +344,64 @@ struct GgmlSums {
   }
   /// Waits for the stage of block `block`, and asks for the next one: that before may still be
   /// read.
-  template <u32 GROUPS>
+  template <u32 QUARTERS, u32 PLACE_BLOCKS>
   static MF_FN_MEMBER void arrive(MF_T t, MmaMany p, MF_LOCAL(const GgmlRows) matrix,
                                   MF_LOCAL(GgmlStages<TILES>) copies, u32 places, u32 place,
                                   u32 tile, u32 block) {
     GgmlStages<TILES>::wait(t);
     // With the batch of the next tokens, which has arrived before it is needed.
-    if (block % kMmaSplitBlocks == 0u && block + kMmaSplitBlocks < p.cols / kMmaBlock) {
+    if (block % PLACE_BLOCKS == 0u && block + PLACE_BLOCKS < p.cols / kMmaBlock) {
       matrix->issue(t, place == places ? places + p.place_words : places, tile,
-                    block / kMmaSplitBlocks + 1u);
+                    block / PLACE_BLOCKS + 1u);
     }
-    copies->issue(t, p, GROUPS == 4u);
+    copies->issue(t, p, QUARTERS == 1u);
   }
 
   /// Steps go by parts of the tokens, then by scales; two arrays have them in turn.
-  template <u32 GROUPS>
-  static MF_FN_MEMBER void begin_step(MF_T t, MF_LOCAL(Step) to,
-                                      MF_LOCAL(const GgmlLane<GROUPS>) lane, u32 s, u32 stage) {
+  template <class Lane>
+  static MF_FN_MEMBER void begin_step(MF_T t, MF_LOCAL(Step) to, MF_LOCAL(const Lane) lane, u32 s,
+                                      u32 stage) {
+    enum : u32 { kGroups = Lane::kGroups };
     MF_SHARED(u32)
-    x = MF_SHARED_AT(t, u32, (stage + s / GROUPS * (kTiles * 8u) * kMmaBlockWords) * 4u);
-    const u32 g = s % GROUPS;
-    if (GROUPS == 1u) {
-      TeamBytes<kTiles>::begin(t, to->high, to->low, lane->codes, x);
-    } else {
-      TeamBytes<kTiles>::begin_half(t, to->high, to->low, lane->of_group(t, 0u, g),
-                                    lane->of_group(t, 1u, g), GROUPS == 4u ? g / 2u : g, x);
-    }
+    x = MF_SHARED_AT(t, u32, (stage + s / kGroups * (kTiles * 8u) * kMmaBlockWords) * 4u);
+    lane->template begin<kTiles>(t, to->high, to->low, s % kGroups, x);
   }
-  template <u32 GROUPS>
+  template <class Lane>
   static MF_FN_MEMBER void add_all_but_last(MF_T t, MF_LOCAL(f32) totals, MF_LOCAL(f32) products,
                                             MF_LOCAL(Step) first, MF_LOCAL(Step) second,
-                                            MF_LOCAL(const GgmlLane<GROUPS>) lane, u32 stage,
-                                            u32 tile) {
+                                            MF_LOCAL(const Lane) lane, u32 stage, u32 tile) {
+    enum : u32 { kGroups = Lane::kGroups };
     MF_UNROLL
-    for (u32 s = 0u; s + 1u < kParts * GROUPS; ++s) {
+    for (u32 s = 0u; s + 1u < u32{kParts} * kGroups; ++s) {
       MF_LOCAL(Step) own = s % 2u == 0u ? first : second;
-      begin_step<GROUPS>(t, s % 2u == 0u ? second : first, lane, s + 1u, stage);
+      begin_step(t, s % 2u == 0u ? second : first, lane, s + 1u, stage);
       TeamBytes<kTiles>::template wait<1u>(t, own->high, own->low);
-      add_step<GROUPS>(t, totals, products, own, lane->above[s % GROUPS], lane->below[s % GROUPS],
-                       s, stage, tile);
+      add_step<Lane>(t, totals, products, own, lane->scale(0u, s % kGroups),
+                     lane->scale(1u, s % kGroups), s, stage, tile);
     }
   }
   /// Adds a step to the products of its tokens, and these to their totals behind the last scale.
-  template <u32 GROUPS>
+  template <class Lane>
   static MF_FN_MEMBER void add_step(MF_T t, MF_LOCAL(f32) totals, MF_LOCAL(f32) products,
                                     MF_LOCAL(const Step) own, GgmlScale above, GgmlScale below,
                                     u32 s, u32 stage, u32 tile) {
-    const u32 g = s % GROUPS;
-    const u32 part = s / GROUPS;
+    enum : u32 { kGroups = Lane::kGroups };
+    const u32 g = s % kGroups;
+    const u32 part = s / kGroups;
     // The lane's two tokens of the first 8.
     const u32 sums = stage + tile * kMmaBlockWords + part * (kTiles * 8u) + (t.lane & 3u) * 2u;
     MF_UNROLL
     for (u32 i = 0u; i < kTiles; ++i) {
       const u32 from = sums + i * 8u;
-      const W2 sum = load_sums<GROUPS>(t, from, g, tile);
+      W2 sum = {{0u, 0u}};
+      if (Lane::kHasBias == 1u) sum = load_sums<kGroups>(t, from, g, tile);
       const W2 factor = load2(MF_SHARED_AT(t, u32, (from + kGgmlSumFactor * tile) * 4u));
       MF_UNROLL
       for (u32 q = 0u; q < 4u; ++q) {
         const u32 at = i * 4u + q;
-        products[at] = add_ggml_group(g == 0u ? 0.0f : products[at], own->high[at], own->low[at],
-                                      q < 2u ? above : below, as_float(sum.v[q % 2u]));
-        if (g + 1u < GROUPS) continue;
+        products[at] = Lane::add(g == 0u ? 0.0f : products[at], own->high[at], own->low[at],
+                                 q < 2u ? above : below, as_float(sum.v[q % 2u]));
+        if (g + 1u < kGroups) continue;
         MF_LOCAL(f32) total = totals + (part * kStep + at);
         *total = mf_fma(as_float(factor.v[q % 2u]), products[at], *total);
       }
@@ -343,10 +460,11 @@ struct MmaTokens<kMmaGgml> {
       ggml_multiply_tiles<4u>(t, p, rows, output);
     }
   }
-  static MF_FN_MEMBER MmaRows rows(MF_T t, u64 data, u64, u64 added, u32 row) {
+  static MF_FN_MEMBER MmaRows rows(MF_T t, u64 data, u64 scales, u64 added, u32 row) {
     MF_GLOBAL(const u8) codes = MF_AT(t, const u8, data);
     MF_GLOBAL(const u8) factor = added == 0u ? codes : MF_AT(t, const u8, added);
-    const MmaRows own = {codes, codes, factor, row, static_cast<u32>(data) % 32u};
+    MF_GLOBAL(const u8) of_fp8 = scales == 0u ? codes : MF_AT(t, const u8, scales);
+    const MmaRows own = {codes, of_fp8, factor, row, static_cast<u32>(data) % 32u};
     return own;
   }
 };

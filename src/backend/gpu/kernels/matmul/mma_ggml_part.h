@@ -3,6 +3,7 @@
 // lane makes codes and scales of the blocks that it needs.
 #pragma once
 
+#include "backend/gpu/kernels/matmul/fp8_codes.h"
 #include "backend/gpu/kernels/matmul/ggml_codes.h"
 #include "backend/gpu/kernels/matmul/ggml_grid_codes.h"
 #include "backend/gpu/kernels/matmul/ggml_low_codes.h"
@@ -17,7 +18,7 @@ namespace kernels {
 
 /// The factor of a matrix: that at `added`, or 1.
 MF_FN f32 ggml_outer(MmaMatrix m, MF_GLOBAL(const u8) added) {
-  return m.scales == kFormatF32 ? MF_CAST(const f32, added)[0] : 1.0f;
+  return m.scales == kFormatF32 && m.bits != kMmaFp8 ? MF_CAST(const f32, added)[0] : 1.0f;
 }
 
 /// The rows of a tile, 8 of one place and 8 of another, on their way to shared memory. Nothing is
@@ -30,7 +31,8 @@ struct GgmlRows {
   MF_GLOBAL(const u8) lower;
   u32 upper_skew;  // bytes from a multiple of 32 to where they begin
   u32 lower_skew;
-  f32 outer;  // in lane 1 the upper matrix's factor, in lane 17 the lower one's
+  f32 outer;   // in lane 1 the upper matrix's factor, in lane 17 the lower one's
+  u64 scales;  // of FP8, their address: in lane 0 of the upper matrix, in lane 16 of the lower one
 
   /// True when all rows begin at multiples of 16 bytes.
   MF_FN_MEMBER bool has_wide_rows() const {
@@ -55,6 +57,17 @@ struct GgmlRows {
     if (t.lane % 16u == 1u) {
       MF_SHARED_AT(t, f32, at * 4u)[kMmaGgmlOuter + t.lane / 16u] = outer;
     }
+    if (m.bits == kMmaFp8 && t.lane % 16u == 0u) issue_fp8(t, at, tile, split);
+  }
+  /// Where the scales of the split are, which are read where they are needed. No scale has columns
+  /// of two splits unless it has all of these.
+  MF_FN_MEMBER void issue_fp8(MF_T t, u32 at, u32 tile, u32 split) const {
+    const u32 bytes = m.scales == kScalesE8m0 ? 1u : m.scales == kFormatF32 ? 4u : 2u;
+    const u64 from = scales + static_cast<u64>(split * kMmaSplit >> m.group_shift) * bytes;
+    MF_SHARED(u32) to = MF_SHARED_AT(t, u32, (at + kMmaFp8Scales + t.lane / 8u) * 4u);
+    to[0] = static_cast<u32>(from);
+    to[1] = static_cast<u32>(from >> 32u);
+    if (t.lane == 0u) MF_SHARED_AT(t, u32, at * 4u)[kMmaFp8Row] = tile * step;
   }
 
   /// Rows that all exist, and whose splits begin at the same byte of a piece. 16 lanes have the
@@ -202,29 +215,88 @@ MF_FN void multiply_ggml_block_of(MF_T t, u32 type, bool wide, MF_LOCAL(f32) sum
   }
 }
 
+/// 16 codes of two rows times both bytes of activations: sums by the byte of the codes. Half of a
+/// lane's sums are of the upper row; of the activations' 256s, then of their ones.
+struct Fp8OneSums {
+  i32 v[3][4];
+
+  MF_FN_MEMBER void clear() {
+    MF_UNROLL
+    for (u32 i = 0u; i < 12u; ++i) v[i / 4u][i % 4u] = 0;
+  }
+  MF_FN_MEMBER void add(MF_T t, W4 above, W4 below, W4 x, MF_LOCAL(u32) nan) {
+    MF_UNROLL
+    for (u32 o = 0u; o < 4u; o += 2u) {
+      const Fp8Digits a[2] = {fp8_digits(above.v[o], nan), fp8_digits(above.v[o + 1u], nan)};
+      const Fp8Digits b[2] = {fp8_digits(below.v[o], nan + 1),
+                              fp8_digits(below.v[o + 1u], nan + 1)};
+      MF_UNROLL
+      for (u32 d = 0u; d < 3u; ++d) {
+        matrix_multiply_add_signed_bytes(t, v[d], a[0].v[d], b[0].v[d], a[1].v[d], b[1].v[d],
+                                         x.v[o], x.v[o + 1u]);
+      }
+    }
+  }
+  /// Adds a row's, times its scale.
+  MF_FN_MEMBER f32 added(f32 total, u32 row, f32 scale) const {
+    const u32 high = row * 2u;
+    const u32 low = high + 1u;
+    total = add_fp8_pair(total, v[2][high], v[2][low] + v[1][high], fp8_upper_scale(scale));
+    return add_fp8_pair(total, v[1][low] + v[0][high], v[0][low], fp8_lower_scale(scale));
+  }
+};
+/// 64 columns of two rows of FP8, from these bytes of shared memory, with HALVES scales each.
+template <u32 HALVES>
+MF_FN void multiply_fp8_block(MF_T t, MF_LOCAL(f32) sums, u32 above_at, u32 below_at, bool wide,
+                              MF_LOCAL(const f32) scales, MF_SHARED(u32) x_bytes) {
+  sums[0] = sums[1] = 0.0f;
+  u32 nan[2] = {0u, 0u};
+  MF_UNROLL
+  for (u32 h = 0u; h < HALVES; ++h) {
+    Fp8OneSums parts;
+    parts.clear();
+    MF_ROLLED
+    for (u32 i = 0u; i < 4u / HALVES; ++i) {
+      // Lanes have blocks of their own, which begin in the same bank.
+      const u32 piece = h * 2u + (i ^ (t.lane & (4u / HALVES - 1u)));
+      const u32 above = above_at + piece * 16u;
+      const u32 below = below_at + piece * 16u;
+      parts.add(t, wide ? load4(MF_SHARED_AT(t, u32, above)) : shared_piece(t, above),
+                wide ? load4(MF_SHARED_AT(t, u32, below)) : shared_piece(t, below),
+                load4(x_bytes + piece * 4u), nan);
+    }
+    MF_UNROLL
+    for (u32 r = 0u; r < 2u; ++r) sums[r] = parts.added(sums[r], r, scales[r * HALVES + h]);
+  }
+  MF_UNROLL
+  for (u32 r = 0u; r < 2u; ++r) sums[r] = fp8_poisoned(sums[r], nan[r]);
+}
+
 template <>
 struct MmaPart<kMmaGgml> {
   GgmlRows rows;
 
   static MF_FN_MEMBER MmaPart of_matrix(MF_T, MmaMatrix m, u32 cols, MF_GLOBAL(const u8) data,
-                                        MF_GLOBAL(const u8), MF_GLOBAL(const u8) added) {
-    const MmaPart part = {{m, cols, kMmaRows, data, data, m.skew, m.skew, ggml_outer(m, added)}};
+                                        MF_GLOBAL(const u8) scales, MF_GLOBAL(const u8) added) {
+    const MmaPart part = {{m, cols, kMmaRows, data, data, m.skew, m.skew, ggml_outer(m, added),
+                           MF_ADDRESS_OF(scales)}};
     return part;
   }
   /// `own_added`: in odd lanes, where the factor of the upper matrix is, or from lane 17 on of the
-  /// lower one.
+  /// lower one; in even ones where their scales are.
   static MF_FN_MEMBER MmaPart of_halves(MF_T t, MmaMatrix m, u32 cols, u32 step, u64 upper,
                                         u64 lower, u64 own_added) {
     const MmaPart part = {{m, cols, step, MF_AT(t, const u8, upper), MF_AT(t, const u8, lower),
-                           skew_of(upper), skew_of(lower), own_outer(t, m, own_added)}};
+                           skew_of(upper), skew_of(lower), own_outer(t, m, own_added), own_added}};
     return part;
   }
   static MF_FN_MEMBER f32 own_outer(MF_T t, MmaMatrix m, u64 own_added) {
-    if (m.scales != kFormatF32 || t.lane % 16u != 1u) return 1.0f;
+    if (m.scales != kFormatF32 || m.bits == kMmaFp8 || t.lane % 16u != 1u) return 1.0f;
     return MF_AT(t, const f32, own_added)[0];
   }
   MF_FN_MEMBER void move(MF_T t, u64 upper_at, u64 lower_at, u64 own_added) {
     rows.outer = own_outer(t, rows.m, own_added);
+    rows.scales = own_added;
     rows.upper = MF_AT(t, const u8, upper_at);
     rows.lower = MF_AT(t, const u8, lower_at);
     rows.upper_skew = skew_of(upper_at);
@@ -260,9 +332,18 @@ struct MmaPart<kMmaGgml> {
       // Where columns end, the last block's codes meet activations of zero.
       const u32 within = own * 2u + j < last ? own * 2u + j : last;
       f32 sums[2] = {0.0f, 0.0f};
-      multiply_ggml_block_of(t, rows.m.bits, wide, sums, above_at, below_at, within, outers,
-                             MF_SHARED_AT(t, u32, (bytes_at + j * kMmaBlockWords) * 4u),
-                             x_sums + j * u32{kGgmlSumWords});
+      MF_SHARED(u32) x_bytes = MF_SHARED_AT(t, u32, (bytes_at + j * kMmaBlockWords) * 4u);
+      if (rows.m.bits == kMmaFp8) {
+        const u32 skip = within * kMmaBlock;
+        if (fp8_has_halves(rows.m)) {
+          multiply_fp8<2u>(t, sums, head, above_at + skip, below_at + skip, skip, wide, x_bytes);
+        } else {
+          multiply_fp8<1u>(t, sums, head, above_at + skip, below_at + skip, skip, wide, x_bytes);
+        }
+      } else {
+        multiply_ggml_block_of(t, rows.m.bits, wide, sums, above_at, below_at, within, outers,
+                               x_bytes, x_sums + j * u32{kGgmlSumWords});
+      }
       MF_UNROLL
       for (u32 r = 0u; r < 2u; ++r) {
         if (j == 0u) parts.v[r][0] = sums[r];
@@ -270,6 +351,25 @@ struct MmaPart<kMmaGgml> {
       }
     }
     store_mma_rows(t, parts, x_sums[kGgmlSumFactor], x_sums[kGgmlSumWords + kGgmlSumFactor], to);
+  }
+
+ private:
+  /// The block from column `col` of the split on.
+  template <u32 HALVES>
+  MF_FN_MEMBER void multiply_fp8(MF_T t, MF_LOCAL(f32) sums, MF_SHARED(u32) head, u32 above_at,
+                                 u32 below_at, u32 col, bool wide, MF_SHARED(u32) x_bytes) const {
+    f32 scales[2u * HALVES];
+    MF_UNROLL
+    for (u32 r = 0u; r < 2u; ++r) {
+      const u64 from =
+          static_cast<u64>(head[kMmaFp8Scales + r * 2u + 1u]) << 32u | head[kMmaFp8Scales + r * 2u];
+      const u32 own = rows.own_row(head[kMmaFp8Row], t.lane / 4u + r * kMmaHalfRows);
+      const Fp8Scales of_row = fp8_row_scales(rows.m, rows.cols, MF_AT(t, const u8, from),
+                                              own < rows.m.rows ? own : rows.m.rows - 1u);
+      MF_UNROLL
+      for (u32 h = 0u; h < HALVES; ++h) scales[r * HALVES + h] = of_row.at(col + h * 32u);
+    }
+    multiply_fp8_block<HALVES>(t, sums, above_at, below_at, wide, scales, x_bytes);
   }
 };
 

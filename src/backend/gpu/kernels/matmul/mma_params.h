@@ -38,8 +38,9 @@ enum : u32 { kMmaFewTiles = 2, kMmaFewTokens = 32, kMmaFewRowWords = 20 };
 /// costs an H200 a twentieth. Groups that make no norm may have twice the threads.
 enum : u32 { kMmaFits4 = 4, kMmaFits8 = 2, kMmaFitsGgml = 2, kMmaThreadsMax = 2 * kMmaThreads };
 
-/// Where templates take the bits of codes: any of GGML's types, which the matrix tells.
-enum : u32 { kMmaGgml = 0 };
+/// Where templates take the bits of codes: any of GGML's types, which the matrix tells. FP8 comes
+/// as one of them, whose rows are codes alone.
+enum : u32 { kMmaGgml = 0, kMmaFp8 = 2 * kFormatGgml };
 
 /// Products of many tokens: SIMD groups own 16 rows, 8 of one place and 8 of another. Shared memory
 /// holds the numbers of the rows of x and of the rows they become, the scales and biases of a split
@@ -85,9 +86,10 @@ static_assert(kMmaTokens * u32{kGgmlTokenWords} % 256u == 0u, "blocks begin as s
 /// One matrix of 4 or 8 bits, or of one of GGML's types.
 struct MmaMatrix {
   u32 rows;
-  u32 bits;  // or the type's number, from kFormatGgml on
-  u32 group_shift;
-  u32 scales;       // kFormatF16 or kFormatBf16; kFormatF32, one for two blocks or more
+  u32 bits;  // or the type's number, from kFormatGgml on; kMmaFp8
+  u16 group_shift;
+  u16 row_shift;    // of FP8, as MatrixLayout
+  u32 scales;       // kFormatF16 or kFormatBf16; kFormatF32, one for two blocks or more; of FP8 any
   u32 wide;         // rows begin on 16-byte boundaries
   u32 wide_scales;  // so do the scales of every split
   // The rest is for GGML's types: bytes from a multiple of 32 to the first row, of a row, and of a

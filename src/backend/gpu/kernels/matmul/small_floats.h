@@ -61,14 +61,20 @@ MF_FN f32 grouped_int_at(MatrixLayout m, CodedParts parts, u64 row, u32 col) {
   return (static_cast<f32>(code) - MF_CAST(const f32, parts.scales)[group * 2u + 1u]) * scale;
 }
 
+/// Scale `at` of a matrix of FP8 whose scales have this format.
+MF_FN f32 fp8_scale(u32 format, MF_GLOBAL(const u8) scales, u64 at) {
+  if (format == kScalesE8m0) return e8m0_of(scales[at]);
+  if (format == kFormatF32) return MF_CAST(const f32, scales)[at];
+  const u16 bits = MF_CAST(const u16, scales)[at];
+  return format == kFormatBf16 ? bf16_to_float(bits) : f16_to_float(bits);
+}
+/// Scales of a row of so many columns.
+MF_FN u32 fp8_groups(u32 cols, u32 group_shift) { return ((cols - 1u) >> group_shift) + 1u; }
+
 /// The scale of a column of FP8, and of the seven behind it where it is a multiple of 8.
 MF_FN f32 fp8_scale_at(MatrixLayout m, MF_GLOBAL(const u8) scales, u64 row, u32 col) {
-  const u64 groups = (static_cast<u64>(m.cols - 1u) >> m.group_shift) + 1u;
-  const u64 at = (row >> m.row_shift) * groups + (col >> m.group_shift);
-  if (m.scales == kScalesE8m0) return e8m0_of(scales[at]);
-  if (m.scales == kFormatF32) return MF_CAST(const f32, scales)[at];
-  const u16 bits = MF_CAST(const u16, scales)[at];
-  return m.scales == kFormatBf16 ? bf16_to_float(bits) : f16_to_float(bits);
+  const u64 groups = fp8_groups(m.cols, m.group_shift);
+  return fp8_scale(m.scales, scales, (row >> m.row_shift) * groups + (col >> m.group_shift));
 }
 
 /// quant/formats/fp8_format.cc is the definition.
