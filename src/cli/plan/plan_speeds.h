@@ -1,4 +1,4 @@
-// What `moeflux plan` is asked, and the speeds of its machine: given, measured or assumed.
+// The options of `moeflux plan`, and the speeds of its machine: given, measured or assumed.
 #pragma once
 
 #include <memory>
@@ -36,7 +36,7 @@ inline constexpr double kAssumedDrive = 3e9;
 /// How long a measurement takes, in seconds.
 inline constexpr double kProbeSeconds = 1.0;
 
-/// Of a machine without a device that has memory of its own.
+/// The speeds of a machine without a device that has memory of its own.
 struct HostSpeeds {
   Speed drive;
   Speed memory;

@@ -1,7 +1,8 @@
-// Whole numbers in groups of any width and order, a format of memory alone: codes of 4 or 8 bits
-// row after row, the first in the lowest bits; a scale and a zero point [rows, groups, 2], both
-// F32; the group of each column [cols]. w = (code - zero) * scale. What awq, gptq and packed_int
-// are where affine groups would round, do not fit, or a map puts columns in groups.
+// Whole numbers in groups of any width and order, w = (code - zero) * scale; a format of memory
+// alone. It has codes of 4 or 8 bits row after row, the first in the lowest bits, then a scale and
+// a zero point in F32 [rows, groups, 2], then the group of each column [cols]. awq, gptq and
+// packed_int become it where affine groups would round or do not fit, or where a map puts columns
+// in groups.
 #include "base/format.h"
 #include "quant/format_traits.h"
 #include "quant/formats/integer_groups.h"
