@@ -137,7 +137,9 @@ TEST(Fp8Units, EveryCodeIsExact) {
         for (const size_t t : {size_t{0}, size_t{65}}) {
           const float value = got[t * 256 + code];
           EXPECT_EQ(std::isnan(value), std::isnan(own)) << code;
-          if (!std::isnan(own)) EXPECT_NEAR(value, own, std::abs(own) * 0x1p-22f) << code;
+          if (!std::isnan(own)) {
+            EXPECT_NEAR(value, own, std::abs(own) * 0x1p-22f) << code;
+          }
         }
       }
     }
