@@ -59,7 +59,8 @@ bool has_kernels(const QuantFormat& format);
 MatrixLayout matrix_layout(const Weight& weight);
 /// MatrixLayout::format of FP8, by its place in coded_list.h.
 constexpr uint32_t kCodedFp8 = kFormatCoded + 1;
-/// The third part that kernels take: offsets, or the outer scale of a format that has one.
+/// The third part that kernels take: offsets, or the outer scale or column map of a format that has
+/// one.
 const Tensor& added_part(const Weight& weight);
 /// Threads that sum over a row of so many columns in a norm: its bits depend on it.
 uint32_t norm_threads(int64_t cols);
