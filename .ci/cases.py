@@ -27,17 +27,19 @@ def listing_command(build=BUILD):
 
 def read_listing(text):
     """The (case, program) pairs that ctest's JSON lists; none if it is no JSON."""
+    return [(name, program) for _, name, program in read_numbers(text)]
+
+
+def read_numbers(text):
+    """(ctest's number, case, program) of the same."""
     begin = text.find("{")
     try:
         tests = json.loads(text[begin:])["tests"] if begin >= 0 else []
     except (ValueError, KeyError):
         return []
-    pairs = []
-    for test in tests:
-        disabled = {"name": "DISABLED", "value": True}
-        if disabled not in test.get("properties", []):
-            pairs.append((test["name"], program_of(test)))
-    return pairs
+    disabled = {"name": "DISABLED", "value": True}
+    return [(number, test["name"], program_of(test)) for number, test in enumerate(tests, 1)
+            if disabled not in test.get("properties", [])]
 
 
 def program_of(test):

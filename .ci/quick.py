@@ -33,10 +33,27 @@ def changed_files(base):
     return sorted(set(names.split("\n") + new.split("\n")) - {""})
 
 
+def suites_of(file):
+    """Suites that a source of tests/ has, of programs with more cases than a change needs."""
+    path = os.path.join(parts.ROOT, file)
+    if not re.fullmatch(r"tests/.*_test\.cc", file) or not os.path.exists(path):
+        return []
+    with open(path, encoding="utf-8") as source:
+        return sorted(set(re.findall(r"^TEST(?:_[FP])?\((\w+),", source.read(), re.MULTILINE)))
+
+
+def family_of(file):
+    """The name, in cases, of what a family's source or a reference checkpoint is for."""
+    found = re.match(r"(?:src/model/families|tests/golden/\w+)/(\w+)[./]", file)
+    return found[1] if found else None
+
+
 def programs_of(files, known):
     """The test programs of the modules that files belong to: src/NAME has NAME_test."""
     found = set()
     for file in files:
+        if suites_of(file) or file.startswith("tests/golden/"):
+            continue
         folders = os.path.dirname(file).split("/")
         for depth in range(len(folders), 0, -1):
             name = "_".join(folders[1:depth]) + "_test"
@@ -47,9 +64,12 @@ def programs_of(files, known):
 
 
 def chosen_cases(files, pairs):
-    """Names of the cases to run: of changed modules' programs, scripts of changed folders."""
+    """Which (case, program) to run: of changed modules' programs, suites, families, scripts."""
     programs = programs_of(files, {program for _, program in pairs})
     patterns = [case for file, case in SCRIPTS if any(re.search(file, f) for f in files)]
+    patterns += [rf"(^|/){suite}\." for file in files for suite in suites_of(file)]
+    names = {family_of(file) for file in files} - {None}
+    patterns += [rf"/{name}(?![a-z0-9])" for name in sorted(names)]
     # tests/FOLDER/NAME_test.py is a case FOLDER_NAME, NAME or NAME_selftest; fuzz/NAME_fuzz.cc and
     # fuzz/corpus/NAME/ are one too.
     for file in files:
@@ -57,31 +77,27 @@ def chosen_cases(files, pairs):
             patterns.append(f"^({script[1]}_)?{script[2]}(_selftest)?$")
         if target := re.match(r"fuzz/(?:(\w+)_fuzz\.cc|corpus/(\w+)/)", file):
             patterns.append(f"^fuzz_replay_{target[1] or target[2]}$")
-    chosen = [name for name, program in pairs
-              if program in programs or any(re.search(pattern, name) for pattern in patterns)]
-    return programs, chosen
-
-
-def listed_pairs():
-    done = subprocess.run(cases.listing_command(), cwd=parts.ROOT, stdout=subprocess.PIPE,
-                          text=True, check=False)
-    return cases.read_listing(done.stdout)
+    wanted = re.compile("|".join(f"(?:{pattern})" for pattern in patterns) or r"(?!)")
+    return programs, {(name, program) for name, program in pairs
+                      if program in programs or wanted.search(name)}
 
 
 def run_cases(runner, files):
     """The cases of what changed, by number, as ctest has no list of names."""
-    pairs = listed_pairs()
-    programs, chosen = chosen_cases(files, pairs)
-    # Suites make the pattern, so that the command stays short; All/NAME is one of many.
-    names = sorted({re.escape(name.split(".")[0]) for name in chosen})
-    if not names:
+    done = subprocess.run(cases.listing_command(), cwd=parts.ROOT, stdout=subprocess.PIPE,
+                          text=True, check=False)
+    listed = cases.read_numbers(done.stdout)
+    programs, chosen = chosen_cases(files, [(name, program) for _, name, program in listed])
+    numbers = [str(number) for number, name, program in listed if (name, program) in chosen]
+    if not numbers:
         runner.outcomes.append(areas.Outcome("tests", note="nothing changed that has any"))
         return
-    pattern = f"^({'|'.join(names)})([./]|$)"
-    command = ["ctest", "--preset", "release", "-j", str(os.cpu_count()), "-R", pattern,
-               "--no-tests=error"] + runner.junit("tests").split()
+    with open(runner.path("numbers"), "w", encoding="ascii") as file:
+        file.write("0,0,0," + ",".join(numbers))
+    command = ["ctest", "--preset", "release", "-j", str(os.cpu_count()), "-I",
+               runner.path("numbers"), "--no-tests=error"] + runner.junit("tests").split()
     outcome, _ = runner.suite("tests", [command], echo=False)
-    outcome.note += f": {', '.join(programs) or 'scripts'}"
+    outcome.note += f": {', '.join(programs) or 'suites and scripts'}"
 
 
 def run_all(runner, files):

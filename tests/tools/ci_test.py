@@ -426,7 +426,10 @@ class QuickTest(unittest.TestCase):
     PAIRS = [("Shelf.Keeps", "store_test"), ("Chat.Decodes", "serve_test"),
              ("serve_kept", cases.SCRIPTS), ("tidy_selftest", cases.SCRIPTS),
              ("fuzz_replay_config", "config_fuzz_replay"), ("Cpu.Adds", "backend_test"),
-             ("Cpu.Works", "backend_cpu_test"), ("Linear/Cpu", "conformance_test")]
+             ("Cpu.Works", "backend_cpu_test"), ("Linear/Cpu", "conformance_test"),
+             ("Config.Reads", "model_test"), ("All/Golden.Agrees/qwen4_text  # x", "golden_test"),
+             ("All/Golden.Agrees/qwen40  # x", "golden_test"),
+             ("All/PastGolden.Forks/beam  # x", "golden_test")]
 
     def test_a_file_runs_the_tests_of_its_module(self):
         for file, programs, names in (
@@ -434,13 +437,18 @@ class QuickTest(unittest.TestCase):
                 ("src/serve/openai/chat.cc", ["serve_test"], ["Chat.Decodes", "serve_kept"]),
                 ("src/backend/cpu/isa/avx2.cc", ["backend_cpu_test"], ["Cpu.Works"]),
                 ("src/backend/encoder.h", ["backend_test"], ["Cpu.Adds"]),
-                ("tests/conformance/linear_test.cc", ["conformance_test"], ["Linear/Cpu"]),
+                ("tests/conformance/not_there_test.cc", ["conformance_test"], ["Linear/Cpu"]),
                 ("tests/serve/kept_test.py", ["serve_test"], ["Chat.Decodes", "serve_kept"]),
                 ("tests/tools/tidy_test.py", [], ["tidy_selftest"]),
                 ("tools/tidy.py", [], ["tidy_selftest"]), ("README.md", [], []),
-                ("fuzz/corpus/config/new.json", [], ["fuzz_replay_config"])):
+                ("fuzz/corpus/config/new.json", [], ["fuzz_replay_config"]),
+                ("src/model/families/qwen4.cc", ["model_test"],
+                 ["Config.Reads", "All/Golden.Agrees/qwen4_text  # x"]),
+                ("tests/golden/mtp/beam/config.json", [], ["All/PastGolden.Forks/beam  # x"]),
+                ("tests/golden/past_golden_test.cc", [], ["All/PastGolden.Forks/beam  # x"])):
             with self.subTest(file):
-                self.assertEqual((programs, names), quick.chosen_cases([file], self.PAIRS))
+                found, chosen = quick.chosen_cases([file], self.PAIRS)
+                self.assertEqual((programs, set(names)), (found, {name for name, _ in chosen}))
 
     def test_files_that_git_does_not_know_yet_count(self):
         with tempfile.TemporaryDirectory() as folder:
