@@ -3,8 +3,8 @@
 
     tests/packaging/roots_test.py PACKAGES [SUITE...]
 
-PACKAGES is the folder that `make release` fills. In a copy of each root the archive, from 12 on the
-Debian packages, and the wheel for that system's interpreter tell a story; so do wheels for other
+PACKAGES is the folder that `make release` fills. In a copy of each root the archive, the
+Debian packages and the wheel for that system's interpreter tell a story; so do wheels for other
 interpreters of this system. Programs answer openai's client, or a plain request where that cannot
 be installed, and give a browser the page. The steps of the Containerfile run in a root of Debian
 12. auditwheel, lintian, systemd-analyze and ruby check what they know. Packing once more gives the
@@ -367,9 +367,8 @@ def main():
             top = archive_in(root)
             tells(stories, f"{suite}, archive", root, top + "/bin/moeflux")
             portable[suite] = in_root(root, top + "/bin/moeflux", *STORY, "--cpu-isa", "portable")
-            if suite != "bullseye":
-                debian_packages_in(root)
-                tells(stories, f"{suite}, Debian packages", root, "/usr/bin/moeflux")
+            debian_packages_in(root)
+            tells(stories, f"{suite}, Debian packages", root, "/usr/bin/moeflux")
             if suite == SUITES[0]:
                 driver(os.path.join(root + top, "bin/moeflux"))
                 wheels_here(wheels, os.path.join(root + top, "share/moeflux/models/fable-20m"))
