@@ -50,7 +50,7 @@ function(moeflux_cuda_object out source)
     list(APPEND flags -Xcompiler=--sysroot=${CMAKE_SYSROOT})
   endif()
   add_custom_command(OUTPUT ${object}
-    COMMAND ${MOEFLUX_NVCC} ${flags} -I${CMAKE_SOURCE_DIR}/src -MD -MF ${object}.d -MT ${object}
+    COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${MOEFLUX_NVCC} ${flags} -I${CMAKE_SOURCE_DIR}/src -MD -MF ${object}.d -MT ${object}
       -c ${CMAKE_CURRENT_SOURCE_DIR}/${source} -o ${object}
     MAIN_DEPENDENCY ${CMAKE_CURRENT_SOURCE_DIR}/${source} DEPFILE ${object}.d VERBATIM
     COMMENT "nvcc ${source}")
