@@ -9,10 +9,12 @@ function(moeflux_add_archive target archive)
   # Objects of Rust's own libraries carry bitcode beside their code. Where LLVM has left a plugin to GNU ar, that reads the
   # bitcode and lists none of their symbols: it goes first. ar's scripts take no name with a space, so it is given names
   # alone, in the folder of the library.
-  set(script ${CMAKE_CURRENT_BINARY_DIR}/add_archive.mri)
+  get_filename_component(plain ${archive} NAME_WE)
+  string(PREPEND plain plain_)
+  set(script ${CMAKE_CURRENT_BINARY_DIR}/${plain}.mri)
   file(GENERATE OUTPUT ${script} CONTENT
-    "open $<TARGET_FILE_NAME:${target}>\naddlib plain_archive.a\nsave\nend\n" TARGET ${target})
+    "open $<TARGET_FILE_NAME:${target}>\naddlib ${plain}.a\nsave\nend\n" TARGET ${target})
   add_custom_command(TARGET ${target} POST_BUILD VERBATIM WORKING_DIRECTORY $<TARGET_FILE_DIR:${target}>
-    COMMAND ${CMAKE_OBJCOPY} --remove-section=.llvmbc --remove-section=.llvmcmd ${archive} plain_archive.a
+    COMMAND ${CMAKE_OBJCOPY} --remove-section=.llvmbc --remove-section=.llvmcmd ${archive} ${plain}.a
     COMMAND sh -c "\"$1\" -M < \"$2\"" add_archive ${CMAKE_AR} ${script})
 endfunction()

@@ -39,19 +39,19 @@ moeflux_public_library(moeflux_shared moeflux)
 get_property(modules GLOBAL PROPERTY MOEFLUX_MODULES)
 list(REMOVE_ITEM modules cli convert lab hub)
 list(TRANSFORM modules REPLACE "(.+)" "$<TARGET_OBJECTS:moeflux_\\1>" OUTPUT_VARIABLE objects)
-# Kernels come from nvcc as an object that TARGET_OBJECTS leaves out; whoever links the library needs CUDA's runtime,
-# where this build found it.
+# Kernels come from nvcc as an object that TARGET_OBJECTS leaves out.
 if(MOEFLUX_CUDA)
   get_property(kernels GLOBAL PROPERTY MOEFLUX_CUDA_KERNELS)
   set_source_files_properties(${kernels} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
   list(APPEND objects ${kernels})
-  set(cuda_libraries ${MOEFLUX_CUDA_RUNTIME} ${CMAKE_DL_LIBS} rt)
+  set(cuda_libraries ${CMAKE_DL_LIBS} rt)
 endif()
 add_library(moeflux_static STATIC ${objects})
+# The libraries of CUDA and Rust become a part of the archive, so that programs that link it need nothing more.
 if(MOEFLUX_CUDA)
   add_dependencies(moeflux_static moeflux_backend_cuda)  # makes the kernels
+  moeflux_add_archive(moeflux_static ${MOEFLUX_CUDA_RUNTIME})
 endif()
-# Rust's library becomes a part of the archive, so that whoever links it needs nothing more.
 if(TARGET moeflux_rust)
   add_dependencies(moeflux_static moeflux_rust_build)
   moeflux_add_archive(moeflux_static ${rust_library})
@@ -73,7 +73,7 @@ if(APPLE)
 else()
   set(MOEFLUX_CXX_RUNTIME "-lstdc++ -lm -pthread")
   if(MOEFLUX_CUDA)
-    string(PREPEND MOEFLUX_CXX_RUNTIME "${MOEFLUX_CUDA_RUNTIME} -ldl -lrt ")
+    string(APPEND MOEFLUX_CXX_RUNTIME " -ldl -lrt")
   endif()
 endif()
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# A build in a folder whose name has a space: what joins an archive to the static library works
-# there.
+# A build in a folder whose name has a space: what joins archives to the static library works there,
+# for several of them.
 #
 #   space_test.sh CMAKE SOURCE_FOLDER CXX
 set -eu
@@ -15,15 +15,18 @@ cat >"$project/CMakeLists.txt" <<'END'
 cmake_minimum_required(VERSION 3.22)
 project(space LANGUAGES CXX)
 include(${MOEFLUX_SOURCE}/cmake/add_archive.cmake)
-add_library(inner STATIC inner.cc)
 add_library(outer STATIC outer.cc)
-add_dependencies(outer inner)
-moeflux_add_archive(outer ${CMAKE_CURRENT_BINARY_DIR}/libinner.a)
+foreach(name inner other)
+  add_library(${name} STATIC ${name}.cc)
+  add_dependencies(outer ${name})
+  moeflux_add_archive(outer ${CMAKE_CURRENT_BINARY_DIR}/lib${name}.a)
+endforeach()
 add_executable(both main.cc)
 target_link_libraries(both PRIVATE outer)
 END
 echo 'int inner() { return 3; }' >"$project/inner.cc"
-echo 'int inner(); int outer() { return 4 * inner(); }' >"$project/outer.cc"
+echo 'int other() { return 4; }' >"$project/other.cc"
+echo 'int inner(), other(); int outer() { return other() * inner(); }' >"$project/outer.cc"
 echo 'int outer(); int main() { return outer() == 12 ? 0 : 1; }' >"$project/main.cc"
 
 # logged COMMAND...: its output is shown when it fails.
@@ -38,4 +41,4 @@ logged "$cmake" -S "$project" -B "$project/build" -DCMAKE_CXX_COMPILER="$cxx" \
   -DMOEFLUX_SOURCE="$source"
 logged "$cmake" --build "$project/build"
 "$project/build/both"
-echo "space_test: an archive was joined in '$project'"
+echo "space_test: archives were joined in '$project'"
