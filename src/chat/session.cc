@@ -15,8 +15,8 @@ Status check_sampler(const SamplerOptions& options, int64_t vocab_size) {
   for (const LogitBias& bias : options.logit_bias) {
     if (bias.token < vocab_size) continue;
     return make_error(ErrorCode::kInvalidArgument,
-                      "logit_bias: token {} is outside the vocabulary of {} (see --logit-bias)",
-                      bias.token, vocab_size);
+                      "logit_bias: token {} is outside the vocabulary of {}", bias.token,
+                      vocab_size);
   }
   return {};
 }

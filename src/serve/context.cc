@@ -49,16 +49,24 @@ ApiError no_prompt(const Json& body, const Error& error) {
 
 // Names the field as the client does, in a request or in Ollama's options.
 std::optional<ApiError> unknown_token(const Json& body, const GenerationFields& generation,
-                                      int32_t vocab_size) {
-  for (size_t i = 0; i < generation.allowed_tokens.size(); ++i) {
-    const TokenId token = generation.allowed_tokens[i];
-    if (token < vocab_size) continue;
-    const bool is_option = !body.is_object() || !body.contains("allowed_token_ids");
-    const std::string param = formatted("{}allowed_token_ids[{}]", is_option ? "options." : "", i);
-    return bad_field(param, formatted("{} is {}, expected one of the vocabulary's {} tokens", param,
-                                      token, vocab_size));
+                                      const OpenModel& model) {
+  const auto check = [&](const char* name, const std::string& index, TokenId token,
+                         int64_t vocab_size) -> std::optional<ApiError> {
+    if (token < vocab_size) return std::nullopt;
+    const bool is_option = !body.is_object() || !body.contains(name);
+    const std::string param = formatted("{}{}{}", is_option ? "options." : "", name, index);
+    return bad_field(param, formatted("{}: token {}, expected one of the vocabulary's {} tokens",
+                                      param, token, vocab_size));
+  };
+  std::optional<ApiError> error;
+  for (size_t i = 0; !error && i < generation.allowed_tokens.size(); ++i) {
+    error = check("allowed_token_ids", formatted("[{}]", i), generation.allowed_tokens[i],
+                  model.text.tokenizer->vocab_size());
   }
-  return std::nullopt;
+  for (const LogitBias& bias : generation.sampler.logit_bias) {
+    if (!error) error = check("logit_bias", "", bias.token, model.engine->spec().vocab_size);
+  }
+  return error;
 }
 
 TextRequest text_request(const GenerationFields& generation, int64_t choice,
@@ -175,7 +183,7 @@ std::optional<TextRequest> Context::prompted_text(const Call& call,
     call.fail(too_long(call.body, prompt.size(), context_length()));
     return std::nullopt;
   }
-  if (const auto error = unknown_token(call.body, generation, tokenizer().vocab_size())) {
+  if (const auto error = unknown_token(call.body, generation, *model_)) {
     call.fail(*error);
     return std::nullopt;
   }

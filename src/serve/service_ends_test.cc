@@ -103,12 +103,17 @@ TEST_F(ServiceTest, StopStringsWaitForTheLeastTokens) {
 
 TEST_F(ServiceTest, ATokenThatTheVocabularyHasNotIsRefusedByName) {
   const auto service = start();
-  for (const Asked& one : all_asked(5, {{"allowed_token_ids", {100, 99999999}}})) {
-    const auto answer = post(*service, one.path, one.body);
-    EXPECT_EQ(answer->status(), 400) << one.path;
-    const bool is_option = one.body.contains("options");
-    const std::string name = is_option ? "options.allowed_token_ids[1]" : "allowed_token_ids[1]";
-    EXPECT_NE(answer->wait().find(name), std::string::npos) << answer->wait();
+  const std::pair<Json, std::string> fields[] = {
+      {{{"allowed_token_ids", {100, 9999999}}}, "allowed_token_ids[1]: token 9999999"},
+      {{{"logit_bias", Json{{"9999999", 1}}}}, "logit_bias: token 9999999"}};
+  for (const auto& [field, named] : fields) {
+    for (const Asked& one : all_asked(5, field)) {
+      const auto answer = post(*service, one.path, one.body);
+      EXPECT_EQ(answer->status(), 400) << one.path;
+      const std::string name = (one.body.contains("options") ? "options." : "") + named;
+      EXPECT_NE(answer->wait().find(name), std::string::npos) << answer->wait();
+      EXPECT_EQ(answer->wait().find("--"), std::string::npos) << answer->wait();
+    }
   }
 }
 

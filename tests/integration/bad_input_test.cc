@@ -76,7 +76,9 @@ TEST(BadCommandLine, ValuesThatCannotBeRightAreNamed) {
   expect_failure(run({"--top-p", "-3"}), 1, {"top_p", "-3"});
   expect_failure(run({"--temp", "nan"}), 1, {"temperature"});
   expect_failure(run({"--logit-bias", "abc"}), 1, {"--logit-bias", "abc"});
-  expect_failure(run({"--logit-bias", "8192+1"}), 1, {"--logit-bias", "8192", "vocabulary"});
+  expect_failure(run({"--logit-bias", "8192+1"}), 1, {"logit_bias", "8192", "vocabulary"});
+  expect_failure(moeflux({"serve", "-m", fable(), "--port", "0", "--logit-bias", "8192+1"}), 1,
+                 {"logit_bias", "8192", "vocabulary"});
   expect_failure(moeflux({"inspect", "-c", "4097"}), 1, {"4097", "4096"});
 }
 

@@ -13,6 +13,7 @@
 #include "base/units.h"
 #include "chat/chat_format.h"
 #include "chat/open_model.h"
+#include "chat/session.h"
 #include "cli/quick_notes.h"
 #include "cli/template_option.h"
 
@@ -108,6 +109,7 @@ Result<serve::ServedModel> open_served_model(const ServeOptions& options,
   }
   MF_ASSIGN_OR_RETURN(auto model,
                       open_model(options.model, directory, std::move(engine), std::move(text)));
+  MF_RETURN_IF_ERROR(check_sampler(service.defaults.sampler, model->engine->spec().vocab_size));
   *is_open = true;
   note_context(options.model, *model);
   return serve::ServedModel{.model = std::move(model), .options = std::move(service)};
