@@ -13,7 +13,7 @@ struct ProgramOutput {
   int status = -1;  // exit status; -1 when a signal ended it
   int signal = 0;
   std::string out;
-  std::string err;
+  std::string err;  // without the note that names the device of `auto`
 
   /// Lines of standard error, without their ends.
   std::vector<std::string> err_lines() const;
