@@ -4,34 +4,16 @@
 // Source: AutoAWQ's published checkpoints.
 #include <array>
 
-#include "base/format.h"
-#include "quant/format_traits.h"
 #include "quant/formats/integer_groups.h"
-#include "quant/formats/tensor_formats.h"
 
-namespace moeflux {
+namespace moeflux::integer_groups {
 namespace awq {
 namespace {
-
-using integer_groups::bytes_of;
-using integer_groups::code_in;
-using integer_groups::convert_params;
-using integer_groups::groups_of;
-using integer_groups::has_valid_fields;
-using integer_groups::memory_of;
-using integer_groups::Params;
-using integer_groups::width_of;
-using integer_groups::word_at;
-using integer_groups::words_for;
-
-using ConstBytes = std::span<const std::byte>;
 
 /// Where the code of row % 8 lies in a word.
 constexpr std::array<int, 8> kPlaces = {0, 4, 1, 5, 2, 6, 3, 7};
 
-std::string name_of(const QuantFormat& f) {
-  return f.group_size == 0 ? "awq/channel" : formatted("awq/{}", f.group_size);
-}
+std::string name_of(const QuantFormat& f) { return formatted("awq/{}", group_name(f)); }
 
 bool fits(const QuantFormat& format, int64_t cols) {
   return has_valid_fields(format, cols) && format.bits == 4 && format.variant == 0;
@@ -57,13 +39,9 @@ Params params_at(const Weight& weight, ConstBytes scales, ConstBytes zeros, int6
 }
 
 void decode(const Weight& weight, int64_t row, std::span<float> out) {
-  for (int64_t c = 0; c < weight.cols; ++c) {
-    const Params params =
-        params_at(weight, bytes_of(weight.parts.scales), bytes_of(weight.parts.offsets), row,
-                  c / width_of(weight.format, weight.cols));
-    const int code = code_at(weight, bytes_of(weight.parts.codes), c, row);
-    out[static_cast<size_t>(c)] = static_cast<float>(code - params.zero) * params.scale;
-  }
+  const ConstBytes codes = bytes_of(weight.parts.codes);
+  decode_row(weight, row, out, params_at,
+             [&](int64_t c) { return code_at(weight, codes, c, row); });
 }
 
 std::optional<QuantFormat> in_memory(const QuantFormat& f, int64_t, int64_t cols) {
@@ -81,8 +59,8 @@ void transpose(const std::array<uint32_t, 8>& columns, int64_t first, int64_t ro
   }
 }
 
-void convert(const Weight& stored, const Parts<std::span<std::byte>>& from, int64_t begin,
-             int64_t count, const Parts<std::span<std::byte>>& to) {
+void convert(const Weight& stored, const Parts<Bytes>& from, int64_t begin, int64_t count,
+             const Parts<Bytes>& to) {
   const int64_t words = words_for(stored.rows, 4);
   const int64_t row_bytes = stored.cols / 2;
   for (int64_t c = 0; c < stored.cols; c += 8) {
@@ -97,21 +75,22 @@ void convert(const Weight& stored, const Parts<std::span<std::byte>>& from, int6
       row += rows;
     }
   }
-  const QuantFormat memory = *in_memory(stored.format, stored.rows, stored.cols);
-  convert_params(stored, {}, begin, count, memory, to, [&](int64_t row, int64_t group) {
-    return params_at(stored, from.scales, from.offsets, row, group);
-  });
+  convert_params(stored, from, begin, count, to,
+                 *in_memory(stored.format, stored.rows, stored.cols), params_at);
 }
 
 }  // namespace
 }  // namespace awq
+}  // namespace moeflux::integer_groups
+
+namespace moeflux {
 
 const FormatTraits awq_format = {.name = "awq",
-                                 .to_string = awq::name_of,
-                                 .is_valid = awq::fits,
-                                 .lay_out = awq::lay_out_parts,
-                                 .decode_row = awq::decode,
-                                 .in_memory = awq::in_memory,
-                                 .convert_rows = awq::convert};
+                                 .to_string = integer_groups::awq::name_of,
+                                 .is_valid = integer_groups::awq::fits,
+                                 .lay_out = integer_groups::awq::lay_out_parts,
+                                 .decode_row = integer_groups::awq::decode,
+                                 .in_memory = integer_groups::awq::in_memory,
+                                 .convert_rows = integer_groups::awq::convert};
 
 }  // namespace moeflux

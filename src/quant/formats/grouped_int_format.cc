@@ -3,26 +3,14 @@
 // a zero point in F32 [rows, groups, 2], then the group of each column [cols]. awq, gptq and
 // packed_int become it where affine groups would round or do not fit, or where a map puts columns
 // in groups.
-#include "base/format.h"
-#include "quant/format_traits.h"
 #include "quant/formats/integer_groups.h"
-#include "quant/formats/tensor_formats.h"
 
-namespace moeflux {
+namespace moeflux::integer_groups {
 namespace grouped_int {
 namespace {
 
-using integer_groups::bytes_of;
-using integer_groups::code_in;
-using integer_groups::group_of;
-using integer_groups::groups_of;
-using integer_groups::has_valid_fields;
-using integer_groups::word_at;
-using integer_groups::words_for;
-
 std::string name_of(const QuantFormat& f) {
-  return f.group_size == 0 ? formatted("grouped-int{}/channel", f.bits)
-                           : formatted("grouped-int{}/{}", f.bits, f.group_size);
+  return formatted("grouped-int{}/{}", f.bits, group_name(f));
 }
 
 bool fits(const QuantFormat& format, int64_t cols) {
@@ -54,11 +42,14 @@ void decode(const Weight& weight, int64_t row, std::span<float> out) {
 
 }  // namespace
 }  // namespace grouped_int
+}  // namespace moeflux::integer_groups
+
+namespace moeflux {
 
 const FormatTraits grouped_int_format = {.name = "grouped_int",
-                                         .to_string = grouped_int::name_of,
-                                         .is_valid = grouped_int::fits,
-                                         .lay_out = grouped_int::lay_out_parts,
-                                         .decode_row = grouped_int::decode};
+                                         .to_string = integer_groups::grouped_int::name_of,
+                                         .is_valid = integer_groups::grouped_int::fits,
+                                         .lay_out = integer_groups::grouped_int::lay_out_parts,
+                                         .decode_row = integer_groups::grouped_int::decode};
 
 }  // namespace moeflux

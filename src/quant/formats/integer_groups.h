@@ -10,13 +10,23 @@
 #include <cstring>
 #include <optional>
 #include <span>
+#include <string>
 
+#include "base/format.h"
+#include "quant/format_traits.h"
 #include "quant/formats/affine.h"
 #include "quant/formats/tensor_formats.h"
 #include "quant/weight.h"
 
 namespace moeflux::integer_groups {
 
+using ConstBytes = std::span<const std::byte>;
+using Bytes = std::span<std::byte>;
+
+/// "64", or "channel" of a group of all columns: the end of a format's name.
+inline std::string group_name(const QuantFormat& format) {
+  return format.group_size == 0 ? "channel" : formatted("{}", format.group_size);
+}
 inline int64_t words_for(int64_t codes, int bits) { return (codes * bits + 31) / 32; }
 inline int64_t width_of(const QuantFormat& format, int64_t cols) {
   return format.group_size == 0 ? cols : format.group_size;
@@ -25,7 +35,7 @@ inline int64_t groups_of(const QuantFormat& format, int64_t cols) {
   return (cols + width_of(format, cols) - 1) / width_of(format, cols);
 }
 
-inline uint32_t word_at(std::span<const std::byte> words, int64_t at) {
+inline uint32_t word_at(ConstBytes words, int64_t at) {
   uint32_t word;
   std::memcpy(&word, words.data() + 4 * at, 4);
   return word;
@@ -54,7 +64,7 @@ inline std::optional<QuantFormat> affine_of(const QuantFormat& format, int64_t c
   return std::nullopt;
 }
 
-inline void store_float(std::span<std::byte> to, int64_t at, DType dtype, float value) {
+inline void store_float(Bytes to, int64_t at, DType dtype, float value) {
   if (dtype == DType::kF32) {
     std::memcpy(to.data() + 4 * at, &value, 4);
   } else if (dtype == DType::kBf16) {
@@ -71,15 +81,14 @@ struct Params {
   int zero;
 };
 
-inline std::span<const std::byte> bytes_of(const Tensor& part) {
+inline ConstBytes bytes_of(const Tensor& part) {
   if (part.is_null()) return {};
   return {host_ptr<std::byte>(part), part.size_bytes()};
 }
 
 /// The group of column `c`. A map is checked when it is loaded; whatever it says here, no group is
 /// outside.
-inline int64_t group_of(const QuantFormat& format, int64_t cols, std::span<const std::byte> map,
-                        int64_t c) {
+inline int64_t group_of(const QuantFormat& format, int64_t cols, ConstBytes map, int64_t c) {
   if (map.empty()) return c / width_of(format, cols);
   return std::min<int64_t>(word_at(map, c), groups_of(format, cols) - 1);
 }
@@ -91,38 +100,51 @@ inline QuantFormat memory_of(const QuantFormat& format, int64_t cols, DType dtyp
   return has_column_map(format) ? grouped : affine_of(format, cols, dtype).value_or(grouped);
 }
 
-/// All of grouped_int but its codes.
-template <class ParamsAt>
-void convert_grouped(const Weight& stored, std::span<const std::byte> map, int64_t begin,
-                     int64_t count, const Parts<std::span<std::byte>>& to,
-                     const ParamsAt& params_at) {
-  const int64_t groups = groups_of(stored.format, stored.cols);
-  for (int64_t at = 0; at < count * groups; ++at) {
-    const Params params = params_at(begin + at / groups, at % groups);
-    store_float(to.scales, 2 * at, DType::kF32, params.scale);
-    store_float(to.scales, 2 * at + 1, DType::kF32, static_cast<float>(params.zero));
-  }
-  for (int64_t c = 0; c < stored.cols; ++c) {
-    const auto group = static_cast<int32_t>(group_of(stored.format, stored.cols, map, c));
-    std::memcpy(to.column_map.data() + 4 * c, &group, 4);
+/// Parameters of a group of a row, from the bytes of a file's scales and zero points.
+using ParamsAt = Params (*)(const Weight& stored, ConstBytes scales, ConstBytes zeros, int64_t row,
+                            int64_t group);
+
+/// The numbers of a row whose codes are code_at(column).
+template <class CodeAt>
+void decode_row(const Weight& weight, int64_t row, std::span<float> out, ParamsAt params_at,
+                const CodeAt& code_at) {
+  const ConstBytes scales = bytes_of(weight.parts.scales);
+  const ConstBytes zeros = bytes_of(weight.parts.offsets);
+  const ConstBytes map = bytes_of(weight.parts.column_map);
+  for (int64_t c = 0; c < weight.cols; ++c) {
+    const int64_t group = group_of(weight.format, weight.cols, map, c);
+    const Params params = params_at(weight, scales, zeros, row, group);
+    out[static_cast<size_t>(c)] = static_cast<float>(code_at(c) - params.zero) * params.scale;
   }
 }
 
-/// All but the codes of rows [begin, begin + count); params_at(row, group) are the file's.
-template <class ParamsAt>
-void convert_params(const Weight& stored, std::span<const std::byte> map, int64_t begin,
-                    int64_t count, const QuantFormat& memory, const Parts<std::span<std::byte>>& to,
-                    const ParamsAt& params_at) {
-  if (!memory.is_affine()) return convert_grouped(stored, map, begin, count, to, params_at);
-  const int64_t groups = stored.cols / memory.group_size;
-  const int64_t repeats = width_of(stored.format, stored.cols) / memory.group_size;
+/// All but the codes of rows [begin, begin + count).
+inline void convert_params(const Weight& stored, const Parts<Bytes>& from, int64_t begin,
+                           int64_t count, const Parts<Bytes>& to, const QuantFormat& memory,
+                           ParamsAt params_at) {
+  const bool is_affine = memory.is_affine();
+  const int64_t width = width_of(stored.format, stored.cols);
+  const int64_t repeats = is_affine ? width / memory.group_size : 1;
+  const int64_t groups =
+      is_affine ? stored.cols / memory.group_size : groups_of(stored.format, stored.cols);
   for (int64_t row = 0; row < count; ++row) {
     for (int64_t group = 0; group < groups; ++group) {
-      const Params params = params_at(begin + row, group / repeats);
+      const Params params =
+          params_at(stored, from.scales, from.offsets, begin + row, group / repeats);
+      const auto zero = static_cast<float>(params.zero);
       const int64_t at = row * groups + group;
-      store_float(to.scales, at, memory.dtype, params.scale);
-      store_float(to.offsets, at, memory.dtype, -static_cast<float>(params.zero) * params.scale);
+      store_float(to.scales, is_affine ? at : 2 * at, memory.dtype, params.scale);
+      if (is_affine) {
+        store_float(to.offsets, at, memory.dtype, -zero * params.scale);
+      } else {
+        store_float(to.scales, 2 * at + 1, memory.dtype, zero);
+      }
     }
+  }
+  for (int64_t c = 0; !is_affine && c < stored.cols; ++c) {
+    const auto group =
+        static_cast<int32_t>(group_of(stored.format, stored.cols, from.column_map, c));
+    std::memcpy(to.column_map.data() + 4 * c, &group, 4);
   }
 }
 

@@ -3,31 +3,14 @@
 // what they are less a zero point: half of their range, or one for each group, which are packed
 // along rows. With a column map, column c belongs to group map[c]. Source: the library of that
 // name, and the checkpoints that it wrote.
-#include "base/format.h"
-#include "quant/format_traits.h"
 #include "quant/formats/integer_groups.h"
-#include "quant/formats/tensor_formats.h"
 
-namespace moeflux {
+namespace moeflux::integer_groups {
 namespace packed_int {
 namespace {
 
-using integer_groups::bytes_of;
-using integer_groups::code_in;
-using integer_groups::convert_params;
-using integer_groups::group_of;
-using integer_groups::groups_of;
-using integer_groups::has_valid_fields;
-using integer_groups::memory_of;
-using integer_groups::Params;
-using integer_groups::word_at;
-using integer_groups::words_for;
-
-using ConstBytes = std::span<const std::byte>;
-
 std::string name_of(const QuantFormat& f) {
-  const std::string group = f.group_size == 0 ? "channel" : formatted("{}", f.group_size);
-  return formatted("int{}/{}{}{}", f.bits, group, has_zeros(f) ? " zeros" : "",
+  return formatted("int{}/{}{}{}", f.bits, group_name(f), has_zeros(f) ? " zeros" : "",
                    has_column_map(f) ? " mapped" : "");
 }
 
@@ -61,15 +44,10 @@ Params params_at(const Weight& weight, ConstBytes scales, ConstBytes zeros, int6
 void decode(const Weight& weight, int64_t row, std::span<float> out) {
   const QuantFormat& f = weight.format;
   const ConstBytes codes = bytes_of(weight.parts.codes);
-  const ConstBytes map = bytes_of(weight.parts.column_map);
   const int64_t first = row * words_for(weight.cols, f.bits);
-  for (int64_t c = 0; c < weight.cols; ++c) {
-    const int64_t group = group_of(f, weight.cols, map, c);
-    const Params params = params_at(weight, bytes_of(weight.parts.scales),
-                                    bytes_of(weight.parts.offsets), row, group);
-    const int code = code_in(word_at(codes, first + c * f.bits / 32), c, f.bits);
-    out[static_cast<size_t>(c)] = static_cast<float>(code - params.zero) * params.scale;
-  }
+  decode_row(weight, row, out, params_at, [&](int64_t c) {
+    return code_in(word_at(codes, first + c * f.bits / 32), c, f.bits);
+  });
 }
 
 /// Half of a code's range times a scale is a number of the scale's own type, but where eight bits
@@ -79,28 +57,28 @@ std::optional<QuantFormat> in_memory(const QuantFormat& f, int64_t, int64_t cols
   return memory_of(f, cols, is_own ? f.dtype : DType::kF32);
 }
 
-void convert(const Weight& stored, const Parts<std::span<std::byte>>& from, int64_t begin,
-             int64_t count, const Parts<std::span<std::byte>>& to) {
+void convert(const Weight& stored, const Parts<Bytes>& from, int64_t begin, int64_t count,
+             const Parts<Bytes>& to) {
   const auto row_bytes = static_cast<size_t>(stored.cols * stored.format.bits / 8);
   const auto codes = from.codes.subspan(static_cast<size_t>(begin) * row_bytes,
                                         static_cast<size_t>(count) * row_bytes);
   std::copy(codes.begin(), codes.end(), to.codes.begin());
-  const QuantFormat memory = *in_memory(stored.format, stored.rows, stored.cols);
-  convert_params(stored, from.column_map, begin, count, memory, to,
-                 [&](int64_t row, int64_t group) {
-                   return params_at(stored, from.scales, from.offsets, row, group);
-                 });
+  convert_params(stored, from, begin, count, to,
+                 *in_memory(stored.format, stored.rows, stored.cols), params_at);
 }
 
 }  // namespace
 }  // namespace packed_int
+}  // namespace moeflux::integer_groups
+
+namespace moeflux {
 
 const FormatTraits packed_int_format = {.name = "packed_int",
-                                        .to_string = packed_int::name_of,
-                                        .is_valid = packed_int::fits,
-                                        .lay_out = packed_int::lay_out_parts,
-                                        .decode_row = packed_int::decode,
-                                        .in_memory = packed_int::in_memory,
-                                        .convert_rows = packed_int::convert};
+                                        .to_string = integer_groups::packed_int::name_of,
+                                        .is_valid = integer_groups::packed_int::fits,
+                                        .lay_out = integer_groups::packed_int::lay_out_parts,
+                                        .decode_row = integer_groups::packed_int::decode,
+                                        .in_memory = integer_groups::packed_int::in_memory,
+                                        .convert_rows = integer_groups::packed_int::convert};
 
 }  // namespace moeflux
