@@ -60,11 +60,9 @@ Result<ModelSpec> read_spec(Config& c) {
 }
 
 NameScheme names(const ModelSpec& spec) {
-  NameScheme scheme = usual_names(spec);
-  scheme.renamed = {{"mlp.gate.e_score_correction_bias", "mlp.expert_bias"},
-                    {"mlp.gate", "mlp.router.gate"},
-                    {"self_attn.g_proj", "self_attn.gate_proj"}};
-  return scheme;
+  return usual_names(spec, {{"mlp.gate.e_score_correction_bias", "mlp.expert_bias"},
+                            {"mlp.gate", "mlp.router.gate"},
+                            {"self_attn.g_proj", "self_attn.gate_proj"}});
 }
 
 std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {

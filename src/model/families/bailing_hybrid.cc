@@ -96,12 +96,10 @@ Result<ModelSpec> read_spec(Config& c) {
 }
 
 NameScheme names(const ModelSpec& spec) {
-  NameScheme scheme = usual_names(spec);
-  scheme.renamed = {{"embed_tokens", "word_embeddings"},
-                    {"self_attn.o_proj", "attention.dense"},
-                    {"self_attn", "attention"},
-                    {"mlp.gate.e_score_correction_bias", "mlp.gate.expert_bias"}};
-  return scheme;
+  return usual_names(spec, {{"embed_tokens", "word_embeddings"},
+                            {"self_attn.o_proj", "attention.dense"},
+                            {"self_attn", "attention"},
+                            {"mlp.gate.e_score_correction_bias", "mlp.gate.expert_bias"}});
 }
 
 }  // namespace

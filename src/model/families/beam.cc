@@ -70,9 +70,7 @@ Result<ModelSpec> read_spec(Config& c) {
 }
 
 NameScheme names(const ModelSpec& spec) {
-  NameScheme scheme = usual_names(spec);
-  scheme.renamed = {{"self_attn.g_proj", "self_attn.gate_proj"}};
-  return scheme;
+  return usual_names(spec, {{"self_attn.g_proj", "self_attn.gate_proj"}});
 }
 
 std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {

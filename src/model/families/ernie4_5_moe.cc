@@ -41,10 +41,8 @@ Result<ModelSpec> read_spec(Config& c) {
 }
 
 NameScheme names(const ModelSpec& spec) {
-  NameScheme scheme = usual_names(spec);
-  scheme.renamed = {
-      {"mlp.gate.e_score_correction_bias", "mlp.moe_statics.e_score_correction_bias"}};
-  return scheme;
+  return usual_names(
+      spec, {{"mlp.gate.e_score_correction_bias", "mlp.moe_statics.e_score_correction_bias"}});
 }
 
 }  // namespace

@@ -38,11 +38,9 @@ Result<ModelSpec> read_spec(Config& c) {
 }
 
 NameScheme names(const ModelSpec& spec) {
-  NameScheme scheme = usual_names(spec);
-  scheme.renamed = {{"mlp.gate.e_score_correction_bias", "mlp.expert_bias"},
-                    {"mlp.gate", "mlp.router.gate"},
-                    {"mlp.shared_experts", "mlp.shared_mlp"}};
-  return scheme;
+  return usual_names(spec, {{"mlp.gate.e_score_correction_bias", "mlp.expert_bias"},
+                            {"mlp.gate", "mlp.router.gate"},
+                            {"mlp.shared_experts", "mlp.shared_mlp"}});
 }
 
 // MLX has the bias in the router, Hugging Face beside it.

@@ -35,9 +35,7 @@ Result<ModelSpec> read_spec(Config& c) {
 }
 
 NameScheme names(const ModelSpec& spec) {
-  NameScheme scheme = usual_names(spec);
-  scheme.renamed = {{"mlp.gate.e_score_correction_bias", "moe.router.expert_bias"}};
-  return scheme;
+  return usual_names(spec, {{"mlp.gate.e_score_correction_bias", "moe.router.expert_bias"}});
 }
 
 std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {

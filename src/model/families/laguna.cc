@@ -112,9 +112,7 @@ Result<ModelSpec> read_spec(Config& c) {
 }
 
 NameScheme names(const ModelSpec& spec) {
-  NameScheme scheme = usual_names(spec);
-  scheme.renamed = {{"mlp.shared_experts", "mlp.shared_expert"}};
-  return scheme;
+  return usual_names(spec, {{"mlp.shared_experts", "mlp.shared_expert"}});
 }
 
 // Hugging Face has the bias among the experts, MLX and GGUF have it in the gate.

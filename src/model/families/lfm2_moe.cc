@@ -72,16 +72,14 @@ Result<ModelSpec> read_spec(Config& c) {
 }
 
 NameScheme names(const ModelSpec& spec) {
-  NameScheme scheme = usual_names(spec);
-  scheme.renamed = {{"input_layernorm", "operator_norm"},
-                    {"post_attention_layernorm", "ffn_norm"},
-                    {"norm", "embedding_norm"},  // the last norm, despite its name
-                    {"self_attn.o_proj", "self_attn.out_proj"},
-                    {"self_attn.q_norm", "self_attn.q_layernorm"},
-                    {"self_attn.k_norm", "self_attn.k_layernorm"},
-                    {"mlp.gate.e_score_correction_bias", "feed_forward.expert_bias"},
-                    {"mlp", "feed_forward"}};
-  return scheme;
+  return usual_names(spec, {{"input_layernorm", "operator_norm"},
+                            {"post_attention_layernorm", "ffn_norm"},
+                            {"norm", "embedding_norm"},  // the last norm, despite its name
+                            {"self_attn.o_proj", "self_attn.out_proj"},
+                            {"self_attn.q_norm", "self_attn.q_layernorm"},
+                            {"self_attn.k_norm", "self_attn.k_layernorm"},
+                            {"mlp.gate.e_score_correction_bias", "feed_forward.expert_bias"},
+                            {"mlp", "feed_forward"}});
 }
 
 MlxNames mlx_names(std::string_view) {

@@ -84,11 +84,9 @@ Result<ModelSpec> read_spec(Config& c) {
 }
 
 NameScheme names(const ModelSpec& spec) {
-  NameScheme scheme = usual_names(spec);
-  scheme.renamed = {{"mlp.gate", "feed_forward.router"},
-                    {"mlp.shared_experts", "feed_forward.shared_expert"},
-                    {"mlp", "feed_forward"}};
-  return scheme;
+  return usual_names(spec, {{"mlp.gate", "feed_forward.router"},
+                            {"mlp.shared_experts", "feed_forward.shared_expert"},
+                            {"mlp", "feed_forward"}});
 }
 
 MlxNames mlx_names(std::string_view) {

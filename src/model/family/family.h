@@ -38,6 +38,9 @@ std::string mlx_name(std::string_view canonical, const NameScheme& scheme, const
 
 /// The usual prefixes; layers behind the last one predict further tokens.
 NameScheme usual_names(const ModelSpec& spec);
+/// The same with parts renamed, as NameScheme::renamed says.
+NameScheme usual_names(const ModelSpec& spec,
+                       std::vector<std::pair<std::string, std::string>> renamed);
 
 struct Family {
   /// Every model_type spelling this family answers to.

@@ -479,9 +479,12 @@ std::vector<std::string> usual_prefixes() {
           ""};
 }
 
-NameScheme usual_names(const ModelSpec& spec) {
+NameScheme usual_names(const ModelSpec& spec) { return usual_names(spec, {}); }
+
+NameScheme usual_names(const ModelSpec& spec,
+                       std::vector<std::pair<std::string, std::string>> renamed) {
   return {.prefixes = usual_prefixes(),
-          .renamed = {},
+          .renamed = std::move(renamed),
           .ignored_prefixes = {},
           .first_draft_layer = spec.num_own_layers() - spec.draft_layers};
 }
