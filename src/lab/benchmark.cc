@@ -140,18 +140,6 @@ void add_repetition(BenchmarkRun& run, const Repetition& repetition, const Bench
 
 }  // namespace
 
-Result<BenchmarkRun> run_benchmark(Engine& engine, const BenchmarkTest& test,
-                                   const BenchmarkOptions& options) {
-  TokenSource source(options, engine.spec().vocab_size);
-  BenchmarkRun run;
-  for (int i = 0; i < options.warm_ups + options.repetitions; ++i) {
-    MF_ASSIGN_OR_RETURN(const Repetition repetition, repeat_once(engine, test, source));
-    if (options.progress) options.progress(i + 1);
-    if (i >= options.warm_ups) add_repetition(run, repetition, test);
-  }
-  return run;
-}
-
 Result<std::vector<BenchmarkRun>> run_benchmark_in_turn(Engine& engine, const BenchmarkTest& test,
                                                         const BenchmarkOptions& options,
                                                         std::span<const PlanMode> plans) {

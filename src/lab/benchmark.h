@@ -45,14 +45,10 @@ struct BenchmarkRun {
   std::vector<uint64_t> turns_ns;    // the same tokens by turns; empty without n_parallel
 };
 
-/// Every repetition begins with empty sequences and its own tokens. A test has either a prompt or
-/// n_parallel. Fails as Engine::eval does.
-Result<BenchmarkRun> run_benchmark(Engine& engine, const BenchmarkTest& test,
-                                   const BenchmarkOptions& options);
-
-/// The same of several plans in turn, so that what drifts meanwhile favours none: every repetition
-/// runs each plan once, every second repetition from the last to the first, always with tokens of
-/// its own. runs[i] is of plans[i]. Fails as Engine::set_plan() does too.
+/// Runs of one or more plans in turn, so that what drifts meanwhile favours none: every repetition
+/// runs each plan once, every second repetition from the last to the first, always with empty
+/// sequences and tokens of its own. runs[i] is of plans[i]. A test has either a prompt or
+/// n_parallel. Fails as Engine::eval and Engine::set_plan() do.
 Result<std::vector<BenchmarkRun>> run_benchmark_in_turn(Engine& engine, const BenchmarkTest& test,
                                                         const BenchmarkOptions& options,
                                                         std::span<const PlanMode> plans);

@@ -20,6 +20,14 @@ namespace {
 
 constexpr int64_t kTinyVocab = 512;
 
+/// The run of one plan.
+Result<BenchmarkRun> run_benchmark(Engine& engine, const BenchmarkTest& test,
+                                   const BenchmarkOptions& options) {
+  constexpr PlanMode kPlans[] = {PlanMode::kAuto};
+  MF_ASSIGN_OR_RETURN(auto runs, run_benchmark_in_turn(engine, test, options, kPlans));
+  return std::move(runs.front());
+}
+
 class BenchmarkTestCase : public ::testing::Test {
  protected:
   void write(const SyntheticModelOptions& options, std::string_view shape = "tiny") {
