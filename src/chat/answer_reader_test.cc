@@ -7,6 +7,7 @@
 #include "io/file.h"
 #include "output/output_message.h"
 #include "templates/engine_test_util.h"
+#include "tests/support/temp_folder.h"
 
 namespace moeflux {
 namespace {
@@ -159,6 +160,23 @@ TEST(AnswerReaderOfChannels, TheEndTokenIsNoPartOfACallsArguments) {
   EXPECT_EQ(message.calls[0].name, "get_weather");
   EXPECT_EQ(message.calls[0].arguments, R"({"city": "Ro)");
   EXPECT_FALSE(message.calls[0].complete);
+}
+
+TEST_F(AnswerReaderTest, AResponseTemplateIsPreferredWhereARowCanSayIt) {
+  if (!format_) return;
+  const testing::TempFolder folder;
+  testing::write_bytes(folder / "config.json", "{}");
+  const auto chosen = [&](const char* config) {
+    testing::write_bytes(folder / "tokenizer_config.json", config);
+    const auto source = open_model_source(folder.path());
+    const auto format = ChatFormat::load(**source, *text_->tokenizer, GivenTemplate{kTemplate});
+    return format.ok() ? (*format)->output().name : format.error().message();
+  };
+  EXPECT_EQ(chosen(R"({"response_template": {"fields": {"content": {}}}})"), "response_template");
+  for (const char* config : {"{}", "[]", "7", R"({"response_template": null})",
+                             R"({"response_template": {"fields": 1}})"}) {
+    EXPECT_EQ(chosen(config), format_->output().name) << config;
+  }
 }
 
 TEST_F(AnswerReaderTest, AContinuedMessageIsTheTail) {

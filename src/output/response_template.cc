@@ -313,21 +313,4 @@ Result<OutputFormat> compile_response_template(const Json& response_template,
   return Compiler(what).compile(response_template);
 }
 
-ModelOutputFormat output_format_of_model(const Json& tokenizer_config, std::string_view what,
-                                         std::string_view rendered) {
-  ModelOutputFormat chosen;
-  const Json own =
-      tokenizer_config.is_object() ? tokenizer_config.value("response_template", Json()) : Json();
-  if (!own.is_null()) {
-    auto compiled = compile_response_template(own, what);
-    if (compiled.ok()) {
-      chosen.format = std::move(compiled).value();
-      return chosen;
-    }
-    chosen.refused = compiled.error();
-  }
-  chosen.format = choose_output_format(rendered);
-  return chosen;
-}
-
 }  // namespace moeflux

@@ -15,15 +15,4 @@ namespace moeflux {
 Result<OutputFormat> compile_response_template(const Json& response_template,
                                                std::string_view what);
 
-struct ModelOutputFormat {
-  OutputFormat format;
-  /// Why the model's response_template was not taken; nothing to tell where that is well.
-  Status refused;
-};
-
-/// The format of a model: its response_template where there is one that a row can say, else what
-/// the rendered call, or the source of its chat template, looks like. Any JSON will do.
-ModelOutputFormat output_format_of_model(const Json& tokenizer_config, std::string_view what,
-                                         std::string_view rendered);
-
 }  // namespace moeflux

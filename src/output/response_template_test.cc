@@ -94,22 +94,6 @@ TEST(ResponseTemplate, MayHaveWhiteSpaceInItsLiterals) {
             "(Hm.)'Yes.'f{};");
 }
 
-TEST(ResponseTemplate, IsPreferredToAChosenFormatWhereARowCanSayIt) {
-  const std::string rendered = "<tool_call>\n<function=f>\n<parameter=a>";
-  const auto chosen = [&](const char* config) {
-    return output_format_of_model(Json::parse(config), "tokenizer_config.json", rendered);
-  };
-  EXPECT_EQ(chosen(R"({"response_template": {"fields": {"content": {}}}})").format.name,
-            "response_template");
-  for (const char* config : {"{}", "[]", "7", R"({"response_template": null})"}) {
-    EXPECT_EQ(chosen(config).format.name, "function_tags") << config;
-    EXPECT_TRUE(chosen(config).refused.ok()) << config;
-  }
-  const ModelOutputFormat refused = chosen(R"({"response_template": {"fields": 1}})");
-  EXPECT_EQ(refused.format.name, "function_tags");
-  EXPECT_FALSE(refused.refused.ok());
-}
-
 TEST(ResponseTemplate, WithPatternsThatNoRowSaysIsRefusedByItsField) {
   const char* kChannels = R"({"start_anchor": "x", "fields": {"tool_calls": {
     "open_pattern": "<\\|channel\\|>commentary to=functions\\.(?P<name>\\w+).*?<\\|message\\|>",
