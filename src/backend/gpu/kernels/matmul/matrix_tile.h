@@ -154,55 +154,56 @@ MF_FN void load_eight(MF_LOCAL(f32) values, MF_GLOBAL(const u8) data, u64 at, u3
   }
 }
 
-/// Like accumulate_affine() for plain numbers, in packs of 8.
-template <u32 FORMAT, u32 ROWS, u32 TOKENS>
-MF_FN void accumulate_plain(MF_T t, MF_LOCAL(f32) acc, MatrixLayout m, MF_GLOBAL(const u8) data,
-                            MF_LOCAL(const u32) rows, MF_SHARED(f32) staged, u32 stage_cols,
-                            u32 begin, u32 count) {
-  for (u32 c = t.lane * 8u; c < count; c += 8u * 32u) {
-    f32 values[ROWS][8];
+/// acc[r * TOKENS + j] += eight numbers of row r, from values[r * 8] on, times those of token j
+/// from column c of the stage.
+template <u32 ROWS, u32 TOKENS>
+MF_FN void add_eight(MF_LOCAL(f32) acc, MF_LOCAL(const f32) values, MF_SHARED(f32) staged,
+                     u32 stage_cols, u32 c) {
+  MF_UNROLL
+  for (u32 q = 0u; q < 2u; ++q) {
     MF_UNROLL
-    for (u32 r = 0u; r < ROWS; ++r) {
-      load_eight<FORMAT>(values[r], data, static_cast<u64>(rows[r]) * m.cols + begin + c, count - c,
-                         m.wide);
-    }
-    MF_UNROLL
-    for (u32 q = 0u; q < 2u; ++q) {
+    for (u32 j = 0u; j < TOKENS; ++j) {
+      const F4 x = load4(staged + (j * stage_cols + staged_at(c + q * 4u)));
       MF_UNROLL
-      for (u32 j = 0u; j < TOKENS; ++j) {
-        const F4 x = load4(staged + (j * stage_cols + staged_at(c + q * 4u)));
+      for (u32 k = 0u; k < 4u; ++k) {
         MF_UNROLL
-        for (u32 k = 0u; k < 4u; ++k) {
-          MF_UNROLL
-          for (u32 r = 0u; r < ROWS; ++r) {
-            const u32 i = r * TOKENS + j;
-            acc[i] = mf_fma(values[r][q * 4u + k], x.v[k], acc[i]);
-          }
+        for (u32 r = 0u; r < ROWS; ++r) {
+          const u32 i = r * TOKENS + j;
+          acc[i] = mf_fma(values[r * 8u + q * 4u + k], x.v[k], acc[i]);
         }
       }
     }
   }
 }
 
-/// Like accumulate_plain() for numbers that decode one by one.
+/// Like accumulate_affine() for plain numbers, in packs of 8.
+template <u32 FORMAT, u32 ROWS, u32 TOKENS>
+MF_FN void accumulate_plain(MF_T t, MF_LOCAL(f32) acc, MatrixLayout m, MF_GLOBAL(const u8) data,
+                            MF_LOCAL(const u32) rows, MF_SHARED(f32) staged, u32 stage_cols,
+                            u32 begin, u32 count) {
+  for (u32 c = t.lane * 8u; c < count; c += 8u * 32u) {
+    f32 values[ROWS * 8u];
+    MF_UNROLL
+    for (u32 r = 0u; r < ROWS; ++r) {
+      load_eight<FORMAT>(values + r * 8u, data, static_cast<u64>(rows[r]) * m.cols + begin + c,
+                         count - c, m.wide);
+    }
+    add_eight<ROWS, TOKENS>(acc, values, staged, stage_cols, c);
+  }
+}
+
+/// Like accumulate_plain() for numbers in formats that coded_eight() reads.
 template <u32 ROWS, u32 TOKENS>
 MF_FN void accumulate_coded(MF_T t, MF_LOCAL(f32) acc, MatrixLayout m, CodedParts parts,
                             MF_LOCAL(const u32) rows, MF_SHARED(f32) staged, u32 stage_cols,
                             u32 begin, u32 count) {
   for (u32 c = t.lane * 8u; c < count; c += 8u * 32u) {
-    for (u32 k = 0u; k < 8u && c + k < count; ++k) {
-      f32 values[ROWS];
-      MF_UNROLL
-      for (u32 r = 0u; r < ROWS; ++r) values[r] = coded_at(m, parts, rows[r], begin + c + k);
-      MF_UNROLL
-      for (u32 j = 0u; j < TOKENS; ++j) {
-        const f32 x = staged[j * stage_cols + staged_at(c + k)];
-        MF_UNROLL
-        for (u32 r = 0u; r < ROWS; ++r) {
-          acc[r * TOKENS + j] = mf_fma(values[r], x, acc[r * TOKENS + j]);
-        }
-      }
+    f32 values[ROWS * 8u];
+    MF_UNROLL
+    for (u32 r = 0u; r < ROWS; ++r) {
+      coded_eight(values + r * 8u, m, parts, rows[r], begin + c, count - c);
     }
+    add_eight<ROWS, TOKENS>(acc, values, staged, stage_cols, c);
   }
 }
 
