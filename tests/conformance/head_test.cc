@@ -70,6 +70,26 @@ TEST(HeadLinear, MatchesTheReferenceAtAnyTokenCount) {
   }
 }
 
+// Tiles of tokens and of columns with rests, rows of any start, heads that do not fit at once, and
+// columns that all lanes have or some have not.
+TEST(HeadLinear, MatchesTheReferenceWithManyTokens) {
+  Random random(74);
+  for (const QuantFormat& format : block_and_some_formats()) {
+    for (const bool transposed : {false, true}) {
+      const HeadRows rows{.head_stride = 80, .row_begin = 3, .rows_per_head = 72};
+      check_heads(HeadProblem::make(random, format, rows, 3, 256, 67, transposed));
+    }
+  }
+  for (const QuantFormat& format : some_formats()) {
+    for (const int64_t cols : {128, 384, 640}) {
+      for (const bool transposed : {false, true}) {
+        const HeadRows rows{.head_stride = 16, .row_begin = 0, .rows_per_head = 16};
+        check_heads(HeadProblem::make(random, format, rows, 5, cols, 33, transposed));
+      }
+    }
+  }
+}
+
 TEST(HeadLinear, MatchesTheReferenceAtTheSizesOfLatentAttention) {
   Random random(72);
   for (const QuantFormat& format :

@@ -308,6 +308,20 @@ TEST(TokenInvariance, HeadLinearInEveryFormat) {
   }
 }
 
+// Depths that are whole parts, which many tokens multiply by tiles of their own.
+TEST(TokenInvariance, HeadLinearOfWholePartsInEveryFormat) {
+  Random random(59);
+  const HeadRows rows{.head_stride = 76, .row_begin = 1, .rows_per_head = 72};
+  for (const QuantFormat& format : block_and_some_formats()) {
+    for (const int64_t cols : {256, 768}) {
+      for (const bool transposed : {false, true}) {
+        check_sequence("head_linear " + format.to_string(),
+                       HeadProblem::make(random, format, rows, 2, cols, 70, transposed), false);
+      }
+    }
+  }
+}
+
 TEST(TokenInvariance, CausalConv) {
   Random random(44);
   for (const int64_t taps : {2, 4, 7}) {

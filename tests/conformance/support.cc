@@ -289,6 +289,14 @@ std::vector<QuantFormat> some_formats() {
           fp8_of(DType::kF8E8M0, 1, 32)};
 }
 
+std::vector<QuantFormat> block_and_some_formats() {
+  std::vector<QuantFormat> formats = some_formats();
+  for (const GgmlType& type : testing::block_types()) {
+    if (type.format) formats.push_back(*type.format);
+  }
+  return formats;
+}
+
 Session::Session(Device& device, size_t scratch_bytes) : device_(device) {
   auto encoder = device.create_encoder(scratch_bytes);
   EXPECT_TRUE(encoder.ok());

@@ -81,6 +81,8 @@ EncodedWeight untiled(const EncodedWeight& w);
 std::vector<QuantFormat> all_formats();
 /// A handful that covers every kernel of row-major weights.
 std::vector<QuantFormat> some_formats();
+/// These, and every type of GGML whose rows are blocks.
+std::vector<QuantFormat> block_and_some_formats();
 /// Formats that matrix units multiply.
 std::vector<QuantFormat> unit_formats();
 /// Every format there may be tiles of, in tiled order.

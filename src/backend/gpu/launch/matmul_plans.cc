@@ -1,9 +1,11 @@
 #include "backend/gpu/launch/matmul_plans.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "backend/gpu/launch/mma_plans.h"
 #include "backend/gpu/launch/plan_building.h"
+#include "base/units.h"
 
 namespace moeflux::gpu {
 namespace {
@@ -13,6 +15,22 @@ namespace {
 constexpr uint32_t kManyHeadRows = 512;
 constexpr uint32_t kLargeTileGroupRows =
     uint32_t{kLargeTileThreads} / kSimdLanes * uint32_t{kLargeTileRows};
+// Fewer tokens than this leave most of a tile idle.
+constexpr uint32_t kUnpackedTokens = 32;
+
+/// A head's matrix in memory as the products of many tokens read it: rows of one k.
+struct Unpacked {
+  uint32_t depth;
+  uint32_t cols;
+  uint32_t row_stride;
+
+  Unpacked(const LinearParams& p, bool transposed)
+      : depth(transposed ? p.rows_per_head : p.weight.cols),
+        cols(transposed ? p.weight.cols : p.rows_per_head),
+        row_stride(static_cast<uint32_t>(round_up(uint64_t{cols}, uint32_t{kHeadTileCols}))) {}
+
+  uint64_t head_bytes() const { return uint64_t{depth} * row_stride * sizeof(float); }
+};
 
 }  // namespace
 
@@ -60,6 +78,55 @@ Plan bound(Plan plan, const Tensor& out, const Tensor& x, const Weight& weight) 
   plan.bind(range_of(x, Access::kRead));
   bind_output(plan, out);
   return plan;
+}
+
+bool takes_unpacked(const LinearParams& p, bool transposed, const Platform& platform) {
+  const Unpacked matrix(p, transposed);
+  return p.tokens >= kUnpackedTokens && p.weight.cols % 8 == 0 &&
+         matrix.depth % uint32_t{kHeadPartRows} == 0 &&
+         matrix.head_bytes() <= platform.workspace_bytes_max() &&
+         (transposed || (p.weight.format >= kFormatCoded && p.weight.format != kCodedFp8));
+}
+
+void record_unpacked(Recorder& recorder, const LinearParams& p, bool transposed, const Tensor& out,
+                     const Tensor& x, const Weight& weight) {
+  const Unpacked matrix(p, transposed);
+  const uint64_t at_once =
+      std::min<uint64_t>(p.heads, recorder.platform().workspace_bytes_max() / matrix.head_bytes());
+  Binding space;
+  if (!recorder.take_workspace(at_once * matrix.head_bytes(), space)) return;
+  UnpackParams unpack{};
+  unpack.weight = p.weight;
+  unpack.head_stride = p.head_stride;
+  unpack.rows_per_head = p.rows_per_head;
+  unpack.out_head = matrix.head_bytes() / sizeof(float);
+  unpack.row_stride = transposed ? matrix.row_stride : 1;
+  unpack.col_stride = transposed ? 1 : matrix.row_stride;
+  const uint32_t octets = p.rows_per_head * (p.weight.cols / 8);
+  HeadTileParams product{p.x,          p.out,       unpack.out_head, matrix.row_stride,
+                         matrix.depth, matrix.cols, p.tokens};
+  for (uint32_t head = 0; head < p.heads; head += static_cast<uint32_t>(at_once)) {
+    const uint32_t count = std::min(static_cast<uint32_t>(at_once), p.heads - head);
+    unpack.row_begin = p.row_begin + head * p.head_stride;
+    Plan first = make_plan(KernelId::unpack_heads, {groups_for(octets, kUnpackThreads), 1, count},
+                           kUnpackThreads);
+    first.set_params(unpack);
+    bind_weight(first, weight);
+    space.size_bytes = count * matrix.head_bytes();
+    space.access = Access::kWrite;
+    first.bind(space);
+    recorder.record(first);
+    Plan plan = make_plan(
+        transposed ? KernelId::head_tile_parts : KernelId::head_tile_lanes,
+        {matrix.row_stride / kHeadTileCols, groups_for(p.tokens, kHeadTileTokens), count},
+        kHeadTileThreads, kHeadTileStages * kHeadTileStageWords * uint32_t{sizeof(float)});
+    plan.set_params(product);
+    space.access = Access::kRead;
+    plan.bind(space);
+    plan.bind(range_of(x.slice(1, head, count), Access::kRead));
+    bind_output(plan, out.slice(1, head, count));
+    recorder.record(plan);
+  }
 }
 
 }  // namespace moeflux::gpu

@@ -8,6 +8,10 @@ namespace moeflux::gpu {
 
 void run(GpuContext& gpu, const ops::HeadLinearTransposed& op) {
   const LinearParams p = head_params(op.out, op.x, op.weight, op.rows);
+  if (takes_unpacked(p, /*transposed=*/true, gpu.platform())) {
+    gpu.flush();
+    return record_unpacked(gpu.recorder(), p, /*transposed=*/true, op.out, op.x, op.weight);
+  }
   const uint32_t tile = p.tokens <= 4 ? 4 : 16;
   Plan plan = make_plan(
       tile == 4 ? KernelId::head_linear_transposed_t4 : KernelId::head_linear_transposed_t16,

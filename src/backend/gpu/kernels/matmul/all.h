@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backend/gpu/kernels/matmul/head_linear.h"
+#include "backend/gpu/kernels/matmul/head_tile.h"
 #include "backend/gpu/kernels/matmul/linear.h"
 #include "backend/gpu/kernels/matmul/linear_few_rows.h"
 #include "backend/gpu/kernels/matmul/mma_linear.h"

@@ -16,6 +16,9 @@
   X(linear_few_rows_normed_bf16_t1, 7, FewRowsParams, kWaits) \
   X(head_linear_transposed_t4, 5, LinearParams, kWaits)       \
   X(head_linear_transposed_t16, 5, LinearParams, kWaits)      \
+  X(unpack_heads, 4, UnpackParams, kWaits)                    \
+  X(head_tile_lanes, 3, HeadTileParams, kWaits)               \
+  X(head_tile_parts, 3, HeadTileParams, kWaits)               \
   X(mma_linear_t1, 20, MmaLinearParams, kWaits)               \
   X(mma_linear_w4_t1, 20, MmaLinearParams, kWaits)            \
   X(mma_linear_ggml_t1, 20, MmaLinearParams, kWaits)          \

@@ -64,5 +64,38 @@ struct FewRowsParams {
 /// order: what a product's bits depend on.
 enum : u32 { kHeadPartRows = 8, kHeadStageRows = 128 };
 
+/// Rows of heads, number by number: UnpackParams. A group of kUnpackThreads has so many octets.
+enum : u32 { kUnpackThreads = 256 };
+struct UnpackParams {
+  MatrixLayout weight;  // columns are a multiple of 8
+  u64 out_head;         // numbers from a head to the next
+  u32 head_stride;      // rows from one head to the next
+  u32 row_begin;
+  u32 rows_per_head;
+  u32 row_stride;  // numbers from a row to the next, and from a column to the next: one of them is
+                   // 1
+  u32 col_stride;
+};
+
+/// Products of heads whose matrices were unpacked, k by k: tiles of tokens and of columns, columns
+/// of a k in memory, and stages of eight k that are under way.
+enum : u32 {
+  kHeadTileThreads = 128,
+  kHeadTileTokens = 64,
+  kHeadTileCols = 64,
+  kHeadTileStages = 4,
+  kHeadTileTokenRow = kHeadTileTokens + 4,  // so that copies of four tokens meet all banks
+  kHeadTileStageWords = kHeadPartRows * (kHeadTileCols + kHeadTileTokenRow),
+};
+struct HeadTileParams {
+  HeadsLayout x;
+  HeadsLayout out;
+  u64 matrix_head;  // numbers from a head's matrix to the next
+  u32 row_stride;   // numbers of a k, a multiple of kHeadTileCols
+  u32 depth;        // k, a multiple of kHeadPartRows
+  u32 cols;
+  u32 tokens;
+};
+
 }  // namespace gpu
 }  // namespace moeflux
