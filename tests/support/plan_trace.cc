@@ -74,8 +74,7 @@ class TraceExecutor : public Executor {
       run->graph.emplace();
     } else {
       log_.single_launches += runs_.kept().size();
-      if (runs_.is_full()) runs_.clear([](const auto&) {});
-      runs_.add();
+      runs_.add([](const auto&) {});
     }
     runs_.kept().clear();
   }

@@ -55,14 +55,13 @@ struct LaunchQueue::Arguments {
   cudaKernelNodeParams node{};
 };
 
-LaunchQueue::~LaunchQueue() { clear_runs(); }
+LaunchQueue::~LaunchQueue() { runs_.clear(destroy); }
 
-void LaunchQueue::clear_runs() {
-  runs_.clear([](const Run& run) {
-    if (!run.graph) return;
-    if (run.graph->executable != nullptr) (void)cudaGraphExecDestroy(run.graph->executable);
-    if (run.graph->graph != nullptr) (void)cudaGraphDestroy(run.graph->graph);
-  });
+// A graph in flight is freed when it has ended.
+void LaunchQueue::destroy(const Run& run) {
+  if (!run.graph) return;
+  if (run.graph->executable != nullptr) (void)cudaGraphExecDestroy(run.graph->executable);
+  if (run.graph->graph != nullptr) (void)cudaGraphDestroy(run.graph->graph);
 }
 
 // Kernels get more than 48 KiB of shared memory only if they say so beforehand.
@@ -161,11 +160,7 @@ Status LaunchQueue::launch_kept(cudaStream_t stream) {
     status = launch_run(stream, *run);
   } else {
     status = launch_each(stream);
-    if (use_graphs_ && runs_.is_full()) {
-      if (status.ok()) status = cuda_status(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-      clear_runs();
-    }
-    if (use_graphs_) runs_.add();
+    if (use_graphs_) runs_.add(destroy);
   }
   runs_.kept().clear();
   return status;

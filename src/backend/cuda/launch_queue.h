@@ -52,7 +52,7 @@ class LaunchQueue {
   Status launch_run(cudaStream_t stream, Run& run);
   Status instantiate(Run& run);
   Status update(Run& run);
-  void clear_runs();
+  static void destroy(const Run& run);
 
   bool use_graphs_;
   bool overlap_;  // kernels wait for their inputs by themselves

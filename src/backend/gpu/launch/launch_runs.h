@@ -97,7 +97,7 @@ class LaunchRuns {
       if (fits(*run, share_structure)) return use(*run);
       if (oldest == nullptr || run->last_use < oldest->last_use) oldest = run.get();
     }
-    return found->second.size() < kAlikeMax ? nullptr : use(*oldest);
+    return found->second.size() < alike_max() ? nullptr : use(*oldest);
   }
   /// Calls changed(i) for launches of the run whose parameters were others, which it then has.
   template <typename Changed>
@@ -108,9 +108,13 @@ class LaunchRuns {
       changed(i);
     }
   }
-  bool is_full() const { return count_ >= kRunsMax || launches_ >= kLaunchesMax; }
-  /// The kept launches as a run that find() may find.
-  void add() {
+  /// The kept launches as a run that find() may find. Forgets those that were used longest ago
+  /// where there are many; visit(run) comes before. The runtime may still work on such a run.
+  template <typename Visit>
+  void add(const Visit& visit) {
+    while (count_ > 0 && (count_ >= kRunsMax || launches_ + kept_.size() > kLaunchesMax)) {
+      forget_oldest(visit);
+    }
     auto& alike = runs_[kernels_hash(kept_)];
     if (!alike.empty() && !fits(*alike.front(), share_kernel)) return;
     alike.push_back(std::make_unique<Run>());
@@ -140,13 +144,40 @@ class LaunchRuns {
   static constexpr size_t kRunsMax = 512;
   static constexpr size_t kLaunchesMax = 65536;  // in all runs; some forty megabytes
   /// Runs of the same kernels: of the layers of a model whose routes the host reads, and of steps
-  /// of different numbers of tokens. Further ones are new parameters of the oldest.
+  /// of different numbers of tokens. Further ones are new parameters of the oldest, so those of
+  /// long runs are few. An H200's host takes 0.5 us to tell a launch of a graph new parameters,
+  /// while the runs before compute. Recording one takes 3 us, for which the GPU waits: 3 to 5 ms of
+  /// a step of 4 to 7 ms. Texts with drafts have steps of up to 65 numbers of tokens.
   static constexpr size_t kAlikeMax = 64;
+  static constexpr size_t kAlikeLaunchesMax = 1024;
 
   template <typename Share>
   bool fits(const Run& run, const Share& share) const {
     return run.launches.size() == kept_.size() &&
            std::equal(kept_.begin(), kept_.end(), run.launches.begin(), share);
+  }
+  size_t alike_max() const {
+    return std::clamp<size_t>(kAlikeLaunchesMax / kept_.size(), 1, kAlikeMax);
+  }
+  template <typename Visit>
+  void forget_oldest(const Visit& visit) {
+    auto of = runs_.begin();
+    size_t at = 0;
+    uint64_t last_use = uses_ + 1;
+    for (auto i = runs_.begin(); i != runs_.end(); ++i) {
+      for (size_t j = 0; j < i->second.size(); ++j) {
+        if (i->second[j]->last_use >= last_use) continue;
+        last_use = i->second[j]->last_use;
+        of = i;
+        at = j;
+      }
+    }
+    const auto oldest = of->second.begin() + static_cast<ptrdiff_t>(at);
+    visit(**oldest);
+    launches_ -= (*oldest)->launches.size();
+    --count_;
+    of->second.erase(oldest);
+    if (of->second.empty()) runs_.erase(of);
   }
   Run* use(Run& run) {
     run.last_use = ++uses_;

@@ -26,7 +26,18 @@ Launch launch_at(void* place, uint32_t moving = 0) {
 Runs::Run* run_of(Runs& runs, const Launch& launch) {
   runs.keep(launch);
   Runs::Run* const run = runs.find();
-  if (run == nullptr) runs.add();
+  if (run == nullptr) runs.add([](const Runs::Run&) {});
+  runs.kept().clear();
+  return run;
+}
+
+/// The run that so many launches are, which read from one place.
+Runs::Run* run_of(Runs& runs, std::byte& place, size_t length, int& forgotten) {
+  for (size_t i = 0; i < length; ++i) (void)runs.keep(launch_at(&place));
+  Runs::Run* const run = runs.find();
+  if (run == nullptr) {
+    runs.add([&](const Runs::Run&) { ++forgotten; });
+  }
   runs.kept().clear();
   return run;
 }
@@ -80,7 +91,35 @@ TEST(LaunchRuns, TakeTheOldestOfManyAlike) {
   size_t added = 0;
   for (std::byte& place : memory) added += run_of(runs, launch_at(&place)) == nullptr ? 1 : 0;
   EXPECT_EQ(added, 64);
-  EXPECT_FALSE(runs.is_full());
+}
+
+TEST(LaunchRuns, FewLongOnesAreAlike) {
+  std::array<std::byte, 100> memory{};
+  Runs runs;
+  int forgotten = 0;
+  int added = 0;
+  for (std::byte& place : memory) {
+    added += run_of(runs, place, 512, forgotten) == nullptr ? 1 : 0;
+  }
+  EXPECT_EQ(added, 2);
+  EXPECT_EQ(forgotten, 0);
+}
+
+TEST(LaunchRuns, ForgetTheOneUsedLongestAgo) {
+  std::byte place{};
+  Runs runs;
+  int forgotten = 0;
+  // Their lengths differ, so none is alike.
+  for (size_t length = 1; length <= 100; ++length) {
+    EXPECT_EQ(run_of(runs, place, length, forgotten), nullptr);
+  }
+  for (size_t length = 601; forgotten == 0; ++length) {
+    EXPECT_NE(run_of(runs, place, 1, forgotten), nullptr);
+    EXPECT_EQ(run_of(runs, place, length, forgotten), nullptr);
+  }
+  EXPECT_NE(run_of(runs, place, 1, forgotten), nullptr);
+  EXPECT_NE(run_of(runs, place, 100, forgotten), nullptr);
+  EXPECT_EQ(run_of(runs, place, 2, forgotten), nullptr);
 }
 
 }  // namespace
