@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "backend/gpu/gpu_device.h"
-#include "backend/gpu/plan_trace.h"
 #include "base/format.h"
+#include "tests/support/plan_trace.h"
 
 namespace moeflux::conformance {
 namespace {

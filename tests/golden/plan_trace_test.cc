@@ -1,5 +1,5 @@
 // Every launch of a prefill and of a decode step of one small model on a GPU, as text.
-#include "backend/gpu/plan_trace.h"
+#include "tests/support/plan_trace.h"
 
 #include <gtest/gtest.h>
 

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "backend/gpu/gpu_device.h"
-#include "backend/gpu/plan_trace.h"
 #include "engine/engine.h"
 #include "tests/support/golden_file.h"
+#include "tests/support/plan_trace.h"
 #include "tests/support/quantized_copy.h"
 #include "tests/support/temp_folder.h"
 

@@ -1,4 +1,4 @@
-#include "backend/gpu/plan_trace.h"
+#include "tests/support/plan_trace.h"
 
 #include <cstring>
 

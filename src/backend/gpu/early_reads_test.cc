@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "backend/gpu/gpu_device.h"
-#include "backend/gpu/plan_trace.h"
 #include "tests/support/device_session.h"
 #include "tests/support/one_sequence.h"
+#include "tests/support/plan_trace.h"
 
 namespace moeflux::gpu {
 namespace {
