@@ -47,11 +47,17 @@ struct MatrixLayout {
   u32 rows;
   u32 cols;
   u32 format;
-  u32 group_shift;  // log2 of the columns that share a scale; of grouped_int the groups of a row
-  u32 scales;       // format of scales and biases
-  u32 wide;         // rows begin on 16-byte boundaries
-  u32 row_shift;    // log2 of the rows that share a scale, in formats read number by number
-  u32 variant;      // QuantFormat::variant; of grouped_int the bits of a code
+  union {
+    u32 group_shift;  // log2 of the columns that share a scale
+    u32 groups;       // of a row of grouped_int
+  };
+  u32 scales;     // format of scales and biases
+  u32 wide;       // rows begin on 16-byte boundaries
+  u32 row_shift;  // log2 of the rows that share a scale, in formats read number by number
+  union {
+    u32 variant;    // QuantFormat::variant
+    u32 code_bits;  // of grouped_int
+  };
 };
 
 /// No expert; in the map from expert ids to entries: not ready.

@@ -262,8 +262,8 @@ MatrixLayout matrix_layout(const Weight& weight) {
     layout.row_shift = shift_of(format.group_rows);
     layout.variant = format.variant;
     if (format.kind == &grouped_int_format) {
-      layout.group_shift = static_cast<u32>(weight.parts.scales.shape[1]);
-      layout.variant = static_cast<u32>(format.bits);
+      layout.groups = static_cast<u32>(weight.parts.scales.shape[1]);
+      layout.code_bits = static_cast<u32>(format.bits);
     }
     if (layout.format == kCodedFp8) row_bytes = static_cast<uint64_t>(weight.cols);
     if (format.dtype == DType::kF8E8M0) layout.scales = kScalesE8m0;

@@ -50,13 +50,13 @@ MF_FN f32 nvfp4_at(MatrixLayout m, CodedParts parts, u64 row, u32 col) {
   return value * (m.variant == 2u ? 1.0f / outer : outer);
 }
 
-/// quant/formats/grouped_int_format.cc is the definition. `variant` has the bits of a code,
-/// `group_shift` the groups of a row. No map leads outside of them.
+/// quant/formats/grouped_int_format.cc is the definition. No map leads outside of a row's groups.
 MF_FN f32 grouped_int_at(MatrixLayout m, CodedParts parts, u64 row, u32 col) {
   const u64 at = row * m.cols + col;
-  const u32 code = m.variant == 4u ? nibble_at(parts.codes, at) : static_cast<u32>(parts.codes[at]);
+  const u32 code =
+      m.code_bits == 4u ? nibble_at(parts.codes, at) : static_cast<u32>(parts.codes[at]);
   const u32 mapped = MF_CAST(const u32, parts.offsets)[col];
-  const u64 group = row * m.group_shift + (mapped < m.group_shift ? mapped : m.group_shift - 1u);
+  const u64 group = row * m.groups + (mapped < m.groups ? mapped : m.groups - 1u);
   const f32 scale = MF_CAST(const f32, parts.scales)[group * 2u];
   return (static_cast<f32>(code) - MF_CAST(const f32, parts.scales)[group * 2u + 1u]) * scale;
 }
