@@ -57,10 +57,6 @@ struct GluOptions {
   float up_offset = 0.0f;
 
   bool operator==(const GluOptions&) const = default;
-  bool is_plain_silu() const {
-    return activation == Activation::kSilu && alpha == 1.0f && up_offset == 0.0f &&
-           limit == std::numeric_limits<float>::infinity();
-  }
 };
 
 /// Whether GluOptions may have it.

@@ -54,7 +54,6 @@ class ReadScheduler {
   /// Forgets every chunk that has not started, without completions. For destructors.
   void abandon();
 
-  bool has_queued() const { return !demand_.empty() || !speculative_.empty(); }
   bool has_completed() const { return !completed_.empty(); }
   std::vector<ReadCompletion> take_completed();
   /// Requests added and not yet taken.

@@ -168,11 +168,6 @@ Status check_model_folder(const std::string& path) {
   return {};
 }
 
-Result<std::string> read_config_text(const std::string& directory) {
-  MF_ASSIGN_OR_RETURN(const auto source, open_model_source(directory));
-  return source->config();
-}
-
 Result<std::unique_ptr<LoadedModel>> load_model(std::string_view config_json, TensorIndex index,
                                                 Device& device, WeightLoading loading) {
   MF_ASSIGN_OR_RETURN(const Description description, describe_config(std::string(config_json)));

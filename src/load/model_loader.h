@@ -83,9 +83,6 @@ Result<std::unique_ptr<LoadedModel>> load_model(const std::string& directory, De
 Result<std::unique_ptr<LoadedModel>> load_model(std::string_view config_json, TensorIndex index,
                                                 Device& device, WeightLoading loading);
 
-/// The text of a folder's config.json.
-Result<std::string> read_config_text(const std::string& directory);
-
 /// A model of which there is only its config.json, with weights as assumed, or as the config says.
 Result<std::unique_ptr<LoadedModel>> assume_model(std::string_view config_json, Device& device,
                                                   const AssumedFormat& assumed,

@@ -36,17 +36,4 @@ constexpr float e4m3_to_float(uint8_t code) {
   return std::bit_cast<float>(sign | (exponent + 120u) << 23 | mantissa << 20);
 }
 
-/// The upper half of an IEEE half: infinities and NaN are where those have them.
-constexpr float e5m2_to_float(uint8_t code) {
-  const uint32_t sign = static_cast<uint32_t>(code & 0x80u) << 24;
-  const uint32_t exponent = code >> 2 & 31u;
-  const uint32_t mantissa = code & 3u;
-  if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | mantissa << 21);
-  if (exponent == 0) {  // multiples of 2^-16
-    const float magnitude = static_cast<float>(mantissa) * 0x1p-16f;
-    return sign != 0 ? -magnitude : magnitude;
-  }
-  return std::bit_cast<float>(sign | (exponent + 112u) << 23 | mantissa << 21);
-}
-
 }  // namespace moeflux

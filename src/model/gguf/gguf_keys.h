@@ -63,7 +63,6 @@ class GgufKeys {
   const Status& status() const { return status_; }
   /// Names of the architecture's keys that nobody asked for.
   std::vector<std::string> unread() const;
-  bool asked_for(std::string_view key) const { return asked_.contains(full(key)); }
   const gguf::Container& model() const { return model_; }
   /// "qwen3moe.block_count", or the other name that the file has it under.
   std::string full(std::string_view key) const;
