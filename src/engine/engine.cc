@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/format.h"
-#include "base/units.h"
 #include "engine/cache_types.h"
 #include "experts/tiers/near_slots.h"
 #include "io/file.h"

@@ -8,7 +8,6 @@
 #include "base/format.h"
 #include "io/file.h"
 #include "io/file_use.h"
-#include "io/folder_list.h"
 #include "io/output_folder.h"
 #include "io/part_file.h"
 #include "io/path_text.h"

@@ -8,7 +8,6 @@
 #include "base/format.h"
 #include "base/thread_pool.h"
 #include "base/units.h"
-#include "io/async_reader.h"
 #include "io/reader_factory.h"
 #include "plan/dry_run.h"
 #include "plan/memory_plan.h"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "backend/encoder.h"
 #include "base/format.h"
 #include "experts/drive/expert_fetch.h"
 #include "experts/stores/tiered_expert_store.h"

@@ -4,8 +4,6 @@
 #include <string>
 #include <utility>
 
-#include "base/check.h"
-
 namespace moeflux {
 namespace {
 

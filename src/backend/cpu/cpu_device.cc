@@ -8,7 +8,6 @@
 #include "backend/host_buffer.h"
 #include "base/format.h"
 #include "base/thread_pool.h"
-#include "base/units.h"
 #include "quant/formats/tiled.h"
 
 namespace moeflux {

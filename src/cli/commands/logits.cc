@@ -8,7 +8,6 @@
 #include "checkpoint/safetensors.h"
 #include "cli/commands/command.h"
 #include "cli/model_options.h"
-#include "cli/terminal.h"
 
 namespace moeflux {
 namespace logits_command {

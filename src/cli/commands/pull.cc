@@ -2,7 +2,6 @@
 #include <memory>
 #include <string>
 
-#include "base/format.h"
 #include "cli/commands/command.h"
 #include "cli/hub_models.h"
 #include "cli/terminal.h"

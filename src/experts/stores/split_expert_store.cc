@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/check.h"
 #include "experts/stores/resident_expert_store.h"
 #include "experts/tiers/near_slots.h"
 #include "experts/tiers/usage_profile.h"

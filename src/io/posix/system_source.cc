@@ -3,7 +3,6 @@
 
 #include <cerrno>
 
-#include "base/units.h"
 #include "io/blocking_source.h"
 #include "io/page_cache.h"
 

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "base/ascii.h"
-#include "base/check.h"
 #include "base/format.h"
 
 namespace moeflux::serve {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/format.h"
 #include "serve/kept/resumable_stream.h"
 
 namespace moeflux::serve {
