@@ -31,6 +31,26 @@ bool is_beside_text(std::string_view component) {
          std::ranges::find(kOtherNames, component) != kOtherNames.end();
 }
 
+// Names of text models in wrappers, and of modules that only a text model has: beside a wrapped
+// text model, these are not of another part but of a second text.
+constexpr std::array<std::string_view, 3> kTextNames = {"language_model", "text_model", "llm"};
+constexpr std::array<std::string_view, 4> kTextModules = {"embed_tokens", "layers", "norm",
+                                                          "lm_head"};
+
+/// The first component beside the wrapped text model; empty where `name` is of a text model.
+std::string part_beside(std::string_view name, std::string_view root) {
+  if (root.empty() || name.starts_with(root)) return {};
+  constexpr std::string_view kModel = "model.";
+  const size_t begin = name.starts_with(kModel) ? kModel.size() : 0;
+  const size_t end = std::min(name.find('.', begin), name.size());
+  const std::string_view first = name.substr(begin, end - begin);
+  const auto is_first = [&](std::string_view word) { return word == first; };
+  if (std::ranges::any_of(kTextModules, is_first) || std::ranges::any_of(kTextNames, is_first)) {
+    return {};
+  }
+  return std::string(name.substr(0, end));
+}
+
 /// Step-3.5 has three, MiMo-V2 as many.
 constexpr int64_t kDraftLayersMax = 4;
 
@@ -50,7 +70,21 @@ std::string first_of(std::span<const std::string> texts, std::string_view separa
 
 }  // namespace
 
-std::string left_out_part(std::string_view name, const NameScheme& scheme) {
+std::string text_root(const TensorIndex& index, const NameScheme& scheme) {
+  const std::string table = rename_parts("embed_tokens.weight", scheme.renamed);
+  for (const std::string& prefix : scheme.prefixes) {
+    if (index.find(prefix + table) == nullptr) continue;
+    for (const std::string_view name : kTextNames) {
+      const std::string component = formatted(".{}.", name);
+      const size_t at = formatted(".{}", prefix).find(component);
+      if (at != std::string::npos) return prefix.substr(0, at + component.size() - 1);
+    }
+    return {};
+  }
+  return {};
+}
+
+std::string left_out_part(std::string_view name, const NameScheme& scheme, std::string_view root) {
   std::string_view before;
   for (size_t begin = 0; begin < name.size();) {
     const size_t end = std::min(name.find('.', begin), name.size());
@@ -62,19 +96,20 @@ std::string left_out_part(std::string_view name, const NameScheme& scheme) {
     if (parsed.ec == std::errc() && parsed.ptr == last) {
       const int64_t first = scheme.first_draft_layer;
       const bool drafts = first >= 0 && number >= first && number < first + kDraftLayersMax;
-      return before == "layers" && drafts ? part : std::string();
+      return before == "layers" && drafts ? part : part_beside(name, root);
     }
     if (is_beside_text(component)) return part;
     before = component;
     begin = end + 1;
   }
-  return {};
+  return part_beside(name, root);
 }
 
 std::vector<std::string> left_out_parts(const TensorIndex& index, const NameScheme& scheme) {
+  const std::string root = text_root(index, scheme);
   std::set<std::string> parts;
   for (const auto& item : index.entries()) {
-    if (std::string part = left_out_part(item.first, scheme); !part.empty()) {
+    if (std::string part = left_out_part(item.first, scheme, root); !part.empty()) {
       parts.insert(std::move(part));
     }
   }
@@ -143,11 +178,12 @@ Status TensorClaims::failures() const {
 }
 
 Status TensorClaims::unclaimed() const {
+  const std::string root = text_root(index_, scheme_);
   std::vector<std::string> names;
   for (const auto& item : index_.entries()) {
     const std::string& name = item.first;
     const bool ignored =
-        is_derived(name) || !left_out_part(name, scheme_).empty() ||
+        is_derived(name) || !left_out_part(name, scheme_, root).empty() ||
         std::any_of(scheme_.ignored_prefixes.begin(), scheme_.ignored_prefixes.end(),
                     [&](const std::string& p) { return name.starts_with(p); });
     if (!ignored && !claimed_.contains(name)) names.push_back(name);

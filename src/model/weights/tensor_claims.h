@@ -32,11 +32,16 @@ struct NameScheme {
   int64_t first_draft_layer = -1;
 };
 
+/// The beginning of names of a wrapper's text model ("model.language_model."); empty where the
+/// checkpoint has only a text model, or names it like other parts.
+std::string text_root(const TensorIndex& index, const NameScheme& scheme);
+
 /// The part of a model that the tensor belongs to, if it is one that we do not run: towers of
 /// pictures and sound, what joins them to the text, what speaks, and what predicts further tokens
-/// ("model.visual", "mtp", "model.layers.61"). Empty of a tensor of the text model, or an unknown
-/// one.
-std::string left_out_part(std::string_view name, const NameScheme& scheme);
+/// ("model.visual", "mtp", "model.layers.61"). Any other part beside `root` is one too
+/// ("model.merger"). Empty of a tensor of the text model, or an unknown one.
+std::string left_out_part(std::string_view name, const NameScheme& scheme,
+                          std::string_view root = {});
 /// All such parts of a checkpoint, in order.
 std::vector<std::string> left_out_parts(const TensorIndex& index, const NameScheme& scheme);
 

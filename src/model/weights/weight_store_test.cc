@@ -172,6 +172,36 @@ TEST(WeightStore, PartsThatAreNotRunAreIgnored) {
   EXPECT_TRUE(loaded.ok()) << loaded.error().to_string();
 }
 
+TEST(WeightStore, ModulesBesideAWrappedTextModelAreIgnoredByAnyName) {
+  for (const std::string prefix : {"language_model.model.", "model.language_model."}) {
+    const auto loaded = load_after({.prefix = prefix}, [](TinyModel& m) {
+      for (const char* name : {"model.connector.modality_projection.proj.weight",
+                               "model.merger.mlp.0.linear_1.bias", "patch_merge_mlp.fc.weight",
+                               "model.generation_embeddings.weight", "projector_of_any_name"}) {
+        m.tensors[name] = zeros(DType::kBf16, {3, 1});
+      }
+    });
+    EXPECT_TRUE(loaded.ok()) << prefix << ": " << loaded.error().to_string();
+  }
+}
+
+TEST(WeightStore, SecondTextBesideAWrappedOneIsNamed) {
+  for (const char* name :
+       {"model.layers.0.mlp.gate.weight", "layers.7.x.weight", "model.norm.bias", "lm_head.bias",
+        "language_model.bonus.weight", "model.language_model.layers.0.x.weight"}) {
+    const auto loaded =
+        load_after({}, [&](TinyModel& m) { m.tensors[name] = zeros(DType::kF32, {2}); });
+    expect_error(loaded, ErrorCode::kUnsupported, {name});
+  }
+}
+
+TEST(WeightStore, ModulesBesideATextModelAloneAreNamed) {
+  const auto loaded = load_after({.prefix = "model."}, [](TinyModel& m) {
+    m.tensors["model.merger.weight"] = zeros(DType::kF32, {2});
+  });
+  expect_error(loaded, ErrorCode::kUnsupported, {"model.merger.weight"});
+}
+
 TEST(WeightStore, WrongShapeIsNamedWithBothShapes) {
   expect_error(
       load_after(
