@@ -47,6 +47,10 @@ Result<Config> Config::parse(std::string_view text) {
                         nested.key(), nested->type_name());
     }
     config.text_ = *nested;
+    // The head is the embedding if either says so: transformers 5 asks the wrapper, 4 asked the
+    // text.
+    constexpr const char* kTied = "tie_word_embeddings";
+    if (config.top_.value(kTied, Json()) == true) config.text_[kTied] = true;
   }
   const Json* type = config.find("model_type");
   if (type == nullptr || !type->is_string()) {

@@ -356,6 +356,8 @@ MlxNames mlx_names(std::string_view model_type) {
 
 }  // namespace
 
-extern const Family family = {{"gemma4", "gemma4_text"}, read_spec, usual_names, create, mlx_names};
+extern const Family family = {
+    {"gemma4", "gemma4_text"},          read_spec, usual_names, create, mlx_names,
+    {{"gemma4_unified", "gemma4_text"}}};
 
 }  // namespace moeflux::gemma4

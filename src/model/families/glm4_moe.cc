@@ -70,6 +70,7 @@ extern const Family family = {{"glm4_moe", "dots1", "sarvam_moe", "solar_open"},
                               read_spec,
                               names,
                               blocks::make_decoder,
-                              mlx_names};
+                              mlx_names,
+                              {{"glm4v_moe", "glm4_moe"}}};
 
 }  // namespace moeflux::glm4_moe

@@ -17,7 +17,6 @@ namespace moeflux::glm5_next {
 namespace {
 
 constexpr std::string_view kLinear = "linear_attention";
-constexpr std::string_view kFull = "deepseek_sparse_attention";
 
 // Reads the publisher's object linear_attn_config, whose lists of layers count from 0, or
 // transformers' spelling.
@@ -52,11 +51,20 @@ KdaSpec read_kda(Config& c, int64_t num_layers, std::vector<bool>& full) {
   return kda;
 }
 
+// The word of layer_types for the others: that of transformers, old or new, or the publisher's.
+std::string_view full_layer_word(const Config& c) {
+  const Json* types = c.find("layer_types");
+  for (const std::string_view word : {"indexed_attention", "full_attention"}) {
+    if (types != nullptr && std::ranges::find(*types, word) != types->end()) return word;
+  }
+  return "deepseek_sparse_attention";
+}
+
 std::vector<bool> read_full_layers(Config& c, int64_t num_layers) {
-  const std::vector<std::string> types =
-      read_layer_types(c, num_layers, {"layer_types", std::string(kLinear), std::string(kFull), 4});
+  const std::vector<std::string> types = read_layer_types(
+      c, num_layers, {"layer_types", std::string(kLinear), std::string(full_layer_word(c)), 4});
   std::vector<bool> full;
-  for (const std::string& type : types) full.push_back(type == kFull);
+  for (const std::string& type : types) full.push_back(type != kLinear);
   return full;
 }
 

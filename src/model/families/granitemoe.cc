@@ -179,6 +179,9 @@ NameScheme names(const ModelSpec& spec) {
 extern const Family family = {{"granite", "granite_swa", "granitemoe", "granitemoe_swa",
                                "granitemoeshared", "granitemoehybrid"},
                               read_spec,
-                              names};
+                              names,
+                              blocks::make_decoder,
+                              nullptr,
+                              {{"granite4_vision", "granite"}, {"granite_docling", "granite"}}};
 
 }  // namespace moeflux::granitemoe

@@ -55,6 +55,73 @@ TEST(Variants, LayersOfQwen4WithAnIndexHaveThreeNames) {
   }
 }
 
+TEST(Variants, SparseLayersOfGlm53HaveThreeNames) {
+  Json json = config_of("glm5_next_text");
+  const auto expected = read(json);
+  ASSERT_TRUE(expected.ok()) << expected.error().to_string();
+  for (const char* name : {"deepseek_sparse_attention", "full_attention", "indexed_attention"}) {
+    Json types = Json::array();
+    for (const LayerSpec& layer : expected->layers) {
+      const bool linear = layer.mixer->config_value("layer_type") == "linear_attention";
+      types.push_back(linear ? "linear_attention" : name);
+    }
+    json["layer_types"] = types;
+    const auto spec = read(json);
+    ASSERT_TRUE(spec.ok()) << spec.error().to_string();
+    ASSERT_EQ(spec->layers.size(), expected->layers.size());
+    for (size_t i = 0; i < spec->layers.size(); ++i) {
+      EXPECT_EQ(spec->layers[i].mixer->config_value("layer_type"),
+                expected->layers[i].mixer->config_value("layer_type"))
+          << name << ", layer " << i;
+    }
+  }
+}
+
+Config wrapped(const std::string& outer, const std::string& inner, const std::string& family) {
+  Json text = config_of(family);
+  text["model_type"] = inner;
+  const Json json = {{"model_type", outer},
+                     {"text_config", std::move(text)},
+                     {"vision_config", {{"hidden_size", 8}}}};
+  auto config = Config::parse(json.dump());
+  EXPECT_TRUE(config.ok());
+  return std::move(*config);
+}
+
+TEST(Variants, TextModelsWithANameOfTheirWrapperAreTheFamilys) {
+  const std::vector<std::pair<std::string, std::string>> wrappers = {
+      {"glm4v_moe", "glm4_moe"},
+      {"granite4_vision", "granite"},
+      {"granite_docling", "granite"},
+      {"gemma4_unified", "gemma4_text_dense"},
+      {"qwen3_vl", "qwen3"}};
+  for (const auto& [outer, golden] : wrappers) {
+    Config config = wrapped(outer, outer + "_text", golden);
+    const auto family = find_family(config);
+    ASSERT_TRUE(family.ok()) << family.error().to_string();
+    const auto spec = (*family)->read_spec(config);
+    ASSERT_TRUE(spec.ok()) << spec.error().to_string();
+    const auto plain = read(config_of(golden));
+    ASSERT_TRUE(plain.ok()) << plain.error().to_string();
+    EXPECT_EQ(spec->model_type, plain->model_type) << outer;
+    EXPECT_EQ(spec->num_layers(), plain->num_layers()) << outer;
+  }
+}
+
+// transformers 5 asks the wrapper whether the head is the embedding, 4 asked the text model.
+TEST(Variants, AWrapperTiesTheHeadOfItsText) {
+  for (const bool inside : {false, true}) {
+    for (const bool outside : {false, true}) {
+      Json json = {{"model_type", "llava"}, {"text_config", config_of("llama")}};
+      json["text_config"]["tie_word_embeddings"] = inside;
+      json["tie_word_embeddings"] = outside;
+      const auto spec = read(json);
+      ASSERT_TRUE(spec.ok()) << spec.error().to_string();
+      EXPECT_EQ(spec->tie_word_embeddings, inside || outside);
+    }
+  }
+}
+
 // A silent config means what its class has; windows have positions of their own.
 TEST(Variants, LayersOfZayaMayHaveAWindow) {
   Json json = config_of("zaya");

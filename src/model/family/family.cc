@@ -16,6 +16,9 @@ std::string_view known_type(std::string name) {
       for (const std::string_view type : family->model_types) {
         if (type == wanted) return type;
       }
+      for (const auto& [wrapped, type] : family->wrapped_types) {
+        if (wrapped == wanted) return type;
+      }
     }
     return {};
   };

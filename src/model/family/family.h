@@ -54,6 +54,8 @@ struct Family {
                                    WeightStore& weights) = blocks::make_decoder;
   /// Null: the defaults.
   MlxNames (*mlx_names)(std::string_view model_type) = nullptr;
+  /// A text model's name in a wrapper of its own, and the one of `model_types` that it equals.
+  std::vector<std::pair<std::string_view, std::string_view>> wrapped_types = {};
 };
 
 /// All families in the build.
