@@ -18,6 +18,7 @@ namespace moeflux {
 namespace {
 
 struct Description {
+  std::string place;  // as the user named it; empty: none, the tensors are in memory
   std::string config_text;
   std::string stated_type;  // model_type as the file has it
   const Family* family = nullptr;
@@ -87,7 +88,10 @@ Result<std::unique_ptr<LoadedModel>> build(const Description& description, Tenso
                       "the checkpoint has no MTP layer, expected {} (see --draft-mtp)", stored);
   }
   loaded->model = description.family->create(description.spec, weights);
-  MF_RETURN_IF_ERROR(weights.finish());
+  if (const Status status = weights.finish(); !status.ok()) {
+    if (description.place.empty()) return status.error();
+    return make_error(status.error().code(), "{}: {}", description.place, status.error().message());
+  }
   if (reads) MF_RETURN_IF_ERROR(weights.read(progress));
   loaded->experts = weights.take_expert_table();
   loaded->dense = weights.sizes();
@@ -235,7 +239,8 @@ Result<std::unique_ptr<LoadedModel>> load_model(const std::string& directory, De
                                                 WeightLoading loading, const LoadProgress& progress,
                                                 const DensePlanner& plan, const ModelUse& use) {
   MF_ASSIGN_OR_RETURN(const auto source, open_model_source(directory));
-  MF_ASSIGN_OR_RETURN(const Description description, describe(*source, use));
+  MF_ASSIGN_OR_RETURN(Description description, describe(*source, use));
+  description.place = directory;
   MF_RETURN_IF_ERROR(description.quant_status);
   MF_ASSIGN_OR_RETURN(TensorIndex index, source->tensors(use));
   DensePlaces places;

@@ -67,6 +67,16 @@ TEST(WeightStore, MissingTensorIsNamed) {
   }
 }
 
+TEST(WeightStore, ErrorsOfTensorsBeginWithTheModel) {
+  TinyModel model = make_tiny_model({});
+  model.tensors.erase(kPrefix + "norm.weight");
+  const TempFolder folder;
+  model.write(folder.path());
+  const std::unique_ptr<Device> device = testing::make_test_device({.device = "reference"});
+  const auto loaded = load_model(folder.path(), *device, WeightLoading::kRead);
+  expect_error(loaded, ErrorCode::kNotFound, {folder.path() + ": ", kPrefix + "norm.weight"});
+}
+
 TEST(WeightStore, MissingTensorsAreAllNamed) {
   const auto loaded = load_after({}, [](TinyModel& m) {
     m.tensors.erase(kPrefix + "embed_tokens.weight");
