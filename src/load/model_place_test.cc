@@ -175,14 +175,21 @@ TEST(ModelPlace, FoldersWithoutAConfigSayWhatTheyAre) {
     EXPECT_TRUE(source.ok());
     return (*source)->config();
   };
+  const auto tokenizer_of = [](const TempFolder& folder) {
+    const auto source = open_model_source(folder.path());
+    EXPECT_TRUE(source.ok());
+    return (*source)->tokenizer();
+  };
   const TempFolder folder;
   expect_error(config_of(folder), ErrorCode::kNotFound, {folder.path(), "empty folder"});
+  expect_error(tokenizer_of(folder), ErrorCode::kNotFound, {folder.path(), "empty folder"});
   write_bytes(folder / "mmproj-m.gguf", "");
   expect_error(config_of(folder), ErrorCode::kNotFound, {"accompany a model", "mmproj-m.gguf"});
   write_bytes(folder / "params.json", "{}");
   expect_error(config_of(folder), ErrorCode::kNotFound, {"publisher's own format"});
   write_bytes(folder / "adapter_config.json", "{}");
   expect_error(config_of(folder), ErrorCode::kNotFound, {"adapter", "merge"});
+  expect_error(tokenizer_of(folder), ErrorCode::kNotFound, {"adapter", "merge"});
   write_bytes(folder / "config.json", "version https://git-lfs.github.com/spec/v1\n");
   expect_error(config_of(folder), ErrorCode::kCorruption, {"config.json", "LFS", "git lfs pull"});
 }

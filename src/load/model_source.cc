@@ -89,6 +89,8 @@ class FolderSource : public ModelSource {
     const std::string config = path_ + "/tokenizer_config.json";
     const bool has_ranks = path_exists(ranks);
     if (!has_ranks && !path_exists(pieces)) {
+      // An adapter or a pipeline has no config.json either, which tells more.
+      if (const auto model = this->config(); !model.ok()) return model.error();
       return make_error(ErrorCode::kNotFound,
                         "{}: the model folder has no tokenizer.json, tiktoken.model or "
                         "tokenizer.model",
