@@ -64,7 +64,7 @@ def programs_of(files, known):
 
 
 def chosen_cases(files, pairs):
-    """Which (case, program) to run: of changed modules' programs, suites, families, scripts."""
+    """(case, program) that are to run: of changed modules, suites, families and scripts."""
     programs = programs_of(files, {program for _, program in pairs})
     patterns = [case for file, case in SCRIPTS if any(re.search(file, f) for f in files)]
     patterns += [rf"(^|/){suite}\." for file in files for suite in suites_of(file)]
