@@ -24,6 +24,9 @@ if(MOEFLUX_CUDA)
   find_library(MOEFLUX_CUDA_RUNTIME libcudart_static.a NO_DEFAULT_PATH NO_CMAKE_FIND_ROOT_PATH
     PATHS ${cuda_root}/lib64 ${cuda_root}/lib ${cuda_root}/targets/x86_64-linux/lib
     ${cuda_root}/targets/sbsa-linux/lib REQUIRED)
+  execute_process(COMMAND ${MOEFLUX_NVCC} --version OUTPUT_VARIABLE nvcc_text COMMAND_ERROR_IS_FATAL ANY)
+  string(REGEX MATCH "release ([0-9]+[.][0-9]+)" nvcc_text "${nvcc_text}")
+  set(MOEFLUX_NVCC_VERSION ${CMAKE_MATCH_1})
   message(STATUS "CUDA kernels: ${MOEFLUX_NVCC}, compute capabilities ${MOEFLUX_CUDA_ARCHITECTURES}")
 endif()
 
@@ -33,6 +36,10 @@ function(moeflux_cuda_object out source)
   get_filename_component(folder ${object} DIRECTORY)
   file(MAKE_DIRECTORY ${folder})
   set(flags -std=c++20 -O3 -fmad=false --threads 0 -Xcompiler=-fPIC)
+  # Half the size. Drivers from 550 on unpack it, and a program of this nvcc needs newer ones.
+  if(MOEFLUX_NVCC_VERSION VERSION_GREATER_EQUAL 12.8)
+    list(APPEND flags --compress-mode=size)
+  endif()
   foreach(architecture ${MOEFLUX_CUDA_ARCHITECTURES})
     if(NOT architecture MATCHES "^([0-9]+[af]?)(-real|-virtual)?$")
       message(FATAL_ERROR "MOEFLUX_CUDA_ARCHITECTURES: ${architecture}, expected for example 89, 90a-real or 120-virtual")
