@@ -66,9 +66,13 @@ Plan product_plan(LinearParams p, const Weight& weight, const Platform& platform
   const uint32_t threads =
       tile == 1 && p.rows_per_head >= kManyHeadRows ? uint32_t{kLinearThreadsMax} : kMatmulThreads;
   const uint32_t rows = threads / kSimdLanes * (tile == 1 ? kRowsOfOneToken : kRowsOfTile);
-  Plan plan = make_plan(matrix_kernel(KernelId::linear_f32_t1, weight.format, tile),
-                        {groups_for(p.rows_per_head, rows), groups_for(p.tokens, tile), p.heads},
-                        threads, p.stage_cols * tile * static_cast<uint32_t>(sizeof(float)));
+  const bool is_coded = p.weight.format >= kFormatCoded && p.weight.format != kCodedFp8;
+  const KernelId kernel = tile == 1 && is_coded
+                              ? KernelId::linear_coded_t1
+                              : matrix_kernel(KernelId::linear_f32_t1, weight.format, tile);
+  Plan plan =
+      make_plan(kernel, {groups_for(p.rows_per_head, rows), groups_for(p.tokens, tile), p.heads},
+                threads, p.stage_cols * tile * static_cast<uint32_t>(sizeof(float)));
   plan.set_params(p);
   return plan;
 }

@@ -68,8 +68,8 @@ MF_FN_APART void coded_eight(MF_LOCAL(f32) values, MatrixLayout m, CodedParts pa
     const u32 first = static_cast<u32>(octet % (elements / 8u)) * 8u;          \
     MF_UNROLL                                                                  \
     for (u32 k = 0u; k < 8u; ++k) values[k] = name##_number(block, first + k); \
-  }
-  MF_GGML_FORMATS(MF_GGML_EIGHT)
+  } else
+  MF_GGML_FORMATS(MF_GGML_EIGHT) {}
 #undef MF_GGML_EIGHT
   if (m.scales != kFormatF32) return;
   const f32 outer = MF_CAST(const f32, parts.offsets)[0];

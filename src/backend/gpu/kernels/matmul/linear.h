@@ -77,6 +77,8 @@ MF_LINEAR_TILES(linear_w6, 6u)
 MF_LINEAR_TILES(linear_w8, 8u)
 MF_LINEAR_TILES(linear_fp8, kCoded_fp8)
 MF_LINEAR_TILES(linear_any, 0u)
+// Three groups of so many threads wait for their rows at once.
+MF_LINEAR(linear_coded_t1, kFormatCoded, 1u, MF_FITS(kLinearThreadsMax, 3))
 #undef MF_LINEAR_TILES
 #undef MF_LINEAR
 

@@ -16,6 +16,7 @@
   X(linear_few_rows_normed_bf16_t1, 7, FewRowsParams, kWaits) \
   X(head_linear_transposed_t4, 5, LinearParams, kWaits)       \
   X(head_linear_transposed_t16, 5, LinearParams, kWaits)      \
+  X(linear_coded_t1, 5, LinearParams, kWaits)                 \
   X(unpack_heads, 4, UnpackParams, kWaits)                    \
   X(head_tile_lanes, 3, HeadTileParams, kWaits)               \
   X(head_tile_parts, 3, HeadTileParams, kWaits)               \

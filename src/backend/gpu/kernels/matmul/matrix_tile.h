@@ -282,6 +282,18 @@ MF_PLAIN_ACCUMULATE(kFormatF16)
 MF_PLAIN_ACCUMULATE(kFormatBf16)
 #undef MF_PLAIN_ACCUMULATE
 
+/// Formats that coded_eight() reads: few registers, so that many groups wait for their rows.
+template <u32 ROWS, u32 TOKENS>
+struct Accumulate<kFormatCoded, ROWS, TOKENS> {
+  static MF_FN_MEMBER void run(MF_T t, MF_LOCAL(f32) acc, MatrixLayout m, MF_GLOBAL(const u8) data,
+                               MF_GLOBAL(const u8) scales, MF_GLOBAL(const u8) biases,
+                               MF_LOCAL(const u32) rows, MF_SHARED(f32) staged, u32 stage_cols,
+                               u32 begin, u32 count) {
+    accumulate_coded<ROWS, TOKENS>(t, acc, m, CodedParts{data, scales, biases}, rows, staged,
+                                   stage_cols, begin, count);
+  }
+};
+
 /// Rows that do not begin on 16-byte boundaries are read number by number.
 template <u32 ROWS, u32 TOKENS>
 struct Accumulate<kCoded_fp8, ROWS, TOKENS> {
