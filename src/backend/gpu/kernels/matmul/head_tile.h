@@ -43,7 +43,7 @@ MF_FN u32 lane_in_order(u32 part) {
          (part & 16u) >> 4u;
 }
 
-/// Sums of parts of rows, in order: head_columns(). Of part `part` are eight k from first() on, and
+/// Sums of parts of rows, in order: head_columns(). Part `part` has eight k from first() on, and
 /// those that are step() further.
 struct HeadPartSums {
   f32 totals[32];
