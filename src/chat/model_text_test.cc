@@ -61,6 +61,7 @@ TEST(LoadTokenizer, PrefersTokenizerJson) {
 
 TEST(LoadTokenizer, NamesTheFileThatIsMissingOrBroken) {
   const TempFolder folder;
+  write_bytes(folder / "config.json", "{}");
   expect_error(load_tokenizer(folder.path()), ErrorCode::kNotFound,
                {folder.path(), "tokenizer.json", "tiktoken.model"});
   copy_ranks(folder);
