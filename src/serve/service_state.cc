@@ -47,15 +47,16 @@ void ServiceState::note(const std::string& line, bool once) {
   if (options_.on_note) options_.on_note(line);
 }
 
-bool ServiceState::add_tool_job(std::function<void()> job) {
+bool ServiceState::add_tool_job(ToolJob job) {
   constexpr int kJobsMax = 32;
   if (++tool_jobs_count_ > kJobsMax) {
     --tool_jobs_count_;
     return false;
   }
   tool_jobs_.add([this, job = std::move(job)] {
-    job();
+    const std::function<void()> answer = job();
     --tool_jobs_count_;
+    answer();
   });
   return true;
 }

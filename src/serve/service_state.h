@@ -40,8 +40,10 @@ class ServiceState {
   ResumableStreams& streams() { return streams_; }
   /// Where answers end that are to be kept.
   JobThread& jobs() { return jobs_; }
-  /// Runs a job that waits for another server; false where too many wait.
-  bool add_tool_job(std::function<void()> job);
+  /// Waits for another server and gives what answers, by when the job is no longer counted.
+  using ToolJob = std::function<std::function<void()>()>;
+  /// Runs it; false where too many wait.
+  bool add_tool_job(ToolJob job);
 
   /// `once`: unless the same was said before.
   void note(const std::string& line, bool once = false);

@@ -28,7 +28,7 @@ ApiError tool_error(const Error& error) {
   return {.status = 502, .type = "server_error", .code = "mcp_error", .message = error.message()};
 }
 
-void add_job(const Call& call, std::function<void()> job) {
+void add_job(const Call& call, ServiceState::ToolJob job) {
   if (call.state.add_tool_job(std::move(job))) return;
   call.fail({.status = 429,
              .type = "rate_limit_error",
@@ -46,7 +46,9 @@ void list_tools(Call& call) {
   const ToolServers* const tools = tools_of(call);
   if (tools == nullptr) return;
   add_job(call, [tools, target = call.target, &state = call.state] {
-    target.answer({{"servers", tools->list(given_up(state, target))}});
+    return [target, servers = tools->list(given_up(state, target))] {
+      target.answer({{"servers", servers}});
+    };
   });
 }
 
@@ -62,9 +64,10 @@ void call_tool(Call& call) {
   if (fields.problem()) return call.fail(*fields.problem());
   add_job(call, [tools, target = call.target, &state = call.state, server = *server, tool = *tool,
                  arguments = given == nullptr ? Json::object() : *given] {
-    const Result<Json> answer = tools->call(server, tool, arguments, given_up(state, target));
-    if (!answer.ok()) return target.fail(tool_error(answer.error()));
-    target.answer(*answer);
+    return [target, answer = tools->call(server, tool, arguments, given_up(state, target))] {
+      if (!answer.ok()) return target.fail(tool_error(answer.error()));
+      target.answer(*answer);
+    };
   });
 }
 
