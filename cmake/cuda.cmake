@@ -36,8 +36,8 @@ function(moeflux_cuda_object out source)
   get_filename_component(folder ${object} DIRECTORY)
   file(MAKE_DIRECTORY ${folder})
   set(flags -std=c++20 -O3 -fmad=false --threads 0 -Xcompiler=-fPIC)
-  # Half the size. Drivers from 550 on unpack it, and a program of this nvcc needs newer ones.
-  if(MOEFLUX_NVCC_VERSION VERSION_GREATER_EQUAL 12.8)
+  # Half the size. Drivers from 550 on unpack it. Programs of nvcc 13 need 580, those of 12 run on 525.
+  if(MOEFLUX_NVCC_VERSION VERSION_GREATER_EQUAL 13)
     list(APPEND flags --compress-mode=size)
   endif()
   foreach(architecture ${MOEFLUX_CUDA_ARCHITECTURES})
