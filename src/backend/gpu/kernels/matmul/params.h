@@ -72,9 +72,8 @@ struct UnpackParams {
   u32 head_stride;      // rows from one head to the next
   u32 row_begin;
   u32 rows_per_head;
-  u32 row_stride;  // numbers from a row to the next, and from a column to the next: one of them is
-                   // 1
-  u32 col_stride;
+  u32 row_stride;  // numbers from a row to the next
+  u32 col_stride;  // from a column to the next; one of the two is 1
 };
 
 /// Products of heads whose matrices were unpacked, k by k: tiles of tokens and of columns, columns
