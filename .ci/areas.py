@@ -8,7 +8,9 @@ CUDA and the sanitizer's part are left out where their inputs are those of a run
 that ran nothing, a required case that did not pass, a case that was skipped for anything but absent
 hardware and a test program with too few cases (cases.py) are failures. One sanitizer
 builds a group of programs and takes a part of its cases; the number in .ci/rotation chooses all
-three (parts.py; MOEFLUX_TEST_CI_PART, a number, does instead). The last lines say what ran, with
+three (parts.py; MOEFLUX_TEST_CI_PART, a number, does instead). Its part is a sample and the last
+area: where RUN_SECONDS are over, it is stopped, and the report says how many cases it reached. The
+last lines say what ran, with
 seconds, how many cases each program has and what failed cases printed, and end with the summary of
 the release suite.
 """
@@ -41,6 +43,11 @@ PCH = "-DMOEFLUX_PCH=ON"
 CUDA_FLAGS = f"{WERROR} {RUST} -DMOEFLUX_CUDA_ARCHITECTURES=90a"
 CUDA_BUILD = ["make", "--no-print-directory", "build-cuda", "CUDA_PRESET=release",
               f"CMAKE_FLAGS={CUDA_FLAGS}"]
+
+RUN_SECONDS = 4200  # of a run, before a sanitizer is stopped
+STOPPED = 124  # timeout's exit status
+# A case that ended, as ctest says it.
+ENDED = re.compile(r"^ *\d+/\d+ Test +#\d+: (\S+).*(Passed|\*\*\*\w+)", re.MULTILINE)
 
 FAILED_MAX = 10  # cases whose output the report repeats
 FAILED_LINES = 40
@@ -76,6 +83,8 @@ class Outcome:
     note: str = ""
     problems: list = field(default_factory=list)
     cases: int = 0  # that passed
+    stopped: bool = False  # for time
+    cpu_seconds: float = 0.0  # of its processes: more on a cold cache, not on a busy machine
 
 
 @dataclass
@@ -140,9 +149,16 @@ def sanitize(part, ctest_flags):
                 **variables)
 
 
+def stopped_cases(log):
+    """The cases of a suite that was stopped and so left no file."""
+    return [Case(name, end == "Passed", "", end == "***Skipped")
+            for name, end in ENDED.findall(log)]
+
+
 class Runner:
     def __init__(self, logs):
         self.logs = logs
+        self.end = time.monotonic() + RUN_SECONDS
         self.outcomes = []
         self.programs = {}  # cases that count of the release suite, by program
         self.ran = []  # (area of verified.py, its outcome)
@@ -161,16 +177,18 @@ class Runner:
     def run(self, name, commands, echo=True):
         """Runs commands in turn until one fails; the area with its seconds, its output in a log."""
         outcome = Outcome(name)
-        begin = time.monotonic()
+        begin, cpu_begin = time.monotonic(), cpu_seconds()
         with open(self.path(name + ".log"), "wb") as log:
             for command in commands:
                 if echo:
                     print(f"--- {name}: {' '.join(command)}", flush=True)
                 status = run_logged(command, log, echo)
-                if status != 0:
+                outcome.stopped = status == STOPPED and command[0] == "timeout"
+                if status != 0 and not outcome.stopped:
                     outcome.problems.append(f"{' '.join(command)}: exit status {status}")
                     break
         outcome.seconds = time.monotonic() - begin
+        outcome.cpu_seconds = cpu_seconds() - cpu_begin
         self.outcomes.append(outcome)
         return outcome
 
@@ -178,6 +196,8 @@ class Runner:
         """An area whose last command writes its cases to NAME.xml."""
         outcome = self.run(name, commands, echo)
         cases = read_cases(self.path(name + ".xml"))
+        if outcome.stopped:
+            cases, at_least = stopped_cases(self.log(name)), 0
         outcome.note, problems = judge_cases(cases, at_least, required)
         outcome.cases = sum(case.passed for case in cases)
         outcome.problems += problems
@@ -195,6 +215,12 @@ class Runner:
         return f"--output-junit {self.path(name + '.xml')}"
 
 
+def cpu_seconds():
+    """Processor time of processes that ended."""
+    times = os.times()
+    return times.children_user + times.children_system
+
+
 def run_logged(command, log, echo):
     try:
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE,
@@ -202,12 +228,13 @@ def run_logged(command, log, echo):
     except OSError as error:
         log.write(f"{command[0]}: {error}\n".encode())
         return 127
-    for line in process.stdout:
-        log.write(line)
-        if echo:
-            sys.stdout.buffer.write(line)
-            sys.stdout.buffer.flush()
-    return process.wait()
+    with process:
+        for line in process.stdout:
+            log.write(line)
+            if echo:
+                sys.stdout.buffer.write(line)
+                sys.stdout.buffer.flush()
+    return process.returncode
 
 
 def area_check(runner):
@@ -256,8 +283,13 @@ def area_sanitizer(runner, number, why):
     area = verified.sanitizer(part)
     if runner.is_left_out(name, area, number):
         return
-    outcome, _ = runner.suite(name, [sanitize(part, runner.junit(name))], part.least)
+    seconds = max(1, round(runner.end - time.monotonic()))
+    command = ["timeout", "--kill-after=20", str(seconds), *sanitize(part, runner.junit(name))]
+    outcome, _ = runner.suite(name, [command], part.least)
     outcome.note += f"; {part}; {why}"
+    if outcome.stopped:
+        outcome.note += f"; STOPPED, a run has {RUN_SECONDS} s"
+        return
     runner.ran.append((area, outcome))
 
 
@@ -281,7 +313,8 @@ def missing_areas(outcomes, number):
 def print_outcome(outcome):
     """A line of an area, and its problems."""
     word = "FAILED" if outcome.problems else "ok"
-    print(f"{word:7}{outcome.name:14}{outcome.seconds:6.0f} s  {outcome.note}")
+    print(f"{word:7}{outcome.name:14}{outcome.seconds:6.0f} s {outcome.cpu_seconds:6.0f} CPU s  "
+          f"{outcome.note}")
     for problem in outcome.problems[:20]:
         print(f"       {problem}")
 

@@ -55,6 +55,14 @@ def listing(programs):
     return json.dumps({"kind": "ctestInfo", "tests": tests}, indent=1)
 
 
+class StoppedTest(unittest.TestCase):
+    def test_a_command_and_what_it_began_are_stopped(self):
+        log = io.BytesIO()
+        self.assertEqual(areas.STOPPED, areas.run_logged(
+            ["timeout", "0.3", "sh", "-c", "echo begun; sleep 99; true"], log, False))
+        self.assertEqual(b"begun\n", log.getvalue())
+
+
 class FakeMachine:
     """Commands that leave what the real ones would."""
 
@@ -198,6 +206,24 @@ class CiTest(unittest.TestCase):
                                   number=TSAN if word == "test-tsan" else ASAN)
                 self.assertTrue(any("test-tsan" in command or "test-asan" in command
                                     for command in self.machine.ran))
+
+    def test_a_sanitizer_is_stopped_for_time_and_says_how_far_it_came(self):
+        line = "{0}/9 Test #{0}: Case.{0}  # GetParam() = \"Passed\" ...{1} 0.10 sec\n"
+        for ends, status, words in ((("   Passed", "***Skipped"), 1, "skipped, but not for absent"),
+                                    (("   Passed", "***Failed"), 1, "Case.2: failed"),
+                                    (("   Passed", "   Passed"), 0, "2 cases passed"),
+                                    ((), 0, "0 cases passed")):
+            with self.subTest(ends):
+                self.setUp()
+                self.machine.status = {"test-asan": areas.STOPPED}
+                del self.machine.cases["asan"]
+                self.machine.output["test-asan"] = "".join(
+                    line.format(i + 1, end) for i, end in enumerate(ends))
+                found, text = self.report()
+                self.assertEqual(status, found, text)
+                self.assertIn(words, text)
+                self.assertIn("STOPPED, a run has", text)
+                self.assertEqual(["cuda"], [area.name for area, _ in self.runner.ran])
 
     def test_a_check_that_was_skipped_fails(self):
         self.machine.output["check"] = CHECKED.replace("format: clean", "format: skipped, no clang")
