@@ -26,7 +26,8 @@ MF_FN u32 wide_score_at(u32 row, u32 key) {
 
 /// A lane's products of 16 rows, of which it has one from `first` on and one 8 further, with those
 /// of 8 others from `second` on, over the first or the other half of the columns. Products with low
-/// halves are summed apart.
+/// halves are summed apart; FIRST and SECOND are how many halves the rows have.
+template <u32 FIRST, u32 SECOND>
 MF_FN void multiply_wide_rows(MF_T t, MF_PARAMS(AttentionParams) p, u32 half, MF_SHARED(u32) first,
                               MF_SHARED(u32) second, MF_LOCAL(f32) dots) {
   MF_SHARED(u32) below = first + 8u * p.key_words;
@@ -44,8 +45,12 @@ MF_FN void multiply_wide_rows(MF_T t, MF_PARAMS(AttentionParams) p, u32 half, MF
       const W4 y = load4(below + (begin + step));
       const W4 z = load4(second + (begin + step));
       matrix_multiply_add_f16(t, high, x.v[0], y.v[0], x.v[1], y.v[1], z.v[0], z.v[1]);
-      matrix_multiply_add_f16(t, left, x.v[2], y.v[2], x.v[3], y.v[3], z.v[0], z.v[1]);
-      matrix_multiply_add_f16(t, right, x.v[0], y.v[0], x.v[1], y.v[1], z.v[2], z.v[3]);
+      if (FIRST == 2u) {
+        matrix_multiply_add_f16(t, left, x.v[2], y.v[2], x.v[3], y.v[3], z.v[0], z.v[1]);
+      }
+      if (SECOND == 2u) {
+        matrix_multiply_add_f16(t, right, x.v[0], y.v[0], x.v[1], y.v[1], z.v[2], z.v[3]);
+      }
     }
   }
   MF_UNROLL
@@ -53,8 +58,8 @@ MF_FN void multiply_wide_rows(MF_T t, MF_PARAMS(AttentionParams) p, u32 half, MF
 }
 
 /// Scores of a tile in two parts, of the first columns and of the others. A SIMD group has 16 rows,
-/// 8 keys and a half of the columns.
-template <u32 ROWS, u32 SIMDS>
+/// 8 keys and a half of the columns. Keys are in HALVES.
+template <u32 ROWS, u32 SIMDS, u32 HALVES>
 MF_FN void score_wide(MF_T t, MF_PARAMS(AttentionParams) p) {
   enum : u32 { kRowTiles = ROWS / 16u, kKeyTiles = kWideKeys / 8u };
   static_assert(SIMDS >= 2u * kRowTiles * kKeyTiles, "every key and half has a SIMD group");
@@ -68,7 +73,7 @@ MF_FN void score_wide(MF_T t, MF_PARAMS(AttentionParams) p) {
   MF_SHARED(u32)
   keys = MF_SHARED_AT(t, u32, at.staged * 4u) + ((key_tile * 8u + t.lane / 4u) * p.key_words + own);
   f32 dots[4];
-  multiply_wide_rows(t, p, half, queries, keys, dots);
+  multiply_wide_rows<2u, HALVES>(t, p, half, queries, keys, dots);
   MF_SHARED(f32) key_factors = MF_SHARED_AT(t, f32, at.key_factors * 4u);
   MF_SHARED(f32) query_factors = MF_SHARED_AT(t, f32, at.query_factors * 4u);
   MF_SHARED(f32)
@@ -152,8 +157,9 @@ struct WideOwner {
   static MF_FN_MEMBER u32 block(MF_T t) { return t.simd * 32u; }
 };
 
-/// Adds weights times values of a tile to a lane's sums: of TALL times 16 rows, from `first` on.
-template <u32 ROWS, u32 SIMDS, u32 TALL>
+/// Adds weights times values of a tile, in HALVES, to a lane's sums: of TALL times 16 rows, from
+/// `first` on.
+template <u32 ROWS, u32 SIMDS, u32 HALVES, u32 TALL>
 MF_FN void multiply_wide(MF_T t, MF_PARAMS(AttentionParams) p, u32 first, MF_LOCAL(f32) sums) {
   const WideShared at = wide_shared<ROWS>(p);
   const u32 block = WideOwner<ROWS, SIMDS>::block(t);
@@ -189,7 +195,9 @@ MF_FN void multiply_wide(MF_T t, MF_PARAMS(AttentionParams) p, u32 first, MF_LOC
         const W4 x = a[2u * m];
         const W4 y = a[2u * m + 1u];
         matrix_multiply_add_f16(t, c, x.v[2], y.v[2], x.v[3], y.v[3], b[0], b[1]);
-        matrix_multiply_add_f16(t, c, x.v[0], y.v[0], x.v[1], y.v[1], b[2], b[3]);
+        if (HALVES == 2u) {
+          matrix_multiply_add_f16(t, c, x.v[0], y.v[0], x.v[1], y.v[1], b[2], b[3]);
+        }
         matrix_multiply_add_f16(t, c, x.v[0], y.v[0], x.v[1], y.v[1], b[0], b[1]);
       }
     }
@@ -198,7 +206,7 @@ MF_FN void multiply_wide(MF_T t, MF_PARAMS(AttentionParams) p, u32 first, MF_LOC
 
 /// Adds weights times values of a tile to columns, which shrink first; sums of a tile that stands
 /// for itself are made apart, 16 rows at a time, as registers are few.
-template <u32 ROWS, u32 SIMDS, bool TILED>
+template <u32 ROWS, u32 SIMDS, u32 HALVES, bool TILED>
 MF_FN void add_wide(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) columns) {
   typedef WideOwner<ROWS, SIMDS> Owner;
   if (Owner::block(t) >= p.v_head_dim) return;
@@ -210,7 +218,7 @@ MF_FN void add_wide(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) columns)
     for (u32 i = 0u; i < Owner::kSums; ++i) {
       columns[i] = columns[i] * keeps[i / 16u * 16u + i / 2u % 2u * 8u];
     }
-    multiply_wide<ROWS, SIMDS, Owner::kTall>(t, p, 0u, columns);
+    multiply_wide<ROWS, SIMDS, HALVES, Owner::kTall>(t, p, 0u, columns);
     return;
   }
   MF_UNROLL
@@ -218,7 +226,7 @@ MF_FN void add_wide(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) columns)
     f32 sums[16];
     MF_UNROLL
     for (u32 i = 0u; i < 16u; ++i) sums[i] = 0.0f;
-    multiply_wide<ROWS, SIMDS, 1u>(t, p, m * 16u, sums);
+    multiply_wide<ROWS, SIMDS, HALVES, 1u>(t, p, m * 16u, sums);
     MF_UNROLL
     for (u32 i = 0u; i < 16u; ++i) {
       const u32 row = m * 16u + i / 2u % 2u * 8u;
@@ -254,6 +262,7 @@ MF_FN PartSum weigh_tile_of_split(MF_T t, MF_PARAMS(AttentionParams) p, PartSum 
 /// The tile of a split that is on its way, and the pages it is read from.
 template <typename Stored, u32 SIMDS, u32 UNITS>
 struct WideReader {
+  enum : u32 { kHalves = Halves<Stored>::kCount };
   RowStage<Stored, kWideKeys / SIMDS, UNITS> rows;
   WidePages pages;
 
@@ -289,7 +298,7 @@ MF_FN PartSum attend_split(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) c
     } else if (goes_on) {
       reader->template load_keys<0u, kEarlyHalves>(t, p, sequence, next, low, high);
     }
-    score_wide<ROWS, SIMDS>(t, p);
+    score_wide<ROWS, SIMDS, Reader::kHalves>(t, p);
     if (shares) {
       barrier(t);
     } else {
@@ -303,7 +312,7 @@ MF_FN PartSum attend_split(MF_T t, MF_PARAMS(AttentionParams) p, MF_LOCAL(f32) c
     }
     sum = weigh_tile_of_split<ROWS, LANES, TILED>(t, p, sum, row, tile);
     barrier(t);
-    add_wide<ROWS, SIMDS, TILED>(t, p, columns);
+    add_wide<ROWS, SIMDS, Reader::kHalves, TILED>(t, p, columns);
     barrier(t);
     if (goes_on) {
       reader->template load_keys<kEarlyHalves, 2u>(t, p, sequence, next, low, high);

@@ -65,7 +65,7 @@ MF_FN void score_wide_few(MF_T t, MF_PARAMS(AttentionParams) p) {
   MF_SHARED(u32)
   keys = MF_SHARED_AT(t, u32, at.staged * 4u) + (first_key * p.key_words + own);
   f32 dots[4];
-  multiply_wide_rows(t, p, half, keys, queries, dots);
+  multiply_wide_rows<2u, 2u>(t, p, half, keys, queries, dots);
   MF_SHARED(f32) key_factors = MF_SHARED_AT(t, f32, at.key_factors * 4u);
   MF_SHARED(f32) query_factors = MF_SHARED_AT(t, f32, at.query_factors * 4u);
   MF_SHARED(f32)
