@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "checkpoint/gguf.h"
-#include "io/memory/memory_file.h"
+#include "tests/support/io/memory_file.h"
 
 namespace {
 

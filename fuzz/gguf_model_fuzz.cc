@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "io/memory/memory_file.h"
 #include "model/config/config.h"
 #include "model/family/family.h"
 #include "model/gguf/gguf_model.h"
+#include "tests/support/io/memory_file.h"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "checkpoint/safetensors.h"
-#include "io/memory/memory_file.h"
+#include "tests/support/io/memory_file.h"
 
 namespace {
 

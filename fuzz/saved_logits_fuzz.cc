@@ -7,9 +7,9 @@
 #include <span>
 #include <vector>
 
-#include "io/memory/memory_file.h"
 #include "lab/saved_logits.h"
 #include "sampling/text_score.h"
+#include "tests/support/io/memory_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   auto saved = moeflux::SavedLogits::open(

@@ -69,13 +69,10 @@ SHELVES = {
                        "experts/tiers"},
 
     "io": {"io/uring"},  # the list of readers
-    "io/faulty": {"io", "io/uring"},
     "io/linux": {"io"},
     "io/macos": {"io"},
-    "io/memory": {"io"},
     "io/posix": {"io"},
     "io/uring": {"io"},
-    "io/virtual_disk": {"io"},
 
     "model": set(),
     "model/config": {"model"},

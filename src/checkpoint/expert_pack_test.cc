@@ -4,10 +4,10 @@
 
 #include "base/json.h"
 #include "checkpoint/checksum.h"
-#include "io/memory/memory_file.h"
 #include "quant/formats/tiled.h"
 #include "quant/ggml_types.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/io/memory_file.h"
 
 namespace moeflux {
 namespace {

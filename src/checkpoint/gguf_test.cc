@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include "io/memory/memory_file.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/gguf_bytes.h"
+#include "tests/support/io/memory_file.h"
 #include "tests/support/temp_folder.h"
 
 namespace moeflux::gguf {

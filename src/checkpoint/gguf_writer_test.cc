@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "checkpoint/gguf.h"
-#include "io/memory/memory_file.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/io/memory_file.h"
 
 namespace moeflux::gguf {
 namespace {

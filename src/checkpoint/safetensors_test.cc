@@ -7,8 +7,8 @@
 #include <filesystem>
 
 #include "base/format.h"
-#include "io/faulty/faulty_file.h"
-#include "io/memory/memory_file.h"
+#include "tests/support/io/faulty_file.h"
+#include "tests/support/io/memory_file.h"
 
 namespace moeflux::safetensors {
 namespace {

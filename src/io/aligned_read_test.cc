@@ -7,7 +7,7 @@
 #include <cstring>
 #include <random>
 
-#include "io/memory/memory_file.h"
+#include "tests/support/io/memory_file.h"
 
 namespace moeflux {
 namespace {

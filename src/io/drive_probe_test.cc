@@ -5,8 +5,8 @@
 #include <set>
 
 #include "base/format.h"
-#include "io/faulty/faulty_reader.h"
-#include "io/virtual_disk/virtual_disk.h"
+#include "tests/support/io/faulty_reader.h"
+#include "tests/support/io/virtual_disk.h"
 
 namespace moeflux {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "io/memory/memory_file.h"
+#include "tests/support/io/memory_file.h"
 
 namespace moeflux {
 namespace {

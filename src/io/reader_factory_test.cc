@@ -9,9 +9,9 @@
 #include <random>
 
 #include "io/aligned_read.h"
-#include "io/faulty/faulty_file.h"
-#include "io/faulty/faulty_results.h"
-#include "io/memory/memory_file.h"
+#include "tests/support/io/faulty_file.h"
+#include "tests/support/io/faulty_results.h"
+#include "tests/support/io/memory_file.h"
 
 namespace moeflux {
 namespace {

@@ -8,8 +8,8 @@
 #include <functional>
 #include <limits>
 
-#include "io/memory/memory_file.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/io/memory_file.h"
 
 namespace moeflux {
 namespace {

@@ -7,10 +7,10 @@
 
 #include "backend/trace/trace_device.h"
 #include "backend/trace/trace_encoder.h"
-#include "io/faulty/faulty_reader.h"
 #include "load/model_loader.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/golden_families.h"
+#include "tests/support/io/faulty_reader.h"
 #include "tests/support/run_model.h"
 
 namespace moeflux {

@@ -5,9 +5,9 @@
 #include <algorithm>
 
 #include "backend/reference/reference_device.h"
-#include "io/faulty/faulty_reader.h"
-#include "io/memory/memory_file.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/io/faulty_reader.h"
+#include "tests/support/io/memory_file.h"
 
 namespace moeflux {
 namespace {

@@ -12,13 +12,13 @@
 
 #include "checkpoint/tensor_index.h"
 #include "io/file.h"
-#include "io/memory/memory_file.h"
 #include "model/config/config.h"
 #include "model/weights/stored_formats.h"
 #include "quant/format_traits.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/golden_file.h"
 #include "tests/support/host_bytes.h"
+#include "tests/support/io/memory_file.h"
 #include "tests/support/temp_folder.h"
 
 namespace moeflux::testing {

@@ -120,9 +120,11 @@ class CheckLayersTest(unittest.TestCase):
         self.assert_fires("src/utils/x.cc", 1, "utils", "table")
 
     def test_files_for_tests_stay_with_tests(self):
-        self.write("src/io/memory/memory_file.h", "#pragma once\n")
-        self.write("src/experts/store.cc", '#include "io/memory/memory_file.h"\n')
+        self.write("src/experts/store_test_util.h", "#pragma once\n")
+        self.write("src/experts/store.cc", '#include "experts/store_test_util.h"\n')
         self.assert_fires("src/experts/store.cc", 1, "for tests only")
+        self.write("src/experts/store.cc", '#include "tests/support/io/memory_file.h"\n')
+        self.assert_fires("src/experts/store.cc", 1, "not below src/")
 
     def test_cmake_may_not_link_wider_than_the_table(self):
         self.write("src/text/CMakeLists.txt", "moeflux_module(text DEPENDS base\n  engine)\n")

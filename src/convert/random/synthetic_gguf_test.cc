@@ -13,7 +13,6 @@
 #include "backend/trace/trace_device.h"
 #include "convert/random/synthetic_model.h"
 #include "engine/engine.h"
-#include "io/memory/memory_file.h"
 #include "load/model_loader.h"
 #include "model/gguf/gguf_model.h"
 #include "model/mixers/attention.h"
@@ -22,6 +21,7 @@
 #include "plan/model_sizes.h"
 #include "tests/support/eval_last.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/io/memory_file.h"
 #include "tests/support/run_model.h"
 #include "tests/support/temp_folder.h"
 

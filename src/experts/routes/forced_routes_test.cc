@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "experts/expert_world_test_util.h"
-#include "io/faulty/faulty_reader.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/io/faulty_reader.h"
 
 namespace moeflux {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "experts/expert_world_test_util.h"
 #include "experts/stores/streamed_expert_store.h"
-#include "io/virtual_disk/virtual_disk.h"
+#include "tests/support/io/virtual_disk.h"
 
 namespace moeflux {
 namespace {

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "experts/expert_world_test_util.h"
-#include "io/faulty/faulty_reader.h"
+#include "tests/support/io/faulty_reader.h"
 
 namespace moeflux {
 namespace {

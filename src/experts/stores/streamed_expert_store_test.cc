@@ -7,8 +7,8 @@
 #include <random>
 
 #include "experts/expert_world_test_util.h"
-#include "io/faulty/faulty_reader.h"
-#include "io/faulty/refused_entries.h"
+#include "tests/support/io/faulty_reader.h"
+#include "tests/support/io/refused_entries.h"
 
 namespace moeflux {
 namespace {

@@ -5,8 +5,8 @@
 #include <random>
 
 #include "experts/expert_world_test_util.h"
-#include "io/faulty/faulty_reader.h"
-#include "io/virtual_disk/virtual_disk.h"
+#include "tests/support/io/faulty_reader.h"
+#include "tests/support/io/virtual_disk.h"
 #include "tests/support/soak.h"
 
 namespace moeflux {

@@ -5,8 +5,8 @@
 #include <mutex>
 
 #include "io/async_reader.h"
-#include "io/faulty/faulty_file.h"
-#include "io/memory/memory_file.h"
+#include "tests/support/io/faulty_file.h"
+#include "tests/support/io/memory_file.h"
 
 namespace moeflux {
 namespace {

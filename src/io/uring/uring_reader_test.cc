@@ -9,7 +9,7 @@
 #include <random>
 
 #include "base/units.h"
-#include "io/faulty/refused_entries.h"
+#include "tests/support/io/refused_entries.h"
 #include "tests/support/temp_folder.h"
 
 namespace moeflux {

@@ -1,4 +1,4 @@
-#include "io/memory/memory_file.h"
+#include "tests/support/io/memory_file.h"
 
 #include <algorithm>
 

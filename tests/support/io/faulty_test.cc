@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <numeric>
 
-#include "io/faulty/faulty_file.h"
-#include "io/faulty/faulty_reader.h"
-#include "io/memory/memory_file.h"
+#include "tests/support/io/faulty_file.h"
+#include "tests/support/io/faulty_reader.h"
+#include "tests/support/io/memory_file.h"
 
 namespace moeflux {
 namespace {

@@ -1,11 +1,11 @@
-#include "io/virtual_disk/virtual_disk.h"
+#include "tests/support/io/virtual_disk.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "base/units.h"
-#include "io/memory/memory_file.h"
+#include "tests/support/io/memory_file.h"
 
 namespace moeflux {
 namespace {

@@ -1,4 +1,4 @@
-#include "io/faulty/faulty_file.h"
+#include "tests/support/io/faulty_file.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "io/faulty/faulty_results.h"
+#include "tests/support/io/faulty_results.h"
 
 #include <algorithm>
 #include <cerrno>

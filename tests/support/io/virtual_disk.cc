@@ -1,4 +1,4 @@
-#include "io/virtual_disk/virtual_disk.h"
+#include "tests/support/io/virtual_disk.h"
 
 #include <algorithm>
 #include <chrono>

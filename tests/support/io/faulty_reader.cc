@@ -1,4 +1,4 @@
-#include "io/faulty/faulty_reader.h"
+#include "tests/support/io/faulty_reader.h"
 
 #include <algorithm>
 
