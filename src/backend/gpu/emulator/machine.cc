@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <numeric>
+#include <span>
 
 #include "backend/gpu/dialect/host.h"
 #include "base/format.h"
@@ -232,22 +233,32 @@ void Machine::multiply_halves(const Lane* lanes) {
 }
 
 void Machine::multiply_bytes(const Lane* lanes) {
-  // Columns 4 s to 4 s + 3 of a are in lane s of four, 16 more in its last two words.
-  int16_t a[16][32];
-  int16_t b[8][32];  // a column of b each
+  // Columns 4 s to 4 s + 3 of a are in lane s of four, 16 more in its last two words; the first of
+  // them in a word's lowest byte, where the host has it first too.
+  static_assert(std::endian::native == std::endian::little);
+  uint8_t a_bytes[16][32];
+  int8_t b_bytes[8][32];  // a column of b each
   for (u32 i = 0; i < kSimdLanes; ++i) {
     const MatrixPart& part = *lanes[i].part;
-    for (u32 byte = 0; byte < 4; ++byte) {
-      const u32 at = i % 4 * 4 + byte;
-      for (u32 word = 0; word < 4; ++word) {
-        const auto own = static_cast<uint8_t>(part.a[word] >> (8 * byte));
-        a[i / 4 + word % 2 * 8][at + word / 2 * 16] =
-            part.is_signed ? static_cast<int16_t>(static_cast<int8_t>(own)) : int16_t{own};
-      }
-      for (u32 word = 0; word < 2; ++word) {
-        b[i / 4][at + word * 16] = static_cast<int8_t>(part.b[word] >> (8 * byte));
-      }
+    const u32 at = i % 4 * 4;
+    for (u32 word = 0; word < 4; ++word) {
+      std::memcpy(&a_bytes[i / 4 + word % 2 * 8][at + word / 2 * 16], &part.a[word], 4);
     }
+    for (u32 word = 0; word < 2; ++word) {
+      std::memcpy(&b_bytes[i / 4][at + word * 16], &part.b[word], 4);
+    }
+  }
+  int16_t a[16][32];
+  int16_t b[8][32];
+  const bool is_signed = lanes[0].part->is_signed;
+  for (u32 row = 0; row < 16; ++row) {
+    for (u32 k = 0; k < 32; ++k) {
+      const uint8_t own = a_bytes[row][k];
+      a[row][k] = is_signed ? static_cast<int16_t>(static_cast<int8_t>(own)) : int16_t{own};
+    }
+  }
+  for (u32 col = 0; col < 8; ++col) {
+    for (u32 k = 0; k < 32; ++k) b[col][k] = b_bytes[col][k];
   }
   for (u32 i = 0; i < kSimdLanes; ++i) {
     for (u32 j = 0; j < 4; ++j) {
@@ -262,58 +273,56 @@ void Machine::multiply_bytes(const Lane* lanes) {
 
 // True when all lanes of the SIMD group stood at one exchange, which is then done.
 bool Machine::complete_exchange(u32 simd) {
-  Lane* const lanes = &lanes_[simd * kSimdLanes];
-  std::array<float, kSimdLanes> values;
-  u32 ballot = 0;
-  u32 highest = lanes[0].bits;
-  u32 lowest = lanes[0].bits;
-  for (u32 i = 0; i < kSimdLanes; ++i) {
-    if (lanes[i].state != State::kAtExchange || lanes[i].op != lanes[0].op ||
-        !(lanes[i].place == lanes[0].place)) {
+  const std::span<Lane, kSimdLanes> lanes(&lanes_[simd * kSimdLanes], kSimdLanes);
+  for (const Lane& lane : lanes) {
+    if (lane.state != State::kAtExchange || lane.op != lanes[0].op ||
+        !(lane.place == lanes[0].place)) {
       return false;
     }
-    values[i] = std::bit_cast<float>(lanes[i].bits);
-    ballot |= (lanes[i].bits != 0 ? 1u : 0u) << i;
-    highest = std::max(highest, lanes[i].bits);
-    lowest = std::min(lowest, lanes[i].bits);
   }
-  for (u32 i = 0; i < kSimdLanes; ++i) {
-    switch (lanes[i].op) {
-      case Exchange::kSum:
-      case Exchange::kMax:
-        if (i == 0) {
-          const auto larger = [](float a, float b) { return mf_max(a, b); };
-          const auto sum = [](float a, float b) { return a + b; };
-          lanes[0].result = std::bit_cast<u32>(
-              lanes[0].op == Exchange::kSum ? fold(values, sum) : fold(values, larger));
-        }
-        lanes[i].result = lanes[0].result;
-        break;
-      case Exchange::kHighest:
-        lanes[i].result = highest;
-        break;
-      case Exchange::kLowest:
-        lanes[i].result = lowest;
-        break;
-      case Exchange::kShuffle:
-        lanes[i].result = lanes[lanes[i].operand % kSimdLanes].bits;
-        break;
-      case Exchange::kShuffleXor:
+  const auto give_all = [&](u32 result) {
+    for (Lane& lane : lanes) lane.result = result;
+  };
+  const auto folded = [&](auto combine) {
+    std::array<float, kSimdLanes> values;
+    for (u32 i = 0; i < kSimdLanes; ++i) values[i] = std::bit_cast<float>(lanes[i].bits);
+    return std::bit_cast<u32>(fold(values, combine));
+  };
+  switch (lanes[0].op) {
+    case Exchange::kSum:
+      give_all(folded([](float a, float b) { return a + b; }));
+      break;
+    case Exchange::kMax:
+      give_all(folded([](float a, float b) { return mf_max(a, b); }));
+      break;
+    case Exchange::kHighest:
+      give_all(std::ranges::max(lanes, {}, &Lane::bits).bits);
+      break;
+    case Exchange::kLowest:
+      give_all(std::ranges::min(lanes, {}, &Lane::bits).bits);
+      break;
+    case Exchange::kShuffle:
+      for (Lane& lane : lanes) lane.result = lanes[lane.operand % kSimdLanes].bits;
+      break;
+    case Exchange::kShuffleXor:
+      for (u32 i = 0; i < kSimdLanes; ++i) {
         lanes[i].result = lanes[(i ^ lanes[i].operand) % kSimdLanes].bits;
-        break;
-      case Exchange::kBallot:
-        lanes[i].result = ballot;
-        break;
-      case Exchange::kSimdBarrier:
-      case Exchange::kMultiply:
-        break;
+      }
+      break;
+    case Exchange::kBallot: {
+      u32 ballot = 0;
+      for (u32 i = 0; i < kSimdLanes; ++i) ballot |= (lanes[i].bits != 0 ? 1u : 0u) << i;
+      give_all(ballot);
+      break;
     }
+    case Exchange::kSimdBarrier:
+      ++simd_epochs_[simd];
+      break;
+    case Exchange::kMultiply:
+      lanes[0].part->c != nullptr ? multiply_halves(lanes.data()) : multiply_bytes(lanes.data());
+      break;
   }
-  if (lanes[0].op == Exchange::kSimdBarrier) ++simd_epochs_[simd];
-  if (lanes[0].op == Exchange::kMultiply) {
-    lanes[0].part->c != nullptr ? multiply_halves(lanes) : multiply_bytes(lanes);
-  }
-  for (u32 i = 0; i < kSimdLanes; ++i) lanes[i].state = State::kReady;
+  for (Lane& lane : lanes) lane.state = State::kReady;
   return true;
 }
 
