@@ -14,6 +14,7 @@ use llguidance::toktrie::{
     ApproximateTokEnv, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie, TokenId,
 };
 use llguidance::{panic_utils, CancellationHandle, Logger, Matcher, ParserFactory};
+use regex_syntax::ast::parse::Parser;
 use serde_json::Value;
 
 use crate::constraint_costs::{too_much, Costs};
@@ -101,6 +102,7 @@ fn lark(text: &str, costs: &mut Costs) -> Result<GrammarWithLexer, Failure> {
 
 fn regex(text: &str, costs: &mut Costs) -> Result<GrammarWithLexer, Failure> {
     costs.regex(text)?;
+    Parser::new().parse(text).map_err(Failure::of_words)?;
     Ok(GrammarWithLexer::from_regex(text))
 }
 

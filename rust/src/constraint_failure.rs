@@ -27,6 +27,38 @@ pub struct Failure {
     pub pointer: String,
 }
 
+/// Signs of messages that name parts of llguidance, and the words that clients get instead.
+const OWN_WORDS: [(&str, Kind, &str); 6] = [
+    (
+        "coerce_one_of",
+        Kind::Unsupported,
+        "the alternatives of a oneOf are not known to exclude each other, expected other types, \
+         constants or required properties in each, or anyOf",
+    ),
+    (
+        "circular references with sibling keys",
+        Kind::Unsupported,
+        "a $ref that leads back to itself is supported without keywords beside it alone",
+    ),
+    (
+        "lookarounds not supported",
+        Kind::Unsupported,
+        "regular expression: \\b, \\B and other conditions on what is beside a place are not \
+         supported",
+    ),
+    (
+        "Regex is empty",
+        Kind::Invalid,
+        "no string is valid: none has the pattern and the format or lengths beside it",
+    ),
+    ("anyOf is empty", Kind::Invalid, "no value is valid: an enum is empty"),
+    (
+        "NoExtensionBias",
+        Kind::Invalid,
+        "nothing can follow and the text is not complete: no text of this form ends here",
+    ),
+];
+
 impl Failure {
     pub fn new(kind: Kind, message: impl Into<String>) -> Failure {
         Failure { kind, message: message.into(), grammar: String::new(), pointer: String::new() }
@@ -41,6 +73,9 @@ impl Failure {
     pub fn of_words(words: impl Display) -> Failure {
         let words = words.to_string();
         let said = words.split("\n<").next().unwrap_or_default().trim();
+        if let Some((_, kind, message)) = OWN_WORDS.iter().find(|(sign, ..)| said.contains(sign)) {
+            return Failure::new(*kind, *message);
+        }
         let has = |signs: &[&str]| signs.iter().any(|sign| said.contains(sign));
         let kind = if said.starts_with("panic") {
             Kind::Bug
@@ -57,6 +92,7 @@ impl Failure {
             Kind::Limit
         } else if has(&[
             "not supported",
+            "only supported",
             "Unimplemented",
             "not disjoint",
             "can't determine",
@@ -66,6 +102,12 @@ impl Failure {
         } else {
             Kind::Invalid
         };
-        Failure::new(kind, said)
+        let message = match said.split_once("\nerror: ") {
+            Some((shown, reason)) if shown.starts_with("regex parse error:") => {
+                format!("regular expression: {reason}")
+            }
+            _ => said.replace("Unsatisfiable schema:", "no value is valid:"),
+        };
+        Failure::new(kind, message)
     }
 }

@@ -344,3 +344,159 @@ fn a_text_that_is_stopped_is_over() {
     let mut other = start(Language::Regex, "[ab]*");
     assert!(other.mask(&mut [0; 9]).is_ok());
 }
+
+/// Place and message, as a client reads them behind its field's name.
+#[test]
+fn refusals_of_schemas_say_what_was_found_and_what_is_supported() {
+    const ENDLESS: &str =
+        "no document is valid: each has to be, or contain, another of this schema";
+    const ONE_OF: &str =
+        "the alternatives of a oneOf are not known to exclude each other, expected \
+        other types, constants or required properties in each, or anyOf";
+    const COUNT: &str = "expected a whole number from 0";
+    const LOOK: &str =
+        "regular expression: look-around, including look-ahead and look-behind, is not \
+        supported";
+    const STRING: &str =
+        "no string is valid: none has the pattern and the format or lengths beside it";
+    for (schema, expected) in [
+        // References that no document ends.
+        (r##"{"$ref": "#"}"##, format!("#: {ENDLESS}")),
+        (r##"{"anyOf": [{"$ref": "#"}]}"##, format!("#: {ENDLESS}")),
+        (r##"{"allOf": [{"$ref": "#"}, {"type": "string"}]}"##, format!("#: {ENDLESS}")),
+        (
+            r##"{"properties": {"a": {"$ref": "#/$defs/a"}}, "$defs": {"a": {"$ref": "#/$defs/b"},
+            "b": {"$ref": "#/$defs/a"}}}"##,
+            format!("#/$defs/a: {ENDLESS}"),
+        ),
+        (
+            r##"{"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}"##,
+            format!("#: {ENDLESS}"),
+        ),
+        (
+            r##"{"type": ["array"], "items": {"$ref": "#"}, "minItems": 1}"##,
+            format!("#: {ENDLESS}"),
+        ),
+        (
+            r##"{"type": "object", "properties": {"a": {"$ref": "#", "type": "object"}}}"##,
+            "#: a $ref that leads back to itself is supported without keywords beside it alone"
+                .to_string(),
+        ),
+        // Alternatives.
+        (r#"{"oneOf": [{"type": "integer"}, {"minimum": 2}]}"#, format!("#: {ONE_OF}")),
+        (r#"{"anyOf": []}"#, "#/anyOf: [], expected schemas".to_string()),
+        (r#"{"oneOf": []}"#, "#/oneOf: [], expected schemas".to_string()),
+        (r#"{"anyOf": {}}"#, "#/anyOf: {}, expected a list".to_string()),
+        (r#"{"anyOf": [false, false]}"#, "#: no value is valid: schema is false".to_string()),
+        (r#"{"enum": []}"#, "#: no value is valid: an enum is empty".to_string()),
+        (r#"{"enum": 5}"#, "#/enum: 5, expected a list of values".to_string()),
+        (
+            r#"{"type": "string", "enum": [1]}"#,
+            "#: no value is valid: incompatible types".to_string(),
+        ),
+        // Kinds of values.
+        (r#"{"type": "string", "minLength": -1}"#, format!("#/minLength: -1, {COUNT}")),
+        (r#"{"maxItems": "5"}"#, format!("#/maxItems: \"5\", {COUNT}")),
+        (r#"{"type": "object", "minProperties": 1.5}"#, format!("#/minProperties: 1.5, {COUNT}")),
+        (
+            r#"{"type": "integer", "minimum": "5"}"#,
+            "#/minimum: \"5\", expected a number".to_string(),
+        ),
+        (
+            r#"{"type": "integer", "multipleOf": 0}"#,
+            "#/multipleOf: 0, expected a number above 0".to_string(),
+        ),
+        (r#"{"required": [1]}"#, "#/required: [1], expected a list of names".to_string()),
+        (r#"{"items": 5}"#, "#/items: 5, expected an object or a boolean".to_string()),
+        (r#"{"type": []}"#, "#/type: [], expected types".to_string()),
+        (
+            r#"{"type": "text"}"#,
+            "#/type: \"text\" is not a type, expected null, boolean, integer, \
+            number, string, array, object"
+                .to_string(),
+        ),
+        // Strings.
+        (
+            r#"{"properties": {"b": {"pattern": "(?<!x)y"}}}"#,
+            format!("#/properties/b/pattern: {LOOK}"),
+        ),
+        (r#"{"pattern": 5}"#, "#/pattern: 5, expected a string".to_string()),
+        (r#"{"pattern": "(a"}"#, "#/pattern: regular expression: unclosed group".to_string()),
+        (
+            r#"{"patternProperties": {"(": {}}}"#,
+            "#/patternProperties: regular expression: unclosed group".to_string(),
+        ),
+        (
+            r#"{"pattern": "\\bfoo"}"#,
+            "#: regular expression: \\b, \\B and other conditions on what \
+            is beside a place are not supported"
+                .to_string(),
+        ),
+        (r#"{"type": "string", "pattern": "^a$", "minLength": 5}"#, format!("#: {STRING}")),
+        (
+            r#"{"type": "string", "format": 5}"#,
+            "#/format: the format 5 is not supported, expected \
+            date-time, time, date, duration, email, hostname, ipv4, ipv6, uuid, uri"
+                .to_string(),
+        ),
+        (
+            r#"{"type": "string", "minLength": 5, "maxLength": 2}"#,
+            "#: no value is valid: minLength (5) is greater than maxLength (2)".to_string(),
+        ),
+        // References and names.
+        (
+            r##"{"$ref": "#/$defs/x"}"##,
+            "#/$ref: \"#/$defs/x\", expected a place in the schema".to_string(),
+        ),
+        (
+            r#"{"$ref": "x.json"}"#,
+            "#/$ref: \"x.json\", expected # or #/ and plain names".to_string(),
+        ),
+        (
+            r#"{"type": "object", "properties": {}, "additionalProperties": false,
+            "required": ["b"]}"#,
+            "#: no value is valid: required property 'b' is unsatisfiable".to_string(),
+        ),
+    ] {
+        let failure = refusal(Language::Schema, schema);
+        assert_eq!(format!("#{}: {}", failure.pointer, failure.message), expected, "{schema}");
+        assert_ne!(failure.kind, Kind::Bug);
+    }
+}
+
+#[test]
+fn schemas_with_a_way_out_and_keywords_of_other_types_are_taken() {
+    for schema in [
+        r##"{"anyOf": [{"$ref": "#"}, {"type": "string"}]}"##,
+        r##"{"type": "object", "properties": {"a": {"$ref": "#"}}}"##,
+        r##"{"properties": {"a": {"$ref": "#"}}, "required": ["a"]}"##,
+        r##"{"type": "array", "items": {"$ref": "#"}}"##,
+        r#"{"type": "string", "required": true, "minItems": "x", "minimum": null}"#,
+        r#"{"type": "integer", "pattern": "(", "patternProperties": {"(": {}}}"#,
+        r#"{"minimum": 1, "exclusiveMinimum": true}"#,
+    ] {
+        start(Language::Schema, schema);
+    }
+}
+
+#[test]
+fn a_text_that_cannot_end_names_no_part_of_the_library() {
+    let mut progress = start(Language::Schema, r##"{"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}"##);
+    let failure = progress.mask(&mut [0; 9]).expect_err("nothing can follow");
+    let said = "nothing can follow and the text is not complete: no text of this form ends here";
+    assert_eq!(failure.message, said);
+}
+
+#[test]
+fn refusals_of_expressions_show_no_grammar_that_nobody_wrote() {
+    for (text, message) in [
+        ("(", "regular expression: unclosed group"),
+        (
+            "a{5,2}",
+            "regular expression: invalid repetition count range, the start must be <= the end",
+        ),
+        (r"(a)\1", "regular expression: backreferences are not supported"),
+    ] {
+        assert_eq!(refusal(Language::Regex, text).message, message);
+    }
+}

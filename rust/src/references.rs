@@ -76,6 +76,15 @@ impl References {
         sizes
     }
 
+    /// The first part that names itself, directly or through others.
+    pub fn circular(&self) -> Option<usize> {
+        let mut parts = self.circles().into_iter().filter_map(|circle| match circle.as_slice() {
+            [part] if !self.named[*part].contains(part) => None,
+            parts => parts.first().copied(),
+        });
+        parts.next()
+    }
+
     /// Parts that name each other, directly or not, together and in order; what a circle names
     /// comes before it. Tarjan's algorithm with a stack of its own.
     fn circles(&self) -> Vec<Vec<usize>> {
@@ -144,6 +153,9 @@ mod tests {
     fn a_circle_counts_as_a_whole() {
         let references = graph(&[1, 2, 4, 8], &[(0, 1), (1, 2), (2, 1), (2, 3), (3, 3)]);
         assert_eq!(references.levels(), 15);
+        assert_eq!(references.circular(), Some(3));
+        assert_eq!(graph(&[1; 4], &[(0, 1), (1, 2), (2, 1)]).circular(), Some(1));
+        assert_eq!(graph(&[1; 4], &[(0, 1), (1, 2), (0, 2)]).circular(), None);
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! Checks that all of a JSON schema can be enforced. llguidance refuses most of what it cannot;
 //! here the place is found, as a JSON pointer, and schemas that it would misread are refused.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
+use llguidance::regex_to_lark;
+use regex_syntax::ast::parse::Parser;
 use serde_json::{json, Value};
 
 use crate::constraint_costs::{Cost, Costs};
@@ -54,6 +56,10 @@ const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
 /// Schemas in schemas, through references too: llguidance follows them on the stack.
 const LEVELS_MAX: u64 = 4000;
 
+const COUNT: &str = "a whole number from 0";
+
+const ENDLESS: &str = "no document is valid: each has to be, or contain, another of this schema";
+
 /// The schema with what llguidance has to be told, once all of it is known to be understood.
 pub fn prepare_schema(mut schema: Value, costs: &mut Costs) -> Result<Value, Failure> {
     check_schema(&schema, costs)?;
@@ -71,6 +77,7 @@ pub fn check_schema(schema: &Value, costs: &mut Costs) -> Result<(), Failure> {
         merges: Merges::new(schema),
         parts: HashMap::new(),
         depths: References::default(),
+        needs: References::default(),
         queue: Vec::new(),
         now: 0,
         level: 0,
@@ -79,6 +86,18 @@ pub fn check_schema(schema: &Value, costs: &mut Costs) -> Result<(), Failure> {
     while let Some((target, pointer, part)) = check.queue.pop() {
         check.now = part;
         check.schema(target, &pointer)?;
+        let mut needed = Vec::new();
+        collect_needed(target, &mut needed);
+        for text in needed {
+            if let Some(other) = text.strip_prefix('#').and_then(|pointer| check.parts.get(pointer))
+            {
+                check.needs.link(part, *other);
+            }
+        }
+    }
+    if let Some(part) = check.needs.circular() {
+        let pointer = check.parts.iter().find(|(_, one)| **one == part).map(|(pointer, _)| pointer);
+        return Err(Failure::new(Kind::Invalid, ENDLESS).at(pointer.map_or("", String::as_str)));
     }
     let levels = check.depths.levels();
     if levels > LEVELS_MAX {
@@ -96,6 +115,7 @@ struct Check<'a> {
     merges: Merges<'a>,
     parts: HashMap<String, usize>, // the root and targets of references
     depths: References,            // of these
+    needs: References,             // the same, as far as a valid value cannot be without them
     queue: Vec<(&'a Value, String, usize)>,
     now: usize,
     level: u64,
@@ -111,6 +131,16 @@ fn excerpt(value: &Value) -> String {
     text[..end].to_string()
 }
 
+/// Whether the types that a schema names, if any, have values of this one, or of any for "".
+fn allows(schema: &Value, of: &str) -> bool {
+    let is = |name: &Value| of.is_empty() || name == of || (of == "number" && name == "integer");
+    match schema.get("type") {
+        None => true,
+        Some(Value::Array(types)) => types.iter().any(is),
+        Some(name) => is(name),
+    }
+}
+
 /// A constant's values and names.
 fn scalars(value: &Value) -> usize {
     match value {
@@ -118,6 +148,29 @@ fn scalars(value: &Value) -> usize {
         Value::Object(object) => 1 + object.values().map(|one| 1 + scalars(one)).sum::<usize>(),
         _ => 1,
     }
+}
+
+/// The references of a schema that every valid value follows.
+fn collect_needed<'a>(schema: &'a Value, needed: &mut Vec<&'a str>) {
+    let list = |key: &str| schema.get(key).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let is = |name: &str| schema.get("type").is_some_and(|it| it == name || *it == json!([name]));
+    needed.extend(schema.get("$ref").and_then(Value::as_str));
+    let mut inner: Vec<&Value> = list("allOf").iter().collect();
+    for key in ["anyOf", "oneOf"] {
+        if let [only] = list(key) {
+            inner.push(only);
+        }
+    }
+    if is("object") {
+        let required: HashSet<_> = list("required").iter().filter_map(Value::as_str).collect();
+        let all = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
+        inner.extend(all.filter(|(name, _)| required.contains(name.as_str())).map(|(_, one)| one));
+    }
+    let has_items = schema.get("minItems").and_then(Value::as_u64).is_some_and(|count| count > 0);
+    if is("array") && has_items && schema.get("prefixItems").is_none() {
+        inner.extend(schema.get("items"));
+    }
+    inner.into_iter().for_each(|one| collect_needed(one, needed));
 }
 
 impl<'a> Check<'a> {
@@ -129,6 +182,7 @@ impl<'a> Check<'a> {
         }
         let target = self.root.pointer(pointer)?;
         let part = self.depths.add(1);
+        self.needs.add(1);
         self.parts.insert(pointer.to_string(), part);
         self.queue.push((target, pointer.to_string(), part));
         Some(part)
@@ -171,15 +225,18 @@ impl<'a> Check<'a> {
         schema: &'a Value,
         at: &str,
     ) -> Result<(), Failure> {
+        Self::shape(key, value, schema, at)?;
         match key {
             "properties" => self.map(value, at),
             "patternProperties" => {
                 for pattern in value.as_object().into_iter().flat_map(|all| all.keys()) {
-                    self.regex(pattern, at)?;
+                    self.regex(pattern, allows(schema, "object"), at)?;
                 }
                 self.map(value, at)
             }
-            "pattern" => self.regex(value.as_str().unwrap_or_default(), at),
+            "pattern" => {
+                self.regex(value.as_str().unwrap_or_default(), allows(schema, "string"), at)
+            }
             "required" => self.count(value.as_array().map_or(0, Vec::len), at),
             "anyOf" | "oneOf" | "allOf" => self.list(value, at),
             "prefixItems" => self.items(value, at),
@@ -225,8 +282,13 @@ impl<'a> Check<'a> {
         self.costs.spend(Cost::Lexemes, names as u64).map_err(|failure| failure.at(at))
     }
 
-    fn regex(&mut self, text: &str, at: &str) -> Result<(), Failure> {
-        self.costs.regex(text).map_err(|failure| failure.at(at))
+    fn regex(&mut self, text: &str, matters: bool, at: &str) -> Result<(), Failure> {
+        self.costs.regex(text).map_err(|failure| failure.at(at))?;
+        if !matters {
+            return Ok(());
+        }
+        let parsed = Parser::new().parse(&regex_to_lark(text, "dw"));
+        parsed.map(drop).map_err(|error| Failure::of_words(error).at(at))
     }
 
     fn items(&mut self, value: &'a Value, at: &str) -> Result<(), Failure> {
@@ -256,7 +318,8 @@ impl<'a> Check<'a> {
             return Err(Failure::new(Kind::Unsupported, message).at(at));
         }
         let Some(part) = self.part(pointer) else {
-            return Err(Failure::new(Kind::Invalid, format!("{text} is not there")).at(at));
+            let message = format!("{}, expected a place in the schema", excerpt(value));
+            return Err(Failure::new(Kind::Invalid, message).at(at));
         };
         self.depths.link(self.now, part);
         Ok(())
@@ -274,27 +337,57 @@ impl<'a> Check<'a> {
 
     fn types(value: &Value, at: &str) -> Result<(), Failure> {
         let list = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+        if list.is_empty() {
+            return Err(Failure::new(Kind::Invalid, "[], expected types").at(at));
+        }
         for name in list {
             if !name.as_str().is_some_and(|name| TYPES.contains(&name)) {
-                let message = format!("{} is not a type", excerpt(name));
+                let known = TYPES.join(", ");
+                let message = format!("{} is not a type, expected {known}", excerpt(name));
                 return Err(Failure::new(Kind::Invalid, message).at(at));
             }
         }
         Ok(())
     }
 
-    // A format says something of strings alone.
-    fn format(value: &Value, schema: &Value, at: &str) -> Result<(), Failure> {
-        let allows_strings = match schema.get("type") {
-            None => true,
-            Some(Value::Array(types)) => types.iter().any(|name| name == "string"),
-            Some(name) => name == "string",
+    /// Refuses a value of another kind than the keyword has. A keyword of values of one type does
+    /// not matter where the schema's types have none.
+    fn shape(key: &str, value: &Value, schema: &Value, at: &str) -> Result<(), Failure> {
+        let count = value.as_u64().is_some();
+        let (of, fits, expected) = match key {
+            "minLength" | "maxLength" => ("string", count, COUNT),
+            "minItems" | "maxItems" => ("array", count, COUNT),
+            "minProperties" | "maxProperties" => ("object", count, COUNT),
+            "pattern" => ("string", value.is_string(), "a string"),
+            "enum" => ("", value.is_array(), "a list of values"),
+            "anyOf" | "oneOf" => ("", *value != json!([]), "schemas"),
+            "required" => {
+                let names = value.as_array();
+                let fits = names.is_some_and(|names| names.iter().all(Value::is_string));
+                ("object", fits, "a list of names")
+            }
+            "minimum" | "maximum" => ("number", value.is_number(), "a number"),
+            "exclusiveMinimum" | "exclusiveMaximum" => {
+                ("number", value.is_number() || value.is_boolean(), "a number")
+            }
+            "multipleOf" => ("number", value.as_f64().is_some_and(|n| n > 0.0), "a number above 0"),
+            _ => return Ok(()),
         };
-        let is_known = value.as_str().is_some_and(|name| FORMATS.contains(&name));
-        if is_known || !allows_strings {
+        if fits || !allows(schema, of) {
             return Ok(());
         }
-        let message = format!("the format {} is not supported", excerpt(value));
+        let message = format!("{}, expected {expected}", excerpt(value));
+        Err(Failure::new(Kind::Invalid, message).at(at))
+    }
+
+    // A format says something of strings alone.
+    fn format(value: &Value, schema: &Value, at: &str) -> Result<(), Failure> {
+        let is_known = value.as_str().is_some_and(|name| FORMATS.contains(&name));
+        if is_known || !allows(schema, "string") {
+            return Ok(());
+        }
+        let known = FORMATS.join(", ");
+        let message = format!("the format {} is not supported, expected {known}", excerpt(value));
         Err(Failure::new(Kind::Unsupported, message).at(at))
     }
 
