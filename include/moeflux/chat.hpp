@@ -149,9 +149,7 @@ class Chat {
     Result<Service> service = Service::open(model, options);
     if (!service) return service.error();
     Chat chat(std::move(*service));
-    const Status done = detail::run([&](mf_error* error) {
-      return mf_model_default_sampler(model.get(), &chat.default_sampler_, error);
-    });
+    const Status done = detail::run(mf_model_default_sampler, model.get(), &chat.default_sampler_);
     if (!done) return done.error();
     return chat;
   }
@@ -184,16 +182,14 @@ class Chat {
   Result<ChatReply> answer(const std::vector<Message>& messages, const ChatOptions& options,
                            const TextSink& on_text) const {
     const detail::ChatArgument argument(messages, options, default_sampler_);
-    const Result<mf_answer*> begun = detail::stored<mf_answer*>(
-        [&](auto... to) { return mf_service_chat(service_.get(), argument.get(), to...); });
+    const Result<mf_answer*> begun =
+        detail::stored<mf_answer*>(mf_service_chat, service_.get(), argument.get());
     if (!begun) return begun.error();
     const detail::Owner<mf_answer> owner(*begun);
     ChatReply reply{.message = {.role = "assistant"}};
     auto piece = detail::sized<mf_chat_piece>();
     while (piece.ended == 0) {
-      const Status done = detail::run([&](mf_error* error) {
-        return mf_answer_next_chat(owner.get(), MF_WAIT_FOREVER, &piece, error);
-      });
+      const Status done = detail::run(mf_answer_next_chat, owner.get(), MF_WAIT_FOREVER, &piece);
       if (!done) return done.error();
       if (!detail::add_piece(piece, on_text, options.on_reasoning, reply)) {
         return Error{Code::kCancelled, "the answer was not wanted any longer"};

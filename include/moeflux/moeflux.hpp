@@ -277,31 +277,33 @@ class SamplerArgument {
   std::vector<const char*> breakers_;
 };
 
-/// A call that can fail, given where to say why.
-template <typename Call>
-Status run(Call call) {
+/// Calls a function whose last argument receives the error.
+template <typename Call, typename... Args>
+Status run(Call call, Args... args) {
   mf_error error;
-  const mf_code code = call(&error);
+  const mf_code code = call(args..., &error);
   return to_status(code, error);
 }
 
-/// A call that stores one value.
-template <typename T, typename Call>
-Result<T> stored(Call call) {
+/// The same of one that stores a number, a handle or a sized struct.
+template <typename T, typename Call, typename... Args>
+Result<T> stored(Call call, Args... args) {
   T value{};
-  const Status done = run([&](mf_error* error) { return call(&value, error); });
+  if constexpr (requires { value.struct_size; }) value = sized<T>();
+  const Status done = run(call, args..., &value);
   if (!done) return done.error();
   return value;
 }
 
-/// A call that stores as much as fits and says how much there is: once for most, twice for long.
-template <typename Container, typename Call>
-Result<Container> grow(size_t guess, Call call) {
+/// The same of one that stores as much as fits and says how much there is: once for most, twice
+/// for long.
+template <typename Container, typename Call, typename... Args>
+Result<Container> grow(size_t guess, Call call, Args... args) {
   Container out(guess, {});
   while (true) {
     size_t count = 0;
     mf_error error;
-    const mf_code code = call(out.data(), out.size(), &count, &error);
+    const mf_code code = call(args..., out.data(), out.size(), &count, &error);
     if (code != MF_OK && code != MF_ERROR_BUFFER_TOO_SMALL) {
       return Error{static_cast<Code>(code), error.message};
     }
@@ -336,16 +338,12 @@ class Sequence {
   void cancel() const noexcept { mf_sequence_cancel(get()); }
   /// How long later calls wait for their turn; takes the values of turn_timeout_ms.
   Status set_turn_timeout(int64_t timeout_ms) {
-    return detail::run(
-        [&](mf_error* error) { return mf_sequence_set_turn_timeout(get(), timeout_ms, error); });
+    return detail::run(mf_sequence_set_turn_timeout, get(), timeout_ms);
   }
 
-  Result<int64_t> position() const {
-    return detail::stored<int64_t>([&](auto... to) { return mf_sequence_position(get(), to...); });
-  }
+  Result<int64_t> position() const { return detail::stored<int64_t>(mf_sequence_position, get()); }
   Result<std::vector<int32_t>> tokens() const {
-    return detail::grow<std::vector<int32_t>>(
-        256, [&](auto... to) { return mf_sequence_tokens(get(), to...); });
+    return detail::grow<std::vector<int32_t>>(256, mf_sequence_tokens, get());
   }
 
   /// Appends tokens. `logits`, if not empty, receives those of the last: [vocab_size].
@@ -365,78 +363,53 @@ class Sequence {
   }
   /// The logits of the last token, into [vocab_size].
   Status logits(std::span<float> logits) {
-    return detail::run([&](mf_error* error) {
-      return mf_sequence_logits(get(), logits.data(), logits.size(), error);
-    });
+    return detail::run(mf_sequence_logits, get(), logits.data(), logits.size());
   }
 
   Status set_sampler(const SamplerOptions& options);
   /// See mf_sequence_set_constraint().
   Status set_constraint(mf_constraint_kind kind, std::string_view text = {}) {
-    return detail::run([&](mf_error* error) {
-      return mf_sequence_set_constraint(get(), kind, text.data(), text.size(), error);
-    });
+    return detail::run(mf_sequence_set_constraint, get(), kind, text.data(), text.size());
   }
   /// Samples the token after the last; does not append it.
-  Result<int32_t> sample() {
-    return detail::stored<int32_t>([&](auto... to) { return mf_sequence_sample(get(), to...); });
-  }
+  Result<int32_t> sample() { return detail::stored<int32_t>(mf_sequence_sample, get()); }
   /// Appends the prompt and continues it; an empty prompt goes on after the last token.
   Result<mf_generate_result> generate(std::span<const int32_t> prompt,
                                       const GenerateOptions& options = {},
                                       const TextSink& sink = {});
 
-  Result<uint64_t> checkpoint() {
-    return detail::stored<uint64_t>(
-        [&](auto... to) { return mf_sequence_checkpoint(get(), to...); });
-  }
+  Result<uint64_t> checkpoint() { return detail::stored<uint64_t>(mf_sequence_checkpoint, get()); }
   Status restore(uint64_t checkpoint) {
-    return detail::run(
-        [&](mf_error* error) { return mf_sequence_restore(get(), checkpoint, error); });
+    return detail::run(mf_sequence_restore, get(), checkpoint);
   }
-  Status drop(uint64_t checkpoint) {
-    return detail::run([&](mf_error* error) { return mf_sequence_drop(get(), checkpoint, error); });
-  }
-  Status truncate(int64_t position) {
-    return detail::run(
-        [&](mf_error* error) { return mf_sequence_truncate(get(), position, error); });
-  }
+  Status drop(uint64_t checkpoint) { return detail::run(mf_sequence_drop, get(), checkpoint); }
+  Status truncate(int64_t position) { return detail::run(mf_sequence_truncate, get(), position); }
   Result<Sequence> fork() const {
-    const Result<mf_sequence*> forked =
-        detail::stored<mf_sequence*>([&](auto... to) { return mf_sequence_fork(get(), to...); });
+    const Result<mf_sequence*> forked = detail::stored<mf_sequence*>(mf_sequence_fork, get());
     if (!forked) return forked.error();
     return Sequence(*forked, vocab_size_, default_sampler_);
   }
 
   Result<Snapshot> save() const {
-    const Result<mf_bytes*> bytes =
-        detail::stored<mf_bytes*>([&](auto... to) { return mf_sequence_save(get(), to...); });
+    const Result<mf_bytes*> bytes = detail::stored<mf_bytes*>(mf_sequence_save, get());
     if (!bytes) return bytes.error();
     return Snapshot(*bytes);
   }
   Status load(std::span<const std::byte> snapshot) {
-    return detail::run([&](mf_error* error) {
-      return mf_sequence_load(get(), snapshot.data(), snapshot.size(), error);
-    });
+    return detail::run(mf_sequence_load, get(), snapshot.data(), snapshot.size());
   }
   Status save_file(const std::string& path) const {
-    return detail::run(
-        [&](mf_error* error) { return mf_sequence_save_file(get(), path.c_str(), error); });
+    return detail::run(mf_sequence_save_file, get(), path.c_str());
   }
   Status load_file(const std::string& path) {
-    return detail::run(
-        [&](mf_error* error) { return mf_sequence_load_file(get(), path.c_str(), error); });
+    return detail::run(mf_sequence_load_file, get(), path.c_str());
   }
 
   /// The number of the tokens that need no evaluation.
   Result<int64_t> reuse_prefix(std::span<const int32_t> tokens) {
-    return detail::stored<int64_t>([&](auto... to) {
-      return mf_sequence_reuse_prefix(get(), tokens.data(), tokens.size(), to...);
-    });
+    return detail::stored<int64_t>(mf_sequence_reuse_prefix, get(), tokens.data(), tokens.size());
   }
-  Status keep_prefix() const {
-    return detail::run([&](mf_error* error) { return mf_sequence_keep_prefix(get(), error); });
-  }
+  Status keep_prefix() const { return detail::run(mf_sequence_keep_prefix, get()); }
 
  private:
   friend class Model;
@@ -475,33 +448,25 @@ class Model {
   /// Its strings live as long as the model.
   const mf_model_info& info() const { return info_; }
   Result<mf_metrics> metrics() const {
-    auto metrics = detail::sized<mf_metrics>();
-    const Status done =
-        detail::run([&](mf_error* error) { return mf_model_get_metrics(get(), &metrics, error); });
-    if (!done) return done.error();
-    return metrics;
+    return detail::stored<mf_metrics>(mf_model_get_metrics, get());
   }
 
   Result<std::vector<int32_t>> stop_tokens() const {
-    return detail::grow<std::vector<int32_t>>(
-        8, [&](auto... to) { return mf_model_stop_tokens(get(), to...); });
+    return detail::grow<std::vector<int32_t>>(8, mf_model_stop_tokens, get());
   }
   /// `flags` are of MF_TOKENIZE_*.
   Result<std::vector<int32_t>> tokenize(std::string_view text, uint32_t flags = 0) const {
-    return detail::grow<std::vector<int32_t>>(text.size() + 8, [&](auto... to) {
-      return mf_model_tokenize(get(), text.data(), text.size(), flags, to...);
-    });
+    return detail::grow<std::vector<int32_t>>(text.size() + 8, mf_model_tokenize, get(),
+                                              text.data(), text.size(), flags);
   }
   /// `flags` are of MF_DETOKENIZE_*.
   Result<std::string> detokenize(std::span<const int32_t> tokens, uint32_t flags = 0) const {
-    return detail::grow<std::string>(tokens.size() * 8, [&](auto... to) {
-      return mf_model_detokenize(get(), tokens.data(), tokens.size(), flags, to...);
-    });
+    return detail::grow<std::string>(tokens.size() * 8, mf_model_detokenize, get(), tokens.data(),
+                                     tokens.size(), flags);
   }
 
   Result<Sequence> create_sequence() {
-    const Result<mf_sequence*> created =
-        detail::stored<mf_sequence*>([&](auto... to) { return mf_sequence_create(get(), to...); });
+    const Result<mf_sequence*> created = detail::stored<mf_sequence*>(mf_sequence_create, get());
     if (!created) return created.error();
     return Sequence(*created, static_cast<size_t>(info_.vocab_size), default_sampler_);
   }
@@ -589,23 +554,16 @@ class Service {
   Result<Answer> submit(const Request& request);
   /// Its string lives as long as the service.
   Result<mf_service_health> health() const {
-    auto health = detail::sized<mf_service_health>();
-    const Status done =
-        detail::run([&](mf_error* error) { return mf_service_get_health(get(), &health, error); });
-    if (!done) return done.error();
-    return health;
+    return detail::stored<mf_service_health>(mf_service_get_health, get());
   }
   Result<std::string> metrics() const {
-    const Result<mf_bytes*> text =
-        detail::stored<mf_bytes*>([&](auto... to) { return mf_service_metrics(get(), to...); });
+    const Result<mf_bytes*> text = detail::stored<mf_bytes*>(mf_service_metrics, get());
     if (!text) return text.error();
     const detail::Owner<mf_bytes> owner(*text);
     return std::string(static_cast<const char*>(mf_bytes_data(*text)), mf_bytes_size(*text));
   }
   /// Refuses further requests and waits for those that were submitted.
-  Status drain() {
-    return detail::run([&](mf_error* error) { return mf_service_drain(get(), error); });
-  }
+  Status drain() { return detail::run(mf_service_drain, get()); }
 
  private:
   explicit Service(mf_service* service) : service_(service) {}
@@ -633,19 +591,11 @@ inline Result<Model> Model::open(const std::string& path, const ModelOptions& op
   if (progress) c.on_progress = detail::Callbacks::on_progress;
   c.user_data = &callbacks;
   mf_model* opened = nullptr;
-  Status done =
-      detail::run([&](mf_error* error) { return mf_model_open(path.c_str(), &c, &opened, error); });
+  Status done = detail::run(mf_model_open, path.c_str(), &c, &opened);
   Model model(opened);
   callbacks.catcher.rethrow();
-  if (done) {
-    done = detail::run(
-        [&](mf_error* error) { return mf_model_get_info(opened, &model.info_, error); });
-  }
-  if (done) {
-    done = detail::run([&](mf_error* error) {
-      return mf_model_default_sampler(opened, &model.default_sampler_, error);
-    });
-  }
+  if (done) done = detail::run(mf_model_get_info, opened, &model.info_);
+  if (done) done = detail::run(mf_model_default_sampler, opened, &model.default_sampler_);
   if (!done) return done.error();
   return model;
 }
@@ -660,9 +610,7 @@ inline Status Sequence::eval(std::span<const int32_t> tokens, bool all, std::spa
   if (sink) c.on_logits = detail::Callbacks::on_logits;
   if (progress) c.on_progress = detail::Callbacks::on_progress;
   c.user_data = &callbacks;
-  Status done = detail::run([&](mf_error* error) {
-    return mf_sequence_eval(get(), tokens.data(), tokens.size(), &c, error);
-  });
+  Status done = detail::run(mf_sequence_eval, get(), tokens.data(), tokens.size(), &c);
   callbacks.catcher.rethrow();
   return done;
 }
@@ -707,8 +655,7 @@ inline Result<std::vector<float>> Model::embed(std::span<const std::string> text
 
 inline Status Sequence::set_sampler(const SamplerOptions& options) {
   const detail::SamplerArgument argument(default_sampler_, options);
-  return detail::run(
-      [&](mf_error* error) { return mf_sequence_set_sampler(get(), argument.get(), error); });
+  return detail::run(mf_sequence_set_sampler, get(), argument.get());
 }
 
 inline Result<mf_generate_result> Sequence::generate(std::span<const int32_t> prompt,
@@ -728,9 +675,8 @@ inline Result<mf_generate_result> Sequence::generate(std::span<const int32_t> pr
   if (options.on_progress) c.on_progress = detail::Callbacks::on_progress;
   c.user_data = &callbacks;
   auto result = detail::sized<mf_generate_result>();
-  const Status done = detail::run([&](mf_error* error) {
-    return mf_sequence_generate(get(), prompt.data(), prompt.size(), &c, &result, error);
-  });
+  const Status done =
+      detail::run(mf_sequence_generate, get(), prompt.data(), prompt.size(), &c, &result);
   callbacks.catcher.rethrow();
   if (!done) return done.error();
   return result;
@@ -750,8 +696,7 @@ inline Result<Service> Service::open(const Model& model, const ServiceOptions& o
   c.reasoning_tokens_max = reasoning > 0 ? reasoning : reasoning == 0 ? MF_REASONING_NONE : 0;
   c.active_max = options.active_max;
   c.queue_max = options.queue_max == 0 ? MF_QUEUE_NONE : options.queue_max;
-  const Result<mf_service*> opened = detail::stored<mf_service*>(
-      [&](auto... to) { return mf_service_open(model.get(), &c, to...); });
+  const Result<mf_service*> opened = detail::stored<mf_service*>(mf_service_open, model.get(), &c);
   if (!opened) return opened.error();
   return Service(*opened);
 }
@@ -774,8 +719,7 @@ inline Result<Answer> Service::submit(const Request& request) {
     c.on_ready = [](void* self) { (*static_cast<std::function<void()>*>(self))(); };
     c.user_data = answer.on_ready_.get();
   }
-  const Result<mf_answer*> begun =
-      detail::stored<mf_answer*>([&](auto... to) { return mf_service_submit(get(), &c, to...); });
+  const Result<mf_answer*> begun = detail::stored<mf_answer*>(mf_service_submit, get(), &c);
   if (!begun) return begun.error();
   answer.answer_.reset(*begun);
   return answer;
@@ -783,8 +727,7 @@ inline Result<Answer> Service::submit(const Request& request) {
 
 inline Result<AnswerPiece> Answer::next(int64_t timeout_ms) {
   auto c = detail::sized<mf_answer_piece>();
-  const Status done =
-      detail::run([&](mf_error* error) { return mf_answer_next(get(), timeout_ms, &c, error); });
+  const Status done = detail::run(mf_answer_next, get(), timeout_ms, &c);
   if (!done) return done.error();
   AnswerPiece piece{.status = c.status, .ended = c.ended != 0, .bytes = {c.bytes, c.size}};
   if (c.content_type != nullptr) piece.content_type = c.content_type;
