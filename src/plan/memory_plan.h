@@ -20,9 +20,6 @@ struct DeviceShare {
   uint64_t total_bytes() const { return dense_bytes + state_bytes + scratch_bytes; }
 };
 
-/// All of it.
-constexpr DeviceShare kAllOnDevice = {UINT64_MAX, UINT64_MAX, UINT64_MAX};
-
 struct MemoryPlan {
   uint64_t dense_bytes = 0;       // with the ring of layers that are streamed
   uint64_t streamed_bytes = 0;    // of layers, beside these, that each step reads from the drive

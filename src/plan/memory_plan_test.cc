@@ -131,7 +131,7 @@ TEST_F(MemoryPlanTest, WhatLiesOnADeviceIsNotTakenFromTheHost) {
   EXPECT_EQ(scratch.taken_bytes(), scratch.dense_bytes + scratch.state_bytes +
                                        scratch.reader_bytes + scratch.reserve_bytes);
   EXPECT_EQ(scratch.expert_cache_bytes, 8 * scratch.expert_slot_bytes);
-  request.on_device = kAllOnDevice;
+  request.on_device = {UINT64_MAX, UINT64_MAX, UINT64_MAX};
   const MemoryPlan all = plan_memory(*model_, request);
   EXPECT_EQ(all.on_device.dense_bytes, all.dense_bytes);
   EXPECT_EQ(all.on_device.state_bytes, all.state_bytes);
