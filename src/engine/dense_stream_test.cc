@@ -103,7 +103,8 @@ TEST_P(DenseStream, HasTheBitsOfAResidentModelAndReadsEachLayerOnceAStep) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, DenseStream, ::testing::ValuesIn(dense_families()),
+INSTANTIATE_TEST_SUITE_P(All, DenseStream,
+                         ::testing::ValuesIn(dense_families(asked(golden_families()))),
                          [](const auto& family) { return family.param; });
 
 class LlamaStream : public ::testing::Test {

@@ -165,7 +165,7 @@ TEST_P(BatchGolden, CompanyDoesNotChangeABitOfTheFourBitTwin) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, BatchGolden,
-    ::testing::Combine(::testing::ValuesIn(golden_families()),
+    ::testing::Combine(::testing::ValuesIn(asked(golden_families())),
                        ::testing::ValuesIn(and_built_gpus({"cpu", "reference", "emulator",
                                                            "emulator with matrix units"}))),
     family_and_device);

@@ -102,7 +102,7 @@ TEST_P(DeviceGolden, FourBitTwinAgreesInDirectionAndChoice) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, DeviceGolden,
-    ::testing::Combine(::testing::ValuesIn(golden_families()),
+    ::testing::Combine(::testing::ValuesIn(asked(golden_families())),
                        ::testing::ValuesIn(and_built_gpus({"cpu", "emulator",
                                                            "emulator with matrix units"}))),
     family_and_device);
@@ -126,7 +126,7 @@ TEST_P(GpuGolden, ChunksAndCacheSizeDoNotChangeABit) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, GpuGolden,
-    ::testing::Combine(::testing::ValuesIn(golden_families()),
+    ::testing::Combine(::testing::ValuesIn(asked(golden_families())),
                        ::testing::ValuesIn(and_built_gpus({"emulator", "emulator behind metal"}))),
     family_and_device);
 
@@ -151,7 +151,7 @@ TEST_P(MatrixUnitGolden, ChunksAndCacheSizeDoNotChangeABitOfTheFourBitTwin) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, MatrixUnitGolden,
-    ::testing::Combine(::testing::ValuesIn(golden_families()),
+    ::testing::Combine(::testing::ValuesIn(asked(golden_families())),
                        ::testing::ValuesIn(and_built_gpus({"emulator with matrix units",
                                                            "emulator of a small GPU"}))),
     family_and_device);

@@ -99,10 +99,10 @@ TEST_P(MtpDraftGolden, TextWithTheModelsOwnDraftsIsTheTextWithout) {
   EXPECT_GT(drafts.drafted, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, MtpDraftGolden, ::testing::ValuesIn(mtp_families()),
+INSTANTIATE_TEST_SUITE_P(All, MtpDraftGolden, ::testing::ValuesIn(asked(mtp_families())),
                          [](const auto& family) { return family.param; });
 
-INSTANTIATE_TEST_SUITE_P(All, DraftGolden, ::testing::ValuesIn(golden_families()),
+INSTANTIATE_TEST_SUITE_P(All, DraftGolden, ::testing::ValuesIn(asked(golden_families())),
                          [](const auto& family) { return family.param; });
 
 }  // namespace

@@ -250,7 +250,7 @@ TEST_P(FarGolden, WhatTheHostKeepsChangesNoBit) {
   EXPECT_EQ(some_near, has_pages);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, FarGolden, ::testing::ValuesIn(golden_families()),
+INSTANTIATE_TEST_SUITE_P(All, FarGolden, ::testing::ValuesIn(asked(golden_families())),
                          [](const auto& family) { return family.param; });
 
 class FarNetworksGolden : public ::testing::TestWithParam<std::string> {};
@@ -288,7 +288,8 @@ TEST_P(FarNetworksGolden, EverySplitOfNetworksHasTheSameBits) {
   EXPECT_EQ(copied > 0, is_apart);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, FarNetworksGolden, ::testing::ValuesIn(dense_families()),
+INSTANTIATE_TEST_SUITE_P(All, FarNetworksGolden,
+                         ::testing::ValuesIn(dense_families(asked(golden_families()))),
                          [](const auto& family) { return family.param; });
 
 // Several pages of a text, some of which are far.

@@ -58,5 +58,23 @@ TEST(GoldenFamilies, EveryGoldenHoldsWhatEachLayerLeaves) {
   }
 }
 
+// A case that its own name would leave out could never run.
+TEST(GoldenFamilies, TheNameOfOneCaseAsksForItsFamilyAlone) {
+  const std::string before = GTEST_FLAG_GET(filter);
+  const auto asked_by = [](const char* filter) {
+    GTEST_FLAG_SET(filter, filter);
+    return asked({"olmoe", "qwen3", "qwen3_moe"});
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(asked_by("All/BatchGolden.CompanyDoesNotChangeABit/qwen3_moe_on_cpu"),
+            (Names{"qwen3", "qwen3_moe"}));
+  EXPECT_EQ(asked_by("All/PastGolden.ForksGoTheirOwnWays/olmoe"), Names{"olmoe"});
+  EXPECT_EQ(asked_by("GoldenFamilies.EveryGoldenIsOfAModelTypeOfTheRegistry"), Names{});
+  for (const char* several : {"*", "All/*/olmoe", "-All/*", "A.B/olmoe:A.B/qwen3", "A.B/olmo?"}) {
+    EXPECT_EQ(asked_by(several), (Names{"olmoe", "qwen3", "qwen3_moe"})) << several;
+  }
+  GTEST_FLAG_SET(filter, before);
+}
+
 }  // namespace
 }  // namespace moeflux::testing

@@ -250,7 +250,7 @@ TEST_P(MtpSplit, SeveralGpusDraftTheBitsOfOne) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, MtpSplit,
-                         ::testing::Combine(::testing::ValuesIn(mtp_families()),
+                         ::testing::Combine(::testing::ValuesIn(asked(mtp_families())),
                                             ::testing::Values("emulator")),
                          family_and_device);
 
@@ -264,7 +264,7 @@ TEST(MtpLayers, AreRefusedByNameWhereThereAreNone) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, MtpGolden,
-    ::testing::Combine(::testing::ValuesIn(mtp_families()),
+    ::testing::Combine(::testing::ValuesIn(asked(mtp_families())),
                        ::testing::ValuesIn(and_built_gpus({"reference", "cpu", "emulator",
                                                            "emulator with matrix units"}))),
     family_and_device);

@@ -76,10 +76,12 @@ TEST_P(QuantizedThenPacked, LogitsAreTheSameBits) {
   EXPECT_EQ(run_model(packed.path(), tokens, {.device = "reference"}).logits, expected.logits);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, PackedGolden, ::testing::ValuesIn(moe_families()),
+INSTANTIATE_TEST_SUITE_P(All, PackedGolden,
+                         ::testing::ValuesIn(moe_families(asked(golden_families()))),
                          [](const auto& test) { return test.param; });
 
-INSTANTIATE_TEST_SUITE_P(All, QuantizedThenPacked, ::testing::ValuesIn(moe_families()),
+INSTANTIATE_TEST_SUITE_P(All, QuantizedThenPacked,
+                         ::testing::ValuesIn(moe_families(asked(golden_families()))),
                          [](const auto& test) { return test.param; });
 
 TEST(PackedFable, LogitsAreTheSameBits) {

@@ -327,7 +327,7 @@ TEST_P(PastGolden, RandomOperationsLeaveNoTrace) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, PastGolden, ::testing::ValuesIn(golden_families()),
+INSTANTIATE_TEST_SUITE_P(All, PastGolden, ::testing::ValuesIn(asked(golden_families())),
                          [](const auto& test) { return test.param; });
 INSTANTIATE_TEST_SUITE_P(Embedded, PastGolden, ::testing::Values("fable_20m"),
                          [](const auto& test) { return test.param; });

@@ -69,7 +69,7 @@ TEST_P(PortableGolden, EveryInstructionSetHasTheSameBits) {
                                    {.precision = Precision::kAuto, .chunks = chunks});
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, PortableGolden, ::testing::ValuesIn(golden_families()),
+INSTANTIATE_TEST_SUITE_P(Families, PortableGolden, ::testing::ValuesIn(asked(golden_families())),
                          [](const auto& family) { return family.param; });
 
 std::vector<TokenId> long_text() {

@@ -98,7 +98,7 @@ void expect_same_spec(const std::string& family, const TempFolder& folder) {
 
 /// Families whose goldens have flat configs: the others are in wrappers as they are.
 std::vector<std::string> flat_families() {
-  std::vector<std::string> families = golden_families();
+  std::vector<std::string> families = asked(golden_families());
   std::erase_if(families, [](const std::string& family) {
     const Json config = config_of(family);
     return config.contains("text_config") || config.contains("thinker_config");

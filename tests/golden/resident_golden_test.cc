@@ -100,7 +100,8 @@ TEST(BestLogits, AreThoseOfTheWholeRow) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, ResidentGolden, ::testing::ValuesIn(moe_families()),
+INSTANTIATE_TEST_SUITE_P(All, ResidentGolden,
+                         ::testing::ValuesIn(moe_families(asked(golden_families()))),
                          [](const auto& model) { return model.param; });
 
 }  // namespace

@@ -57,7 +57,7 @@ TEST_P(StreamGolden, EveryStreamAfterEveryLayerAndWhatTheHeadSeesAgree) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, StreamGolden,
-    ::testing::Combine(::testing::ValuesIn(families_of_several_streams()),
+    ::testing::Combine(::testing::ValuesIn(asked(families_of_several_streams())),
                        ::testing::ValuesIn(and_built_gpus({"reference", "cpu", "emulator",
                                                            "emulator with matrix units"}))),
     [](const auto& test) {

@@ -1,5 +1,7 @@
 #include "tests/support/golden_families.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 
 #include "model/config/config.h"
@@ -63,6 +65,17 @@ std::vector<std::string> golden_families() {
   return names;
 }
 
+bool may_be_asked(std::string_view part) {
+  const std::string filter = GTEST_FLAG_GET(filter);
+  return filter.find_first_of("*?:-") != std::string::npos ||
+         filter.find(part) != std::string::npos;
+}
+
+std::vector<std::string> asked(std::vector<std::string> families) {
+  std::erase_if(families, [](const std::string& family) { return !may_be_asked(family); });
+  return families;
+}
+
 std::vector<std::string> families_of_several_streams() {
   return {"deepseek_v4", "deepseek_v4_saved", "deepseek_v41", "glm5_next_text",
           "hy_v4",       "qwen4_exp_text"};
@@ -76,9 +89,7 @@ std::vector<std::string> families_of_one_stream() {
   return families;
 }
 
-namespace {
-
-bool reads_as_dense(const std::string& family) {
+bool is_dense(const std::string& family) {
   auto config = Config::parse(read_bytes(golden_folder(family) + "/config.json"));
   if (!config.ok()) return false;
   const auto reader = find_family(config->model_type());
@@ -87,25 +98,12 @@ bool reads_as_dense(const std::string& family) {
   return spec.ok() && last_moe(*spec).num_experts == 0;
 }
 
-}  // namespace
-
-// Configs are read once: a program names the cases of all families whenever it starts.
-std::vector<std::string> dense_families() {
-  static const std::vector<std::string> kDense = [] {
-    std::vector<std::string> families = golden_families();
-    std::erase_if(families, [](const std::string& family) { return !reads_as_dense(family); });
-    return families;
-  }();
-  return kDense;
+std::vector<std::string> dense_families(std::vector<std::string> families) {
+  std::erase_if(families, [](const std::string& family) { return !is_dense(family); });
+  return families;
 }
 
-bool is_dense(const std::string& family) {
-  const std::vector<std::string> dense = dense_families();
-  return std::binary_search(dense.begin(), dense.end(), family);
-}
-
-std::vector<std::string> moe_families() {
-  std::vector<std::string> families = golden_families();
+std::vector<std::string> moe_families(std::vector<std::string> families) {
   std::erase_if(families, is_dense);
   return families;
 }
