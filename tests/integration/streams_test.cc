@@ -59,5 +59,28 @@ TEST(Streams, FullDiskIsAnError) {
   }
 }
 
+// The first file that a program opens has the lowest free number.
+TEST(Streams, ClosedOnesAreNeverTheModelsFiles) {
+  const auto with_closed = [](const std::string& streams,
+                              const std::vector<std::string>& arguments) {
+    std::vector<std::string> words = {"-c", "exec \"$0\" \"$@\" " + streams, MOEFLUX_PROGRAM};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    return run_program("/bin/sh", words);
+  };
+  // A model's file as standard input would be questions without end.
+  const ProgramOutput chat = with_closed("<&-", {"chat", "-m", fable(), "-c", "64"});
+  EXPECT_EQ(chat.status, 0) << chat.err;
+  EXPECT_EQ(chat.out + chat.err, "");
+  const ProgramOutput prompt = with_closed("<&-", {"run", "-m", fable()});
+  EXPECT_EQ(prompt.status, 1);
+  EXPECT_TRUE(contains(prompt.err, "standard input: cannot read: Bad file")) << prompt.err;
+  const ProgramOutput silent = with_closed(">&-", {"run", "-n", "4", "-m", fable(), "Once"});
+  EXPECT_EQ(silent.status, 1);
+  EXPECT_TRUE(contains(silent.err, "standard output: Bad file descriptor")) << silent.err;
+  const ProgramOutput all = with_closed("<&- 2>&-", {"run", "-n", "4", "-m", fable(), "Once"});
+  EXPECT_EQ(all.status, 0);
+  EXPECT_EQ(all.out, moeflux({"run", "-n", "4", "-m", fable(), "Once"}).out);
+}
+
 }  // namespace
 }  // namespace moeflux::testing
