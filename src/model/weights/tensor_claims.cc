@@ -166,7 +166,12 @@ const TensorEntry* TensorClaims::claim(const std::string& full_name) {
 
 Status TensorClaims::failures() const {
   std::vector<std::string> what;
-  for (const Error& error : errors_) what.push_back(error.message());
+  // Want of memory has the same words for every tensor.
+  for (const Error& error : errors_) {
+    if (std::find(what.begin(), what.end(), error.message()) == what.end()) {
+      what.push_back(error.message());
+    }
+  }
   const ErrorCode code = errors_.empty() ? ErrorCode::kNotFound : errors_.front().code();
   if (missing_.size() == 1) {
     what.push_back(formatted("tensor {} is missing from the checkpoint", missing_.front()));

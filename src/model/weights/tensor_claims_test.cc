@@ -21,5 +21,16 @@ TEST(TensorClaims, RenamesWholeComponentsInOrder) {
             "model.layers.0.input_layernorm.weight");
 }
 
+TEST(TensorClaims, SaysTheSameFailureOnce) {
+  const TensorIndex empty;
+  TensorClaims claims(empty, {.prefixes = {""}, .ignored_prefixes = {}});
+  for (const char* const words : {"no memory", "a has 3 rows", "no memory"}) {
+    claims.fail(Error(ErrorCode::kResourceExhausted, words));
+  }
+  claims.fail_missing("b");
+  EXPECT_EQ(claims.finish().error().message(),
+            "no memory; a has 3 rows; tensor b is missing from the checkpoint");
+}
+
 }  // namespace
 }  // namespace moeflux
