@@ -2,12 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
-#include <set>
-#include <string>
-#include <vector>
-
-#include "base/format.h"
 
 namespace moeflux::serve {
 namespace {
@@ -151,49 +145,6 @@ constexpr std::array kOther = {
     harmless("user"),
 };
 
-std::string_view mark(FieldUse use) {
-  switch (use) {
-    case FieldUse::kServed:
-      return "✓";
-    case FieldUse::kRefused:
-      return "✗";
-    case FieldUse::kHarmless:
-      return "○";
-  }
-  __builtin_unreachable();
-}
-
-/// How far a field is served, or which values of it are not refused.
-std::string note_of(const ListedField& field) {
-  if (field.use == FieldUse::kServed) return std::string(field.note);
-  if (field.use != FieldUse::kRefused || field.unless.size() <= 2) return {};
-  return formatted("but `{}`", field.unless.substr(1, field.unless.size() - 2));
-}
-
-/// The notes on a field: each once, behind a mark where it is not the same in all requests, and
-/// behind their titles where requests with that mark have several.
-std::string notes_on(std::string_view name, std::span<const FieldList* const> lists) {
-  std::map<FieldUse, std::map<std::string, std::vector<std::string_view>>> by_use;
-  for (const FieldList* list : lists) {
-    if (const ListedField* field = list->find(name)) {
-      by_use[field->use][note_of(*field)].push_back(list->title());
-    }
-  }
-  std::string all;
-  for (const auto& [use, titles_by_note] : by_use) {
-    for (const auto& [note, titles] : titles_by_note) {
-      if (note.empty()) continue;
-      if (!all.empty()) all += "; ";
-      if (by_use.size() > 1) all += formatted("{} ", mark(use));
-      for (size_t i = 0; titles_by_note.size() > 1 && i < titles.size(); ++i) {
-        all += formatted("{}{}", titles[i], i + 1 < titles.size() ? ", " : ": ");
-      }
-      all += note;
-    }
-  }
-  return all;
-}
-
 }  // namespace
 
 FieldList::FieldList(std::string_view title,
@@ -220,26 +171,5 @@ std::span<const ListedField> generation_rows() { return kGeneration; }
 std::span<const ListedField> constraint_rows() { return kConstraints; }
 std::span<const ListedField> template_rows() { return kTemplate; }
 std::span<const ListedField> other_rows() { return kOther; }
-
-std::string field_table(std::span<const FieldList* const> lists) {
-  std::set<std::string_view> names;
-  std::string table = "| field |";
-  std::string rule = "|---|";
-  for (const FieldList* list : lists) {
-    table += formatted(" {} |", list->title());
-    rule += ":-:|";
-    for (const auto& [name, field] : list->fields()) names.insert(name);
-  }
-  table += " note |\n" + rule + "---|\n";
-  for (const std::string_view name : names) {
-    table += formatted("| `{}` |", name);
-    for (const FieldList* list : lists) {
-      const ListedField* field = list->find(name);
-      table += field == nullptr ? "  |" : formatted(" {} |", mark(field->use));
-    }
-    table += formatted(" {} |\n", notes_on(name, lists));
-  }
-  return table;
-}
 
 }  // namespace moeflux::serve

@@ -66,7 +66,4 @@ std::span<const ListedField> template_rows();
 /// Names of llama.cpp and vLLM that are refused, or change no byte.
 std::span<const ListedField> other_rows();
 
-/// The table of docs/fields.md: a row a name, a column a list.
-std::string field_table(std::span<const FieldList* const> lists);
-
 }  // namespace moeflux::serve

@@ -5,8 +5,13 @@
 #include <array>
 #include <cstdlib>
 #include <fstream>
+#include <map>
+#include <set>
 #include <sstream>
+#include <string>
+#include <vector>
 
+#include "base/format.h"
 #include "serve/anthropic/field_list.h"
 #include "serve/anthropic/request.h"
 #include "serve/native/completion.h"
@@ -30,6 +35,71 @@ std::vector<const FieldList*> all_lists() {
   return {&chat_field_list(),        &completion_field_list(),      &native_completion_field_list(),
           &infill_field_list(),      &responses_field_list(),       &messages_field_list(),
           &ollama_chat_field_list(), &ollama_generate_field_list(), &ollama_option_list()};
+}
+
+std::string_view mark(FieldUse use) {
+  switch (use) {
+    case FieldUse::kServed:
+      return "✓";
+    case FieldUse::kRefused:
+      return "✗";
+    case FieldUse::kHarmless:
+      return "○";
+  }
+  __builtin_unreachable();
+}
+
+/// How far a field is served, or which values of it are not refused.
+std::string note_of(const ListedField& field) {
+  if (field.use == FieldUse::kServed) return std::string(field.note);
+  if (field.use != FieldUse::kRefused || field.unless.size() <= 2) return {};
+  return formatted("but `{}`", field.unless.substr(1, field.unless.size() - 2));
+}
+
+/// The notes on a field: each once, behind a mark where it is not the same in all requests, and
+/// behind their titles where requests with that mark have several.
+std::string notes_on(std::string_view name, std::span<const FieldList* const> lists) {
+  std::map<FieldUse, std::map<std::string, std::vector<std::string_view>>> by_use;
+  for (const FieldList* list : lists) {
+    if (const ListedField* field = list->find(name)) {
+      by_use[field->use][note_of(*field)].push_back(list->title());
+    }
+  }
+  std::string all;
+  for (const auto& [use, titles_by_note] : by_use) {
+    for (const auto& [note, titles] : titles_by_note) {
+      if (note.empty()) continue;
+      if (!all.empty()) all += "; ";
+      if (by_use.size() > 1) all += formatted("{} ", mark(use));
+      for (size_t i = 0; titles_by_note.size() > 1 && i < titles.size(); ++i) {
+        all += formatted("{}{}", titles[i], i + 1 < titles.size() ? ", " : ": ");
+      }
+      all += note;
+    }
+  }
+  return all;
+}
+
+/// A row a name, a column a list.
+std::string field_table(std::span<const FieldList* const> lists) {
+  std::set<std::string_view> names;
+  std::string table = "| field |";
+  std::string rule = "|---|";
+  for (const FieldList* list : lists) {
+    table += formatted(" {} |", list->title());
+    rule += ":-:|";
+    for (const auto& [name, field] : list->fields()) names.insert(name);
+  }
+  table += " note |\n" + rule + "---|\n";
+  for (const std::string_view name : names) {
+    table += formatted("| `{}` |", name);
+    for (const FieldList* list : lists) {
+      const ListedField* field = list->find(name);
+      table += field == nullptr ? "  |" : formatted(" {} |", mark(field->use));
+    }
+    table += formatted(" {} |\n", notes_on(name, lists));
+  }
+  return table;
 }
 
 std::string document_path() { return std::string(MOEFLUX_SOURCE_DIR) + "/docs/fields.md"; }
