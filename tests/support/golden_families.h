@@ -35,9 +35,9 @@ std::vector<std::string> families_of_one_stream();
 
 /// Whether it has no experts.
 bool is_dense(const std::string& family);
-/// Those of `families` that have none.
+/// `families` without experts.
 std::vector<std::string> dense_families(std::vector<std::string> families = golden_families());
-/// The others.
+/// `families` with experts.
 std::vector<std::string> moe_families(std::vector<std::string> families = golden_families());
 
 /// Folders of tests/golden/mtp: models with a layer that predicts further tokens.
