@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "base/sanitizers.h"
 #include "tests/integration/moeflux_program.h"
 
 namespace moeflux::testing {
@@ -81,6 +82,21 @@ TEST(Streams, ClosedOnesAreNeverTheModelsFiles) {
   EXPECT_EQ(all.status, 0);
   EXPECT_EQ(all.out, moeflux({"run", "-n", "4", "-m", fable(), "Once"}).out);
 }
+
+#if defined(__linux__) && !defined(MF_ADDRESS_SANITIZER) && !defined(MF_THREAD_SANITIZER)
+// Every step from a loader without memory to a whole run, KiB of addresses.
+TEST(Memory, ThatIsUsedUpIsAnErrorAndNoCrash) {
+  int errors = 0;
+  for (int limit = 44000; limit < 150000; limit += 1500) {
+    const std::string command = "ulimit -v " + std::to_string(limit) + "; exec \"$0\" \"$@\"";
+    const ProgramOutput output = run_program(
+        "/bin/sh", {"-c", command, MOEFLUX_PROGRAM, "run", "-t", "1", "-n", "3", "Once"});
+    EXPECT_EQ(output.signal, 0) << limit << ": " << output.err;
+    errors += output.status == 1 && contains(output.err, "error: ");
+  }
+  EXPECT_GT(errors, 5);
+}
+#endif
 
 }  // namespace
 }  // namespace moeflux::testing
