@@ -87,7 +87,7 @@ TEST(Streams, ClosedOnesAreNeverTheModelsFiles) {
 // Every step from a loader without memory to a whole run, KiB of addresses.
 TEST(Memory, ThatIsUsedUpIsAnErrorAndNoCrash) {
   int errors = 0;
-  for (int limit = 44000; limit < 150000; limit += 1500) {
+  for (int limit = 44000; limit < 110000; limit += 1500) {
     const std::string command = "ulimit -v " + std::to_string(limit) + "; exec \"$0\" \"$@\"";
     const ProgramOutput output = run_program(
         "/bin/sh", {"-c", command, MOEFLUX_PROGRAM, "run", "-t", "1", "-n", "3", "Once"});
