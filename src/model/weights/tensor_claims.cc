@@ -4,6 +4,8 @@
 #include <array>
 #include <charconv>
 #include <span>
+#include <string_view>
+#include <unordered_set>
 
 #include "base/format.h"
 
@@ -167,10 +169,9 @@ const TensorEntry* TensorClaims::claim(const std::string& full_name) {
 Status TensorClaims::failures() const {
   std::vector<std::string> what;
   // Want of memory has the same words for every tensor.
+  std::unordered_set<std::string_view> said;
   for (const Error& error : errors_) {
-    if (std::find(what.begin(), what.end(), error.message()) == what.end()) {
-      what.push_back(error.message());
-    }
+    if (said.insert(error.message()).second) what.push_back(error.message());
   }
   const ErrorCode code = errors_.empty() ? ErrorCode::kNotFound : errors_.front().code();
   if (missing_.size() == 1) {
