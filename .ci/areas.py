@@ -6,13 +6,12 @@
 CUDA and the sanitizer's part are left out where their inputs are those of a run that passed, which
 .ci/verified lists (verified.py); --record writes their lines after this run has passed. An area
 that ran nothing, a required case that did not pass, a case that was skipped for anything but absent
-hardware and a test program with too few cases (cases.py) are failures. One sanitizer
-builds a group of programs and takes a part of its cases; the number in .ci/rotation chooses all
-three (parts.py; MOEFLUX_TEST_CI_PART, a number, does instead). Its part is a sample and the last
-area: where RUN_SECONDS are over, it is stopped, and the report says how many cases it reached. The
-last lines say what ran, with
-seconds, how many cases each program has and what failed cases printed, and end with the summary of
-the release suite.
+hardware and a test program with too few cases (cases.py) are failures. One sanitizer builds a group
+of programs and takes a part of its cases; the number in .ci/rotation chooses all three (parts.py;
+MOEFLUX_TEST_CI_PART, a number, does instead). Its part is a sample and the last area: where
+RUN_SECONDS are over, it is stopped, and the report says how many cases it reached. The last lines
+say what ran, with seconds, how many cases each program has and what failed cases printed, and end
+with the summary of the release suite.
 """
 
 import os
@@ -184,8 +183,9 @@ class Runner:
                     print(f"--- {name}: {' '.join(command)}", flush=True)
                 status = run_logged(command, log, echo)
                 outcome.stopped = status == STOPPED and command[0] == "timeout"
-                if status != 0 and not outcome.stopped:
-                    outcome.problems.append(f"{' '.join(command)}: exit status {status}")
+                if status != 0:
+                    if not outcome.stopped:
+                        outcome.problems.append(f"{' '.join(command)}: exit status {status}")
                     break
         outcome.seconds = time.monotonic() - begin
         outcome.cpu_seconds = cpu_seconds() - cpu_begin
