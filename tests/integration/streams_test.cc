@@ -1,4 +1,4 @@
-// Standard output that closes, fills up or is slow, and Ctrl-C.
+// Standard streams that are closed, fill up or are slow, Ctrl-C, and memory that is used up.
 #include <gtest/gtest.h>
 #include <signal.h>
 
