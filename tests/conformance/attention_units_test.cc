@@ -186,6 +186,23 @@ TEST(AttentionOnMatrixUnits, PagesOfF16HaveTheBitsOfTheirNumbersInF32) {
   check_halves(latent, {35, 1, 1});
 }
 
+// Many queries of f16 have a kernel of their own, which f32 has not.
+TEST(AttentionOnMatrixUnits, LatentPromptsHaveTheBitsOfOtherRows) {
+  Random random(84);
+  // Behind the fourth split sums go on from tile to tile.
+  AttentionProblem latent = AttentionProblem::make(random, 1, 1, 288, 64, 64, 1060);
+  latent.values_are_keys = true;
+  check_halves(latent, {1030, 30});
+  AttentionProblem heads = AttentionProblem::make(random, 6, 2, 320, 288, 32, 70);
+  heads.values_are_keys = true;
+  heads.sinks = random.floats(6, -5.0f, 5.0f);
+  check_halves(heads, {40, 30});
+  AttentionProblem ring = AttentionProblem::make(random, 2, 1, 328, 256, 64, 330);
+  ring.values_are_keys = true;
+  ring.window = 150;
+  check_halves(ring, {80, 249, 1});
+}
+
 TEST(AttentionOnMatrixUnits, PagesOf8BitsHaveTheBitsOfTheirNumbersInF32) {
   Random random(82);
   const auto check = [](const AttentionProblem& p, const Chunks& chunks) {

@@ -44,6 +44,8 @@
   X(mma_attention_wide_q8_r32, 6, AttentionParams, kWaits)             \
   X(mma_attention_wide_few, 3, AttentionParams, kReadsEarly)           \
   X(mma_attention_wide_few_f16, 3, AttentionParams, kReadsEarly)       \
+  X(mma_attention_wide_halves_f16, 2, AttentionParams, kWaits)         \
+  X(mma_attention_wide_many_f16_r64, 5, AttentionParams, kWaits)       \
   X(latent_queries_w4, 10, LatentQueriesParams, kReadsEarly)           \
   X(latent_queries_w8, 10, LatentQueriesParams, kReadsEarly)           \
   X(latent_queries_rows_w4, 10, LatentQueriesParams, kReadsEarly)      \

@@ -68,7 +68,13 @@ enum : u32 {
 /// Wider rows are summed over in splits. The first splits keep largest scores and sums for each
 /// tile and merge them. The others carry them from tile to tile, which takes less time where one
 /// group has all tiles.
-enum : u32 { kWideKeys = 32, kWideSplit = 256, kWideTiledSplits = 4, kWideFewRows = 8 };
+enum : u32 {
+  kWideKeys = 32,
+  kWideSplit = 256,
+  kWideTiledSplits = 4,
+  kWideFewRows = 8,
+  kWideManyRows = 64,
+};
 /// Parts that are merged at once, by a thread each, and that a lane takes up at once; columns of a
 /// group, and where they lie in shared memory, in words.
 enum : u32 {
