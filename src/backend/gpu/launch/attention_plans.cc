@@ -315,17 +315,22 @@ WideKernel choose_wide(AttentionParams& p, const Platform& platform) {
 
 // --- Wide rows of many queries: mma_attention_wide_many.h ---
 
-constexpr uint32_t kWideManyThreads = 256;
+constexpr uint32_t kWideManyThreads = 384;
+constexpr uint32_t kWideHalvesThreads = 256;
 
-/// Rows of keys in larger halves, whole lines of banks.
+/// Rows of keys in larger halves, in blocks of 64 columns, and in shared memory, where two teams
+/// have 256 columns of results each.
 uint32_t wide_many_key_words(const AttentionParams& p) { return (p.head_dim + 63) / 64 * 32; }
+uint32_t wide_many_value_words(const AttentionParams& p) {
+  return std::max(wide_many_key_words(p), (p.v_head_dim + 255) / 256 * 128);
+}
 uint64_t wide_many_split_bytes(const AttentionParams& p) {
   return bytes_of(uint64_t{kWideSplit} * (wide_many_key_words(p) + 3)) * uint64_t{kv_heads_of(p)};
 }
 uint32_t wide_many_bytes(const AttentionParams& p) {
-  // A query in both halves, its scores, six numbers; two tiles.
-  const uint64_t row_words = (p.head_dim + 31) / 32 * 32 + kWideKeys + 6;
-  return bytes_of(kWideManyRows * row_words + 2 * kWideKeys * (wide_many_key_words(p) + 3));
+  // A query in both halves, its weights, six numbers; two tiles and three factors of their keys.
+  const uint64_t row_words = 2 * wide_many_key_words(p) + kWideKeys + 6;
+  return bytes_of(kWideManyRows * row_words + 2 * kWideKeys * (wide_many_value_words(p) + 3));
 }
 
 /// Whether one launch brings keys into halves for groups of many rows, which leave no core idle.
@@ -339,7 +344,8 @@ bool fits_wide_many(const AttentionParams& p, DType type, const Platform& platfo
 bool record_wide_many(Recorder& recorder, const AttentionHeads& heads, AttentionResult& result) {
   AttentionParams& p = result.params;
   p.walks = 1;
-  p.key_words = p.value_words = wide_many_key_words(p);
+  p.key_words = wide_many_key_words(p);
+  p.value_words = wide_many_value_words(p);
   // As in record_many(), but a piece has one split at least.
   const uint64_t split = wide_many_split_bytes(p);
   const u32 parts = static_cast<u32>(
@@ -359,7 +365,7 @@ bool record_wide_many(Recorder& recorder, const AttentionHeads& heads, Attention
     p.num_parts = std::min(parts, end - begin);
     Plan bring =
         make_plan(KernelId::mma_attention_wide_halves_f16,
-                  {p.num_parts * (kWideSplit / kWideKeys), kv_heads_of(p), 1}, kWideManyThreads);
+                  {p.num_parts * (kWideSplit / kWideKeys), kv_heads_of(p), 1}, kWideHalvesThreads);
     bring.set_params(p);
     bring.bind(heads.tables.keys);
     halves.access = Access::kWrite;

@@ -1,13 +1,13 @@
 // Wide attention of many queries where a position's value is the first part of its key and pages
 // are in f16: latent attention in prompts. Keys come in halves that mma_attention_wide_halves makes
 // once for all queries; the smaller ones are zeros and left out (mma_attention_halves.h). A group
-// has 64 rows, and a tile of 32 keys in each of two places in shared memory. Four SIMD groups, a
-// team, have 16 rows each: in scores one half of the columns, in results the first or the other 256
-// columns. So the same tile is read in rows and in columns, and sums have the order of
+// has 64 rows, and a tile of 32 keys in each of two places in shared memory. Of three teams of four
+// SIMD groups, one makes scores and weights and two have a half of the results' columns each. All
+// read the same tile, in rows for scores and in columns for results, and sums have the order of
 // mma_attention_wide.h.
 #pragma once
 
-#include "backend/gpu/dialect/tile_loads.h"
+#include "backend/gpu/dialect/team_halves.h"
 #include "backend/gpu/kernels/attention/mma_attention_halves.h"
 #include "backend/gpu/kernels/attention/mma_attention_many.h"
 #include "backend/gpu/kernels/attention/mma_attention_tiles.h"
@@ -21,34 +21,29 @@ namespace gpu {
 namespace kernels {
 
 enum : u32 {
-  kWideManySimds = 8,
+  kWideManySimds = 12,
+  kWideBringSimds = 8,
   kWideManyUnits = 5,   // of 128 columns, in a row
   kWideManyBlocks = 4,  // of 64 columns of results, in a team
   kWideManySums = kWideManyBlocks * 32u,
   kWideManyReads = 8,    // of four columns, under way at once
   kWideManyFactors = 3,  // of a key: of scores, of weights, and what weights' scores grow by
+  kWideManyFactorWords = kWideKeys * kWideManyFactors,
   kWideSplitTiles = kWideSplit / kWideKeys,
 };
 
-/// Where a piece of 8 columns of a key lies in its row: pieces of eight keys are read together. Of
-/// 16 columns, a step of products, lane i of four has 4 i to 4 i + 3: two in word i of a piece and
-/// two in that of the next.
-MF_FN u32 wide_many_piece(u32 key, u32 piece) { return piece ^ (key & 7u); }
-
-/// Number r of eight keys in the order of products, of which a lane has keys k and k + 4.
-MF_FN u32 wide_many_key(u32 r) { return r / 2u + r % 2u * 4u; }
-
-/// Words of a tile of keys: rows, then factors.
-MF_FN u32 wide_many_tile_words(MF_PARAMS(AttentionParams) p) {
-  return kWideKeys * (p.key_words + kWideManyFactors);
-}
+/// The row of a key in its tile: a lane of a product has rows 2 i and 2 i + 1 of eight, and shall
+/// have keys i and i + 4.
+MF_FN u32 wide_many_row(u32 key) { return (key & ~7u) + key % 4u * 2u + key / 4u % 2u; }
 
 /// Where things lie in shared memory, in words.
 struct WideManyShared {
-  u32 steps;  // of 16 columns of queries
+  u32 key_words;    // of a tile
+  u32 query_words;  // of one half of queries
   u32 tiles;
   u32 tile_words;
-  u32 scores;
+  u32 weights;
+  u32 factors;
   u32 query_factors;
   u32 keep;  // of a tile
   u32 add;
@@ -58,11 +53,13 @@ struct WideManyShared {
 };
 MF_FN WideManyShared wide_many_shared(MF_PARAMS(AttentionParams) p) {
   WideManyShared at;
-  at.steps = wide_columns(p.head_dim) / 16u;
-  at.tiles = kWideManyRows / 16u * at.steps * kTileRowsWords;
-  at.tile_words = wide_many_tile_words(p);
-  at.scores = at.tiles + 2u * at.tile_words;
-  at.query_factors = at.scores + kWideManyRows * kWideKeys;
+  at.key_words = p.key_words * kWideKeys;
+  at.query_words = p.key_words * kWideManyRows;
+  at.tiles = 2u * at.query_words;
+  at.tile_words = p.value_words * kWideKeys;
+  at.weights = at.tiles + 2u * at.tile_words;
+  at.factors = at.weights + kWideManyRows * kWideKeys;
+  at.query_factors = at.factors + 2u * kWideManyFactorWords;
   at.keep = at.query_factors + kWideManyRows;
   at.add = at.keep + kWideManyRows;
   at.split_keep = at.add + kWideManyRows;
@@ -71,17 +68,19 @@ MF_FN WideManyShared wide_many_shared(MF_PARAMS(AttentionParams) p) {
   return at;
 }
 
-/// A tile's keys in halves, and their factors.
+/// A tile's keys in halves, and their factors behind them. Of 16 columns, a step of products, lane
+/// i of four has 4 i to 4 i + 3: two in word i of a piece and two in that of the next.
 MF_FN void bring_wide_keys(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u64) k_pages,
                            MF_GLOBAL(u32) halves) {
   const u32 end = p.begin + p.tokens;
   const u32 tile = (p.first_part * kWideSplitTiles + t.group.x) * kWideKeys;
+  const u32 key_words = p.key_words * kWideKeys;
   MF_GLOBAL(u32)
   to = halves + static_cast<u64>(t.group.y * p.num_parts * kWideSplitTiles + t.group.x) *
-                    wide_many_tile_words(p);
-  MF_GLOBAL(f32) factors = MF_CAST(f32, to + kWideKeys * p.key_words);
+                    (key_words + kWideManyFactorWords);
+  MF_GLOBAL(f32) factors = MF_CAST(f32, to + key_words);
   MF_ROLLED
-  for (u32 key = t.simd; key < kWideKeys; key += kWideManySimds) {
+  for (u32 key = t.simd; key < kWideKeys; key += kWideBringSimds) {
     const bool exists = tile + key >= p.first_key && tile + key < end;
     RowStage<u16, 1u, kWideManyUnits> stage;
     stage.load_row(
@@ -96,8 +95,8 @@ MF_FN void bring_wide_keys(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const
       const W2 pairs = larger_halves(scaled(stage.held[u].numbers(), into_halves(exponent)));
       MF_UNROLL
       for (u32 i = 0u; i < 2u; ++i) {
-        const u32 piece = wide_many_piece(key, c / 16u * 2u + i);
-        to[key * p.key_words + piece * 4u + c / 4u % 4u] = pairs.v[i];
+        to[c / 64u * kTeamBlockWords + team_piece(wide_many_row(key), c / 16u * 2u + i) +
+           c / 4u % 4u] = pairs.v[i];
       }
     }
     if (t.lane != 0u) continue;
@@ -108,7 +107,7 @@ MF_FN void bring_wide_keys(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const
   }
 }
 
-/// Queries in halves, as lanes hold them, and their factors with the scale.
+/// Queries in halves, in blocks of 64 rows and 64 columns, and their factors with the scale.
 MF_FN void stage_wide_queries(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) q,
                               WideManyShared at, u32 first_row) {
   MF_SHARED(f32) factors = MF_SHARED_AT(t, f32, at.query_factors * 4u);
@@ -120,270 +119,87 @@ MF_FN void stage_wide_queries(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(co
     RowStage<f32, 1u, kWideManyUnits> stage;
     stage.load_row(t, 0u, from, p.head_dim, 0u, row.end > 0u);
     const u32 exponent = stage.exponent(t, 0u);
-    MF_SHARED(u32) to = MF_SHARED_AT(t, u32, r / 16u * at.steps * kTileRowsWords * 4u);
     MF_UNROLL
     for (u32 u = 0u; u < kWideManyUnits; ++u) {
-      const u32 step = u * 8u + t.lane / 4u;
-      if (step >= at.steps) continue;
-      store_piece(to + step * kTileRowsWords, r % 16u, t.lane & 3u,
-                  split_four(scaled(stage.held[u].numbers(), into_halves(exponent))));
+      const u32 c = t.lane * 4u + 128u * u;
+      if (c >= p.key_words * 2u) continue;
+      const W4 pairs = split_four(scaled(stage.held[u].numbers(), into_halves(exponent)));
+      MF_UNROLL
+      for (u32 i = 0u; i < 4u; ++i) {
+        const u32 word = c / 64u * (kWideManyRows * 32u) + c / 4u % 4u +
+                         team_piece(r, c / 16u * 2u + i % 2u) + i / 2u * at.query_words;
+        MF_SHARED_AT(t, u32, word * 4u)[0] = pairs.v[i];
+      }
     }
     if (t.lane == 0u) factors[r] = out_of_halves(exponent) * p.scale;
   }
 }
 
-/// Scores of 16 rows and a tile over a team's half of the columns. scores[4 n + i] is of row g, or
-/// g + 8 from i = 2 on, and of key 8 n + quad + i % 2 * 4: a lane's keys are those of its weights.
-MF_FN void score_wide_tile(MF_T t, MF_PARAMS(AttentionParams) p, WideManyShared at, u32 slot,
-                           MF_LOCAL(f32) scores) {
-  const u32 row_tile = t.simd & 3u;
-  const u32 quad = t.lane & 3u;
-  const u32 g = t.lane / 4u;
+/// Sums of 64 rows and a tile over a half of the columns.
+MF_FN void add_wide_scores(MF_T t, MF_PARAMS(AttentionParams) p, WideManyShared at, u32 slot,
+                           u32 half, MF_LOCAL(TileDots<4u>) dots) {
   const u32 middle = (p.head_dim / 2u + 31u) / 32u;
-  const u32 begin = t.simd < 4u ? 0u : middle;
-  const u32 end = t.simd < 4u ? middle : at.steps / 2u;
-  MF_SHARED(u32)
-  x = MF_SHARED_AT(t, u32,
-                   ((row_tile * at.steps + 2u * begin) * kTileRowsWords + t.lane * 4u) * 4u);
-  const u32 key = wide_many_key(t.lane % 8u);
-  const u32 keys = slot + key * p.key_words;
-  const u32 stride = 8u * p.key_words;
-  TileDots<4u> dots;
-  dots.clear();
+  const u32 end = half == 0u ? middle : (p.head_dim + 31u) / 32u;
   MF_ROLLED
-  for (u32 s = begin; s < end; ++s) {
-    const u32 own = keys + wide_many_piece(key, s * 4u + t.lane / 8u) * 4u;
-    W4 k[4];
-    MF_UNROLL
-    for (u32 n = 0u; n < 4u; ++n) k[n] = load_tiles<false>(t, own + n * stride);
+  for (u32 s = half == 0u ? 0u : middle; s < end; ++s) {
+    const u32 x = s / 2u * (kWideManyRows * 32u) + s % 2u * 16u;
+    const u32 y = at.tiles + slot * at.tile_words + s / 2u * kTeamBlockWords + s % 2u * 16u;
     MF_UNROLL
     for (u32 step = 0u; step < 2u; ++step) {
-      const TileRows rows = load_rows(x + step * kTileRowsWords);
-      MF_UNROLL
-      for (u32 n = 0u; n < 4u; ++n) {
-        multiply_add(t, dots.low + n * 4u, rows.low, k[n].v[step * 2u], k[n].v[step * 2u + 1u]);
-      }
-      MF_UNROLL
-      for (u32 n = 0u; n < 4u; ++n) {
-        multiply_add(t, dots.high + n * 4u, rows.high, k[n].v[step * 2u], k[n].v[step * 2u + 1u]);
-      }
-    }
-    x = x + 2u * kTileRowsWords;
-  }
-  MF_SHARED(f32) key_factors = MF_SHARED_AT(t, f32, (slot + kWideKeys * p.key_words) * 4u);
-  MF_SHARED(f32)
-  query_factors = MF_SHARED_AT(t, f32, (at.query_factors + row_tile * 16u + g) * 4u);
-  MF_UNROLL
-  for (u32 n = 0u; n < 4u; ++n) {
-    MF_UNROLL
-    for (u32 i = 0u; i < 4u; ++i) {
-      scores[n * 4u + i] =
-          dots.dot(n, i) * key_factors[n * 8u + quad + i % 2u * 4u] * query_factors[i / 2u * 8u];
+      TeamHalves::add_rows(t, dots->low, x + at.query_words + step * 8u, y + step * 8u);
+      TeamHalves::add_rows(t, dots->high, x + step * 8u, y + step * 8u);
     }
   }
 }
-
-/// Where a row's scores of a tile lie, and then its weights in halves: pieces of four words.
-MF_FN u32 wide_many_scores(WideManyShared at, u32 row, u32 piece) {
-  return at.scores + row * kWideKeys + (piece ^ (row % 8u / 2u + row % 2u * 4u)) * 4u;
+MF_FN void hold_wide_scores(MF_LOCAL(TileDots<4u>) dots) {
+  TeamHalves::hold<16u>(dots->low);
+  TeamHalves::hold<16u>(dots->high);
 }
 
-/// A TEAM keeps the scores of rows g, the other one those of rows g + 8. Gives away the others of a
-/// lane.
-template <u32 TEAM>
-MF_FN void give_scores(MF_T t, WideManyShared at, MF_LOCAL(const f32) scores) {
-  const u32 row = (t.simd & 3u) * 16u + t.lane / 4u + (1u - TEAM) * 8u;
-  MF_UNROLL
-  for (u32 k = 0u; k < 2u; ++k) {
-    F4 four;
-    MF_UNROLL
-    for (u32 e = 0u; e < 4u; ++e) {
-      four.v[e] = scores[(k * 2u + e / 2u) * 4u + e % 2u + (1u - TEAM) * 2u];
-    }
-    store4(MF_SHARED_AT(t, f32, wide_many_scores(at, row, k * 4u + (t.lane & 3u)) * 4u), four);
-  }
-}
-
-/// Turns a lane's scores of its row into weights in halves, of which the largest is 1, or less if
-/// `largest` was larger. The lane's keys are 16 k + quad + 4 e.
-template <u32 TEAM>
-MF_FN PartSum weigh_wide_tile(MF_T t, MF_PARAMS(AttentionParams) p, WideManyShared at, u32 slot,
-                              MF_LOCAL(const f32) scores, f32 largest, QueryRow row, u32 tile) {
-  const u32 quad = t.lane & 3u;
-  const u32 r = (t.simd & 3u) * 16u + t.lane / 4u + TEAM * 8u;
-  MF_SHARED(f32)
-  factors = MF_SHARED_AT(t, f32, (slot + kWideKeys * (p.key_words + 1u) + quad) * 4u);
-  const u32 seen_from = tile + quad - row.begin;
-  const u32 seen = row.end - row.begin;
-  f32 whole[8];
-  MF_UNROLL
-  for (u32 k = 0u; k < 2u; ++k) {
-    const F4 others = load4(MF_SHARED_AT(t, f32, wide_many_scores(at, r, k * 4u + quad) * 4u));
-    MF_UNROLL
-    for (u32 e = 0u; e < 4u; ++e) {
-      const u32 key = k * 16u + e * 4u;
-      const f32 own = scores[(k * 2u + e / 2u) * 4u + e % 2u + TEAM * 2u] + others.v[e];
-      const bool is_seen = seen_from + key < seen;
-      whole[k * 4u + e] = is_seen ? own : -mf_infinity();
-      if (is_seen) largest = mf_max(largest, own + factors[kWideKeys + key]);
-    }
-  }
-  largest = mf_max(largest, simd_shuffle_xor(t, largest, 2u));
-  largest = mf_max(largest, simd_shuffle_xor(t, largest, 1u));
-  simd_barrier(t);  // all lanes have their row's scores
-  f32 part = 0.0f;
-  MF_UNROLL
-  for (u32 k = 0u; k < 2u; ++k) {
-    F4 weights;
-    f32 w[4];
-    MF_UNROLL
-    for (u32 e = 0u; e < 4u; ++e) {
-      const u32 key = k * 16u + e * 4u;
-      const bool is_seen = seen_from + key < seen;
-      w[e] = is_seen ? mf_exp2(whole[k * 4u + e] - largest) : 0.0f;
-      weights.v[e] = is_seen ? w[e] * factors[key] : 0.0f;
-    }
-    const f32 four = (w[0] + w[1]) + (w[2] + w[3]);
-    part = k == 0u ? four : part + four;
-    const W4 halves = split_four(weights);
-    MF_UNROLL
-    for (u32 i = 0u; i < 4u; ++i) {
-      const u32 piece = i / 2u * 4u + k * 2u + i % 2u;
-      MF_SHARED_AT(t, u32, (wide_many_scores(at, r, piece) + quad) * 4u)[0] = halves.v[i];
-    }
-  }
-  part = part + simd_shuffle_xor(t, part, 2u);
-  part = part + simd_shuffle_xor(t, part, 1u);
-  const PartSum sum = {largest, part};
-  return sum;
-}
-
-/// 64 columns += weights times values of a tile: product e has columns 8 e to 8 e + 7 as they lie.
-MF_FN void multiply_wide_tile(MF_T t, MF_PARAMS(AttentionParams) p, u32 slot, u32 block,
-                              MF_LOCAL(const W4) weights, MF_LOCAL(f32) sums) {
-  const u32 key = wide_many_key(t.lane % 8u);
-  const u32 values = slot + (t.lane / 8u % 2u * 8u + key) * p.key_words + block * 32u;
-  MF_UNROLL
-  for (u32 k = 0u; k < 2u; ++k) {
-    W4 b[4];
-    MF_UNROLL
-    for (u32 j = 0u; j < 4u; ++j) {
-      const u32 piece = wide_many_piece(key, j * 2u + t.lane / 16u);
-      b[j] = load_tiles<true>(t, values + k * 16u * p.key_words + piece * 4u);
-    }
-    MF_UNROLL
-    for (u32 e = 0u; e < 8u; ++e) {
-      multiply_add(t, sums + e * 4u, weights[2u + k], b[e / 2u].v[e % 2u * 2u],
-                   b[e / 2u].v[e % 2u * 2u + 1u]);
-    }
-    MF_UNROLL
-    for (u32 e = 0u; e < 8u; ++e) {
-      multiply_add(t, sums + e * 4u, weights[k], b[e / 2u].v[e % 2u * 2u],
-                   b[e / 2u].v[e % 2u * 2u + 1u]);
-    }
-  }
-}
-
-/// How 16 rows of columns and of a tile's sums become new columns, of the rows g and g + 8.
-struct WideFactors {
-  f32 keep[2];
-  f32 add[2];
+/// A lane's scores of the rows g and g + 8: of the keys 16 k + quad + 4 e, number 4 k + e.
+struct WideScores {
+  f32 of[2][8];
 };
-
-/// Adds a tile to 64 columns, which shrink first; sums of a tile that stands for itself are made
-/// apart.
-template <bool TILED>
-MF_FN void add_wide_block(MF_T t, MF_PARAMS(AttentionParams) p, u32 slot, u32 block,
-                          MF_LOCAL(const W4) weights, WideFactors factors, MF_LOCAL(f32) columns) {
-  if (!TILED) {
+MF_FN WideScores wide_scores(MF_T t, MF_PARAMS(AttentionParams) p, WideManyShared at, u32 slot) {
+  TileDots<4u> halves[2];
+  MF_UNROLL
+  for (u32 h = 0u; h < 2u; ++h) {
+    halves[h].clear();
+    hold_wide_scores(&halves[h]);
+  }
+  TeamHalves::begin(t);
+  add_wide_scores(t, p, at, slot, 0u, &halves[0]);
+  add_wide_scores(t, p, at, slot, 1u, &halves[1]);
+  TeamHalves::end(t);
+  MF_SHARED(f32)
+  key_factors = MF_SHARED_AT(t, f32, (at.factors + slot * kWideManyFactorWords) * 4u);
+  MF_SHARED(f32)
+  query_factors = MF_SHARED_AT(t, f32, (at.query_factors + t.simd * 16u + t.lane / 4u) * 4u);
+  TeamHalves::wait<0u>(t);
+  WideScores scores;
+  MF_UNROLL
+  for (u32 h = 0u; h < 2u; ++h) hold_wide_scores(&halves[h]);
+  MF_UNROLL
+  for (u32 i = 0u; i < 8u; ++i) {
+    const f32 factor = key_factors[i / 4u * 16u + (t.lane & 3u) + i % 4u * 4u];
     MF_UNROLL
-    for (u32 i = 0u; i < 32u; ++i) columns[i] = columns[i] * factors.keep[i / 2u % 2u];
-    multiply_wide_tile(t, p, slot, block, weights, columns);
-    return;
-  }
-  f32 sums[32];
-  MF_UNROLL
-  for (u32 i = 0u; i < 32u; ++i) sums[i] = 0.0f;
-  multiply_wide_tile(t, p, slot, block, weights, sums);
-  MF_UNROLL
-  for (u32 i = 0u; i < 32u; ++i) {
-    columns[i] = mf_fma(columns[i], factors.keep[i / 2u % 2u], sums[i] * factors.add[i / 2u % 2u]);
-  }
-}
-
-/// Adds a tile to a SIMD group's columns.
-template <bool TILED>
-MF_FN void add_wide_tile(MF_T t, MF_PARAMS(AttentionParams) p, WideManyShared at, u32 slot,
-                         MF_LOCAL(f32) columns) {
-  W4 weights[4];  // the larger halves of two steps of 16 keys, then the smaller ones
-  MF_UNROLL
-  for (u32 i = 0u; i < 4u; ++i) {
-    const u32 r = (t.simd & 3u) * 16u + t.lane % 16u;
-    weights[i] = load_tiles<false>(t, wide_many_scores(at, r, i * 2u + t.lane / 16u));
-  }
-  const u32 row = (t.simd & 3u) * 16u + t.lane / 4u;
-  WideFactors factors;
-  MF_UNROLL
-  for (u32 below = 0u; below < 2u; ++below) {
-    factors.keep[below] = MF_SHARED_AT(t, f32, at.keep * 4u)[row + below * 8u];
-    factors.add[below] = MF_SHARED_AT(t, f32, at.add * 4u)[row + below * 8u];
-  }
-  MF_UNROLL
-  for (u32 b = 0u; b < kWideManyBlocks; ++b) {
-    const u32 block = t.simd / 4u * kWideManyBlocks + b;
-    if (block * 64u < p.v_head_dim) {
-      add_wide_block<TILED>(t, p, slot, block, weights, factors, columns + b * 32u);
+    for (u32 below = 0u; below < 2u; ++below) {
+      const u32 e = i % 2u + below * 2u;
+      const f32 own = query_factors[below * 8u];
+      scores.of[below][i] =
+          halves[0].dot(i / 2u, e) * factor * own + halves[1].dot(i / 2u, e) * factor * own;
     }
   }
+  return scores;
 }
 
-/// Adds a split's columns to those of the splits before it, which lie in `out`.
-MF_FN void add_wide_split(MF_T t, MF_PARAMS(AttentionParams) p, WideManyShared at,
-                          MF_LOCAL(const f32) columns, MF_GLOBAL(f32) out, u32 first_row,
-                          bool is_first, bool finishes) {
-  const u32 quad = t.lane & 3u;
-  MF_UNROLL
-  for (u32 below = 0u; below < 2u; ++below) {
-    const u32 r = (t.simd & 3u) * 16u + t.lane / 4u + below * 8u;
-    const QueryRow row = query_row(t, p, first_row + r);
-    if (row.end == 0u) continue;
-    MF_GLOBAL(f32) to = out + (row.token * p.out.token_stride + row.head * p.out.head_stride);
-    const f32 keep = MF_SHARED_AT(t, f32, at.split_keep * 4u)[r];
-    const f32 add = MF_SHARED_AT(t, f32, at.split_add * 4u)[r];
-    f32 factor = 1.0f;
-    if (finishes) factor = MF_SHARED_AT(t, f32, at.finish * 4u)[r];
-    const bool adds_to = !is_first && keep != 0.0f;
-    const u32 first = t.simd / 4u * kWideManyBlocks * 64u + quad * 4u;
-    MF_UNROLL
-    for (u32 begin = 0u; begin < kWideManyBlocks * 4u; begin += kWideManyReads) {
-      F4 fours[kWideManyReads];
-      MF_UNROLL
-      for (u32 i = 0u; i < kWideManyReads; ++i) {
-        const u32 c = first + (begin + i) * 16u;
-        fours[i] = no_columns();
-        if (adds_to && c < p.v_head_dim) fours[i] = load4(MF_CAST(const f32, to + c));
-      }
-      MF_UNROLL
-      for (u32 i = 0u; i < kWideManyReads; ++i) {
-        const u32 c = first + (begin + i) * 16u;
-        if (c >= p.v_head_dim) continue;
-        MF_UNROLL
-        for (u32 e = 0u; e < 4u; ++e) {
-          const u32 product = (begin + i) * 2u + e / 2u;
-          const f32 own = columns[product * 4u + below * 2u + e % 2u] * wide_factor();
-          const f32 value = mf_fma(fours[i].v[e], keep, own * add);
-          fours[i].v[e] = finishes ? mf_fma(value, factor, 0.0f) : value;
-        }
-        store4(to + c, fours[i]);
-      }
-    }
-  }
-}
-
-MF_FN void clear_wide_columns(MF_LOCAL(f32) columns) {
-  MF_UNROLL
-  for (u32 i = 0u; i < kWideManySums; ++i) columns[i] = 0.0f;
-}
+/// What a lane knows of a row, with three others.
+struct WideRow {
+  u32 number;
+  QueryRow query;
+  PartSum sum;  // of a split
+  PartSum all;
+};
 
 /// How a tile's sums join those of its split, as mma_attention_wide.h has it.
 MF_FN PartMerge merge_wide_tile(PartSum sum, PartSum own, bool is_tiled) {
@@ -394,6 +210,362 @@ MF_FN PartMerge merge_wide_tile(PartSum sum, PartSum own, bool is_tiled) {
   merge.all.largest = own.largest;
   merge.all.total = mf_fma(sum.total, merge.keep, own.total);
   return merge;
+}
+
+MF_FN bool ends_wide_split(u32 tile, u32 last_tile) {
+  return tile == last_tile || (tile + 1u) % kWideSplitTiles == 0u;
+}
+MF_FN bool is_wide_tiled(u32 tile) {
+  return tile / kWideSplitTiles < static_cast<u32>(kWideTiledSplits);
+}
+
+/// Turns a lane's scores of both its rows into weights in halves, of which a row's largest is 1, or
+/// less if one before was larger. Both rows go together, as each of their steps waits for the last.
+template <bool WHOLE>
+MF_FN void weigh_wide_scores(MF_T t, WideManyShared at, u32 slot, MF_LOCAL(WideScores) scores,
+                             MF_LOCAL(const WideRow) rows, u32 tile, MF_LOCAL(PartSum) sums) {
+  const u32 quad = t.lane & 3u;
+  MF_SHARED(f32)
+  factors =
+      MF_SHARED_AT(t, f32, (at.factors + slot * kWideManyFactorWords + kWideKeys + quad) * 4u);
+  u32 seen_from[2];
+  u32 seen[2];
+  MF_UNROLL
+  for (u32 below = 0u; below < 2u; ++below) {
+    seen_from[below] = tile * kWideKeys + quad - rows[below].query.begin;
+    seen[below] = rows[below].query.end - rows[below].query.begin;
+    sums[below].largest =
+        is_wide_tiled(tile) ? -mf_infinity() : static_cast<f32>(rows[below].sum.largest);
+  }
+  MF_UNROLL
+  for (u32 i = 0u; i < 8u; ++i) {
+    const u32 key = i / 4u * 16u + i % 4u * 4u;
+    const f32 shift = factors[kWideKeys + key];
+    MF_UNROLL
+    for (u32 below = 0u; below < 2u; ++below) {
+      if (WHOLE || seen_from[below] + key < seen[below]) {
+        sums[below].largest = mf_max(sums[below].largest, scores->of[below][i] + shift);
+      }
+    }
+  }
+  MF_UNROLL
+  for (u32 lanes = 2u; lanes > 0u; lanes /= 2u) {
+    MF_UNROLL
+    for (u32 below = 0u; below < 2u; ++below) {
+      const f32 largest = sums[below].largest;
+      sums[below].largest = mf_max(largest, simd_shuffle_xor(t, largest, lanes));
+    }
+  }
+  W4 halves[2][2];
+  MF_UNROLL
+  for (u32 k = 0u; k < 2u; ++k) {
+    MF_UNROLL
+    for (u32 below = 0u; below < 2u; ++below) {
+      F4 weights;
+      f32 w[4];
+      MF_UNROLL
+      for (u32 e = 0u; e < 4u; ++e) {
+        const u32 key = k * 16u + e * 4u;
+        const bool is_seen = WHOLE || seen_from[below] + key < seen[below];
+        w[e] = is_seen ? mf_exp2(scores->of[below][k * 4u + e] - sums[below].largest) : 0.0f;
+        weights.v[e] = is_seen ? w[e] * factors[key] : 0.0f;
+      }
+      const f32 four = (w[0] + w[1]) + (w[2] + w[3]);
+      sums[below].total = k == 0u ? four : sums[below].total + four;
+      halves[below][k] = split_four(weights);
+    }
+  }
+  MF_UNROLL
+  for (u32 lanes = 2u; lanes > 0u; lanes /= 2u) {
+    MF_UNROLL
+    for (u32 below = 0u; below < 2u; ++below) {
+      sums[below].total = sums[below].total + simd_shuffle_xor(t, sums[below].total, lanes);
+    }
+  }
+  MF_UNROLL
+  for (u32 below = 0u; below < 2u; ++below) {
+    MF_UNROLL
+    for (u32 i = 0u; i < 8u; ++i) {
+      const u32 piece = i / 4u * 4u + i / 2u % 2u * 2u + i % 2u;
+      MF_SHARED_AT(t, u32, (at.weights + team_piece(rows[below].number, piece) + quad) * 4u)
+      [0] = halves[below][i / 2u % 2u].v[i / 4u * 2u + i % 2u];
+    }
+  }
+}
+
+/// The same, and what the rows' columns are multiplied by, in shared memory.
+MF_FN void weigh_wide_rows(MF_T t, MF_PARAMS(AttentionParams) p, WideManyShared at, u32 slot,
+                           MF_LOCAL(WideScores) scores, MF_GLOBAL(const f32) sinks, u32 tile,
+                           u32 last_tile, MF_LOCAL(WideRow) rows) {
+  const bool leads = (t.lane & 3u) == 0u;
+  const bool ends = ends_wide_split(tile, last_tile);
+  bool is_whole = true;
+  MF_UNROLL
+  for (u32 below = 0u; below < 2u; ++below) {
+    if (tile % kWideSplitTiles == 0u) rows[below].sum = no_sum();
+    is_whole = is_whole && rows[below].query.begin <= tile * kWideKeys &&
+               (tile + 1u) * kWideKeys <= rows[below].query.end;
+  }
+  PartSum own[2];
+  if (simd_ballot(t, !is_whole) == 0u) {
+    weigh_wide_scores<true>(t, at, slot, scores, rows, tile, own);
+  } else {
+    weigh_wide_scores<false>(t, at, slot, scores, rows, tile, own);
+  }
+  MF_UNROLL
+  for (u32 below = 0u; below < 2u; ++below) {
+    const PartMerge merge = merge_wide_tile(rows[below].sum, own[below], is_wide_tiled(tile));
+    const u32 number = rows[below].number;
+    rows[below].sum = merge.all;
+    if (leads) {
+      MF_SHARED_AT(t, f32, at.keep * 4u)[number] = merge.keep;
+      MF_SHARED_AT(t, f32, at.add * 4u)[number] = merge.add;
+    }
+    if (!ends) continue;
+    const PartMerge split = merge_parts(rows[below].all, rows[below].sum);
+    const QueryRow query = rows[below].query;
+    rows[below].all = split.all;
+    if (!leads) continue;
+    MF_SHARED_AT(t, f32, at.split_keep * 4u)[number] = split.keep;
+    MF_SHARED_AT(t, f32, at.split_add * 4u)[number] = split.add;
+    if (tile != last_tile) continue;
+    MF_SHARED_AT(t, f32, at.finish * 4u)
+    [number] = query.end == 0u ? 0.0f : finish_factor(p, rows[below].all, sinks, query.head);
+  }
+}
+
+/// Columns += weights times values of a tile: of 16 keys the smaller halves, then the larger ones.
+/// Product e has columns 8 e to 8 e + 7 as they lie.
+MF_FN void add_wide_values(MF_T t, WideManyShared at, u32 values, MF_LOCAL(f32) columns) {
+  TeamHalves::hold<kWideManySums>(columns);
+  TeamHalves::begin(t);
+  MF_UNROLL
+  for (u32 k = 0u; k < 2u; ++k) {
+    const u32 keys = values + k * (2u * kTeamEightWords);
+    TeamHalves::add_columns<kWideManyBlocks * 64u>(t, columns, at.weights + 16u + k * 8u, keys);
+    TeamHalves::add_columns<kWideManyBlocks * 64u>(t, columns, at.weights + k * 8u, keys);
+  }
+  TeamHalves::end(t);
+  TeamHalves::wait<0u>(t);
+  TeamHalves::hold<kWideManySums>(columns);
+}
+
+/// The same of 16 columns, by a SIMD group for itself: a team has no registers for such sums.
+MF_FN void own_wide_values(MF_T t, WideManyShared at, u32 values, u32 piece, MF_LOCAL(f32) sums) {
+  const u32 first = (t.simd & 3u) * 16u + t.lane % 16u;
+  MF_UNROLL
+  for (u32 k = 0u; k < 2u; ++k) {
+    const W4 v = load_tiles<true>(
+        t, values + k * (2u * kTeamEightWords) + team_piece(t.lane % 16u, piece + t.lane / 16u));
+    MF_UNROLL
+    for (u32 half = 2u; half > 0u; --half) {
+      const W4 weights = load_tiles<false>(
+          t, at.weights + team_piece(first, half * 4u - 4u + k * 2u + t.lane / 16u));
+      multiply_add(t, sums, weights, v.v[0], v.v[1]);
+      multiply_add(t, sums + 4u, weights, v.v[2], v.v[3]);
+    }
+  }
+}
+
+MF_FN void clear_wide_columns(MF_LOCAL(f32) columns) {
+  MF_UNROLL
+  for (u32 i = 0u; i < kWideManySums; ++i) columns[i] = 0.0f;
+}
+
+/// Adds a tile to a team's columns, which shrink first; sums of a tile that stands for itself are
+/// made apart.
+MF_FN void add_wide_tile(MF_T t, MF_PARAMS(AttentionParams) p, WideManyShared at, u32 slot,
+                         u32 team, u32 tile, MF_LOCAL(f32) columns) {
+  if (tile % kWideSplitTiles == 0u) clear_wide_columns(columns);
+  if (team * (kWideManyBlocks * 64u) >= p.v_head_dim) return;
+  const u32 values = at.tiles + slot * at.tile_words + team * kWideManyBlocks * kTeamBlockWords;
+  const u32 row = (t.simd & 3u) * 16u + t.lane / 4u;
+  f32 keep[2];
+  f32 add[2];
+  MF_UNROLL
+  for (u32 below = 0u; below < 2u; ++below) {
+    keep[below] = MF_SHARED_AT(t, f32, at.keep * 4u)[row + below * 8u];
+    add[below] = MF_SHARED_AT(t, f32, at.add * 4u)[row + below * 8u];
+  }
+  if (!is_wide_tiled(tile)) {
+    MF_UNROLL
+    for (u32 i = 0u; i < kWideManySums; ++i) columns[i] = columns[i] * keep[i / 2u % 2u];
+    add_wide_values(t, at, values, columns);
+    return;
+  }
+  MF_UNROLL
+  for (u32 b = 0u; b < kWideManyBlocks * 4u; ++b) {
+    f32 sums[8];
+    MF_UNROLL
+    for (u32 i = 0u; i < 8u; ++i) sums[i] = 0.0f;
+    own_wide_values(t, at, values + b / 4u * kTeamBlockWords, b % 4u * 2u, sums);
+    MF_UNROLL
+    for (u32 i = 0u; i < 8u; ++i) {
+      columns[b * 8u + i] =
+          mf_fma(columns[b * 8u + i], keep[i / 2u % 2u], sums[i] * add[i / 2u % 2u]);
+    }
+  }
+}
+
+/// What a split's columns, and those of the splits before it, are multiplied by: of the rows g and
+/// g + 8.
+struct WideSplitFactors {
+  f32 keep[2];
+  f32 add[2];
+  f32 finish[2];
+};
+MF_FN WideSplitFactors wide_split_factors(MF_T t, WideManyShared at, bool finishes) {
+  WideSplitFactors factors;
+  MF_UNROLL
+  for (u32 below = 0u; below < 2u; ++below) {
+    const u32 r = (t.simd & 3u) * 16u + t.lane / 4u + below * 8u;
+    factors.keep[below] = MF_SHARED_AT(t, f32, at.split_keep * 4u)[r];
+    factors.add[below] = MF_SHARED_AT(t, f32, at.split_add * 4u)[r];
+    factors.finish[below] = 1.0f;
+    if (finishes) factors.finish[below] = MF_SHARED_AT(t, f32, at.finish * 4u)[r];
+  }
+  return factors;
+}
+
+/// Adds a split's columns to those of the splits before it, which lie in `out`.
+MF_FN void add_wide_split(MF_T t, MF_PARAMS(AttentionParams) p, u32 team,
+                          MF_LOCAL(const WideSplitFactors) factors, MF_LOCAL(const f32) columns,
+                          MF_GLOBAL(f32) out, u32 first_row, bool is_first, bool finishes) {
+  const u32 quad = t.lane & 3u;
+  MF_UNROLL
+  for (u32 below = 0u; below < 2u; ++below) {
+    const u32 r = (t.simd & 3u) * 16u + t.lane / 4u + below * 8u;
+    const QueryRow row = query_row(t, p, first_row + r);
+    if (row.end == 0u) continue;
+    MF_GLOBAL(f32) to = out + (row.token * p.out.token_stride + row.head * p.out.head_stride);
+    const f32 keep = factors->keep[below];
+    const f32 add = factors->add[below];
+    const f32 factor = factors->finish[below];
+    const bool adds_to = !is_first && keep != 0.0f;
+    const u32 first = team * kWideManyBlocks * 64u + quad * 4u;
+    MF_UNROLL
+    for (u32 begin = 0u; begin < kWideManyBlocks * 4u; begin += kWideManyReads) {
+      F4 fours[kWideManyReads];
+      MF_UNROLL
+      for (u32 i = 0u; i < kWideManyReads; ++i) fours[i] = no_columns();
+      if (!is_first) {
+        MF_UNROLL
+        for (u32 i = 0u; i < kWideManyReads; ++i) {
+          // Without a branch of its own, or each waits for the one before.
+          const u32 c = first + (begin + i) * 16u;
+          fours[i] = load4(MF_CAST(const f32, to + (c < p.v_head_dim ? c : 0u)));
+        }
+      }
+      MF_UNROLL
+      for (u32 i = 0u; i < kWideManyReads; ++i) {
+        const u32 c = first + (begin + i) * 16u;
+        MF_UNROLL
+        for (u32 e = 0u; e < 4u; ++e) {
+          const u32 product = (begin + i) * 2u + e / 2u;
+          const f32 own = columns[product * 4u + below * 2u + e % 2u] * wide_factor();
+          const f32 value = mf_fma(adds_to ? fours[i].v[e] : 0.0f, keep, own * add);
+          fours[i].v[e] = finishes ? mf_fma(value, factor, 0.0f) : value;
+        }
+        if (c < p.v_head_dim) store4(to + c, fours[i]);
+      }
+    }
+  }
+}
+
+/// Copies a tile with threads from `first` on.
+MF_FN void copy_wide_tile(MF_T t, WideManyShared at, u32 slot, MF_GLOBAL(const u32) from,
+                          u32 first) {
+  MF_SHARED(u32) keys = MF_SHARED_AT(t, u32, (at.tiles + slot * at.tile_words) * 4u);
+  MF_SHARED(u32) factors = MF_SHARED_AT(t, u32, (at.factors + slot * kWideManyFactorWords) * 4u);
+  const u32 begin = (t.index - first) * 4u;
+  const u32 step = (t.threads - first) * 4u;
+  for (u32 i = begin; i < at.key_words; i += step) copy_async4(t, keys + i, from + i);
+  if (begin < kWideManyFactorWords) {
+    copy_async4(t, factors + begin, from + (at.key_words + begin));
+  }
+}
+
+/// The tiles that a group walks through.
+struct WideTiles {
+  u32 begin;
+  u32 end;
+  u32 first;  // of its rows, in any launch
+  u32 last;
+};
+
+/// Teams wait for each other twice a tile: when scores are there and results of the tile before,
+/// and when weights are there and the keys of the tile behind the next.
+MF_FN void meet_wide_teams(MF_T t) { barrier(t); }
+
+/// Team 0: scores of a tile and its weights, while the others add the tile before.
+MF_FN void weigh_wide_tiles(MF_T t, MF_PARAMS(AttentionParams) p, WideManyShared at,
+                            WideTiles tiles, u32 first_row, MF_GLOBAL(const f32) sinks,
+                            MF_GLOBAL(f32) partials) {
+  const bool leads = (t.lane & 3u) == 0u;
+  WideRow rows[2];
+  MF_UNROLL
+  for (u32 below = 0u; below < 2u; ++below) {
+    const u32 number = t.simd * 16u + t.lane / 4u + below * 8u;
+    const QueryRow query = query_row(t, p, first_row + number);
+    rows[below].number = number;
+    rows[below].query = query;
+    rows[below].sum = no_sum();
+    rows[below].all = no_sum();
+    if (tiles.begin == tiles.first || query.end == 0u) continue;
+    const u64 kept = (static_cast<u64>(query.token) * p.heads + query.head) * 2u;
+    rows[below].all.largest = partials[kept];
+    rows[below].all.total = partials[kept + 1u];
+  }
+  MF_ROLLED
+  for (u32 tile = tiles.begin; tile < tiles.end; ++tile) {
+    const u32 slot = (tile - tiles.begin) % 2u;
+    WideScores scores = wide_scores(t, p, at, slot);
+    meet_wide_teams(t);
+    weigh_wide_rows(t, p, at, slot, &scores, sinks, tile, tiles.last, rows);
+    copies_publish(t);
+    meet_wide_teams(t);
+  }
+  MF_UNROLL
+  for (u32 below = 0u; below < 2u; ++below) {
+    const QueryRow query = rows[below].query;
+    if (tiles.end > tiles.last || !leads || query.end == 0u) continue;
+    const u64 kept = (static_cast<u64>(query.token) * p.heads + query.head) * 2u;
+    partials[kept] = rows[below].all.largest;
+    partials[kept + 1u] = rows[below].all.total;
+  }
+}
+
+/// The other teams: a half of the results' columns each. They copy keys too.
+MF_FN void add_wide_tiles(MF_T t, MF_PARAMS(AttentionParams) p, WideManyShared at, WideTiles tiles,
+                          u32 team, u32 first_row, MF_GLOBAL(const u32) from, MF_GLOBAL(f32) out) {
+  f32 columns[kWideManySums];
+  clear_wide_columns(columns);
+  const u32 words = at.key_words + kWideManyFactorWords;
+  MF_ROLLED
+  for (u32 tile = tiles.begin; tile <= tiles.end; ++tile) {
+    const u32 before = tile - 1u;
+    const bool ends = tile > tiles.begin && ends_wide_split(before, tiles.last);
+    WideSplitFactors factors;
+    if (tile > tiles.begin) {
+      add_wide_tile(t, p, at, (before - tiles.begin) % 2u, team, before, columns);
+    }
+    if (ends) factors = wide_split_factors(t, at, before == tiles.last);
+    if (tile < tiles.end) meet_wide_teams(t);
+    if (tile > tiles.begin && tile + 1u < tiles.end) {
+      const u32 next = tile + 1u - tiles.begin;
+      copy_wide_tile(t, at, next % 2u, from + static_cast<u64>(next) * words, 128u);
+    }
+    copies_commit(t);
+    if (ends) {
+      add_wide_split(t, p, team, &factors, columns, out, first_row,
+                     before / kWideSplitTiles == tiles.first / kWideSplitTiles,
+                     before == tiles.last);
+    }
+    if (tile == tiles.end) break;
+    copies_wait<0>(t);
+    copies_publish(t);
+    meet_wide_teams(t);
+  }
 }
 
 /// Group x: 64 rows, the last ones first, as they take longest; y: a kv head. `halves` has the
@@ -407,92 +579,36 @@ MF_FN void attend_wide_many(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(cons
   const u32 groups = (count + kWideManyRows - 1u) / kWideManyRows;
   const u32 first_row = (groups - 1u - t.group.x) * kWideManyRows;
   const u32 behind = first_row + kWideManyRows;
-  const u32 first_tile = query_row(t, p, first_row).begin / kWideKeys;
-  const u32 last_tile =
-      (query_row(t, p, (behind < count ? behind : count) - 1u).end - 1u) / kWideKeys;
-  const u32 tiles = p.num_parts * kWideSplitTiles;
+  const u32 all = p.num_parts * kWideSplitTiles;
   const u32 low = p.first_part * kWideSplitTiles;
-  const u32 begin = first_tile > low ? first_tile : low;
-  const u32 end = last_tile + 1u < low + tiles ? last_tile + 1u : low + tiles;
-  if (begin >= end) return;
+  WideTiles tiles;
+  tiles.first = query_row(t, p, first_row).begin / kWideKeys;
+  tiles.last = (query_row(t, p, (behind < count ? behind : count) - 1u).end - 1u) / kWideKeys;
+  tiles.begin = tiles.first > low ? tiles.first : low;
+  tiles.end = tiles.last + 1u < low + all ? tiles.last + 1u : low + all;
+  if (tiles.begin >= tiles.end) return;
+  const u32 words = at.key_words + kWideManyFactorWords;
   MF_GLOBAL(const u32)
-  from = halves + static_cast<u64>(t.group.y * tiles + begin - low) * at.tile_words;
-  u32 slot = at.tiles;
-  copy_words(t, slot, from, at.tile_words);
+  from = halves + static_cast<u64>(t.group.y * all + tiles.begin - low) * words;
+  copy_wide_tile(t, at, 0u, from, 0u);
+  if (tiles.begin + 1u < tiles.end) copy_wide_tile(t, at, 1u, from + words, 0u);
   copies_commit(t);
+  // Columns that results have and keys lack.
+  for (u32 i = at.key_words + t.index; i < at.tile_words; i += t.threads) {
+    MF_SHARED_AT(t, u32, (at.tiles + i) * 4u)[0] = 0u;
+    MF_SHARED_AT(t, u32, (at.tiles + at.tile_words + i) * 4u)[0] = 0u;
+  }
   stage_wide_queries(t, p, q, at, first_row);
-  const u32 own_row = (t.simd & 3u) * 16u + t.lane / 4u + t.simd / 4u * 8u;
-  const bool leads = (t.lane & 3u) == 0u;
-  const QueryRow row = query_row(t, p, first_row + own_row);
-  const u64 kept = (static_cast<u64>(row.token) * p.heads + row.head) * 2u;
-  PartSum sum = no_sum();
-  PartSum all = no_sum();
-  if (begin > first_tile && row.end > 0u) {
-    all.largest = partials[kept];
-    all.total = partials[kept + 1u];
-  }
-  f32 columns[kWideManySums];
-  clear_wide_columns(columns);
-  MF_ROLLED
-  for (u32 tile = begin; tile < end; ++tile) {
-    const bool ends = tile == last_tile || (tile + 1u) % kWideSplitTiles == 0u;
-    const bool is_tiled = tile / kWideSplitTiles < static_cast<u32>(kWideTiledSplits);
-    const u32 next = slot == at.tiles ? at.tiles + at.tile_words : at.tiles;
-    if (tile % kWideSplitTiles == 0u) {
-      sum = no_sum();
-      clear_wide_columns(columns);
-    }
-    copies_wait<0>(t);
-    barrier(t);
-    from = from + at.tile_words;
-    if (tile + 1u < end) copy_words(t, next, from, at.tile_words);
-    copies_commit(t);
-    f32 scores[16];
-    score_wide_tile(t, p, at, slot, scores);
-    const bool is_second = t.simd >= 4u;
-    if (is_second) {
-      give_scores<1u>(t, at, scores);
-    } else {
-      give_scores<0u>(t, at, scores);
-    }
-    barrier(t);
-    const f32 largest = is_tiled ? -mf_infinity() : static_cast<f32>(sum.largest);
-    const u32 first_key = tile * kWideKeys;
-    const PartSum own = is_second
-                            ? weigh_wide_tile<1u>(t, p, at, slot, scores, largest, row, first_key)
-                            : weigh_wide_tile<0u>(t, p, at, slot, scores, largest, row, first_key);
-    const PartMerge merge = merge_wide_tile(sum, own, is_tiled);
-    sum = merge.all;
-    if (leads) {
-      MF_SHARED_AT(t, f32, at.keep * 4u)[own_row] = merge.keep;
-      MF_SHARED_AT(t, f32, at.add * 4u)[own_row] = merge.add;
-    }
-    if (ends) {
-      const PartMerge split = merge_parts(all, sum);
-      all = split.all;
-      if (leads) {
-        MF_SHARED_AT(t, f32, at.split_keep * 4u)[own_row] = split.keep;
-        MF_SHARED_AT(t, f32, at.split_add * 4u)[own_row] = split.add;
-        if (tile == last_tile && row.end > 0u) {
-          MF_SHARED_AT(t, f32, at.finish * 4u)[own_row] = finish_factor(p, all, sinks, row.head);
-        }
-      }
-    }
-    barrier(t);
-    if (is_tiled) {
-      add_wide_tile<true>(t, p, at, slot, columns);
-    } else {
-      add_wide_tile<false>(t, p, at, slot, columns);
-    }
-    if (ends) {
-      add_wide_split(t, p, at, columns, out, first_row,
-                     tile / kWideSplitTiles == first_tile / kWideSplitTiles, tile == last_tile);
-    }
-    slot = next;
-  }
-  if (end <= last_tile && leads && row.end > 0u) {
-    partials[kept] = all.largest;
-    partials[kept + 1u] = all.total;
+  copies_wait<0>(t);
+  copies_publish(t);
+  barrier(t);
+  const u32 team = simd_shuffle(t, t.simd / 4u, 0u);
+  if (team == 0u) {
+    team_gives_registers<104u>(t);
+    weigh_wide_tiles(t, p, at, tiles, first_row, sinks, partials);
+  } else {
+    team_takes_registers<200u>(t);
+    add_wide_tiles(t, p, at, tiles, team - 1u, first_row, from, out);
   }
 }
 
@@ -503,7 +619,7 @@ MF_KERNEL(mma_attention_wide_halves_f16, AttentionParams, MF_READ(0, u64, k_page
   bring_wide_keys(t, p, k_pages, halves);
 }
 
-MF_FITS(256, 1)
+MF_FITS(384, 1)
 MF_KERNEL(mma_attention_wide_many_f16_r64, AttentionParams, MF_READ(0, f32, q),
           MF_READ(1, u32, halves), MF_READ(2, f32, sinks), MF_WRITE(3, f32, out),
           MF_WRITE(4, f32, partials)) {
