@@ -79,7 +79,4 @@ class AsyncReader {
   }
 };
 
-/// Reads whole requests through the page cache on `threads` threads of its own (at least 1).
-std::unique_ptr<AsyncReader> make_pread_reader(int threads);
-
 }  // namespace moeflux

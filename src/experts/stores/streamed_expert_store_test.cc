@@ -8,6 +8,7 @@
 
 #include "experts/expert_world_test_util.h"
 #include "tests/support/io/faulty_reader.h"
+#include "tests/support/io/pread_reader.h"
 #include "tests/support/io/refused_entries.h"
 
 namespace moeflux {

@@ -6,6 +6,7 @@
 
 #include "experts/expert_world_test_util.h"
 #include "tests/support/io/faulty_reader.h"
+#include "tests/support/io/pread_reader.h"
 #include "tests/support/io/virtual_disk.h"
 #include "tests/support/soak.h"
 

@@ -134,9 +134,4 @@ std::unique_ptr<AsyncReader> make_thread_reader(const ThreadReaderOptions& optio
   return std::make_unique<ThreadReader>(options, std::move(source));
 }
 
-std::unique_ptr<AsyncReader> make_pread_reader(int threads) {
-  MF_CHECK(threads >= 1);
-  return make_thread_reader({.name = "pread", .threads = threads}, make_system_source({}));
-}
-
 }  // namespace moeflux

@@ -4,9 +4,9 @@
 #include <condition_variable>
 #include <mutex>
 
-#include "io/async_reader.h"
 #include "tests/support/io/faulty_file.h"
 #include "tests/support/io/memory_file.h"
+#include "tests/support/io/pread_reader.h"
 
 namespace moeflux {
 namespace {

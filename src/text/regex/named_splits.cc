@@ -3,6 +3,8 @@
 #include "text/regex/named_splits.h"
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 
 #include "base/format.h"
 #include "base/json.h"
@@ -280,6 +282,9 @@ constexpr Row kRows[] = {
     {"viking", {.patterns = kViking}},
     {"youtu", {.patterns = kYoutu, .ignore_merges = true}},
 };
+static_assert(std::ranges::adjacent_find(kRows, std::greater_equal(), &Row::name) ==
+                  std::end(kRows),
+              "rows are sorted by name, and no name has two");
 
 }  // namespace
 
@@ -292,12 +297,6 @@ Result<NamedSplits> find_named_splits(std::string_view name) {
                     "tokenizer.ggml.pre is {}, expected a name that llama.cpp's converter writes, "
                     "as gpt-2, llama-bpe or qwen2",
                     json_excerpt(name));
-}
-
-std::vector<std::string_view> split_names() {
-  std::vector<std::string_view> names;
-  for (const Row& row : kRows) names.push_back(row.name);
-  return names;
 }
 
 std::span<const std::string_view> tiktoken_splits() { return kKimi; }

@@ -4,7 +4,6 @@
 
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include "base/result.h"
 
@@ -27,9 +26,6 @@ struct NamedSplits {
 /// kUnsupported, naming the key and the word, when llama.cpp's converter writes it for no
 /// byte-level model.
 Result<NamedSplits> find_named_splits(std::string_view name);
-
-/// All names, sorted.
-std::vector<std::string_view> split_names();
 
 /// The expressions of the models that come as a tiktoken.model.
 std::span<const std::string_view> tiktoken_splits();

@@ -146,9 +146,6 @@ TEST(NamedSplits, KnowEveryNameThatConvertersWrite) {
     EXPECT_TRUE(PreTokenizer::create(splits->patterns).ok()) << name;
     EXPECT_EQ(splits->patterns.empty(), splits->spells_spaces) << name;
   }
-  const std::vector<std::string_view> names = split_names();
-  EXPECT_TRUE(std::ranges::is_sorted(names));
-  EXPECT_EQ(std::ranges::adjacent_find(names), names.end());
 }
 
 TEST(NamedSplits, ANameThatNobodyWritesIsNamedWithItsKey) {

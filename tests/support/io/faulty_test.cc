@@ -6,6 +6,7 @@
 #include "tests/support/io/faulty_file.h"
 #include "tests/support/io/faulty_reader.h"
 #include "tests/support/io/memory_file.h"
+#include "tests/support/io/pread_reader.h"
 
 namespace moeflux {
 namespace {

@@ -6,6 +6,7 @@
 
 #include "base/units.h"
 #include "tests/support/io/memory_file.h"
+#include "tests/support/io/pread_reader.h"
 
 namespace moeflux {
 namespace {
