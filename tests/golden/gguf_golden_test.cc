@@ -1,7 +1,5 @@
 // Models in GGUF files of every block type and architecture, against the logits that transformers
-// computed from the weights that an independent library decodes out of the same files. Small files
-// are in tests/golden/formats; where a checkout has shared/formats beside it, the large ones there
-// are read as well.
+// computed from the weights that an independent library decodes out of the same files.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,10 +26,7 @@ constexpr double kGgufCosineLeast = 0.9999;
 
 std::string in_tree() { return tests_directory() + "/golden/formats/"; }
 
-std::string folder_of(const std::string& name) {
-  const std::string own = in_tree() + name;
-  return std::filesystem::exists(own) ? own : tests_directory() + "/../../shared/formats/" + name;
-}
+std::string folder_of(const std::string& name) { return in_tree() + name; }
 
 std::string case_of(const std::string& folder) {
   std::string name = folder.substr(5);
@@ -42,12 +37,9 @@ std::string case_of(const std::string& folder) {
 /// Folders gguf-*, by name, those whose case may be asked for.
 std::vector<std::string> all_cases() {
   std::set<std::string> names;
-  for (const std::string& root : {in_tree(), tests_directory() + "/../../shared/formats/"}) {
-    if (!std::filesystem::is_directory(root)) continue;
-    for (const auto& entry : std::filesystem::directory_iterator(root)) {
-      const std::string name = entry.path().filename().string();
-      if (name.starts_with("gguf-") && may_be_asked(case_of(name))) names.insert(name);
-    }
+  for (const auto& entry : std::filesystem::directory_iterator(in_tree())) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("gguf-") && may_be_asked(case_of(name))) names.insert(name);
   }
   return {names.begin(), names.end()};
 }

@@ -21,7 +21,6 @@ namespace {
 
 const std::string kFormats = tests_directory() + "/golden/formats";
 
-/// Cases of the tree, and larger ones where they lie beside it.
 std::vector<std::string> checkpoints() {
   std::vector<std::string> folders;
   for (const char* name :
@@ -29,10 +28,6 @@ std::vector<std::string> checkpoints() {
         "mxfp4_ct", "mlx_mxfp4_gpt_oss", "mlx_lm_deepseek_v3", "mlx_lm_qwen3_next", "ct_int4_zero",
         "gptq", "gptq_order", "gptq_v2_zero", "awq"}) {
     folders.push_back(kFormats + "/" + name);
-  }
-  for (const char* name : {"fp8-block", "mlx-nvfp4", "mlx-mxfp8", "ct-int4", "awq-qwen3_5"}) {
-    const std::string folder = tests_directory() + "/../../shared/formats/" + name;
-    if (path_exists(folder)) folders.push_back(folder);
   }
   return folders;
 }
