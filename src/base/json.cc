@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/format.h"
+#include "base/json_problem.h"
 
 namespace moeflux {
 namespace {
@@ -41,8 +42,8 @@ class Builder final : public nlohmann::json_sax<AnyJson> {
   bool start_array(size_t) override { return enter(AnyJson::value_t::array); }
   bool end_array() override { return leave(); }
   bool parse_error(size_t position, const std::string&,
-                   const typename AnyJson::exception&) override {
-    return fail(formatted("not valid JSON at byte {}", position));
+                   const typename AnyJson::exception& error) override {
+    return fail(json_problem(position, error.what()));
   }
 
  private:

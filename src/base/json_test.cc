@@ -22,10 +22,17 @@ TEST(ParseJson, RefusalsNameSourceAndProblem) {
   const std::string deep_ok = std::string(128, '[') + std::string(128, ']');
   const std::string too_deep = std::string(129, '[') + std::string(129, ']');
   const std::pair<std::string, std::string> cases[] = {
-      {"", "f.json: not valid JSON at byte"},
-      {"{} {}", "f.json: not valid JSON at byte 4"},
-      {"{\"a\":\"\xff\"}", "f.json: not valid JSON at byte"},
-      {"[1e999]", "f.json: not valid JSON at byte"},
+      {"", "f.json: not valid JSON at byte 1: unexpected end of input"},
+      {"{} {}", "f.json: not valid JSON at byte 4: unexpected '{'"},
+      {"{\"a\":\"\xff\"}",
+       "f.json: not valid JSON at byte 7: invalid string: ill-formed UTF-8 byte"},
+      {R"(["\ud800"])",
+       "f.json: not valid JSON at byte 9: invalid string: surrogate U+D800..U+DBFF "
+       "must be followed by U+DC00..U+DFFF"},
+      {R"(["\udc00 - ;"])",
+       "f.json: not valid JSON at byte 8: invalid string: surrogate "
+       "U+DC00..U+DFFF must follow U+D800..U+DBFF"},
+      {"[1e999]", "f.json: not valid JSON at byte 6: a number too great"},
       {R"({"a":1,"b":{"c":1,"c":2}})", "f.json: key \"c\" appears twice"},
       {R"({"\u001b":1,"\u001b":2})", "f.json: key \"\\u001b\" appears twice"},
       {too_deep, "f.json: nested deeper than 128"},

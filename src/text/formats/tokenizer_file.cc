@@ -2,6 +2,7 @@
 #include "text/formats/tokenizer_file.h"
 
 #include "base/format.h"
+#include "base/json_problem.h"
 
 namespace moeflux {
 namespace {
@@ -93,8 +94,8 @@ class Reader {
     return true;
   }
 
-  bool parse_error(size_t position, const std::string&, const Json::exception&) {
-    return fail(formatted("not valid JSON at byte {}", position));
+  bool parse_error(size_t position, const std::string&, const Json::exception& error) {
+    return fail(json_problem(position, error.what()));
   }
 
  private:
