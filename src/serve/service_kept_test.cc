@@ -280,6 +280,21 @@ TEST_F(KeptTest, AResponseThatIsNotThereIsNamedByTheFieldThatNamesIt) {
   EXPECT_EQ(error["param"], "previous_response_id");
 }
 
+TEST_F(KeptTest, AnIdThatNoResponseCanHaveIsAWrongField) {
+  if (testing::without_engine()) return;
+  const auto service = start();
+  Json body = response(1);
+  for (const char* id : {"", "chatcmpl-1"}) {
+    body["previous_response_id"] = id;
+    const auto answer = post(*service, "/v1/responses", body);
+    EXPECT_EQ(answer->status(), 400) << id;
+    EXPECT_EQ(answer->json()["error"]["param"], "previous_response_id");
+    EXPECT_EQ(answer->json()["error"]["message"],
+              "previous_response_id is \"" + std::string(id) +
+                  "\", expected the id of a response, which begins with resp_");
+  }
+}
+
 TEST_F(KeptTest, IsUnknownToOtherKeys) {
   if (testing::without_engine()) return;
   const auto service = start({.folder = folder_.path()});

@@ -1,4 +1,5 @@
 // OpenAI's responses: answered, kept and gone on from.
+#include <string_view>
 #include <utility>
 
 #include "base/format.h"
@@ -9,6 +10,8 @@
 
 namespace moeflux::serve {
 namespace {
+
+constexpr std::string_view kResponsePrefix = "resp_";
 
 // `param` is empty where the id is a part of the path.
 ApiError unknown_response(const std::string& id, std::string param = {}) {
@@ -54,6 +57,12 @@ std::optional<StoredResponse> find_response(ServiceState& state, const OwnedName
 std::optional<Json> earlier_items(const Call& call) {
   Fields fields(call.body);
   const auto id = fields.text("previous_response_id");
+  if (id && !id->starts_with(kResponsePrefix)) {
+    fields.fail(bad_field("previous_response_id",
+                          formatted("previous_response_id is {}, expected the id of a response, "
+                                    "which begins with {}",
+                                    json_excerpt(*id), kResponsePrefix)));
+  }
   if (fields.problem()) {
     call.fail(*fields.problem());
     return std::nullopt;
@@ -92,7 +101,7 @@ void responses(Call& call) {
   const auto chat = call.service().read_chat(call, std::move(request.chat));
   if (!chat) return;
   const GenerationFields& generation = chat->request.generation;
-  ResponseAnswerOptions options{.identity = call.service().identity("resp_", generation),
+  ResponseAnswerOptions options{.identity = call.service().identity(kResponsePrefix, generation),
                                 .echo = std::move(request.echo),
                                 .return_progress = generation.return_progress,
                                 .timings_per_token = generation.timings_per_token};
