@@ -16,6 +16,7 @@ constexpr std::string_view kBesideEnding = ".moeflux-new";
 constexpr std::string_view kListFormat = "moeflux files";
 constexpr uint64_t kListBytesMax = 16 * kMiB;
 constexpr std::array<std::string_view, 2> kProbes = {"probe-a", "probe-b"};  // folders to exchange
+constexpr uint64_t kSmallFilesBytes = 16 * kMiB;  // configs, tokenizers and lists, generously
 constexpr std::string_view kTemporary = ".tmp-";  // of an AtomicFileWriter
 
 std::string written_path(const std::string& folder, std::string_view name) {
@@ -52,6 +53,13 @@ Status remove_temporary_files(const std::string& folder, const std::set<std::str
 }
 
 }  // namespace
+
+Status check_free_space(const std::string& folder, std::string_view what, uint64_t bytes) {
+  MF_ASSIGN_OR_RETURN(const uint64_t free, free_disk_bytes(folder));
+  if (free >= bytes + kSmallFilesBytes) return {};
+  return make_error(ErrorCode::kResourceExhausted, "{}: the {} needs {}, {} are free", folder, what,
+                    format_bytes(bytes + kSmallFilesBytes), format_bytes(free));
+}
 
 struct WrittenFolder::List {
   std::set<std::string> files;
@@ -112,6 +120,7 @@ Result<std::unique_ptr<WrittenFolder>> WrittenFolder::open(FolderWriting writing
     MF_ASSIGN_OR_RETURN(const FileId id, file_id(source));
     folder->sources_.insert(id);
   }
+  folder->was_made_ = !path_exists(directory);
   MF_RETURN_IF_ERROR(create_folder(directory));
   MF_RETURN_IF_ERROR(folder->check_sources(directory));
   MF_ASSIGN_OR_RETURN(folder->real_, real_path(directory));
@@ -125,6 +134,7 @@ Result<std::unique_ptr<WrittenFolder>> WrittenFolder::open(FolderWriting writing
 WrittenFolder::~WrittenFolder() {
   // Made here and not written into: a full disk was noticed in time.
   if (path_ == beside_) (void)remove_empty_folder(beside_);
+  if (was_made_) (void)remove_empty_folder(writing_.directory);
 }
 
 Status WrittenFolder::choose_path() {

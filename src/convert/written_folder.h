@@ -24,6 +24,10 @@ namespace moeflux {
 /// The list of what moeflux has written into a folder.
 constexpr std::string_view kWrittenFilesName = "moeflux_files.json";
 
+/// kResourceExhausted, naming `what`, where `bytes` and some MiB for small files beside them are
+/// more than what is free in a folder.
+Status check_free_space(const std::string& folder, std::string_view what, uint64_t bytes);
+
 /// How far an earlier run of the same writing has come in a folder.
 enum class WritingProgress : uint8_t { kNone, kBegun, kWhole };
 
@@ -46,7 +50,7 @@ class WrittenFolder {
   /// holds files of names to be written that moeflux has not written; with kFailedPrecondition
   /// when another writer is in it.
   static Result<std::unique_ptr<WrittenFolder>> open(FolderWriting writing);
-  /// Unlocks. Written files stay, to go on with.
+  /// Unlocks. Written files stay, to go on with; a folder that open() made goes if it is empty.
   ~WrittenFolder();
   WrittenFolder(const WrittenFolder&) = delete;
   WrittenFolder& operator=(const WrittenFolder&) = delete;
@@ -77,6 +81,7 @@ class WrittenFolder {
   std::string real_;    // of writing_.directory
   std::string beside_;  // where a new model waits for its whole; afterwards the old one, to go
   std::string path_;
+  bool was_made_ = false;  // by open()
   std::vector<std::unique_ptr<FolderLock>> locks_;
 };
 

@@ -200,5 +200,30 @@ TEST_F(WrittenFolderTest, WhatIsInTheWayBesideTheModelIsKept) {
   EXPECT_EQ(read_bytes(beside() + "/notes.txt"), "mine");
 }
 
+TEST_F(WrittenFolderTest, AFolderThatWasMadeForNothingGoesAndOthersStay) {
+  const std::string made = parent_ / "made";
+  for (const bool has_begun : {false, true}) {
+    FolderWriting writing = this->writing("a");
+    writing.directory = made;
+    {
+      const auto folder = WrittenFolder::open(writing);
+      ASSERT_TRUE(folder.ok()) << folder.error().to_string();
+      EXPECT_TRUE(std::filesystem::is_directory(made));
+      if (has_begun) {
+        ASSERT_TRUE((*folder)->begin().ok());
+      }
+    }
+    EXPECT_EQ(std::filesystem::exists(made), has_begun);
+  }
+  ASSERT_TRUE(WrittenFolder::open(writing("a")).ok());  // and closed: its folder was there
+  EXPECT_TRUE(std::filesystem::is_directory(model()));
+}
+
+TEST_F(WrittenFolderTest, AFolderIsTooSmallBeforeAnythingIsWritten) {
+  EXPECT_TRUE(check_free_space(model(), "model", 0).ok());
+  expect_error(check_free_space(model(), "model", uint64_t{1} << 60), ErrorCode::kResourceExhausted,
+               {model(), "the model needs", "are free"});
+}
+
 }  // namespace
 }  // namespace moeflux

@@ -177,9 +177,13 @@ TEST(Synth, SaysWhatADiskLacksAndWritesNothing) {
   if (free > uintmax_t{600} << 30) {
     GTEST_SKIP() << "hardware: " << free << " bytes are free, too many to run out of";
   }
-  expect_error_line({"synth", "--like", "deepseek-v3", "--bits", "8", "-o", folder / "x"}, 1,
-                    {"needs 6", "GiB are free"});
-  EXPECT_TRUE(std::filesystem::is_empty(folder / "x"));
+  std::vector<std::string> arguments = {"synth", "--like", "deepseek-v3", "--bits", "8"};
+  for (const char* option : {"--force", "--pack"}) {
+    arguments.insert(arguments.end(), {option, "-o", folder / "x"});
+    expect_error_line(arguments, 1, {"needs 6", "GiB are free"});
+    EXPECT_TRUE(std::filesystem::is_empty(folder.path())) << option;
+    arguments.resize(5);
+  }
 }
 
 TEST(Bench, SaysWhereAPackWouldBeFaster) {

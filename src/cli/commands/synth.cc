@@ -46,8 +46,6 @@ struct Options {
   bool pack = false;
 };
 
-// Headers, config and tokenizer beside the tensors, generously.
-constexpr uint64_t kOverheadBytes = 16 * kMiB;
 constexpr std::string_view kTokenizerName = "tokenizer.json";
 
 Result<const GgmlType*> gguf_type(const Options& options) {
@@ -105,13 +103,6 @@ Status list_shapes(const Options& options) {
   return print_out(text);
 }
 
-Status check_disk(const std::string& directory, uint64_t bytes) {
-  MF_ASSIGN_OR_RETURN(const uint64_t free, free_disk_bytes(directory));
-  if (free >= bytes + kOverheadBytes) return {};
-  return make_error(ErrorCode::kResourceExhausted, "{}: the checkpoint needs {}, {} are free",
-                    directory, format_bytes(bytes + kOverheadBytes), format_bytes(free));
-}
-
 /// Runs `writing` with a bar, and says what became of how many bytes, or what is left of it when
 /// the user stopped it.
 Status show_writing(const std::string& name, uint64_t bytes, std::string_view when_stopped,
@@ -144,7 +135,7 @@ Status write_gguf(const Options& options, const InterruptListener& interrupts) {
   const std::string directory = folder_of(options.output);
   const std::string name(file_name_of(options.output));
   const uint64_t bytes = made->checkpoint.size_bytes();
-  MF_RETURN_IF_ERROR(check_disk(directory, bytes));
+  MF_RETURN_IF_ERROR(check_free_space(directory, "checkpoint", bytes));
   const auto write_file = [&](ProgressBar& progress) {
     return write_synthetic_gguf(made->keys, made->checkpoint, name,
                                 {.directory = directory,
@@ -181,7 +172,7 @@ Status write(const Options& options, const SyntheticCheckpoint& checkpoint,
       const std::unique_ptr<WrittenFolder> folder,
       WrittenFolder::open(
           {.directory = options.output, .files = std::move(files), .replace = options.force}));
-  MF_RETURN_IF_ERROR(check_disk(folder->path(), bytes));
+  MF_RETURN_IF_ERROR(check_free_space(folder->path(), "checkpoint", bytes));
   MF_RETURN_IF_ERROR(folder->begin());
   MF_RETURN_IF_ERROR(
       write_text_file(formatted("{}/{}", folder->path(), kTokenizerName), byte_tokenizer_json()));

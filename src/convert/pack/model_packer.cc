@@ -16,8 +16,6 @@
 namespace moeflux {
 namespace {
 
-// Index, config, manifest and notes, generously.
-constexpr uint64_t kOverheadBytes = 16 * kMiB;
 constexpr std::string_view kIndexName = "model.safetensors.index.json";
 
 std::string path_inside(const std::string& directory, std::string_view name) {
@@ -59,13 +57,6 @@ std::string index_text(const PackPlan& plan) {
   }
   index["metadata"]["total_size"] = total;
   return index.dump(1) + "\n";
-}
-
-Status check_disk(const std::string& directory, uint64_t bytes) {
-  MF_ASSIGN_OR_RETURN(const uint64_t free, free_disk_bytes(directory));
-  if (free >= bytes + kOverheadBytes) return {};
-  return make_error(ErrorCode::kResourceExhausted, "{}: the pack needs {} more, {} are free",
-                    directory, format_bytes(bytes + kOverheadBytes), format_bytes(free));
 }
 
 }  // namespace
@@ -130,13 +121,37 @@ Status ModelPacker::pack(const PackRun& run) const {
                                            .progress = [this](const std::string& directory) {
                                              return progress_in(directory);
                                            }}));
-  MF_RETURN_IF_ERROR(folder->begin());
   PackRun inner = run;
   inner.directory = folder->path();
   // A whole one may have been killed between the manifest and the end, or be asked for twice.
-  if (!is_packed(inner.directory)) MF_RETURN_IF_ERROR(write_folder(inner));
+  const bool is_whole = is_packed(inner.directory);
+  if (!is_whole) MF_RETURN_IF_ERROR(check_space(inner.directory));
+  MF_RETURN_IF_ERROR(folder->begin());
+  if (!is_whole) MF_RETURN_IF_ERROR(write_folder(inner));
   MF_RETURN_IF_ERROR(remove_file(path_inside(inner.directory, kExpertPackNotesName)));
   return folder->finish();
+}
+
+uint64_t ModelPacker::finished_bytes(const PackNotes& notes) const {
+  uint64_t bytes = 0;
+  for (const DenseShard& shard : plan_.shards) {
+    if (notes.is_finished(shard.file)) bytes += shard.size_bytes();
+  }
+  for (const PackedLayer& layer : plan_.layers) {
+    if (notes.finished_layer(layer) != nullptr) bytes += layer.file_bytes();
+  }
+  return bytes;
+}
+
+// Before anything is written: a folder that is too small is left as it was.
+Status ModelPacker::check_space(const std::string& directory) const {
+  uint64_t done = 0;
+  if (path_exists(path_inside(directory, kExpertPackNotesName))) {
+    MF_ASSIGN_OR_RETURN(const PackNotes notes, PackNotes::open(directory, plan_.recipe));
+    done = finished_bytes(notes);
+  }
+  return check_free_space(directory, done > 0 ? "rest of the pack" : "pack",
+                          plan_.total_bytes() - done);
 }
 
 Status ModelPacker::write_folder(const PackRun& run) const {
@@ -146,16 +161,8 @@ Status ModelPacker::write_folder(const PackRun& run) const {
 }
 
 Status ModelPacker::write_files(const PackRun& run, PackNotes& notes) const {
-  uint64_t done = 0;
-  for (const DenseShard& shard : plan_.shards) {
-    if (notes.is_finished(shard.file)) done += shard.size_bytes();
-  }
-  for (const PackedLayer& layer : plan_.layers) {
-    if (notes.finished_layer(layer) != nullptr) done += layer.file_bytes();
-  }
-  MF_RETURN_IF_ERROR(check_disk(run.directory, plan_.total_bytes() - done));
   Pipeline pipeline(run.threads, run.stop, run.progress);
-  pipeline.skip(done);
+  pipeline.skip(finished_bytes(notes));
   MF_RETURN_IF_ERROR(write_side_files(run.directory, source_.side_files));
   for (const DenseShard& shard : plan_.shards) {
     if (notes.is_finished(shard.file)) continue;

@@ -49,8 +49,10 @@ class ModelPacker {
   std::set<std::string> files() const;
   std::vector<std::string> source_paths() const;
   Result<WritingProgress> progress_in(const std::string& directory) const;
+  uint64_t finished_bytes(const class PackNotes& notes) const;
+  Status check_space(const std::string& directory) const;
   Status write_folder(const PackRun& run) const;
-  Status write_files(const PackRun& run, class PackNotes& notes) const;
+  Status write_files(const PackRun& run, PackNotes& notes) const;
 
   PackSource source_;
   std::unique_ptr<Device> device_;

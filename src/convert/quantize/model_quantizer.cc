@@ -17,7 +17,6 @@ namespace moeflux {
 namespace {
 
 constexpr std::string_view kQuantizedIndexName = "model.safetensors.index.json";
-constexpr uint64_t kFolderOverheadBytes = 16 * kMiB;  // index and config, generously
 constexpr uint64_t kExpertWorkBytesMax = 512 * kMiB;  // of all threads
 
 std::string quantized_path(const std::string& directory, std::string_view name) {
@@ -121,6 +120,7 @@ Status ModelQuantizer::write(const QuantizeRun& run) const {
                                            .replace = run.replace,
                                            .sources = source_paths(),
                                            .progress = progress_in}));
+  MF_RETURN_IF_ERROR(check_free_space(folder->path(), "model", total_bytes()));
   MF_RETURN_IF_ERROR(folder->begin());
   QuantizeRun inner = run;
   inner.directory = folder->path();
@@ -129,12 +129,6 @@ Status ModelQuantizer::write(const QuantizeRun& run) const {
 }
 
 Status ModelQuantizer::write_files(const QuantizeRun& run) const {
-  MF_ASSIGN_OR_RETURN(const uint64_t free, free_disk_bytes(run.directory));
-  if (free < total_bytes() + kFolderOverheadBytes) {
-    return make_error(ErrorCode::kResourceExhausted, "{}: the model needs {}, {} are free",
-                      run.directory, format_bytes(total_bytes() + kFolderOverheadBytes),
-                      format_bytes(free));
-  }
   Pipeline pipeline(threads_for(*loaded_, run.threads), run.stop, run.progress);
   MF_RETURN_IF_ERROR(write_side_files(run.directory, source_.side_files));
   for (const QuantizedShard& shard : plan_.shards) {
