@@ -22,6 +22,7 @@ use crate::constraint_failure::{Failure, Kind};
 use crate::lark_check::check_lark;
 use crate::regex_cost::check_intersections;
 use crate::schema_check::prepare_schema;
+use crate::schema_place::innermost;
 
 /// As in src/constraint/rust_interface.h.
 #[repr(C)]
@@ -256,7 +257,43 @@ impl Compile<'_> {
 
     fn run(&self, language: Language, text: &str) -> Result<Matcher, Failure> {
         let patience = Patience::of(self.milliseconds_max);
-        let grammar = GrammarInit::Serialized(grammar_of(language, text)?);
+        let grammar = grammar_of(language, text)?;
+        self.build(grammar, &patience).map_err(|failure| {
+            let is_known = !failure.pointer.is_empty() || !failure.is_about_values();
+            if is_known { failure } else { self.placed(language, text, failure, &patience) }
+        })
+    }
+
+    /// The failure with the place that it is about, if a part of a schema is refused alone.
+    fn placed(
+        &self, language: Language, text: &str, failure: Failure, patience: &Patience,
+    ) -> Failure {
+        let refusal = |part: &Value| {
+            let made = schema(part.clone(), &mut Costs::default()).and_then(|one| {
+                self.build(TopLevelGrammar { grammars: vec![one], max_tokens: None }, patience)
+            });
+            made.err()
+        };
+        let Ok(value) = parse(text) else { return failure };
+        let name = |part: &Value| part["name"].as_str().unwrap_or_default().to_string();
+        let schemas: Vec<(String, &Value)> = match language {
+            Language::Schema => vec![(String::new(), &value)],
+            Language::Parts => {
+                let parts = value.as_array().into_iter().flatten();
+                parts.filter_map(|part| Some((name(part), part.get("schema")?))).collect()
+            }
+            Language::Regex | Language::Lark => Vec::new(),
+        };
+        for (grammar, root) in schemas {
+            if refusal(root).is_some_and(|other| other.message == failure.message) {
+                return innermost(root, Failure { grammar, ..failure }, refusal);
+            }
+        }
+        failure
+    }
+
+    fn build(&self, grammar: TopLevelGrammar, patience: &Patience) -> Result<Matcher, Failure> {
+        let grammar = GrammarInit::Serialized(grammar);
         patience.check()?;
         let tokens = Some(self.factory.tok_env().clone());
         let limits = self.limits.clone();

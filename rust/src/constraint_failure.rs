@@ -69,6 +69,16 @@ impl Failure {
         Failure { pointer: pointer.to_string(), ..self }
     }
 
+    /// Not about time, memory or a defect.
+    pub fn is_about_values(&self) -> bool {
+        matches!(self.kind, Kind::Invalid | Kind::Unsupported)
+    }
+
+    pub fn has_no_values(&self) -> bool {
+        self.message.starts_with("no value is valid:")
+            || self.message.starts_with("no string is valid:")
+    }
+
     /// A failure in llguidance's words, in which a state dump or a backtrace follows the reason.
     pub fn of_words(words: impl Display) -> Failure {
         let words = words.to_string();

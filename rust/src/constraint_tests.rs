@@ -387,7 +387,7 @@ fn refusals_of_schemas_say_what_was_found_and_what_is_supported() {
         (r#"{"anyOf": []}"#, "#/anyOf: [], expected schemas".to_string()),
         (r#"{"oneOf": []}"#, "#/oneOf: [], expected schemas".to_string()),
         (r#"{"anyOf": {}}"#, "#/anyOf: {}, expected a list".to_string()),
-        (r#"{"anyOf": [false, false]}"#, "#: no value is valid: schema is false".to_string()),
+        (r#"{"anyOf": [false, false]}"#, "#/anyOf/0: no value is valid: schema is false".to_string()),
         (r#"{"enum": []}"#, "#: no value is valid: an enum is empty".to_string()),
         (r#"{"enum": 5}"#, "#/enum: 5, expected a list of values".to_string()),
         (
@@ -462,6 +462,42 @@ fn refusals_of_schemas_say_what_was_found_and_what_is_supported() {
         assert_eq!(format!("#{}: {}", failure.pointer, failure.message), expected, "{schema}");
         assert_ne!(failure.kind, Kind::Bug);
     }
+}
+
+#[test]
+fn refusals_by_the_compiler_name_the_innermost_place() {
+    let one_of = r#"{"oneOf": [{"type": "integer"}, {"minimum": 2}]}"#;
+    let boundary = r#"{"type": "string", "pattern": "a\\bc"}"#;
+    let nothing = r#"{"allOf": [{"type": "string", "minLength": 3}, {"maxLength": 2}]}"#;
+    for inner in [one_of, boundary, nothing] {
+        for (schema, pointer) in [
+            (inner.to_string(), ""),
+            (
+                format!(
+                    r#"{{"type": "object", "properties": {{"a": {{"type": "null"}},
+                    "b/c": {{"type": "array", "items": {inner}, "minItems": 1}}}},
+                    "required": ["a", "b/c"]}}"#
+                ),
+                "/properties/b~1c/items",
+            ),
+            (
+                format!(
+                    r##"{{"anyOf": [{{"type": "object", "properties":
+                    {{"x": {{"$ref": "#/$defs/d"}}}}, "required": ["x"]}}], "$defs": {{"d": {inner}}}}}"##
+                ),
+                "/$defs/d",
+            ),
+        ] {
+            let failure = refusal(Language::Schema, &schema);
+            assert_eq!(failure.pointer, pointer, "{schema}: {failure:?}");
+        }
+    }
+    let parts = format!(
+        r#"[{{"name": "all", "lark": "start: @m @n"}}, {{"name": "m", "schema": {{}}}},
+        {{"name": "n", "schema": {{"items": {one_of}}}}}]"#
+    );
+    let failure = refusal(Language::Parts, &parts);
+    assert_eq!((failure.grammar.as_str(), failure.pointer.as_str()), ("n", "/items"));
 }
 
 #[test]

@@ -29,6 +29,8 @@ mod regex_cost;
 mod schema_check;
 #[cfg(feature = "constraints")]
 mod schema_merge;
+#[cfg(feature = "constraints")]
+mod schema_place;
 mod source;
 mod strftime;
 mod template;
