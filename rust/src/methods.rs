@@ -1,7 +1,8 @@
 //! Methods of Python's strings, lists and dictionaries beyond those of minijinja-contrib. Methods
 //! that change a list or dictionary are refused, as the immutable sandbox refuses them.
 
-use minijinja::value::{from_args, Value, ValueKind};
+use minijinja::filters::split;
+use minijinja::value::{from_args, Kwargs, Value, ValueKind};
 use minijinja::{Error, ErrorKind, State};
 use minijinja_contrib::pycompat::unknown_method_callback;
 
@@ -65,11 +66,18 @@ fn string_method(
         }
         "partition" => {
             let (separator,): (&str,) = from_args(args)?;
+            check_separator(separator)?;
             triple(text.split_once(separator), separator, [text, "", ""])
         }
         "rpartition" => {
             let (separator,): (&str,) = from_args(args)?;
+            check_separator(separator)?;
             triple(text.rsplit_once(separator), separator, ["", "", text])
+        }
+        "split" => {
+            let (separator, count) = split_arguments(args)?;
+            let parts = split(&Value::from(text), separator.map(Into::into), count)?;
+            parts.try_iter()?.collect()
         }
         "rsplit" => rsplit(text, args)?,
         "casefold" => {
@@ -148,14 +156,29 @@ pub fn check_format(text: &str, marker: u8, args: &[Value]) -> Result<(), Error>
     Ok(())
 }
 
+fn check_separator(separator: &str) -> Result<(), Error> {
+    if separator.is_empty() { Err(absent("empty separator")) } else { Ok(()) }
+}
+
+/// `sep` and `maxsplit`, by place or by name.
+fn split_arguments(args: &[Value]) -> Result<(Option<String>, Option<i64>), Error> {
+    let (by_place, by_name) = match args.split_last() {
+        Some((last, others)) if last.is_kwargs() => (others, Kwargs::try_from(last.clone())?),
+        _ => (args, Kwargs::from_iter(std::iter::empty::<(&str, Value)>())),
+    };
+    let (separator, count): (Option<String>, Option<i64>) = from_args(by_place)?;
+    let separator = if by_place.is_empty() { by_name.get("sep")? } else { separator };
+    let count = if by_place.len() < 2 { by_name.get("maxsplit")? } else { count };
+    by_name.assert_all_used()?;
+    check_separator(separator.as_deref().unwrap_or(" "))?;
+    Ok((separator, count))
+}
+
 fn rsplit(text: &str, args: &[Value]) -> Result<Value, Error> {
-    let (separator, count): (Option<Value>, Option<i64>) = from_args(args)?;
+    let (separator, count) = split_arguments(args)?;
     let count = count.filter(|count| *count >= 0).map_or(usize::MAX, |count| count as usize);
-    let mut parts: Vec<&str> = match separator.as_ref().and_then(|value| value.as_str()) {
-        Some(separator) if !separator.is_empty() => {
-            text.rsplitn(count.saturating_add(1), separator).collect()
-        }
-        Some(_) => return Err(absent("empty separator")),
+    let mut parts: Vec<&str> = match separator.as_deref() {
+        Some(separator) => text.rsplitn(count.saturating_add(1), separator).collect(),
         None => {
             let mut parts = Vec::new();
             let mut rest = text.trim_end_matches(is_space);
@@ -165,7 +188,6 @@ fn rsplit(text: &str, args: &[Value]) -> Result<Value, Error> {
                 parts.push(&rest[begin..]);
                 rest = rest[..at].trim_end_matches(is_space);
             }
-            rest = rest.trim_start_matches(is_space);
             if !rest.is_empty() {
                 parts.push(rest);
             }

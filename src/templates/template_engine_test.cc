@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/format.h"
 #include "templates/engine_test_util.h"
 
 namespace moeflux {
@@ -31,6 +32,20 @@ TEST(TemplateEngine, SaysWhatTheTemplateRaised) {
   if (without_engine()) return;
   expect_failure(rendered("{{ raise_exception('no such role') }}"), ErrorCode::kInvalidArgument,
                  "a template refuses: no such role");
+}
+
+TEST(TemplateEngine, SplitsAtNamedArgumentsAndNotAtNothing) {
+  if (without_engine()) return;
+  const auto text = rendered(
+      "{{ 'a b  c'.split(maxsplit=1) }}{{ 'a,b,c'.split(sep=',', maxsplit=1) }}"
+      "{{ 'a,b,c'.split(',', maxsplit=-1) }}{{ ' a  b c '.rsplit(maxsplit=1) }}");
+  ASSERT_TRUE(text.ok()) << text.error().message();
+  EXPECT_EQ(*text, "['a', 'b  c']['a', 'b,c']['a', 'b', 'c'][' a  b', 'c']");
+  for (const char* call : {"split", "rsplit", "partition", "rpartition"}) {
+    expect_failure(rendered(formatted("{{{{ 'aaa'.{}('') }}}}", call)), ErrorCode::kInvalidArgument,
+                   "empty separator");
+  }
+  expect_failure(rendered("{{ 'a'.split(by=',') }}"), ErrorCode::kInvalidArgument, "by");
 }
 
 TEST(TemplateEngine, StopsWhatTakesTooManySteps) {
