@@ -63,8 +63,8 @@ ModelLease Call::find_loaded(const Json& nothing) const {
 void not_offered(Call& call) {
   call.fail({.status = 404,
              .type = "not_found_error",
-             .message = formatted("{} is not offered: moeflux continues texts, it makes no "
-                                  "embeddings, scores, summaries, sounds or images",
+             .message = formatted("{} is not offered: moeflux makes no summaries, sounds or "
+                                  "images",
                                   call.request.path)});
 }
 

@@ -45,8 +45,9 @@ Json block_of(const AnswerItem& item) {
   switch (item.kind) {
     case AnswerItem::Kind::kReasoning:
       return {{"type", "thinking"}, {"thinking", item.text}, {"signature", kSignature}};
+    // Without citations: Anthropic leaves them out, and clients that check answers refuse null.
     case AnswerItem::Kind::kText:
-      return {{"type", "text"}, {"text", item.text}, {"citations", nullptr}};
+      return {{"type", "text"}, {"text", item.text}};
     case AnswerItem::Kind::kCall:
       break;
   }

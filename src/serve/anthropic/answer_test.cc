@@ -37,7 +37,7 @@ TEST(MessageEncoder, SaysAnAnswerInBlocks) {
       "id": "msg_1", "type": "message", "role": "assistant", "model": "m",
       "content": [
         {"type": "thinking", "thinking": "Let me look.", "signature": "moeflux"},
-        {"type": "text", "text": "I look it up.", "citations": null},
+        {"type": "text", "text": "I look it up."},
         {"type": "tool_use", "id": "call_1", "name": "look", "input": {"place": "hill"}}],
       "stop_reason": "tool_use", "stop_sequence": null,
       "usage": {"input_tokens": 10, "cache_creation_input_tokens": 0,
