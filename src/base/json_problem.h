@@ -1,4 +1,4 @@
-// What is wrong with a text that is not JSON, for every reader of JSON.
+// The reason why a text is not JSON, for every reader of JSON.
 #pragma once
 
 #include <cstddef>
