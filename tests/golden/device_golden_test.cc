@@ -120,7 +120,7 @@ TEST_P(GpuGolden, ChunksAndCacheSizeDoNotChangeABit) {
   const RunOutput cut = run_model(folder(), text,
                                   {.device = device(),
                                    .expert_cache_bytes = uint64_t{0},
-                                   .chunks = {3, 1, takes_all ? 30 : 10, 1}});
+                                   .chunks = {3, 1, takes_all ? 30 : 10, 1, 5}});
   EXPECT_EQ(cut.logits, whole.logits);
 }
 
@@ -141,7 +141,7 @@ TEST_P(MatrixUnitGolden, ChunksAndCacheSizeDoNotChangeABitOfTheFourBitTwin) {
   const auto text = all.first(std::min<size_t>(all.size(), is_emulated() ? 6 : 40));
   const RunOutput whole = run_model(quantized.path(), text, {.device = device()});
   ASSERT_FALSE(whole.logits.empty());
-  for (const std::vector<int64_t>& chunks : {std::vector<int64_t>{1}, {2, 4}}) {
+  for (const std::vector<int64_t>& chunks : {std::vector<int64_t>{1, 1, 4}, {2, 3, 1}}) {
     const RunOutput cut =
         run_model(quantized.path(), text,
                   {.device = device(), .expert_cache_bytes = uint64_t{0}, .chunks = chunks});

@@ -150,11 +150,14 @@ class Subject {
   uint64_t least_ = 0;
 };
 
-/// The text in chunks, the last of them token by token.
-void expect_text(const Subject& subject, World& world, Sequence& sequence, size_t chunk) {
+/// The text in chunks, the last of which is repeated, and its end token by token.
+void expect_text(const Subject& subject, World& world, Sequence& sequence,
+                 const std::vector<size_t>& chunks) {
   constexpr size_t kDecoded = 4;
   const size_t prompt = subject.length() - kDecoded;
+  size_t calls = 0;
   for (size_t at = 0; at < subject.length();) {
+    const size_t chunk = chunks[std::min(calls++, chunks.size() - 1)];
     const size_t rows = at < prompt ? std::min(chunk, prompt - at) : 1;
     ASSERT_EQ(world.eval(sequence, subject.tokens(at, rows),
                          at < prompt ? StepPhase::kPrompt : StepPhase::kDecode),
@@ -214,16 +217,17 @@ TEST_P(FarGolden, WhatTheHostKeepsChangesNoBit) {
   ASSERT_FALSE(HasFailure());
   struct Draw {
     uint64_t beyond_least;
-    size_t chunk;
+    std::vector<size_t> chunks;
     bool has_pasts = false;  // of the text, in all pages far and in half of them
   };
   const uint64_t dense = subject.plan().dense_bytes;
   const uint64_t without_table = dense - subject.table_bytes();
-  const Draw draws[] = {{0, 18, true},
-                        {0, 1},
-                        {dense / 3, 3},
-                        {dense, 18},
-                        {without_table + subject.pages_bytes() / 2, 3, true}};
+  // Tokens one by one at the begin, behind many, and past the 16th, where rings of 8 and 16 wrap.
+  const Draw draws[] = {{0, {18}, true},
+                        {0, {1, 1, 12, 1}},
+                        {dense / 3, {3}},
+                        {dense, {18}},
+                        {without_table + subject.pages_bytes() / 2, {3}, true}};
   uint64_t most_dense = 0;
   uint64_t most_far = 0;
   bool some_near = false;
@@ -231,14 +235,14 @@ TEST_P(FarGolden, WhatTheHostKeepsChangesNoBit) {
     World world;
     if (!subject.opens(world, draw.beyond_least)) continue;
     const auto sequence = world.start();
-    expect_text(subject, world, *sequence, draw.chunk);
+    expect_text(subject, world, *sequence, draw.chunks);
     const StateMemory& memory = world.engine->state_memory();
     some_near = some_near || (memory.far_bytes() > 0 && memory.near_bytes() > 0);
     most_dense = std::max(most_dense, world.host_dense_bytes());
     most_far = std::max(most_far, memory.far_bytes());
     if (draw.has_pasts) expect_pasts(subject, world, *sequence);
-    ASSERT_FALSE(HasFailure()) << draw.beyond_least << " bytes beyond the least, chunks of "
-                               << draw.chunk;
+    ASSERT_FALSE(HasFailure()) << draw.beyond_least << " bytes beyond the least, first chunk "
+                               << draw.chunks.front();
   }
   // All modules. Norms stay, and what makes gates of streams, half of this tiny model; of zaya also
   // the matrices of a convolution.
@@ -275,7 +279,7 @@ TEST_P(FarNetworksGolden, EverySplitOfNetworksHasTheSameBits) {
     for (const PlanMode plan : {PlanMode::kNear, PlanMode::kHelper, PlanMode::kShared}) {
       ASSERT_TRUE(world.engine->set_plan(plan).ok());
       const auto sequence = world.start();
-      expect_text(subject, world, *sequence, 3);
+      expect_text(subject, world, *sequence, {3});
       ASSERT_FALSE(HasFailure()) << beyond << " bytes beyond the least, " << plan_name(plan);
     }
     const ExpertStats stats = world.engine->expert_stats();
@@ -302,7 +306,7 @@ TEST(FarPages, OfALongTextChangeNoBit) {
     ASSERT_TRUE(subject.opens(world, subject.plan().dense_bytes - subject.table_bytes() +
                                          share * subject.pages_bytes() / 4));
     const auto sequence = world.start();
-    expect_text(subject, world, *sequence, 100);
+    expect_text(subject, world, *sequence, {100});
     EXPECT_GT(world.engine->state_memory().far_bytes(), 0u) << share;
     expect_pasts(subject, world, *sequence);
   }
