@@ -179,11 +179,11 @@ inline void barrier(const Thread& t, SourceLine place = SourceLine::here()) {
   t.machine->barrier(t.index, place);
 }
 inline void simd_barrier(const Thread& t, SourceLine place = SourceLine::here()) {
-  t.machine->exchange(t.index, Exchange::kSimdBarrier, 0, 0, place);
+  emulator::Machine::exchange(t, Exchange::kSimdBarrier, 0, 0, place);
 }
 inline u32 simd_shuffle(const Thread& t, u32 value, u32 lane,
                         SourceLine place = SourceLine::here()) {
-  return t.machine->exchange(t.index, Exchange::kShuffle, value, lane, place);
+  return emulator::Machine::exchange(t, Exchange::kShuffle, value, lane, place);
 }
 inline f32 simd_shuffle(const Thread& t, f32 value, u32 lane,
                         SourceLine place = SourceLine::here()) {
@@ -191,41 +191,41 @@ inline f32 simd_shuffle(const Thread& t, f32 value, u32 lane,
 }
 inline u32 simd_shuffle_xor(const Thread& t, u32 value, u32 mask,
                             SourceLine place = SourceLine::here()) {
-  return t.machine->exchange(t.index, Exchange::kShuffleXor, value, mask, place);
+  return emulator::Machine::exchange(t, Exchange::kShuffleXor, value, mask, place);
 }
 inline f32 simd_shuffle_xor(const Thread& t, f32 value, u32 mask,
                             SourceLine place = SourceLine::here()) {
   return std::bit_cast<f32>(simd_shuffle_xor(t, std::bit_cast<u32>(value), mask, place));
 }
 inline u32 simd_ballot(const Thread& t, bool value, SourceLine place = SourceLine::here()) {
-  return t.machine->exchange(t.index, Exchange::kBallot, value ? 1u : 0u, 0, place);
+  return emulator::Machine::exchange(t, Exchange::kBallot, value ? 1u : 0u, 0, place);
 }
 inline f32 simd_sum(const Thread& t, f32 value, SourceLine place = SourceLine::here()) {
   return std::bit_cast<f32>(
-      t.machine->exchange(t.index, Exchange::kSum, std::bit_cast<u32>(value), 0, place));
+      emulator::Machine::exchange(t, Exchange::kSum, std::bit_cast<u32>(value), 0, place));
 }
 inline f32 simd_max(const Thread& t, f32 value, SourceLine place = SourceLine::here()) {
   return std::bit_cast<f32>(
-      t.machine->exchange(t.index, Exchange::kMax, std::bit_cast<u32>(value), 0, place));
+      emulator::Machine::exchange(t, Exchange::kMax, std::bit_cast<u32>(value), 0, place));
 }
 inline void matrix_multiply_add_f16(const Thread& t, f32* c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0,
                                     u32 b1, SourceLine place = SourceLine::here()) {
-  t.machine->multiply(t.index, {c, nullptr, {a0, a1, a2, a3}, {b0, b1}}, place);
+  emulator::Machine::multiply(t, {c, nullptr, {a0, a1, a2, a3}, {b0, b1}}, place);
 }
 inline void matrix_multiply_add_bytes(const Thread& t, i32* c, u32 a0, u32 a1, u32 a2, u32 a3,
                                       u32 b0, u32 b1, SourceLine place = SourceLine::here()) {
-  t.machine->multiply(t.index, {nullptr, c, {a0, a1, a2, a3}, {b0, b1}}, place);
+  emulator::Machine::multiply(t, {nullptr, c, {a0, a1, a2, a3}, {b0, b1}}, place);
 }
 inline void matrix_multiply_add_signed_bytes(const Thread& t, i32* c, u32 a0, u32 a1, u32 a2,
                                              u32 a3, u32 b0, u32 b1,
                                              SourceLine place = SourceLine::here()) {
-  t.machine->multiply(t.index, {nullptr, c, {a0, a1, a2, a3}, {b0, b1}, true}, place);
+  emulator::Machine::multiply(t, {nullptr, c, {a0, a1, a2, a3}, {b0, b1}, true}, place);
 }
 inline u32 simd_max(const Thread& t, u32 value, SourceLine place = SourceLine::here()) {
-  return t.machine->exchange(t.index, Exchange::kHighest, value, 0, place);
+  return emulator::Machine::exchange(t, Exchange::kHighest, value, 0, place);
 }
 inline u32 simd_min(const Thread& t, u32 value, SourceLine place = SourceLine::here()) {
-  return t.machine->exchange(t.index, Exchange::kLowest, value, 0, place);
+  return emulator::Machine::exchange(t, Exchange::kLowest, value, 0, place);
 }
 inline u32 count_bits(u32 bits) { return static_cast<u32>(std::popcount(bits)); }
 

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include "base/check.h"
-#include "base/sanitizers.h"
 
 #if defined(MF_ADDRESS_SANITIZER)
 // Functions of the sanitizers' runtime, declared here because only builds with them have the
@@ -23,10 +22,7 @@ void __tsan_switch_to_fiber(void* fiber, unsigned flags);
 }
 #endif
 
-#if defined(__ELF__) && defined(__x86_64__) && !defined(MF_ADDRESS_SANITIZER) && \
-    !defined(MF_THREAD_SANITIZER)
-#define MF_OWN_SWITCH 1
-#else
+#if !defined(MF_OWN_SWITCH)
 #include <ucontext.h>
 #endif
 
@@ -34,15 +30,15 @@ namespace moeflux::gpu::emulator {
 namespace {
 
 constexpr size_t kStackBytes = size_t{64} << 10;
+// Tops of stacks are at other lines of a page each: at the same one, a cache has room for few.
+constexpr size_t kStackShift = 256;
+constexpr size_t kStackShifts = 16;
 constexpr size_t kGuardBytes = size_t{16} << 10;  // at least a page everywhere
 
 }  // namespace
 
 #if defined(MF_OWN_SWITCH)
 
-// Saves what a called function must preserve on the current stack, leaves its pointer in *from and
-// continues where `to` was left.
-extern "C" void moeflux_fiber_switch(void** from, void* to);
 extern "C" void moeflux_fiber_begin();
 
 asm(R"(
@@ -74,37 +70,38 @@ moeflux_fiber_begin:
 .size moeflux_fiber_begin, .-moeflux_fiber_begin
 )");
 
-struct Fiber::Context {
-  explicit Context(Outside& of_all) : outside(of_all) {}
+Fiber::~Fiber() { munmap(stack_ - kGuardBytes, kGuardBytes + kStackBytes); }
 
-  Outside& outside;
-  std::byte* stack = nullptr;
-  void* inside = nullptr;
+void Fiber::start(void (*entry)(void*), void* argument) {
+  auto* top = reinterpret_cast<void**>(stack_ + top_);
+  *--top = nullptr;
+  *--top = reinterpret_cast<void*>(&moeflux_fiber_begin);  // then the stack is as after a call
+  *--top = nullptr;                                        // rbp
+  *--top = nullptr;                                        // rbx
+  *--top = argument;                                       // r12
+  *--top = reinterpret_cast<void*>(entry);                 // r13
+  *--top = nullptr;                                        // r14
+  *--top = nullptr;                                        // r15
+  stack_pointer_ = top;
+}
 
-  void start(void (*entry)(void*), void* argument) {
-    auto* top = reinterpret_cast<void**>(stack + kStackBytes);
-    *--top = nullptr;
-    *--top = reinterpret_cast<void*>(&moeflux_fiber_begin);  // then the stack is as after a call
-    *--top = nullptr;                                        // rbp
-    *--top = nullptr;                                        // rbx
-    *--top = argument;                                       // r12
-    *--top = reinterpret_cast<void*>(entry);                 // r13
-    *--top = nullptr;                                        // r14
-    *--top = nullptr;                                        // r15
-    inside = top;
-  }
-  void enter() { moeflux_fiber_switch(&outside.stack_pointer, inside); }
-  void leave(bool) { moeflux_fiber_switch(&inside, outside.stack_pointer); }
-  // Fibers that run the same lines return from the switch to the same place: processors foresee it.
-  void hand_over(Context& next) { moeflux_fiber_switch(&inside, next.inside); }
-};
+void Fiber::finish() {
+  pause();
+  MF_CHECK(false && "a finished fiber was resumed");
+  __builtin_unreachable();
+}
+
+void Fiber::finish(Fiber& next) {
+  hand_over(next);
+  MF_CHECK(false && "a finished fiber was resumed");
+  __builtin_unreachable();
+}
 
 #else
 
 struct Fiber::Context {
-  explicit Context(Outside&) {}
-
   std::byte* stack = nullptr;
+  size_t stack_bytes = 0;
   ucontext_t inside = {};
   ucontext_t outside = {};
   void (*entry)(void*) = nullptr;
@@ -134,7 +131,7 @@ struct Fiber::Context {
     argument = with;
     MF_CHECK(getcontext(&inside) == 0);
     inside.uc_stack.ss_sp = stack;
-    inside.uc_stack.ss_size = kStackBytes;
+    inside.uc_stack.ss_size = stack_bytes;
     inside.uc_link = nullptr;
     const auto self = reinterpret_cast<uintptr_t>(this);
     makecontext(&inside, reinterpret_cast<void (*)()>(&begin), 2, static_cast<unsigned>(self >> 32),
@@ -153,7 +150,7 @@ struct Fiber::Context {
   }
   void enter() {
 #if defined(MF_ADDRESS_SANITIZER)
-    __sanitizer_start_switch_fiber(&fake_outside, stack, kStackBytes);
+    __sanitizer_start_switch_fiber(&fake_outside, stack, stack_bytes);
 #endif
 #if defined(MF_THREAD_SANITIZER)
     tsan_outside = __tsan_get_current_fiber();
@@ -174,34 +171,39 @@ struct Fiber::Context {
     swapcontext(&inside, &outside);
     arrived_inside();
   }
-  void hand_over(Context&) { leave(/*for_good=*/false); }
 };
 
-#endif
+Fiber::~Fiber() { munmap(stack_ - kGuardBytes, kGuardBytes + kStackBytes); }
 
-Fiber::Fiber(Outside& outside) : context_(std::make_unique<Context>(outside)) {
-  // The guard below the stack turns an overflow into a fault at its place.
-  void* memory = mmap(nullptr, kGuardBytes + kStackBytes, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, 0);
-  MF_CHECK(memory != MAP_FAILED);
-  MF_CHECK(mprotect(memory, kGuardBytes, PROT_NONE) == 0);
-  context_->stack = static_cast<std::byte*>(memory) + kGuardBytes;
+void Fiber::start(void (*entry)(void*), void* argument) {
+  if (context_ == nullptr) context_ = std::make_unique<Context>();
+  context_->stack = stack_;
+  context_->stack_bytes = top_;
+  context_->start(entry, argument);
 }
-
-Fiber::~Fiber() { munmap(context_->stack - kGuardBytes, kGuardBytes + kStackBytes); }
-
-void Fiber::start(void (*entry)(void*), void* argument) { context_->start(entry, argument); }
 
 void Fiber::resume() { context_->enter(); }
 
 void Fiber::pause() { context_->leave(/*for_good=*/false); }
 
-void Fiber::hand_over(Fiber& next) { context_->hand_over(*next.context_); }
-
 void Fiber::finish() {
   context_->leave(/*for_good=*/true);
   MF_CHECK(false && "a finished fiber was resumed");
   __builtin_unreachable();
+}
+
+void Fiber::finish(Fiber&) { finish(); }
+
+#endif
+
+Fiber::Fiber(Outside& outside) : outside_(outside) {
+  // The guard below the stack turns an overflow into a fault at its place.
+  void* memory = mmap(nullptr, kGuardBytes + kStackBytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, 0);
+  MF_CHECK(memory != MAP_FAILED);
+  MF_CHECK(mprotect(memory, kGuardBytes, PROT_NONE) == 0);
+  stack_ = static_cast<std::byte*>(memory) + kGuardBytes;
+  top_ = kStackBytes - outside_.fibers++ % kStackShifts * kStackShift;
 }
 
 }  // namespace moeflux::gpu::emulator

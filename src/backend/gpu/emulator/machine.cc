@@ -101,22 +101,24 @@ bool Machine::run_group(Extent3 group) {
   has_inputs_.assign(threads_, 0);
   first_epoch_ = ++epoch_;
   fault_.clear();
+  used_fibers_ = 0;
+  finished_ = 0;
   for (u32 i = 0; i < threads_; ++i) {
     lanes_[i] = Lane{};
-    lanes_[i].machine = this;
     lanes_[i].index = i;
-    fibers_[i]->start(&run_lane, &lanes_[i]);
   }
   shuffle(lane_order_);
+  for (u32 first = 0; first < threads_; first += kSimdLanes) {
+    for (u32 i = 1; i < kSimdLanes; ++i) {
+      lanes_[first + lane_order_[i - 1]].next = &lanes_[first + lane_order_[i]];
+    }
+  }
   while (true) {
     shuffle(simd_order_);
-    const bool ran = run_round();
+    const bool goes_on = run_round();
     if (!fault_.empty()) return false;
-    if (ran) continue;
-    const bool finished = std::all_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) {
-      return lane.state == State::kFinished;
-    });
-    if (finished) return true;
+    if (goes_on) continue;
+    if (finished_ == threads_) return true;
     if (!release_barrier()) {
       report_divergence();
       return false;
@@ -124,54 +126,69 @@ bool Machine::run_group(Extent3 group) {
   }
 }
 
-// Gives every SIMD group one turn; false when no thread could run.
+// Gives every SIMD group one turn; false when no thread can go on.
 bool Machine::run_round() {
-  bool ran = false;
+  bool goes_on = false;
   for (const u32 simd : simd_order_) {
-    for (turn_ = 0; turn_ < kSimdLanes; ++turn_) {
-      const u32 thread = simd * kSimdLanes + lane_order_[turn_];
-      if (lanes_[thread].state != State::kReady) continue;
-      ran = true;
-      fibers_[thread]->resume();
-      if (!fault_.empty()) return true;
+    while (Lane* const lane = ready_lane(first_lane(simd))) {
+      fiber_of(*lane).resume();
+      if (!fault_.empty()) return false;
     }
-    if (!complete_exchange(simd) && !fault_.empty()) return true;
+    if (complete_exchange(simd)) goes_on = true;
   }
-  return ran;
+  return goes_on;
 }
 
-void Machine::run_lane(void* argument) {
-  Lane& lane = *static_cast<Lane*>(argument);
-  Machine& self = *lane.machine;
-  const Launch& launch = *self.launch_;
+Fiber& Machine::fiber_of(Lane& lane) {
+  if (lane.fiber == nullptr) {
+    lane.fiber = fibers_[used_fibers_++].get();
+    lane.fiber->start(&run_lanes, this);
+    begins_ = &lane;
+  }
+  return *lane.fiber;
+}
+
+void Machine::run_kernel(const Lane& lane) {
   const Thread thread{lane.index,
-                      self.threads_,
+                      threads_,
                       lane.index % kSimdLanes,
                       lane.index / kSimdLanes,
-                      self.threads_ / kSimdLanes,
-                      {self.group_.x, self.group_.y, self.group_.z},
-                      &self};
-  launch.entry(thread, launch.plan->params.data(), launch.bindings.data());
-  lane.state = State::kFinished;
-  self.fibers_[lane.index]->finish();
+                      threads_ / kSimdLanes,
+                      {group_.x, group_.y, group_.z},
+                      this};
+  launch_->entry(thread, launch_->plan->params.data(), launch_->bindings.data());
 }
 
-void Machine::leave(u32 thread) {
-  const u32 first = thread / kSimdLanes * kSimdLanes;
-  for (u32 turn = turn_ + 1; turn < kSimdLanes; ++turn) {
-    const u32 next = first + lane_order_[turn];
-    if (lanes_[next].state != State::kReady) continue;
-    turn_ = turn - 1;  // run_round() goes on from here, whether or not the next one has run
-    fibers_[thread]->hand_over(*fibers_[next]);
-    return;
+void Machine::run_lanes(void* machine) {
+  Machine& self = *static_cast<Machine*>(machine);
+  Lane* lane = self.begins_;
+  Fiber& fiber = *lane->fiber;
+  while (true) {
+    self.run_kernel(*lane);
+    lane->state = State::kFinished;
+    ++self.finished_;
+    Lane* const next = ready_lane(lane->next);
+    if (next == nullptr) fiber.finish();
+    if (next->fiber != nullptr) fiber.finish(*next->fiber);
+    next->fiber = &fiber;
+    lane = next;
   }
-  fibers_[thread]->pause();
+}
+
+inline void Machine::leave(Lane& lane) {
+  Lane* next = ready_lane(lane.next);
+  if (next == nullptr) {
+    const u32 simd = lane.index / kSimdLanes;
+    if (lane.op == Exchange::kSimdBarrier || !complete_exchange(simd)) return lane.fiber->pause();
+    next = first_lane(simd);
+  }
+  lane.fiber->hand_over(fiber_of(*next));
 }
 
 void Machine::barrier(u32 thread, SourceLine place) {
   lanes_[thread].state = State::kAtBarrier;
   lanes_[thread].place = place;
-  leave(thread);
+  leave(lanes_[thread]);
 }
 
 bool Machine::release_barrier() {
@@ -184,19 +201,20 @@ bool Machine::release_barrier() {
   return true;
 }
 
-u32 Machine::exchange(u32 thread, Exchange op, u32 bits, u32 operand, SourceLine place) {
-  Lane& lane = lanes_[thread];
+u32 Machine::exchange(const Thread& thread, Exchange op, u32 bits, u32 operand, SourceLine place) {
+  Machine& self = *thread.machine;
+  Lane& lane = self.lanes_[thread.index];
   lane.state = State::kAtExchange;
   lane.op = op;
   lane.bits = bits;
   lane.operand = operand;
   lane.place = place;
-  leave(thread);
+  self.leave(lane);
   return lane.result;
 }
 
-void Machine::multiply(u32 thread, const MatrixPart& part, SourceLine place) {
-  lanes_[thread].part = &part;
+void Machine::multiply(const Thread& thread, const MatrixPart& part, SourceLine place) {
+  thread.machine->lanes_[thread.index].part = &part;
   exchange(thread, Exchange::kMultiply, 0, 0, place);
 }
 
@@ -370,7 +388,7 @@ void Machine::fault(u32 thread, const std::string& what) {
   fault_ = formatted("{}, thread {}: {}", where(), thread, what);
 }
 
-void Machine::stop(u32 thread) { fibers_[thread]->finish(); }
+void Machine::stop(u32 thread) { lanes_[thread].fiber->finish(); }
 
 void Machine::report_race(u32 thread, uint64_t word, const char* verb) {
   const Shadow& shadow = shadow_[word];

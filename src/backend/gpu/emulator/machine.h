@@ -97,10 +97,10 @@ class Machine {
 
   void barrier(u32 thread, SourceLine place);
   /// Exchanges with the other lanes; returns this lane's result as bits.
-  u32 exchange(u32 thread, Exchange op, u32 bits, u32 operand, SourceLine place);
+  static u32 exchange(const Thread& thread, Exchange op, u32 bits, u32 operand, SourceLine place);
   /// Multiplies what all lanes hold, product by product in the order of columns of a; all lanes
   /// have numbers of one kind.
-  void multiply(u32 thread, const MatrixPart& part, SourceLine place);
+  static void multiply(const Thread& thread, const MatrixPart& part, SourceLine place);
   u32 shared_read(u32 thread, uint64_t offset_bytes) {
     const uint64_t word = checked_word(thread, offset_bytes);
     if (is_conflict_on_read(thread, word)) report_race(thread, word, "reads");
@@ -133,8 +133,9 @@ class Machine {
 
  private:
   enum class State : uint8_t { kReady, kAtBarrier, kAtExchange, kFinished };
-  struct Lane {
-    Machine* machine = nullptr;
+  struct alignas(64) Lane {
+    Fiber* fiber = nullptr;  // that it runs on, once it has begun
+    Lane* next = nullptr;    // of its SIMD group, in their order
     u32 index = 0;
     State state = State::kReady;
     Exchange op{};
@@ -154,12 +155,22 @@ class Machine {
     std::array<Touch, 2> reads;  // note_read() says whose
   };
 
-  static void run_lane(void* lane);
+  /// Runs the lane that begins, and on the same stack those behind it that have not begun.
+  static void run_lanes(void* machine);
+  void run_kernel(const Lane& lane);
   void prepare(const Launch& launch);
   bool run_group(Extent3 group);
   bool run_round();
-  /// Leaves a thread that waits: the next one of its SIMD group that is ready goes on.
-  void leave(u32 thread);
+  Lane* first_lane(u32 simd) { return &lanes_[simd * kSimdLanes + lane_order_[0]]; }
+  /// The first that is ready, from a lane on in their order; null if there is none.
+  static Lane* ready_lane(Lane* lane) {
+    while (lane != nullptr && lane->state != State::kReady) lane = lane->next;
+    return lane;
+  }
+  Fiber& fiber_of(Lane& lane);
+  /// Leaves a lane that waits: the next one of its SIMD group that is ready goes on. Where all have
+  /// come to an exchange it is made, and they go on; at barriers the SIMD group gives way.
+  void leave(Lane& lane);
   bool release_barrier();
   bool complete_exchange(u32 simd);
   static void multiply_halves(const Lane* lanes);
@@ -224,7 +235,9 @@ class Machine {
   u32 threads_ = 0;
   Fiber::Outside outside_;
   std::vector<std::unique_ptr<Fiber>> fibers_;
-  u32 turn_ = 0;  // in lane_order_: threads up to here have had theirs
+  u32 used_fibers_ = 0;  // of the group that runs
+  u32 finished_ = 0;     // lanes
+  Lane* begins_ = nullptr;
   std::vector<Lane> lanes_;
   std::vector<u32> simd_order_;
   std::vector<u32> lane_order_;
