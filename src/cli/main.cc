@@ -7,6 +7,7 @@
 
 #include "cli/program.h"
 #include "io/standard_streams.h"
+#include "io/user_home.h"
 
 namespace {
 
@@ -29,6 +30,7 @@ namespace {
 int main(int argc, char** argv) {
   std::set_terminate(end_program);
   moeflux::occupy_closed_streams();
+  moeflux::set_missing_home();
   // A reader of standard output that leaves is a failed write, so that the run ends in order.
   std::signal(SIGPIPE, SIG_IGN);
   // A file that may not grow is a failed write too.

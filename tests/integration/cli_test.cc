@@ -1,5 +1,7 @@
 // Every command does what its help says, on the embedded model.
 #include <gtest/gtest.h>
+#include <pwd.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <sstream>
@@ -210,6 +212,20 @@ TEST(Cli, PerplexityTellsTextFromNoise) {
   EXPECT_GT(of_story, 1.0);
   EXPECT_LT(of_story, 200.0);
   EXPECT_GT(perplexity(noise), 2 * of_story);
+}
+
+TEST(Cli, WithoutHomeTheSystemsListOfUsersSaysWhereDownloadsLie) {
+  const passwd* const user = getpwuid(getuid());
+  if (user == nullptr) GTEST_SKIP() << "hardware: this system does not list the user";
+  for (const char* home : {"-uHOME", "HOME="}) {
+    const ProgramOutput output =
+        run_program("/usr/bin/env",
+                    {"-uHF_HOME", "-uHF_HUB_CACHE", "-uHUGGINGFACE_HUB_CACHE", "-uXDG_CACHE_HOME",
+                     home, "HF_HUB_OFFLINE=1", MOEFLUX_PROGRAM, "pull", "nobody/nothing"});
+    EXPECT_EQ(output.status, 1);
+    const std::string cache = std::string(user->pw_dir) + "/.cache/huggingface/hub";
+    EXPECT_TRUE(contains(output.err, "nobody/nothing is not in " + cache + ":")) << output.err;
+  }
 }
 
 }  // namespace
