@@ -53,7 +53,8 @@ MF_FN void split_wide_key(MF_T t, MF_PARAMS(AttentionParams) p, u32 key) {
 }
 
 /// Scores as score_wide() has them, where keys are the first factor: of 16 keys and a half of the
-/// columns.
+/// columns. Keys are in HALVES.
+template <u32 HALVES>
 MF_FN void score_wide_few(MF_T t, MF_PARAMS(AttentionParams) p) {
   enum : u32 { kKeyTiles = kWideKeys / 16u };
   if (t.simd >= 2u * kKeyTiles) return;
@@ -65,7 +66,7 @@ MF_FN void score_wide_few(MF_T t, MF_PARAMS(AttentionParams) p) {
   MF_SHARED(u32)
   keys = MF_SHARED_AT(t, u32, at.staged * 4u) + (first_key * p.key_words + own);
   f32 dots[4];
-  multiply_wide_rows<2u, 2u>(t, p, half, keys, queries, dots);
+  multiply_wide_rows<HALVES, 2u>(t, p, half, keys, queries, dots);
   MF_SHARED(f32) key_factors = MF_SHARED_AT(t, f32, at.key_factors * 4u);
   MF_SHARED(f32) query_factors = MF_SHARED_AT(t, f32, at.query_factors * 4u);
   MF_SHARED(f32)
@@ -79,7 +80,8 @@ MF_FN void score_wide_few(MF_T t, MF_PARAMS(AttentionParams) p) {
 }
 
 /// A lane's sums of weights times values, as multiply_wide() has them: of rows 2 i and 2 i + 1,
-/// four columns each.
+/// four columns each. Values are in HALVES.
+template <u32 HALVES>
 MF_FN void multiply_wide_few(MF_T t, MF_PARAMS(AttentionParams) p, u32 piece, MF_LOCAL(f32) sums) {
   const WideShared at = wide_shared<kWideFewRows>(p);
   const u32 key = t.lane & 3u;
@@ -109,7 +111,9 @@ MF_FN void multiply_wide_few(MF_T t, MF_PARAMS(AttentionParams) p, u32 piece, MF
       }
       MF_LOCAL(f32) c = sums + pair * 4u;
       matrix_multiply_add_f16(t, c, a[0], a[1], a[2], a[3], x.v[2], x.v[3]);
-      matrix_multiply_add_f16(t, c, a[4], a[5], a[6], a[7], x.v[0], x.v[1]);
+      if (HALVES == 2u) {
+        matrix_multiply_add_f16(t, c, a[4], a[5], a[6], a[7], x.v[0], x.v[1]);
+      }
       matrix_multiply_add_f16(t, c, a[0], a[1], a[2], a[3], x.v[0], x.v[1]);
     }
   }
@@ -237,13 +241,13 @@ MF_FN void attend_wide_few(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const
     tile.bring_new(t, p, t.simd - kWideFewRows);
   }
   barrier(t);
-  score_wide_few(t, p);
+  score_wide_few<Halves<Stored>::kCount>(t, p);
   barrier(t);
   const PartSum sum = weigh_wide<kWideFewRows, kLanes>(t, p, -mf_infinity(), row, begin);
   barrier(t);
   f32 sums[8];
   // Columns that do not exist may be any: nobody stores their sums.
-  multiply_wide_few(t, p, piece * 4u < p.v_head_dim ? piece : 0u, sums);
+  multiply_wide_few<Halves<Stored>::kCount>(t, p, piece * 4u < p.v_head_dim ? piece : 0u, sums);
   places.store(partials, sums);
   if (t.index / kLanes < kWideFewRows && t.index % kLanes == 0u && row.end > 0u) {
     MF_GLOBAL(f32) to = partials + row_sums;
