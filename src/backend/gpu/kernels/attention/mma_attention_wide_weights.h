@@ -139,11 +139,13 @@ MF_FN void add_wide_scores(MF_T t, MF_PARAMS(AttentionParams) p, WideManyShared 
   for (u32 s = half == 0u ? 0u : middle; s < end; ++s) {
     const u32 x = s / 2u * (kWideManyRows * 32u) + s % 2u * 16u;
     const u32 y = at.tiles + slot * at.tile_words + s / 2u * kTeamBlockWords + s % 2u * 16u;
+    TeamHalves::begin(t);
     MF_UNROLL
     for (u32 step = 0u; step < 2u; ++step) {
       TeamHalves::add_rows(t, dots->low, x + at.query_words + step * 8u, y + step * 8u);
       TeamHalves::add_rows(t, dots->high, x + step * 8u, y + step * 8u);
     }
+    TeamHalves::end(t);
   }
 }
 MF_FN void hold_wide_scores(MF_LOCAL(TileDots<4u>) dots) {
@@ -162,10 +164,8 @@ MF_FN WideScores wide_scores(MF_T t, MF_PARAMS(AttentionParams) p, WideManyShare
     halves[h].clear();
     hold_wide_scores(&halves[h]);
   }
-  TeamHalves::begin(t);
   add_wide_scores(t, p, at, slot, 0u, &halves[0]);
   add_wide_scores(t, p, at, slot, 1u, &halves[1]);
-  TeamHalves::end(t);
   MF_SHARED(f32)
   key_factors = MF_SHARED_AT(t, f32, (at.factors + slot * kWideManyFactorWords) * 4u);
   MF_SHARED(f32)
