@@ -42,6 +42,11 @@ Status check_numbers(const Keys::Values& keys, size_t part, size_t parts) {
   MF_ASSIGN_OR_RETURN(const int64_t number, split_key(keys, "split.no", -1));
   MF_ASSIGN_OR_RETURN(const int64_t count, split_key(keys, "split.count", -1));
   if (number == static_cast<int64_t>(part) && count == static_cast<int64_t>(parts)) return {};
+  if (number == -1 || count == -1) {
+    return make_error(ErrorCode::kCorruption,
+                      "has no {}, expected part {} of {} of a split model by the file's name",
+                      number == -1 ? "split.no" : "split.count", part + 1, parts);
+  }
   return make_error(ErrorCode::kCorruption,
                     "split.no is {} and split.count is {}, expected {} and {} by the file's name",
                     number, count, part, parts);

@@ -351,6 +351,10 @@ TEST(GgufSplit, RefusesPartsThatDoNotBelongTogether) {
   parts = sound;
   parts[2].count = 4;
   expect(parts, ErrorCode::kCorruption, {name_of(3), "split.count is 4", "and 3"});
+  TempFolder folder;  // a whole model under the name of a part
+  write_bytes(write_parts(folder, sound) / name_of(2), small_gguf().bytes());
+  expect_error(Container::open(folder / name_of(1)), ErrorCode::kCorruption,
+               {name_of(2), "has no split.no, expected part 2 of 3"});
   parts = sound;
   parts[2].tensor = "a";
   expect(parts, ErrorCode::kCorruption, {name_of(3), "\"a\"", "twice"});
