@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <cstring>
 #include <string_view>
 #include <utility>
 
 #include "base/format.h"
+#include "text/encoding/utf8.h"
 
 namespace moeflux {
 namespace {
@@ -43,13 +45,23 @@ Outcome::Outcome(const Error& error) : code(code_of(error.code())), message(erro
 
 mf_code report(mf_code code, const char* message, mf_error* error) noexcept {
   if (error == nullptr) return code;
+  constexpr std::string_view kReplacement = "\uFFFD";
   error->code = code;
-  size_t size = std::min(std::strlen(message), sizeof(error->message) - 1);
-  const auto continues = [&](size_t i) {
-    return (static_cast<unsigned char>(message[i]) & 0xC0) == 0x80;
-  };
-  while (size > 0 && continues(size)) --size;
-  std::memcpy(error->message, message, size);
+  // Paths and names that callers and files gave are any bytes.
+  size_t size = 0;
+  for (std::string_view rest = message; !rest.empty();) {
+    const Utf8Step step = next_utf8(rest);
+    std::string_view character = rest.substr(0, step.bytes_count);
+    if (step.kind != Utf8Kind::kCharacter) {
+      character = kReplacement;
+    } else if (step.code_point < 0x20 || step.code_point == 0x7F) {
+      character = " ";
+    }
+    if (size + character.size() >= sizeof(error->message)) break;
+    std::memcpy(error->message + size, character.data(), character.size());
+    size += character.size();
+    rest.remove_prefix(step.bytes_count);
+  }
   error->message[size] = '\0';
   return code;
 }

@@ -243,6 +243,18 @@ TEST_F(BadArguments, OptionsThatMakeNoSense) {
                  [&](mf_error* e) { return mf_model_open(fable().c_str(), nullptr, nullptr, e); });
 }
 
+TEST_F(BadArguments, MessagesAreOneLineOfUtf8WhateverThePath) {
+  mf_model* model = nullptr;
+  mf_error error;
+  EXPECT_EQ(mf_model_open("/none/\xff\xc3\n\u00e9", nullptr, &model, &error), MF_ERROR_NOT_FOUND);
+  EXPECT_STREQ(error.message, "/none/\uFFFD\uFFFD \u00e9: no such folder or file");
+  // Cut where no character is: 1019 bytes have room for 509 of two bytes behind the slash.
+  std::string path = "/";
+  for (int i = 0; i < 1000; ++i) path += "\u00e9";
+  EXPECT_EQ(mf_model_open(path.c_str(), nullptr, &model, &error), MF_ERROR_NOT_FOUND);
+  EXPECT_EQ(std::string(error.message), path.substr(0, 1019));
+}
+
 TEST_F(BadArguments, SamplersAndTokensThatCannotBe) {
   mf_sampler_options sampler = MF_OPTIONS(sampler);
   mf_error error;

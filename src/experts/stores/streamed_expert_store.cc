@@ -462,8 +462,7 @@ Result<std::unique_ptr<ExpertStore>> make_streamed_expert_store(
   uint64_t slots = options.capacity_bytes == 0 ? 1 : options.capacity_bytes / slot_bytes;
   if (slots == 0) {
     return make_error(ErrorCode::kResourceExhausted,
-                      "expert cache of {} cannot hold one expert, which takes {} (0 asks for the "
-                      "least that can work)",
+                      "expert cache of {} cannot hold one expert, which takes {}",
                       format_bytes(options.capacity_bytes), format_bytes(slot_bytes));
   }
   slots = std::min<uint64_t>(slots, table.num_experts_total());
