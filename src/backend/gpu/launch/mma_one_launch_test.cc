@@ -197,5 +197,39 @@ TEST(MmaOneLaunch, GgmlTypesHaveRoomForManySplits) {
                               kMmaSharedBytesMax));
 }
 
+// A SIMD group has 32 rows and a split of 512 columns, of 10 KiB in 4 bits.
+TEST(MmaFewLaunch, GroupsOfSlotsHaveNoMoreSimdGroupsThanASetNeeds) {
+  struct Case {
+    uint32_t cols, simds, threads, rows;
+  };
+  for (const Case& c : {Case{2048, 4, 128, 32},
+                        {2048, 8, 256, 64},
+                        {512, 4, 128, 128},
+                        {512, 8, 256, 256},
+                        {4096, 4, 256, 32},
+                        {1088, 4, 96, 32}}) {
+    SCOPED_TRACE(formatted("{} columns, {} SIMD groups", c.cols, c.simds));
+    const auto launch = mma_slots_launch(4, c.cols, 8, c.simds, kMmaSharedBytesMax);
+    ASSERT_TRUE(launch);
+    EXPECT_EQ(launch->threads, c.threads);
+    EXPECT_EQ(launch->rows, c.rows);
+    EXPECT_EQ(launch->tokens, 8u);
+    EXPECT_EQ(launch->bytes, c.threads / 32 * 10240);
+    EXPECT_FALSE(mma_slots_launch(4, c.cols, 8, c.simds, launch->bytes - 1));
+  }
+}
+
+TEST(MmaFewLaunch, SixteenTokensHaveGroupsOfFourSimdGroups) {
+  const auto threads = [](uint32_t bits, uint32_t tokens) {
+    return mma_few_launch(bits, 2048, tokens, kCores, kMmaSharedBytesMax,
+                          [](uint32_t rows) { return 248320 / rows; })
+        ->threads;
+  };
+  EXPECT_EQ(threads(4, 8), 256u);
+  EXPECT_EQ(threads(4, 16), 128u);
+  EXPECT_EQ(threads(4, 32), 256u);
+  EXPECT_EQ(threads(8, 16), 256u);
+}
+
 }  // namespace
 }  // namespace moeflux::gpu

@@ -21,11 +21,12 @@ KernelId kernel_of(bool is_ggml, bool is_down, uint32_t tile) {
   return tile == 8 ? KernelId::mma_gate_up_w4_t8 : KernelId::mma_gate_up_w4_t16;
 }
 
-// Groups of a product's launch do not depend on how many there are.
-std::optional<MmaFewLaunch> launch_of(const Platform& platform, const Weight& weight,
-                                      uint32_t tile) {
-  return mma_few_launch(mma_matrix(weight).bits, static_cast<uint32_t>(weight.cols), tile, 0,
-                        platform.shared_bytes_max(), [](uint32_t) { return 0; });
+std::optional<MmaFewLaunch> launch_of(const Platform& platform, const Weight& weight, uint32_t tile,
+                                      bool is_down) {
+  const bool has_more = is_ggml(weight) || (is_down && tile > 8);
+  return mma_slots_launch(mma_matrix(weight).bits, static_cast<uint32_t>(weight.cols), tile,
+                          has_more ? uint32_t{kMmaSimds} : kMmaFewSimds,
+                          platform.shared_bytes_max());
 }
 
 // Gate and up, or down.
@@ -96,8 +97,10 @@ std::optional<TiledSlots> tile_slots(const Platform& platform, const ExpertLaunc
     if (mma_matrix(*weight).bits == 8) return std::nullopt;
   }
   if (mma_matrix(like.gate).bits != mma_matrix(like.up).bits) return std::nullopt;
-  const std::optional<MmaFewLaunch> gate_up = launch_of(platform, like.gate, tiles.tile);
-  const std::optional<MmaFewLaunch> down = launch_of(platform, like.down, tiles.tile);
+  const std::optional<MmaFewLaunch> gate_up =
+      launch_of(platform, like.gate, tiles.tile, /*is_down=*/false);
+  const std::optional<MmaFewLaunch> down =
+      launch_of(platform, like.down, tiles.tile, /*is_down=*/true);
   if (!gate_up || !down) return std::nullopt;
   tiles.gate_up = *gate_up;
   tiles.down = *down;

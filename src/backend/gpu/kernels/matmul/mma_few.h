@@ -48,6 +48,7 @@ struct MmaFewScales {
 /// a token is.
 template <u32 TILES>
 struct MmaFewTokens {
+  enum : u32 { kAhead = TILES <= 2u };  // of more, registers do not hold two blocks
   MF_GLOBAL(const u32) integers;
   MF_GLOBAL(const u32) sums;
   u32 at[TILES];            // words of the lane's part of a token
@@ -85,6 +86,7 @@ struct MmaFewTokens {
 /// The same in shared memory, where a group makes them of the rows of x in memory.
 template <u32 TILES>
 struct MmaFewStaged {
+  enum : u32 { kAhead = 0u };
   u32 at;      // words of shared memory
   u32 stride;  // from a token to the next
   u32 sums;    // where the sums of a token begin within it
@@ -185,6 +187,25 @@ struct MmaFewTotals {
   }
 };
 
+/// A lane's activations of a block.
+template <u32 TILES>
+struct MmaFewBlock {
+  W4 high[TILES];
+  W4 low[TILES];
+  W2 sums[TILES * 2u];
+
+  template <class Tokens>
+  MF_FN_MEMBER void load(MF_T t, MF_LOCAL(const Tokens) tokens, u32 block) {
+    MF_UNROLL
+    for (u32 n = 0u; n < TILES; ++n) {
+      high[n] = tokens->high(t, n, block);
+      low[n] = tokens->low(t, n, block);
+      sums[n * 2u] = tokens->two_sums(t, n, 0u, block);
+      sums[n * 2u + 1u] = tokens->two_sums(t, n, 1u, block);
+    }
+  }
+};
+
 template <u32 BITS, u32 TILES, u32 ROWS>
 struct MmaFewSums : MmaFewTotals<TILES, ROWS> {
   typedef MmaPart<BITS> Part;
@@ -195,9 +216,30 @@ struct MmaFewSums : MmaFewTotals<TILES, ROWS> {
   MF_FN_MEMBER void multiply(MF_T t, MF_LOCAL(const Part) part, u32 at, u32 place_words, u32 first,
                              u32 count, MF_LOCAL(const Tokens) tokens) {
     this->clear();
-    const u32 scale_format = part->m.scales;
+    // A loop of its own for the usual format: down has a sixth more instructions with the choice.
+    if (part->m.scales == kFormatBf16) {
+      multiply_as<true>(t, kFormatBf16, at, place_words, first, count, tokens);
+    } else {
+      multiply_as<false>(t, part->m.scales, at, place_words, first, count, tokens);
+    }
+  }
+
+ private:
+  typedef MmaFewBlock<TILES> Block;
+
+  template <bool BF16, class Tokens>
+  MF_FN_MEMBER void multiply_as(MF_T t, u32 scale_format, u32 at, u32 place_words, u32 first,
+                                u32 count, MF_LOCAL(const Tokens) tokens) {
+    const u32 format = BF16 ? u32{kFormatBf16} : scale_format;
+    const u32 last = first + count - 1u;
+    // A block of tokens in memory is on its way while the one before it is multiplied.
+    Block even;
+    Block odd;
+    if (Tokens::kAhead) even.load(t, tokens, first);
     MF_ROLLED
     for (u32 block = 0u; block < count; block += 2u) {
+      const u32 from = first + block;
+      if (Tokens::kAhead) odd.load(t, tokens, from < last ? from + 1u : last);
       MmaFewScales scales[ROWS];
       MF_UNROLL
       for (u32 i = 0u; i < ROWS * 4u; ++i) {
@@ -208,20 +250,18 @@ struct MmaFewSums : MmaFewTotals<TILES, ROWS> {
                           i % 2u * (kMmaScaleWords / 2u) + block / 2u) *
                              4u)[0];
       }
-      MF_UNROLL
-      for (u32 j = 0u; j < 2u; ++j) {
-        if (block + j < count) {
-          add_block(t, at, place_words, scale_format, scales, block + j, first + block + j, j,
-                    tokens);
-        }
-      }
+      if (!Tokens::kAhead) even.load(t, tokens, from);
+      add_block(t, at, place_words, format, scales, block, 0u, &even);
+      if (block + 1u >= count) continue;
+      if (Tokens::kAhead) even.load(t, tokens, from + 1u < last ? from + 2u : last);
+      if (!Tokens::kAhead) odd.load(t, tokens, from + 1u);
+      add_block(t, at, place_words, format, scales, block + 1u, 1u, &odd);
     }
   }
 
-  template <class Tokens>
   MF_FN_MEMBER void add_block(MF_T t, u32 at, u32 place_words, u32 scale_format,
-                              MF_LOCAL(const MmaFewScales) scales, u32 within, u32 block, u32 half,
-                              MF_LOCAL(const Tokens) tokens) {
+                              MF_LOCAL(const MmaFewScales) scales, u32 within, u32 half,
+                              MF_LOCAL(const Block) x) {
     W2 codes[ROWS][4];
     f32 own_scales[ROWS][2];
     f32 own_biases[ROWS][2];
@@ -236,9 +276,6 @@ struct MmaFewSums : MmaFewTotals<TILES, ROWS> {
     }
     MF_UNROLL
     for (u32 n = 0u; n < TILES; ++n) {
-      const W4 x_high = tokens->high(t, n, block);
-      const W4 x_low = tokens->low(t, n, block);
-      const W2 sums[2] = {tokens->two_sums(t, n, 0u, block), tokens->two_sums(t, n, 1u, block)};
       MF_UNROLL
       for (u32 r = 0u; r < ROWS; ++r) {
         i32 high[4] = {0, 0, 0, 0};
@@ -248,15 +285,16 @@ struct MmaFewSums : MmaFewTotals<TILES, ROWS> {
           const W2 above = codes[r][h];
           const W2 below = codes[r][2u + h];
           matrix_multiply_add_bytes(t, high, above.v[0], below.v[0], above.v[1], below.v[1],
-                                    x_high.v[h * 2u], x_high.v[h * 2u + 1u]);
+                                    x->high[n].v[h * 2u], x->high[n].v[h * 2u + 1u]);
           matrix_multiply_add_bytes(t, low, above.v[0], below.v[0], above.v[1], below.v[1],
-                                    x_low.v[h * 2u], x_low.v[h * 2u + 1u]);
+                                    x->low[n].v[h * 2u], x->low[n].v[h * 2u + 1u]);
         }
         MF_UNROLL
         for (u32 j = 0u; j < 4u; ++j) {
-          this->totals[r][n * 4u + j] = add_mma_block(
-              this->totals[r][n * 4u + j], high[j], low[j], own_scales[r][j / 2u],
-              own_biases[r][j / 2u], as_float(sums[j % 2u].v[0]), as_float(sums[j % 2u].v[1]));
+          const W2 sums = x->sums[n * 2u + j % 2u];
+          this->totals[r][n * 4u + j] =
+              add_mma_block(this->totals[r][n * 4u + j], high[j], low[j], own_scales[r][j / 2u],
+                            own_biases[r][j / 2u], as_float(sums.v[0]), as_float(sums.v[1]));
         }
       }
     }
