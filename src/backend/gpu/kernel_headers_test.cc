@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/temp_folder.h"
+
 namespace moeflux::gpu {
 namespace {
 
@@ -82,7 +84,8 @@ int run_clang(const std::string& arguments) {
 }
 
 TEST(KernelHeadersInClang, CompileAloneInTheHostDialect) {
-  const std::string dialect = ::testing::TempDir() + "moeflux_host_dialect.pch";
+  const testing::TempFolder folder;  // of its own, as other checkouts may run this test
+  const std::string dialect = folder / "host_dialect.pch";
   ASSERT_EQ(run_clang("-x c++-header " + (kSource / "backend/gpu/dialect/host.h").string() +
                       " -o " + dialect),
             0);
