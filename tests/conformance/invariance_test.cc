@@ -9,6 +9,7 @@
 #include "backend/gpu/gpu_device.h"
 #include "backend/gpu/launch/plan.h"
 #include "base/format.h"
+#include "quant/ggml_types.h"
 #include "tests/conformance/models.h"
 #include "tests/conformance/support.h"
 
@@ -318,6 +319,21 @@ TEST(TokenInvariance, HeadLinearOfWholePartsInEveryFormat) {
         check_sequence("head_linear " + format.to_string(),
                        HeadProblem::make(random, format, rows, 2, cols, 70, transposed), false);
       }
+    }
+  }
+}
+
+// Depths that give columns to some lanes, to all, and to some a second time; sums that underflow to
+// zeros of either sign.
+TEST(TokenInvariance, HeadLinearOfAnyDepth) {
+  Random random(61);
+  const QuantFormat q4_0 = *find_ggml_type("Q4_0")->format;
+  const HeadRows rows{.head_stride = 24, .row_begin = 0, .rows_per_head = 24};
+  for (const int64_t cols : {32, 96, 128, 288}) {
+    for (const bool transposed : {false, true}) {
+      HeadProblem p = HeadProblem::make(random, q4_0, rows, 2, cols, 70, transposed);
+      for (size_t i = 0; i < p.x.size() / 2; ++i) p.x[i] *= 1e-44f;
+      check_sequence(formatted("head_linear of {} columns", cols), p);
     }
   }
 }

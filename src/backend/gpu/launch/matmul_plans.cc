@@ -27,10 +27,25 @@ struct Unpacked {
   Unpacked(const LinearParams& p, bool transposed)
       : depth(transposed ? p.rows_per_head : p.weight.cols),
         cols(transposed ? p.weight.cols : p.rows_per_head),
-        row_stride(static_cast<uint32_t>(round_up(uint64_t{cols}, uint32_t{kHeadTileCols}))) {}
+        row_stride(static_cast<uint32_t>(round_up(uint64_t{cols}, 4))) {}
 
   uint64_t head_bytes() const { return uint64_t{depth} * row_stride * sizeof(float); }
 };
+
+uint32_t head_tile_bytes(uint32_t levels) {
+  return (kHeadTileStages * kHeadTileStageWords + levels * kHeadTileLevelWords) *
+         uint32_t{sizeof(float)};
+}
+
+/// Levels of sums in shared memory: as many as leave a multiprocessor all its groups.
+uint32_t head_tile_levels(const Platform& platform) {
+  uint32_t levels = 0;
+  while (levels < kHeadTileLevels &&
+         head_tile_bytes(levels + 1) <= platform.shared_bytes_max() / kHeadTileGroups) {
+    ++levels;
+  }
+  return levels;
+}
 
 }  // namespace
 
@@ -86,10 +101,18 @@ Plan bound(Plan plan, const Tensor& out, const Tensor& x, const Weight& weight) 
 
 bool takes_unpacked(const LinearParams& p, bool transposed, const Platform& platform) {
   const Unpacked matrix(p, transposed);
-  return p.tokens >= kUnpackedTokens && p.weight.cols % 8 == 0 &&
-         matrix.depth % uint32_t{kHeadPartRows} == 0 &&
-         matrix.head_bytes() <= platform.workspace_bytes_max() &&
-         (transposed || (p.weight.format >= kFormatCoded && p.weight.format != kCodedFp8));
+  if (p.tokens < kUnpackedTokens || p.weight.cols % 8 != 0 ||
+      matrix.depth % uint32_t{kHeadPartRows} != 0 ||
+      matrix.head_bytes() > platform.workspace_bytes_max() ||
+      p.x.token_stride > ~uint32_t{0} / sizeof(float)) {
+    return false;
+  }
+  // Plain numbers have large tiles, which are faster where there are few of either.
+  const uint64_t groups = uint64_t{p.heads} * groups_for(matrix.cols, kHeadTileCols) *
+                          groups_for(p.tokens, kHeadTileTokens);
+  const bool is_plain = p.weight.format >= kFormatF16 && p.weight.format <= kFormatF32;
+  return transposed || (p.weight.format >= kFormatCoded && p.weight.format != kCodedFp8) ||
+         (is_plain && groups >= uint64_t{kHeadTileGroups} * platform.cores());
 }
 
 void record_unpacked(Recorder& recorder, const LinearParams& p, bool transposed, const Tensor& out,
@@ -107,8 +130,16 @@ void record_unpacked(Recorder& recorder, const LinearParams& p, bool transposed,
   unpack.row_stride = transposed ? matrix.row_stride : 1;
   unpack.col_stride = transposed ? 1 : matrix.row_stride;
   const uint32_t octets = p.rows_per_head * (p.weight.cols / 8);
-  HeadTileParams product{p.x,          p.out,       unpack.out_head, matrix.row_stride,
-                         matrix.depth, matrix.cols, p.tokens};
+  HeadTileParams product{p.x,
+                         p.out,
+                         unpack.out_head,
+                         matrix.row_stride,
+                         matrix.depth,
+                         matrix.cols,
+                         p.tokens,
+                         0,
+                         transposed ? 0 : head_tile_levels(recorder.platform())};
+  product.wide = is_wide(out) && matrix.cols % 4 == 0 ? 1 : 0;
   for (uint32_t head = 0; head < p.heads; head += static_cast<uint32_t>(at_once)) {
     const uint32_t count = std::min(static_cast<uint32_t>(at_once), p.heads - head);
     unpack.row_begin = p.row_begin + head * p.head_stride;
@@ -122,8 +153,9 @@ void record_unpacked(Recorder& recorder, const LinearParams& p, bool transposed,
     recorder.record(first);
     Plan plan = make_plan(
         transposed ? KernelId::head_tile_parts : KernelId::head_tile_lanes,
-        {matrix.row_stride / kHeadTileCols, groups_for(p.tokens, kHeadTileTokens), count},
-        kHeadTileThreads, kHeadTileStages * kHeadTileStageWords * uint32_t{sizeof(float)});
+        {groups_for(matrix.cols, kHeadTileCols), groups_for(p.tokens, kHeadTileTokens), count},
+        kHeadTileThreads);
+    plan.shared_bytes = head_tile_bytes(product.shared_levels);
     plan.set_params(product);
     space.access = Access::kRead;
     plan.bind(space);

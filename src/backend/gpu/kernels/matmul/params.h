@@ -80,8 +80,16 @@ struct UnpackParams {
 /// of a k in memory, and stages of eight k that are under way.
 enum : u32 {
   kHeadTileThreads = 128,
+  kHeadTileGroups = 2,  // of a multiprocessor at once
   kHeadTileTokens = 64,
-  kHeadTileCols = 64,
+  kHeadTileCols = 128,
+  kHeadTileSums = kHeadTileTokens * kHeadTileCols / kHeadTileThreads,
+  kHeadTileCopyRows = kHeadTileThreads * 4 / kHeadTileCols,  // of which all threads copy four words
+  kHeadTileMatrixCopies = kHeadPartRows / kHeadTileCopyRows,
+  kHeadTileCopyTokens = kHeadTileThreads / kHeadPartRows,  // of which all threads copy a word
+  kHeadTileCopies = kHeadTileTokens / kHeadTileCopyTokens,
+  kHeadTileLevels = 3,  // of fours of lanes that wait for each other
+  kHeadTileLevelWords = kHeadTileTokens * kHeadTileCols,
   kHeadTileStages = 4,
   kHeadTileTokenRow = kHeadTileTokens + 4,  // so that copies of four tokens meet all banks
   kHeadTileStageWords = kHeadPartRows * (kHeadTileCols + kHeadTileTokenRow),
@@ -90,10 +98,12 @@ struct HeadTileParams {
   HeadsLayout x;
   HeadsLayout out;
   u64 matrix_head;  // numbers from a head's matrix to the next
-  u32 row_stride;   // numbers of a k, a multiple of kHeadTileCols
+  u32 row_stride;   // numbers of a k, a multiple of 4
   u32 depth;        // k, a multiple of kHeadPartRows
   u32 cols;
   u32 tokens;
+  u32 wide;           // rows of out begin on 16-byte boundaries and have a multiple of four columns
+  u32 shared_levels;  // of kHeadTileLevels in shared memory; head_tile_lanes alone
 };
 
 }  // namespace gpu
