@@ -8,7 +8,6 @@
 #pragma once
 
 #include "backend/gpu/dialect/team_halves.h"
-#include "backend/gpu/kernels/attention/mma_attention_many.h"
 #include "backend/gpu/kernels/attention/mma_attention_wide.h"
 #include "backend/gpu/kernels/attention/mma_attention_wide_weights.h"
 #include "backend/gpu/kernels/attention/params.h"

@@ -4,7 +4,6 @@
 
 #include "backend/gpu/dialect/team_halves.h"
 #include "backend/gpu/kernels/attention/mma_attention_halves.h"
-#include "backend/gpu/kernels/attention/mma_attention_many.h"
 #include "backend/gpu/kernels/attention/mma_attention_tiles.h"
 #include "backend/gpu/kernels/attention/mma_attention_wide.h"
 #include "backend/gpu/kernels/attention/params.h"
@@ -63,8 +62,8 @@ MF_FN WideManyShared wide_many_shared(MF_PARAMS(AttentionParams) p) {
   return at;
 }
 
-/// A tile's keys in halves, and their factors behind them. A lane i of
-/// four has columns 4 i to 4 i + 3 of 16: two in word i of a piece and two in that of the next.
+/// A tile's keys in halves, and their factors behind them. A lane i of four has columns 4 i to 4 i
+/// + 3 of 16: two in word i of a piece and two in that of the next.
 MF_FN void bring_wide_keys(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u64) k_pages,
                            MF_GLOBAL(u32) halves) {
   const u32 end = p.begin + p.tokens;
