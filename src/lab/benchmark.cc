@@ -112,15 +112,30 @@ Result<Repetition> repeat_in_common(Engine& engine, const BenchmarkTest& test,
   return repetition;
 }
 
-Result<Repetition> repeat_once(Engine& engine, const BenchmarkTest& test, TokenSource& source) {
+// Makes `past` the first n_depth tokens of the source, which it may have begun with; or null.
+Status reach_depth(Engine& engine, int64_t n_depth, TokenSource& source,
+                   std::unique_ptr<Sequence>& past) {
+  const std::vector<TokenId> depth = source.take(n_depth);
+  if (past == nullptr || past->length() > n_depth) {
+    past.reset();
+    MF_ASSIGN_OR_RETURN(past, engine.create_sequence());
+  }
+  const std::span<const TokenId> missing =
+      std::span(depth).subspan(static_cast<size_t>(past->length()));
+  if (missing.empty()) return {};
+  const Status done = evaluate(engine, *past, missing, {.logits = LogitsMode::kNone});
+  if (!done.ok()) past.reset();
+  return done;
+}
+
+// `past` is what all repetitions begin with; null: nothing.
+Result<Repetition> repeat_once(Engine& engine, const BenchmarkTest& test, const Sequence* past,
+                               TokenSource& source) {
   if (test.n_parallel > 0) return repeat_in_common(engine, test, source);
-  const std::vector<TokenId> depth = source.take(test.n_depth);
   const std::vector<TokenId> prompt = source.take(test.n_prompt);
   const std::vector<TokenId> generated = source.take(test.n_gen);
-  MF_ASSIGN_OR_RETURN(const std::unique_ptr<Sequence> sequence, engine.create_sequence());
-  if (!depth.empty()) {
-    MF_RETURN_IF_ERROR(evaluate(engine, *sequence, depth, {.logits = LogitsMode::kNone}));
-  }
+  MF_ASSIGN_OR_RETURN(const std::unique_ptr<Sequence> sequence,
+                      past == nullptr ? engine.create_sequence() : engine.fork(*past));
   const ExpertStats before = engine.expert_stats();
   const BenchClock::time_point begin = BenchClock::now();
   if (!prompt.empty()) {
@@ -142,15 +157,23 @@ void add_repetition(BenchmarkRun& run, const Repetition& repetition, const Bench
 
 Result<std::vector<BenchmarkRun>> run_benchmark_in_turn(Engine& engine, const BenchmarkTest& test,
                                                         const BenchmarkOptions& options,
-                                                        std::span<const PlanMode> plans) {
+                                                        std::span<const PlanMode> plans,
+                                                        std::unique_ptr<Sequence>& past) {
   TokenSource source(options, engine.spec().vocab_size);
   std::vector<BenchmarkRun> runs(plans.size());
   int finished = 0;
+  if (test.n_depth == 0 || test.n_parallel > 0) {
+    past.reset();
+  } else {
+    MF_RETURN_IF_ERROR(engine.set_plan(plans.front()));
+    MF_RETURN_IF_ERROR(reach_depth(engine, test.n_depth, source, past));
+  }
   for (int i = -options.warm_ups; i < options.repetitions; ++i) {
     for (size_t turn = 0; turn < plans.size(); ++turn) {
       const size_t at = i % 2 == 0 ? turn : plans.size() - 1 - turn;
       MF_RETURN_IF_ERROR(engine.set_plan(plans[at]));
-      MF_ASSIGN_OR_RETURN(const Repetition repetition, repeat_once(engine, test, source));
+      MF_ASSIGN_OR_RETURN(const Repetition repetition,
+                          repeat_once(engine, test, past.get(), source));
       if (options.progress) options.progress(++finished);
       if (i >= 0) add_repetition(runs[at], repetition, test);
     }

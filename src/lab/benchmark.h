@@ -46,12 +46,15 @@ struct BenchmarkRun {
 };
 
 /// Runs of one or more plans in turn, so that what drifts meanwhile favours none: every repetition
-/// runs each plan once, every second repetition from the last to the first, always with empty
-/// sequences and tokens of its own. runs[i] is of plans[i]. A test has either a prompt or
-/// n_parallel. Fails as Engine::eval and Engine::set_plan() do.
+/// runs each plan once, every second repetition from the last to the first, always with tokens of
+/// its own. Without n_parallel the n_depth tokens are evaluated once, and each repetition goes on
+/// from them in a fork; `past` keeps them for the next test with the same engine and options, and
+/// is null at first. runs[i] is of plans[i]. A test has either a prompt or n_parallel. Fails as
+/// Engine::eval and Engine::set_plan() do.
 Result<std::vector<BenchmarkRun>> run_benchmark_in_turn(Engine& engine, const BenchmarkTest& test,
                                                         const BenchmarkOptions& options,
-                                                        std::span<const PlanMode> plans);
+                                                        std::span<const PlanMode> plans,
+                                                        std::unique_ptr<Sequence>& past);
 
 /// The median over repetitions of times[i] over times_with[i]; 0 without any. Both have one size.
 double median_ratio(std::span<const uint64_t> times, std::span<const uint64_t> times_with);

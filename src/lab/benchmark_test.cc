@@ -24,7 +24,8 @@ constexpr int64_t kTinyVocab = 512;
 Result<BenchmarkRun> run_benchmark(Engine& engine, const BenchmarkTest& test,
                                    const BenchmarkOptions& options) {
   constexpr PlanMode kPlans[] = {PlanMode::kAuto};
-  MF_ASSIGN_OR_RETURN(auto runs, run_benchmark_in_turn(engine, test, options, kPlans));
+  std::unique_ptr<Sequence> past;
+  MF_ASSIGN_OR_RETURN(auto runs, run_benchmark_in_turn(engine, test, options, kPlans, past));
   return std::move(runs.front());
 }
 
@@ -183,6 +184,31 @@ TEST_F(BenchmarkTestCase, DepthIsEvaluatedOnceForAllSequences) {
   };
   // The same token throughout: two more sequences have two more turns, of 4 experts in 4 layers.
   EXPECT_EQ(lookups(3), lookups(1) + 2u * 4u * 4u);
+}
+
+TEST_F(BenchmarkTestCase, DepthIsEvaluatedOnceForAllRepetitionsAndTests) {
+  write({});
+  const auto engine = open({.context_length = 64, .expert_cache_bytes = uint64_t{1} << 30});
+  const std::vector<TokenId> text = {7};
+  std::unique_ptr<Sequence> past;
+  const auto lookups = [&](int64_t depth, int repetitions) {
+    constexpr PlanMode kPlans[] = {PlanMode::kAuto};
+    const ExpertStats before = engine->expert_stats();
+    const auto runs = run_benchmark_in_turn(
+        *engine, {.n_prompt = 1, .n_gen = 2, .n_depth = depth},
+        {.repetitions = repetitions, .warm_ups = 1, .text = text}, kPlans, past);
+    EXPECT_TRUE(runs.ok()) << (runs.ok() ? "" : runs.error().to_string());
+    const ExpertStats used = engine->expert_stats() - before;
+    return (used.hits + used.misses) / (4u * 4u);  // 4 experts in each of 4 layers
+  };
+  // The same token throughout: a repetition has a step for its prompt and two for its tokens.
+  EXPECT_EQ(lookups(20, 3), 1u + 4u * 3u);
+  EXPECT_EQ(lookups(20, 1), 2u * 3u);       // behind the same tokens
+  EXPECT_EQ(lookups(30, 1), 1u + 2u * 3u);  // behind ten more
+  EXPECT_EQ(lookups(10, 1), 1u + 2u * 3u);  // a past does not become shorter
+  EXPECT_EQ(past->length(), 10);
+  EXPECT_EQ(lookups(0, 1), 2u * 3u);
+  EXPECT_EQ(past, nullptr);
 }
 
 TEST_F(BenchmarkTestCase, TakesTokensFromATextAgainAndAgain) {

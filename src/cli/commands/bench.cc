@@ -232,6 +232,7 @@ Status bench_cell(Bench& bench, const BenchCell& cell, std::vector<BenchResult>&
                       possible_plans(engine, cell, *bench.options.model.log));
   const bool has_plans = bench.open->device->free_bytes().has_value();
   MF_ASSIGN_OR_RETURN(auto routes, record_routes(bench.options.model, *bench.open));
+  std::unique_ptr<Sequence> past;
   for (const BenchmarkTest& test : bench.tests) {
     MF_ASSIGN_OR_RETURN(BenchResult result, result_of(bench, test));
     BenchmarkOptions benchmark{.repetitions = bench.options.repetitions,
@@ -243,7 +244,7 @@ Status bench_cell(Bench& bench, const BenchCell& cell, std::vector<BenchResult>&
     progress.update(0);
     benchmark.progress = [&](int n) { progress.update(static_cast<uint64_t>(n)); };
     MF_ASSIGN_OR_RETURN(std::vector<BenchmarkRun> runs,
-                        run_benchmark_in_turn(engine, test, benchmark, plans));
+                        run_benchmark_in_turn(engine, test, benchmark, plans, past));
     for (size_t i = 0; i < plans.size(); ++i) {
       result.run = std::move(runs[i]);
       if (has_plans) {
