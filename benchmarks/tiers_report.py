@@ -8,11 +8,16 @@
 """
 
 import json
+import re
 import statistics
 import sys
 
 
 def test_name(result):
+    # llama-bench's label of tokens generated behind a prompt that is not timed.
+    behind = re.fullmatch(r"(tg\d+)@pp(\d+)", result.get("test", ""))
+    if behind:
+        return "@".join(behind.groups())
     prompt = result["n_prompt"]
     name = f"pp{prompt}" if prompt else f"tg{result['n_gen']}"
     depth = result.get("n_depth")
