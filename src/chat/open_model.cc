@@ -6,6 +6,7 @@
 #include "base/format.h"
 #include "chat/drafts/draft_model.h"
 #include "chat/drafts/mtp_drafts.h"
+#include "engine/device_gain.h"
 #include "grammar/token_tree.h"
 #include "load/model_loader.h"
 
@@ -31,27 +32,26 @@ Status tell_remarks(const std::string& directory, const OpenModelOptions& option
   return {};
 }
 
-bool holds_all_experts(const Engine& engine) {
-  const ExpertMap map = engine.expert_map();
-  const std::vector<ExpertLayer>& layers = engine.loaded().experts.layers;
-  for (size_t l = 0; l < layers.size(); ++l) {
-    const auto first = map.places.begin() + static_cast<ptrdiff_t>(l) * map.num_experts;
-    const auto is_near = [](ExpertPlace place) { return place == ExpertPlace::kDevice; };
-    if (!std::all_of(first, first + layers[l].num_experts, is_near)) return false;
+// `auto` is all GPUs of one kind where the planner expects a gain, else one device.
+Result<std::unique_ptr<Device>> open_device_for(const std::string& directory,
+                                                const OpenModelOptions& options) {
+  const EngineOptions& engine = options.engine;
+  DeviceOptions every = options.device;
+  every.name = "cuda:all";
+  const bool may_be_several = options.device.name == "auto" && !engine.stream_dense &&
+                              choose_device(options.device).name.starts_with("cuda") &&
+                              count_cuda_gpus() > 1;
+  if (!may_be_several) return open_device(options.device);
+  Result<std::unique_ptr<Device>> all = open_device(every);
+  if (!all.ok() || (*all)->bits_key() != (*all)->part(0).bits_key()) {
+    return open_device(options.device);
   }
-  return true;
-}
-
-// Text on one GPU that holds a model is faster than on several, which work in turn. Where it does
-// not, their memory holds more of the experts.
-void tell_other_gpus(const OpenModel& open, const OpenModelOptions& options) {
-  if (options.device.name != "auto" || !options.on_warning || !open.device->free_bytes()) return;
-  if (holds_all_experts(*open.engine)) return;
-  if (const size_t gpus = count_cuda_gpus(); gpus > 1) {
-    warn(options, formatted("device auto took {} of {} GPUs, which does not hold all experts; with "
-                            "--device cuda:all the others hold some as well",
-                            open.device->name(), gpus));
+  MF_ASSIGN_OR_RETURN(const bool gains, gains_from_all_parts(directory, **all, engine));
+  if (!gains) return open_device(options.device);
+  if (engine.on_forecast) {
+    engine.on_forecast(formatted("device auto: {}, which share the layers", (*all)->name()));
   }
+  return all;
 }
 
 }  // namespace
@@ -140,7 +140,7 @@ Result<std::shared_ptr<OpenModel>> open_model(const std::string& directory,
   auto open = std::make_shared<OpenModel>();
   open->directory = directory;
   open->text = std::move(text);
-  MF_ASSIGN_OR_RETURN(open->device, open_device(options.device));
+  MF_ASSIGN_OR_RETURN(open->device, open_device_for(directory, options));
   if (open->device->free_bytes()) {
     MF_ASSIGN_OR_RETURN(open->helper, open_helper(options.device));
     engine.helper = open->helper.get();
@@ -161,7 +161,6 @@ Result<std::shared_ptr<OpenModel>> open_model(const std::string& directory,
   open->drafts = std::move(drafts);
   open->constraint_limits_ = options.constraints;
   open->publish(0, 0);
-  tell_other_gpus(*open, options);
   return open;
 }
 

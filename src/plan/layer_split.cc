@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "backend/trace/trace_device.h"
 #include "base/check.h"
 #include "plan/cost_model.h"
 #include "plan/device_plan.h"
 #include "plan/dry_run.h"
+#include "plan/tier_cost.h"
 
 namespace moeflux {
 namespace {
@@ -19,7 +21,12 @@ constexpr double kPromptReads = 200.0;
 // A card of the middle class behind PCIe 4 x16, where nobody knows better.
 constexpr double kUsualBytesPerSecond = 400e9;
 constexpr double kBusBytesPerSecond = 25e9;
+constexpr int64_t kUsualContext = 4096;
 constexpr int kRoundsMax = 32;
+// All devices are taken where text is about as fast and something gains.
+constexpr double kTextLoss = 1.03;
+constexpr double kTextGain = 0.95;
+constexpr double kPromptGain = 0.9;
 
 /// Bytes of a device's layers.
 struct Sum {
@@ -44,12 +51,12 @@ Sum operator-(const Sum& a, const Sum& b) {
           a.token_experts - b.token_experts};
 }
 
-struct Cost {
+struct RequestCost {
   double token_seconds = 0.0;
   double prompt_seconds = 0.0;
 };
 
-Cost cost_of(const Sum& sum, const CardMemory& card) {
+RequestCost cost_of(const Sum& sum, const CardMemory& card) {
   const double speed = card.bytes_per_second > 0.0 ? card.bytes_per_second : kUsualBytesPerSecond;
   // A device without memory of its own has the host's.
   const double left = static_cast<double>(card.free_bytes) - static_cast<double>(card.taken_bytes);
@@ -60,7 +67,7 @@ Cost cost_of(const Sum& sum, const CardMemory& card) {
   const double hit = near == 1.0 ? 1.0 : (hits.low + hits.high) / 2.0;
   const double far = far_dense + sum.token_experts * (1.0 - hit);
   const double active = sum.dense + sum.token_experts;
-  Cost cost;
+  RequestCost cost;
   cost.token_seconds = (active + sum.state - far) / speed + far / kBusBytesPerSecond;
   cost.prompt_seconds = std::max(kPromptReads * (active - sum.head) / speed,
                                  (far_dense + sum.experts * (1.0 - near)) / kBusBytesPerSecond);
@@ -76,7 +83,7 @@ class Division {
   // Begins with shares of the memory; then each end moves to where the request costs least.
   const std::vector<size_t>& find() {
     start();
-    double least = cost();
+    double least = weighed();
     for (int round = 0; round < kRoundsMax; ++round) {
       bool is_better = false;
       for (size_t c = 0; c + 1 < ends_.size(); ++c) {
@@ -84,7 +91,7 @@ class Division {
         const size_t first = c == 0 ? 0 : ends_[c - 1];
         for (size_t at = first; at <= ends_[c + 1]; ++at) {
           ends_[c] = at;
-          const double now = cost();
+          const double now = weighed();
           if (now >= least * (1.0 - 1e-9)) continue;
           least = now;
           best = at;
@@ -95,6 +102,19 @@ class Division {
       if (!is_better) break;
     }
     return ends_;
+  }
+
+  /// A token is on all devices in turn, and a prompt takes as long as on the slowest.
+  RequestCost cost() const {
+    RequestCost all;
+    size_t first = 0;
+    for (size_t c = 0; c < cards_.size(); ++c) {
+      const RequestCost own = cost_of(before_[ends_[c]] - before_[first], cards_[c]);
+      first = ends_[c];
+      all.token_seconds += own.token_seconds;
+      all.prompt_seconds = std::max(all.prompt_seconds, own.prompt_seconds);
+    }
+    return all;
   }
 
  private:
@@ -114,17 +134,9 @@ class Division {
       ends_[c] = at;
     }
   }
-  double cost() const {
-    double tokens = 0.0;
-    double prompt = 0.0;
-    size_t first = 0;
-    for (size_t c = 0; c < cards_.size(); ++c) {
-      const Cost own = cost_of(before_[ends_[c]] - before_[first], cards_[c]);
-      first = ends_[c];
-      tokens += own.token_seconds;
-      prompt = std::max(prompt, own.prompt_seconds);
-    }
-    return kTextTokens * tokens + prompt;
+  double weighed() const {
+    const RequestCost now = cost();
+    return kTextTokens * now.token_seconds + now.prompt_seconds;
   }
 
   std::vector<Sum> before_;
@@ -132,10 +144,13 @@ class Division {
   std::vector<size_t> ends_;  // behind the last layer of each
 };
 
-}  // namespace
+struct Divided {
+  std::vector<size_t> devices;
+  RequestCost cost;
+};
 
-std::vector<size_t> split_layers(const ModelSpec& spec, std::span<const SplitLayer> layers,
-                                 std::span<const CardMemory> cards) {
+Divided divide(const ModelSpec& spec, std::span<const SplitLayer> layers,
+               std::span<const CardMemory> cards) {
   MF_CHECK(layers.size() == spec.layers.size() && !cards.empty());
   // The earlier layer that it has to be with, or itself.
   const auto owner = [&](size_t layer) {
@@ -165,7 +180,35 @@ std::vector<size_t> split_layers(const ModelSpec& spec, std::span<const SplitLay
     devices[i] = static_cast<size_t>(end - ends.begin());
   }
   for (size_t i = 0; i < devices.size(); ++i) devices[i] = devices[owner(i)];
-  return devices;
+  return {std::move(devices), division.cost()};
+}
+
+/// Each device's memory, and what of it is not for layers.
+Result<std::vector<CardMemory>> cards_of(const LoadedModel& counted, const SplitSizes& sizes,
+                                         const LayerSplitRequest& request) {
+  uint64_t in_layers = sizes.table;
+  for (const SplitLayer& layer : sizes.layers) in_layers += layer.dense;
+  MF_ASSIGN_OR_RETURN(const uint64_t scratch,
+                      part_scratch_bytes(counted, request.context_length, request.step_tokens));
+  std::vector<CardMemory> cards;
+  for (size_t i = 0; i < request.free_bytes.size(); ++i) {
+    const uint64_t bytes = request.free_bytes[i];
+    cards.push_back({.free_bytes = bytes,
+                     .taken_bytes = scratch + (counted.dense.placed_bytes - in_layers) +
+                                    device_reserve(bytes)});
+    if (i == 0) cards.back().taken_bytes += sizes.table;
+    if (i < request.bytes_per_second.size()) {
+      cards.back().bytes_per_second = request.bytes_per_second[i];
+    }
+  }
+  return cards;
+}
+
+}  // namespace
+
+std::vector<size_t> split_layers(const ModelSpec& spec, std::span<const SplitLayer> layers,
+                                 std::span<const CardMemory> cards) {
+  return divide(spec, layers, cards).devices;
 }
 
 SplitSizes split_sizes(const LoadedModel& counted, int64_t context_length, int64_t step_tokens) {
@@ -195,22 +238,35 @@ SplitSizes split_sizes(const LoadedModel& counted, int64_t context_length, int64
 Result<std::vector<size_t>> split_layers(const LoadedModel& counted,
                                          const LayerSplitRequest& request) {
   const SplitSizes sizes = split_sizes(counted, request.context_length, request.step_tokens);
-  uint64_t in_layers = sizes.table;
-  for (const SplitLayer& layer : sizes.layers) in_layers += layer.dense;
-  MF_ASSIGN_OR_RETURN(const uint64_t scratch,
-                      part_scratch_bytes(counted, request.context_length, request.step_tokens));
-  std::vector<CardMemory> cards;
-  for (size_t i = 0; i < request.free_bytes.size(); ++i) {
-    const uint64_t bytes = request.free_bytes[i];
-    cards.push_back({.free_bytes = bytes,
-                     .taken_bytes = scratch + (counted.dense.placed_bytes - in_layers) +
-                                    device_reserve(bytes)});
-    if (i == 0) cards.back().taken_bytes += sizes.table;
-    if (i < request.bytes_per_second.size()) {
-      cards.back().bytes_per_second = request.bytes_per_second[i];
-    }
-  }
+  MF_ASSIGN_OR_RETURN(const std::vector<CardMemory> cards, cards_of(counted, sizes, request));
   return split_layers(counted.spec(), sizes.layers, cards);
+}
+
+Result<bool> gains_from_all(const LoadedModel& counted, const LayerSplitRequest& request) {
+  const SplitSizes sizes = split_sizes(counted, request.context_length, request.step_tokens);
+  MF_ASSIGN_OR_RETURN(const std::vector<CardMemory> cards, cards_of(counted, sizes, request));
+  RequestCost one = divide(counted.spec(), sizes.layers, std::span(cards).first(1)).cost;
+  RequestCost all = divide(counted.spec(), sizes.layers, cards).cost;
+  const double launches = kLayerSeconds * static_cast<double>(sizes.layers.size());
+  one.token_seconds += launches;
+  all.token_seconds += launches + kHandOverSeconds * static_cast<double>(cards.size() - 1);
+  if (all.token_seconds > kTextLoss * one.token_seconds) return false;
+  return all.token_seconds < kTextGain * one.token_seconds ||
+         all.prompt_seconds < kPromptGain * one.prompt_seconds;
+}
+
+Result<bool> gains_from_all(const std::string& directory, Device& devices, const ModelUse& use) {
+  const std::unique_ptr<Device> trace = make_trace_device(&devices);
+  MF_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedModel> counted,
+                      load_model(directory, *trace, WeightLoading::kCheckOnly, {}, {}, use));
+  LayerSplitRequest request{
+      .free_bytes = devices.free_bytes_by_part(),
+      .context_length = std::min(counted->spec().max_position_embeddings, kUsualContext)};
+  request.step_tokens = std::min(request.context_length, devices.preferred_prefill_chunk());
+  for (size_t i = 0; i < request.free_bytes.size(); ++i) {
+    request.bytes_per_second.push_back(devices.part(i).memory_bytes_per_second());
+  }
+  return gains_from_all(*counted, request);
 }
 
 }  // namespace moeflux

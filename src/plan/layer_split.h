@@ -4,8 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "backend/device.h"
 #include "base/result.h"
 #include "load/model_loader.h"
 
@@ -52,5 +54,15 @@ struct LayerSplitRequest {
 /// Fails as dry_run().
 Result<std::vector<size_t>> split_layers(const LoadedModel& counted,
                                          const LayerSplitRequest& request);
+
+/// Handing a token's activations from one device to the next takes so long: two H200s gave 491
+/// tokens a second where one gave 494 (benchmarks/results/raw, 2026-11-28-split-depth).
+constexpr double kHandOverSeconds = 0.02e-3;
+
+/// Whether a model should lie on all of several devices rather than on the first alone: its text is
+/// about as fast, and text or a prompt of many chunks is expected to gain. Fails as dry_run().
+Result<bool> gains_from_all(const LoadedModel& counted, const LayerSplitRequest& request);
+/// The same of a model that nobody has opened yet. Fails as load_model() and dry_run().
+Result<bool> gains_from_all(const std::string& directory, Device& devices, const ModelUse& use);
 
 }  // namespace moeflux

@@ -70,13 +70,15 @@ TEST(LayerSplit, AHeadIsNoWorkOfAPrompt) {
             (Devices{0, 0, 0, 0, 1, 1, 1, 1}));
 }
 
+Result<std::unique_ptr<LoadedModel>> public_model(Device& trace) {
+  MF_ASSIGN_OR_RETURN(const auto found, find_public_model("qwen3.6-35b-a3b"));
+  return assume_model(found.config_json, trace, {});
+}
+
 // Layers of each device; none where something fails.
 std::vector<size_t> counts_of_a_public_model(const LayerSplitRequest& request) {
-  const auto found = find_public_model("qwen3.6-35b-a3b");
-  EXPECT_TRUE(found.ok());
-  if (!found.ok()) return {};
   const std::unique_ptr<Device> trace = make_trace_device();
-  const auto model = assume_model(found->config_json, *trace, {});
+  const auto model = public_model(*trace);
   EXPECT_TRUE(model.ok());
   if (!model.ok()) return {};
   const auto devices = split_layers(**model, request);
@@ -115,6 +117,38 @@ TEST(LayerSplit, OfAModelCountsWhatEachDeviceHasOfItBeside) {
   EXPECT_EQ(count[0] + count[1], 40u);
   EXPECT_GT(count[1], 5u);
   EXPECT_LT(count[1], 14u);
+}
+
+bool gains(const LayerSplitRequest& request) {
+  const std::unique_ptr<Device> trace = make_trace_device();
+  const auto model = public_model(*trace);
+  EXPECT_TRUE(model.ok());
+  if (!model.ok()) return false;
+  const auto result = gains_from_all(**model, request);
+  EXPECT_TRUE(result.ok()) << result.error().to_string();
+  return result.ok() && *result;
+}
+
+// Text takes as long as on one, and chunks of a prompt follow each other.
+TEST(LayerSplit, EqualGpusGainPrompts) {
+  EXPECT_TRUE(gains({.free_bytes = {80 * kGiB, 80 * kGiB},
+                     .bytes_per_second = {4e12, 4e12},
+                     .context_length = 4096,
+                     .step_tokens = 4096}));
+}
+
+TEST(LayerSplit, ASecondGpuHoldsExpertsThatTheFirstDoesNot) {
+  EXPECT_TRUE(gains({.free_bytes = {12 * kGiB, 12 * kGiB},
+                     .bytes_per_second = {1e12, 0.9e12},
+                     .context_length = 4096,
+                     .step_tokens = 512}));
+}
+
+TEST(LayerSplit, ASlowGpuBesideOneThatHoldsTheModelGainsNothing) {
+  EXPECT_FALSE(gains({.free_bytes = {80 * kGiB, 80 * kGiB},
+                      .bytes_per_second = {4e12, 0.2e12},
+                      .context_length = 4096,
+                      .step_tokens = 4096}));
 }
 
 }  // namespace

@@ -43,9 +43,6 @@ struct SplitPlan {
 Result<SplitPlan> plan_split(const LoadedModel& counted, const MemoryPlan& memory,
                              const SplitPlanRequest& request);
 
-/// Handing a token's activations from one device to the next takes so long: two H200s gave 491
-/// tokens a second where one gave 494 (benchmarks/results/raw, 2026-11-28-split-depth).
-constexpr double kHandOverSeconds = 0.02e-3;
 /// Adds what devices that work in turn take for it.
 void add_hand_overs(TierForecast& forecast, size_t devices);
 /// A prompt of so many chunks, each on a device as soon as the one before has left it. `chunk` is

@@ -12,10 +12,9 @@ namespace {
 // All of these were measured on one H200 behind PCIe 5 x16 (benchmarks/results, 2026-11-23-tiers
 // and -cuda-7). Elsewhere they are assumed.
 //
-// A decoded token of a resident model takes 27 us a layer and its bytes at 0.77 of what a plain
-// read of memory reaches. So 40 layers of 36 MB took 1.57 ms, and a layer of 328 MB 127 us.
+// A decoded token of a resident model takes kLayerSeconds a layer and its bytes at 0.77 of what a
+// plain read of memory reaches. So 40 layers of 36 MB took 1.57 ms, and a layer of 328 MB 127 us.
 constexpr double kDeviceShare = 0.77;
-constexpr double kLayerSeconds = 27e-6;
 // Ids of a layer that go to the host, which then launches: 14.7 us.
 constexpr double kHostInLayerSeconds = 15e-6;
 // Shares of what copies of megabytes reach. Fetching: 50.0 of 55.4 GB/s for eight experts of

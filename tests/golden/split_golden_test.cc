@@ -10,6 +10,7 @@
 
 #include "base/units.h"
 #include "devices/open_device.h"
+#include "engine/device_gain.h"
 #include "engine/engine.h"
 #include "tests/golden/tiered_test_util.h"
 #include "tests/support/expect_error.h"
@@ -252,6 +253,18 @@ TEST(SplitDevice, SharedExpertsWantGpusThatReachEachOtherAndRoomForAll) {
   auto strangers = make_split_device(std::move(apart));
   ASSERT_TRUE(strangers.ok());
   refused(**strangers, ErrorCode::kUnsupported, {"split experts", "does not reach"}, all);
+}
+
+TEST(SplitDevice, SaysWhetherAllGpusGainBeforeAModelIsOpened) {
+  const TieredModel model("qwen3_5_moe_text");
+  const std::unique_ptr<Device> two = open_gpus({kGiB, kGiB});
+  const std::vector<uint64_t> before = two->free_bytes_by_part();
+  const Result<bool> gains = gains_from_all_parts(model.path(), *two, {});
+  ASSERT_TRUE(gains.ok()) << gains.error().to_string();
+  EXPECT_FALSE(*gains);  // work is handed over in a time that is longer than a tiny layer's
+  EXPECT_EQ(two->free_bytes_by_part(), before);
+  const TempFolder empty;
+  EXPECT_FALSE(gains_from_all_parts(empty.path(), *two, {}).ok());
 }
 
 TEST(SplitDevice, TakesGpusAlone) {
