@@ -235,12 +235,13 @@ peer_run() {
 }
 
 # FAR_LAYERS are those whose experts stay on the CPU: the first ten of forty are 4.2 GiB.
+# PEER_ROUNDS (2).
 step_peer() {
   [ -x "${PEER:-}" ] || { echo 'peer: left out, PEER is no program'; return; }
   suffix=.gguf synthesize qwen3.6-35b-a3b "$scratch/moeflux-gguf" "$layers" \
     --gguf "${TYPE:-Q4_0}" || return
   local far=${FAR_LAYERS:-'[1-3][0-9]'}
-  for round in 1 2; do
+  for round in $(seq "${PEER_ROUNDS:-2}"); do
     measure "peer-$round-ours" "$scratch/moeflux-gguf/model.gguf" --device "$device" \
       --near-cache "$near_usual" --plan auto -p "$prompts" -n "$tokens" -r 2
     peer_run "peer-$round-cpu" -ot 'exps=CPU'

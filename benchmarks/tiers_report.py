@@ -91,4 +91,7 @@ if __name__ == "__main__":
     if len(sys.argv) != 3 or sys.argv[1] not in ("bench", "peer"):
         sys.exit(__doc__)
     with open(sys.argv[2], encoding="utf-8") as file:
-        (bench if sys.argv[1] == "bench" else peer)(json.load(file))
+        text = file.read()
+    # A peer's libraries may say something first.
+    begin = re.search(r"^\[", text, re.MULTILINE)
+    (bench if sys.argv[1] == "bench" else peer)(json.loads(text[begin.start() if begin else 0 :]))
