@@ -93,21 +93,28 @@ Result<Repetition> repeat_in_common(Engine& engine, const BenchmarkTest& test,
     items.push_back({.sequence = sequence.get(), .options = generating(engine)});
     items.back().sink = [](int64_t, std::span<const float>) { return Status(); };
   }
+  const auto num_turns = static_cast<size_t>(std::min(test.n_parallel, kTurnsMost));
   Repetition repetition;
-  for (int64_t round = 0; round < test.n_gen; ++round) {
+  size_t next = 0;
+  for (int64_t round = -1; round < test.n_gen; ++round) {
     const std::vector<TokenId> tokens = source.take(2 * test.n_parallel);
-    const auto together = std::span(tokens).first(items.size());
-    const auto by_turns = std::span(tokens).last(items.size());
     const ExpertStats before = engine.expert_stats();
-    BenchClock::time_point begin = BenchClock::now();
-    MF_RETURN_IF_ERROR(evaluate_step(engine, items, together));
-    repetition.ns += ns_since(begin);
-    repetition.experts += engine.expert_stats() - before;
-    begin = BenchClock::now();
-    for (size_t i = 0; i < items.size(); ++i) {
-      MF_RETURN_IF_ERROR(evaluate_step(engine, std::span(&items[i], 1), by_turns.subspan(i, 1)));
+    const BenchClock::time_point begin = BenchClock::now();
+    MF_RETURN_IF_ERROR(evaluate_step(engine, items, std::span(tokens).first(items.size())));
+    const uint64_t common_ns = ns_since(begin);
+    const ExpertStats experts = engine.expert_stats() - before;
+    const BenchClock::time_point turns_begin = BenchClock::now();
+    for (size_t i = 0; i < num_turns; ++i) {
+      const std::span<StepItem> turn(&items[next], 1);
+      MF_RETURN_IF_ERROR(
+          evaluate_step(engine, turn, std::span(tokens).subspan(items.size() + next, 1)));
+      next = (next + 1) % items.size();
     }
-    repetition.turns_ns += ns_since(begin);
+    const uint64_t turns_ns = ns_since(turns_begin) * items.size() / num_turns;
+    if (round < 0) continue;
+    repetition.ns += common_ns;
+    repetition.experts += experts;
+    repetition.turns_ns += turns_ns;
   }
   return repetition;
 }

@@ -11,23 +11,31 @@
 
 namespace moeflux {
 
+/// Steps of one sequence between two common steps: all of 128 sequences would take an H200 ten
+/// times as long as their common step.
+constexpr int64_t kTurnsMost = 8;
+
 /// A prompt of n_prompt tokens evaluated together, then n_gen tokens one by one as greedy
 /// generation evaluates them, after n_depth tokens that are not timed.
 struct BenchmarkTest {
   int64_t n_prompt = 0;
   int64_t n_gen = 0;
   int64_t n_depth = 0;
-  /// Sequences that generate in common steps, 0: one by itself. Between any two of their steps each
-  /// takes a token in a step of its own, timed apart: what they would do without common steps. The
-  /// first one evaluates n_depth tokens, the others have copies of its state.
+  /// Sequences that generate in common steps, 0: one by itself. Between any two of their steps up
+  /// to kTurnsMost of them, the next ones each time, take a token in a step of their own, timed
+  /// apart: what they would do without common steps. The first one evaluates n_depth tokens, the
+  /// others have copies of its state. A first round, which takes their memory, is not timed.
   int64_t n_parallel = 0;
 
   int64_t sequences() const { return n_parallel > 0 ? n_parallel : 1; }
-  /// Tokens that a sequence grows by from one of its timed tokens to the next.
+  /// Tokens that a sequence grows by from one of its timed tokens to the next, at most.
   int64_t tokens_a_round() const { return n_parallel > 0 ? 2 : 1; }
   int64_t tokens() const { return n_prompt + sequences() * n_gen; }
   /// Tokens of a sequence.
-  int64_t context() const { return n_depth + n_prompt + tokens_a_round() * n_gen; }
+  int64_t context() const {
+    const int64_t rounds = n_parallel > 0 ? n_gen + 1 : n_gen;
+    return n_depth + n_prompt + tokens_a_round() * rounds;
+  }
 };
 
 struct BenchmarkOptions {
@@ -42,7 +50,7 @@ struct BenchmarkOptions {
 struct BenchmarkRun {
   std::vector<uint64_t> samples_ns;  // of each repetition
   ExpertStats experts;               // of the timed parts of all repetitions
-  std::vector<uint64_t> turns_ns;    // the same tokens by turns; empty without n_parallel
+  std::vector<uint64_t> turns_ns;    // as many tokens by turns; empty without n_parallel
 };
 
 /// Runs of one or more plans in turn, so that what drifts meanwhile favours none: every repetition

@@ -160,14 +160,31 @@ TEST_F(BenchmarkTestCase, SequencesInCommonAreTimedApartFromTheirTurns) {
   const auto engine = open({.context_length = 64, .expert_cache_bytes = uint64_t{1} << 30});
   const BenchmarkTest test{.n_gen = 5, .n_depth = 20, .n_parallel = 3};
   EXPECT_EQ(test.tokens(), 15);
-  EXPECT_EQ(test.context(), 30);
+  EXPECT_EQ(test.context(), 32);
   const std::vector<TokenId> text = {7};
   const auto run = run_benchmark(*engine, test, {.repetitions = 2, .text = text});
   ASSERT_TRUE(run.ok()) << run.error().to_string();
   EXPECT_EQ(run->samples_ns.size(), 2u);
   EXPECT_EQ(run->turns_ns.size(), 2u);
-  // The same token for all three: a layer's lookups are those of one, and turns do not count.
+  // The same token for all three: a layer's lookups are those of one, and neither turns nor the
+  // first round counts.
   EXPECT_EQ(run->experts.hits + run->experts.misses, 2u * 5u * 4u * 4u);
+}
+
+TEST_F(BenchmarkTestCase, ManySequencesTakeEightTurnsARound) {
+  write({});
+  const auto engine =
+      open({.context_length = 64, .expert_cache_bytes = uint64_t{1} << 30, .step_sequences = 20});
+  const std::vector<TokenId> text = {7};
+  const ExpertStats before = engine->expert_stats();
+  const auto run = run_benchmark(*engine, {.n_gen = 4, .n_parallel = 20},
+                                 {.repetitions = 1, .warm_ups = 0, .text = text});
+  ASSERT_TRUE(run.ok()) << run.error().to_string();
+  const ExpertStats used = engine->expert_stats() - before;
+  // Five rounds of a common step and eight turns, each with 4 experts in 4 layers. Waves of a wide
+  // step may ask for one twice.
+  EXPECT_EQ((used.hits + used.misses) / (4u * 4u), 5u * (1u + 8u));
+  EXPECT_GT(run->turns_ns.front(), 0u);
 }
 
 TEST_F(BenchmarkTestCase, DepthIsEvaluatedOnceForAllSequences) {
@@ -182,8 +199,9 @@ TEST_F(BenchmarkTestCase, DepthIsEvaluatedOnceForAllSequences) {
     const ExpertStats used = engine->expert_stats() - before;
     return used.hits + used.misses;
   };
-  // The same token throughout: two more sequences have two more turns, of 4 experts in 4 layers.
-  EXPECT_EQ(lookups(3), lookups(1) + 2u * 4u * 4u);
+  // The same token throughout: two more sequences have two more turns in each of two rounds, of 4
+  // experts in 4 layers.
+  EXPECT_EQ(lookups(3), lookups(1) + 2u * 2u * 4u * 4u);
 }
 
 TEST_F(BenchmarkTestCase, DepthIsEvaluatedOnceForAllRepetitionsAndTests) {
