@@ -21,7 +21,9 @@ constexpr uint32_t kExpertThreads = 128;
 constexpr uint32_t kSimds = kExpertThreads / kSimdLanes;
 constexpr uint32_t kListThreads = 512;
 // One group lists so few, and kListedSlotsFew of slots.
-constexpr uint32_t kListedEntriesFew = 1024;
+constexpr uint32_t kListedEntriesFew = 1 << kListedEntryBits;
+// Threads that look at slots, at least.
+constexpr uint32_t kListedThreads = 256;
 // A thread a slot; and enough bytes on their way for the bus: 64 a thread.
 constexpr uint32_t kFetchThreads = 256;
 constexpr uint32_t kFetchGroupsPerCore = 2;
@@ -78,8 +80,9 @@ bool list_slots(Recorder& recorder, ExpertLaunch& launch, const ops::ExpertFfn& 
   launch.tiles.size_bytes = tile_bytes;
   const ExpertListParams p{launch.slots, launch.num_ids, launch.num_entries, launch.tile};
   if (launch.slots <= kListedSlotsFew && launch.num_entries <= kListedEntriesFew) {
-    const uint32_t simds = groups_for(launch.num_entries, kSimdLanes);
-    const uint64_t words = round_up(2 * simds, 4) + round_up(launch.slots, kSimdLanes);
+    const uint32_t simds = groups_for(std::max(launch.num_entries, kListedThreads), kSimdLanes);
+    const uint64_t words = round_up(2 * simds, 4) +
+                           groups_for(launch.slots, 4 * kSimdLanes) * 4 * uint64_t{kListedWords};
     Plan both = make_plan(KernelId::expert_tiles_of_few, {1, 1, 1}, simds * kSimdLanes,
                           static_cast<uint32_t>(words * sizeof(u32)));
     both.set_params(p);

@@ -111,39 +111,64 @@ MF_FN u32 simd_through(MF_T t, u32 value) {
   return through;
 }
 
-/// A bit for each of four words that is `word`. A third nested loop to unroll has a counter without
-/// a value in what g++ 12 compiles at -O1.
-MF_FN u32 equal_words(const W4& four, u32 word) {
-  return (four.v[0] == word ? 1u : 0u) | (four.v[1] == word ? 2u : 0u) |
-         (four.v[2] == word ? 4u : 0u) | (four.v[3] == word ? 8u : 0u);
+/// Stores the entries of 32 slots, one a lane, by a SIMD group: a word for each of their bits, then
+/// one for whether there is an entry.
+MF_FN void store_slot_entries(MF_T t, MF_SHARED(u32) to, u32 entry) {
+  u32 own = simd_ballot(t, entry != static_cast<u32>(kNoEntry));
+  MF_UNROLL
+  for (u32 bit = 0u; bit < u32{kListedEntryBits}; ++bit) {
+    const u32 slots = simd_ballot(t, (entry >> bit & 1u) != 0u);
+    own = t.lane == bit ? slots : own;
+  }
+  if (t.lane < u32{kListedWords}) to[t.lane] = own;
+}
+/// A bit for each of 32 slots, set where its entry is `entry`.
+MF_FN u32 slots_of_entry(MF_SHARED(u32) from, u32 entry) {
+  u32 words[kListedWords];
+  MF_UNROLL
+  for (u32 i = 0u; i < u32{kListedWords}; i += 4u) {
+    const W4 four = load4(from + i);
+    MF_UNROLL
+    for (u32 k = 0u; k < 4u; ++k) words[i + k] = four.v[k];
+  }
+  u32 slots = words[kListedEntryBits];
+  MF_UNROLL
+  for (u32 bit = 0u; bit < u32{kListedEntryBits}; ++bit) {
+    slots &= words[bit] ^ ((entry >> bit & 1u) - 1u);
+  }
+  return slots;
 }
 
-/// Words of the bits of slots.
-enum : u32 { kFewSlotWords = kListedSlotsFew / 32u };
-
 /// Lists and tiles of few slots in one group, a thread an entry. Shared: two words a SIMD group, in
-/// fours, then a slot's entry each, in 32s.
+/// fours, then kListedWords for 32 slots, in fours too. Loops are short: text that runs once is
+/// fetched from memory.
 MF_KERNEL(expert_tiles_of_few, ExpertListParams, MF_READ(0, i32, ids), MF_READ(1, u32, map),
           MF_WRITE(2, u32, list), MF_WRITE(3, u32, tiles)) {
   MF_THREAD;
   MF_SHARED(u32) counts = MF_SHARED_AT(t, u32, 0u);
   MF_SHARED(u32) entries = counts + (2u * t.simds + 3u) / 4u * 4u;
-  const u32 slots = (p.slots + 31u) / 32u * 32u;
-  for (u32 i = t.index; i < slots; i += t.threads) {
-    entries[i] = i < p.slots ? entry_of(ids, map, p.ids, i) : static_cast<u32>(kNoEntry);
+  const u32 words = (p.slots + 127u) / 128u * 4u;
+  MF_ROLLED
+  for (u32 base = t.simd; base < words; base += kSlotsLooked * t.simds) {
+    u32 looked[kSlotsLooked];
+    MF_UNROLL
+    for (u32 i = 0u; i < kSlotsLooked; ++i) {
+      const u32 slot = (base + i * t.simds) * 32u + t.lane;
+      looked[i] = slot < p.slots ? entry_of(ids, map, p.ids, slot) : static_cast<u32>(kNoEntry);
+    }
+    MF_UNROLL
+    for (u32 i = 0u; i < kSlotsLooked; ++i) {
+      const u32 word = base + i * t.simds;
+      if (word < words) store_slot_entries(t, entries + word * kListedWords, looked[i]);
+    }
   }
   barrier(t);
-  u32 bits[kFewSlotWords];  // of the slots that are the entry's
   u32 count = 0u;
-  MF_UNROLL
-  for (u32 w = 0u; w < kFewSlotWords; ++w) {
-    bits[w] = 0u;
-    if (w * 32u < slots) {
-      MF_UNROLL
-      for (u32 i = 0u; i < 32u; i += 4u) {
-        bits[w] |= equal_words(load4(entries + w * 32u + i), t.index) << i;
-      }
-      count += count_bits(bits[w]);
+  MF_ROLLED
+  for (u32 w = 0u; w < words; w += 4u) {
+    MF_UNROLL
+    for (u32 i = 0u; i < 4u; ++i) {
+      count += count_bits(slots_of_entry(entries + (w + i) * kListedWords, t.index));
     }
   }
   const u32 own = (count + p.tile - 1u) / p.tile;
@@ -171,9 +196,10 @@ MF_KERNEL(expert_tiles_of_few, ExpertListParams, MF_READ(0, i32, ids), MF_READ(1
     tiles[3u + (at + i) * 3u] = left < p.tile ? left : p.tile;
   }
   if (count == 0u) return;
-  MF_UNROLL
-  for (u32 w = 0u; w < kFewSlotWords; ++w) {
-    for (u32 left = bits[w]; left != 0u; left &= left - 1u) {
+  MF_ROLLED
+  for (u32 w = 0u; w < words; ++w) {
+    const u32 slots = slots_of_entry(entries + w * kListedWords, t.index);
+    for (u32 left = slots; left != 0u; left &= left - 1u) {
       list[begin++] = w * 32u + count_bits((left & (0u - left)) - 1u);
     }
   }

@@ -34,8 +34,8 @@ struct FetchParams {
   u32 groups;
 };
 
-/// One group lists so few.
-enum : u32 { kListedSlotsFew = 512 };
+/// One group lists so few, of entries of so many bits. It has so many words for 32 slots.
+enum : u32 { kListedSlotsFew = 1024, kListedEntryBits = 10, kListedWords = 12 };
 
 struct ExpertListParams {
   u32 slots;
