@@ -213,7 +213,8 @@ TEST(MatrixUnits, ALayerOfExpertsHasTheSameBitsHoweverItsLaunchesAreShared) {
                            {.hidden = 640, .intermediate = 128, .experts = 4, .top_k = 2, .n = n},
                            128));
   }
-  // Tiles of 8 and of 16 slots, with and without the network.
+  // Tiles of 4, 8 and 16 slots, with and without the network.
+  expect_one_layer("experts of one or two slots", make(f[0], f[0], 48, 4, 21, 64, 576));
   expect_one_layer("experts of a few slots", make(f[0], f[0], 24, 4, 21, 64, 576));
   expect_one_layer("experts of some slots", make(f[0], f[0], 9, 4, 21, 64));
   expect_one_layer("a wider network of some tokens", make(f[0], f[0], 24, 4, 17, 192));
@@ -260,6 +261,7 @@ TEST(MatrixUnits, ALayerOfExpertsInGgmlTypesHasTheSameBitsToo) {
 TEST(MatrixUnits, ALayerOfExpertsOfManyTokensInGgmlTypesHasTheSameBitsToo) {
   Random random(67);
   const auto make = [&](auto... sizes) { return ggml_layer(random, sizes...); };
+  expect_one_layer("experts of one or two slots", make("Q4_0", "Q6_K", 36, 4, 17, 256));
   expect_one_layer("experts of a few slots", make("Q4_0", "Q6_K", 24, 4, 17, 256));
   expect_one_layer("experts of some slots", make("Q4_K", "MXFP4", 9, 4, 21, 256));
   expect_one_layer("a published pair", make("IQ2_XS", "IQ4_NL", 4, 2, 1, 512));

@@ -31,7 +31,7 @@ bool may_choose(const FewSlots& slots, const ops::Route& route, const FfnOp& net
 bool may_compute(const FewSlots& slots, const FfnOp& ffn);
 /// The down products, where they may wait for the sum of the slots; otherwise all is recorded.
 std::optional<DownOp> record_few_slots(Recorder& recorder, const FewSlots& slots);
-/// How slots of experts that have a few each are launched: in tiles of 8 or of 16.
+/// How slots of experts that have a few each are launched: in tiles of 4, 8 or 16.
 struct TiledSlots {
   uint32_t tile = 8;
   MmaFewLaunch gate_up;

@@ -45,9 +45,12 @@ constexpr uint32_t kSomeTokensMax = 16;
 /// 98 groups for 132 multiprocessors 32 tokens take 23 us for 19, those of a head 287 for 178.
 constexpr uint32_t kMmaFewTokensMax = 16;
 constexpr uint32_t kMmaFewTokensMost = 256;
-/// Slots an expert up to which its slots are 8 tokens of such a group, and up to which 16, of 4
-/// bits and of GGML's types. On an H200 prompts of 128 tokens of 8 of 256 experts are 1.06 and 1.54
-/// times as fast as with groups of many tokens, of 256 tokens 0.95 and 1.25.
+/// Slots an expert up to which its slots are 4 tokens of such a group, up to which 8, and up to
+/// which 16, of 4 bits and of GGML's types. On an H200 prompts of 128 tokens of 8 of 256 experts
+/// are 1.06 and 1.54 times as fast as with groups of many tokens, of 256 tokens 0.95 and 1.25. Gate
+/// and up of 32, 64 and 96 sequences take 69, 96 and 118 us in tiles of 4, and 80, 108 and 122 in
+/// tiles of 8; down takes 45, 61 and 75, and 45, 60 and 70.
+constexpr uint32_t kMmaFewSlots4 = 2;
 constexpr uint32_t kMmaFewSlots8 = 4;
 constexpr uint32_t kMmaFewSlots16 = 6;
 constexpr uint32_t kMmaFewSlots16Ggml = 12;
@@ -103,7 +106,7 @@ MmaOneLaunch mma_ranks_launch(uint32_t bits, uint32_t ranks, uint32_t more);
 /// How groups share products of a few tokens, kernels/matmul/mma_few.h.
 struct MmaFewLaunch {
   MmaWalk walk{};
-  uint32_t tokens = 8;  // of a group: 8, 16 or 32
+  uint32_t tokens = 8;  // of a group: 8, 16 or 32; 4 of slots
   uint32_t rows = 0;    // of a group
   uint32_t threads = 0;
   uint32_t bytes = 0;  // of shared memory

@@ -12,13 +12,31 @@
 namespace moeflux::gpu {
 namespace {
 
+// Kernels of a step, by their slots a tile.
+struct TileKernels {
+  KernelId of4;
+  KernelId of8;
+  KernelId of16;
+};
+constexpr TileKernels kGateUpW4 = {KernelId::mma_gate_up_w4_t4, KernelId::mma_gate_up_w4_t8,
+                                   KernelId::mma_gate_up_w4_t16};
+constexpr TileKernels kDownW4 = {KernelId::mma_down_w4_t4, KernelId::mma_down_w4_t8,
+                                 KernelId::mma_down_w4_t16};
+constexpr TileKernels kGateUpGgml = {KernelId::mma_gate_up_ggml_t4, KernelId::mma_gate_up_ggml_t8,
+                                     KernelId::mma_gate_up_ggml_t16};
+constexpr TileKernels kDownGgml = {KernelId::mma_down_ggml_t4, KernelId::mma_down_ggml_t8,
+                                   KernelId::mma_down_ggml_t16};
+
 KernelId kernel_of(bool is_ggml, bool is_down, uint32_t tile) {
-  if (is_ggml) {
-    if (is_down) return tile == 8 ? KernelId::mma_down_ggml_t8 : KernelId::mma_down_ggml_t16;
-    return tile == 8 ? KernelId::mma_gate_up_ggml_t8 : KernelId::mma_gate_up_ggml_t16;
-  }
-  if (is_down) return tile == 8 ? KernelId::mma_down_w4_t8 : KernelId::mma_down_w4_t16;
-  return tile == 8 ? KernelId::mma_gate_up_w4_t8 : KernelId::mma_gate_up_w4_t16;
+  const TileKernels& kernels =
+      is_down ? (is_ggml ? kDownGgml : kDownW4) : (is_ggml ? kGateUpGgml : kGateUpW4);
+  return tile == 4 ? kernels.of4 : tile == 8 ? kernels.of8 : kernels.of16;
+}
+
+// Slots of a tile: as few as most experts have.
+uint32_t slots_of_tile(const ExpertLaunch& launch) {
+  if (launch.slots <= kMmaFewSlots4 * launch.num_entries) return 4;
+  return launch.slots <= kMmaFewSlots8 * launch.num_entries ? 8 : 16;
 }
 
 std::optional<MmaFewLaunch> launch_of(const Platform& platform, const Weight& weight, uint32_t tile,
@@ -92,7 +110,7 @@ std::optional<TiledSlots> tile_slots(const Platform& platform, const ExpertLaunc
   const uint32_t most = is_ggml(like.gate) ? kMmaFewSlots16Ggml : kMmaFewSlots16;
   if (launch.slots > most * launch.num_entries) return std::nullopt;
   TiledSlots tiles;
-  tiles.tile = launch.slots <= kMmaFewSlots8 * launch.num_entries ? 8 : 16;
+  tiles.tile = slots_of_tile(launch);
   for (const Weight* weight : {&like.gate, &like.up, &like.down}) {
     if (mma_matrix(*weight).bits == 8) return std::nullopt;
   }

@@ -26,12 +26,16 @@
   X(mma_down_sum_w4_t1, 16, MmaDownSumParams, kReadsEarly)     \
   X(mma_down_sum_w8_t1, 16, MmaDownSumParams, kReadsEarly)     \
   X(mma_down_sum_ggml_t1, 16, MmaDownSumParams, kReadsEarly)   \
+  X(mma_gate_up_w4_t4, 7, MmaExpertsFewParams, kWaits)         \
   X(mma_gate_up_w4_t8, 7, MmaExpertsFewParams, kWaits)         \
   X(mma_gate_up_w4_t16, 7, MmaExpertsFewParams, kWaits)        \
+  X(mma_gate_up_ggml_t4, 7, MmaExpertsFewParams, kWaits)       \
   X(mma_gate_up_ggml_t8, 7, MmaExpertsFewParams, kWaits)       \
   X(mma_gate_up_ggml_t16, 7, MmaExpertsFewParams, kWaits)      \
+  X(mma_down_w4_t4, 8, MmaExpertsFewParams, kWaits)            \
   X(mma_down_w4_t8, 8, MmaExpertsFewParams, kWaits)            \
   X(mma_down_w4_t16, 8, MmaExpertsFewParams, kWaits)           \
+  X(mma_down_ggml_t4, 8, MmaExpertsFewParams, kWaits)          \
   X(mma_down_ggml_t8, 8, MmaExpertsFewParams, kWaits)          \
   X(mma_down_ggml_t16, 8, MmaExpertsFewParams, kWaits)         \
   X(mma_gate_up_ggml, 6, MmaExpertParams, kWaits)              \

@@ -1,4 +1,4 @@
-// Experts' products on matrix units where experts have a few slots each: tiles of 8 or 16 slots of
+// Experts' products on matrix units where experts have a few slots each: tiles of 4 to 16 slots of
 // one expert, or of as many tokens of the shared one, whose weights are known before anything else.
 // Down makes integers of its own activations.
 #pragma once
@@ -38,7 +38,7 @@ struct MmaFewTile {
   bool is_shared;
 };
 /// Awaits the inputs unless the tile is the shared expert's.
-template <u32 TILES, u32 FIRST, u32 COUNT>
+template <u32 TOKENS, u32 FIRST, u32 COUNT>
 MF_FN MmaFewTile mma_few_tile(MF_T t, MF_PARAMS(MmaExpertsFewParams) p,
                               MF_GLOBAL(const u64) entries, MF_GLOBAL(const u32) tiles) {
   MmaFewTile tile;
@@ -46,10 +46,10 @@ MF_FN MmaFewTile mma_few_tile(MF_T t, MF_PARAMS(MmaExpertsFewParams) p,
   tile.matrices[0] = p.shared[0];
   tile.matrices[1] = p.shared[1];
   tile.slots.entry = 0u;
-  tile.slots.begin = t.group.y * (TILES * 8u);
+  tile.slots.begin = t.group.y * TOKENS;
   if (tile.is_shared) {
     const u32 left = p.tokens - tile.slots.begin;
-    tile.slots.count = left < TILES * 8u ? left : TILES * 8u;
+    tile.slots.count = left < TOKENS ? left : TOKENS;
     return tile;
   }
   await_inputs(t);
@@ -70,13 +70,13 @@ MF_FN MmaFewTile mma_few_tile(MF_T t, MF_PARAMS(MmaExpertsFewParams) p,
   return tile;
 }
 
-template <u32 BITS, u32 TILES, u32 ROWS>
+template <u32 BITS, u32 TOKENS, u32 ROWS>
 MF_FN void mma_gate_up_few(MF_T t, MF_PARAMS(MmaExpertsFewParams) p, MF_GLOBAL(const u64) entries,
                            MF_GLOBAL(const u32) list, MF_GLOBAL(const u32) tiles,
                            MF_GLOBAL(const u32) split, MF_GLOBAL(const f32) split_sums,
                            MF_GLOBAL(f32) routed_out, MF_GLOBAL(f32) shared_out) {
   MF_PARAMS(MmaExpertParams) e = p.expert;
-  const MmaFewTile tile = mma_few_tile<TILES, 0u, 2u>(t, p, entries, tiles);
+  const MmaFewTile tile = mma_few_tile<TOKENS, 0u, 2u>(t, p, entries, tiles);
   if (tile.slots.count == 0u) return;
   const MmaPart<BITS> part = mma_gate_up_part<BITS>(t, e, tile.matrices[0], tile.matrices[1]);
   const MmaFewUnits units = MmaFewUnits::of_walk(e.walk);
@@ -85,9 +85,9 @@ MF_FN void mma_gate_up_few(MF_T t, MF_PARAMS(MmaExpertsFewParams) p, MF_GLOBAL(c
   if (tile.is_shared) await_inputs(t);
   const MmaFewSlots slots = {list, tile.slots.begin, tile.slots.count - 1u, e.top_k,
                              tile.is_shared};
-  MmaFewTokens<TILES> tokens = {split, MF_CAST(const u32, split_sums), {0u}, {0u}};
-  tokens.begin(t, e.cols, MmaFewSums<BITS, TILES, ROWS>::kSumWords, &slots);
-  mma_few_multiply<BITS, TILES, ROWS>(t, units, &part, e.cols, &tokens);
+  MmaFewTokens<TOKENS> tokens = {split, MF_CAST(const u32, split_sums), {0u}, {0u}};
+  tokens.begin(t, e.cols, MmaFewSums<BITS, TOKENS, ROWS>::kSumWords, &slots);
+  mma_few_multiply<BITS, TOKENS, ROWS>(t, units, &part, e.cols, &tokens);
   MF_GLOBAL(f32) out = tile.is_shared ? shared_out : routed_out;
   const u64 stride = tile.is_shared ? p.shared_out_stride : e.out_stride;
   const u32 rows = units.sets * (ROWS * kMmaHalfRows);
@@ -98,9 +98,9 @@ MF_FN void mma_gate_up_few(MF_T t, MF_PARAMS(MmaExpertsFewParams) p, MF_GLOBAL(c
     if (row >= e.matrix.rows) continue;
     const u32 own = r / kMmaHalfRows * kMmaRows + r % kMmaHalfRows;
     out[slots.slot(token) * stride + row] =
-        gated_unit(mma_few_sum<TILES, ROWS>(t, units, own, token) +
+        gated_unit(mma_few_sum<TOKENS, ROWS>(t, units, own, token) +
                        bias_at(t, tile.matrices[0].bias, row, e.bias_format),
-                   mma_few_sum<TILES, ROWS>(t, units, own + kMmaHalfRows, token) +
+                   mma_few_sum<TOKENS, ROWS>(t, units, own + kMmaHalfRows, token) +
                        bias_at(t, tile.matrices[1].bias, row, e.bias_format),
                    e.activation, e.alpha, e.limit, e.up_offset);
   }
@@ -112,12 +112,12 @@ struct MmaFewRows {
   MF_GLOBAL(f32) out;
 };
 
-template <u32 BITS, u32 TILES, u32 ROWS>
+template <u32 BITS, u32 TOKENS, u32 ROWS>
 MF_FN void mma_down_few(MF_T t, MF_PARAMS(MmaExpertsFewParams) p, MF_GLOBAL(const u64) entries,
                         MF_GLOBAL(const u32) list, MF_GLOBAL(const u32) tiles, MmaFewRows routed,
                         MmaFewRows shared, MF_GLOBAL(const f32) shared_gate) {
   MF_PARAMS(MmaExpertParams) e = p.expert;
-  const MmaFewTile tile = mma_few_tile<TILES, 2u, 1u>(t, p, entries, tiles);
+  const MmaFewTile tile = mma_few_tile<TOKENS, 2u, 1u>(t, p, entries, tiles);
   if (tile.slots.count == 0u) return;
   const MmaPart<BITS> part = mma_down_part<BITS>(t, e, tile.matrices[0]);
   const MmaFewUnits units = MmaFewUnits::of_walk(e.walk);
@@ -125,13 +125,13 @@ MF_FN void mma_down_few(MF_T t, MF_PARAMS(MmaExpertsFewParams) p, MF_GLOBAL(cons
   mma_few_issue<BITS, ROWS>(t, units, &part, first_tile);
   if (tile.is_shared) await_inputs(t);
   const MmaFewSlots slots = {list, tile.slots.begin, tile.slots.count - 1u, 1u, tile.is_shared};
-  const MmaFewStaged<TILES> tokens = {e.walk.more, p.token_words, e.cols / 2u,
-                                      tile.slots.count - 1u};
+  const MmaFewStaged<TOKENS> tokens = {e.walk.more, p.token_words, e.cols / 2u,
+                                       tile.slots.count - 1u};
   MF_GLOBAL(const f32) x = tile.is_shared ? shared.x : routed.x;
   tokens.stage(t, x, tile.is_shared ? p.shared_x_stride : e.x_stride, e.cols, e.wide,
-               MmaFewSums<BITS, TILES, ROWS>::kSumWords != 2u, &slots);
+               MmaFewSums<BITS, TOKENS, ROWS>::kSumWords != 2u, &slots);
   barrier(t);
-  mma_few_multiply<BITS, TILES, ROWS>(t, units, &part, e.cols, &tokens);
+  mma_few_multiply<BITS, TOKENS, ROWS>(t, units, &part, e.cols, &tokens);
   MF_GLOBAL(f32) out = tile.is_shared ? shared.out : routed.out;
   const u64 stride = tile.is_shared ? p.shared_out_stride : e.out_stride;
   const bool has_gate = tile.is_shared && p.has_shared_gate != 0u;
@@ -141,39 +141,41 @@ MF_FN void mma_down_few(MF_T t, MF_PARAMS(MmaExpertsFewParams) p, MF_GLOBAL(cons
     const u32 row = first_tile * kMmaRows + (i - token * rows);
     if (row >= e.matrix.rows) continue;
     const u32 slot = slots.slot(token);
-    const f32 sum = mma_few_sum<TILES, ROWS>(t, units, i - token * rows, token) +
+    const f32 sum = mma_few_sum<TOKENS, ROWS>(t, units, i - token * rows, token) +
                     bias_at(t, tile.matrices[0].bias, row, e.bias_format);
     out[slot * stride + row] = has_gate ? sum * sigmoid(shared_gate[slot]) : sum;
   }
 }
 
 // Group x has as many sets of tiles as MmaWalk::tiles says, of 8 rows of gate and of up, or of 16
-// rows of down. Group y has a tile of TILES * 8 tokens of the shared expert, then one of as many
+// rows of down. Group y has a tile of TOKENS tokens of the shared expert, then one of as many
 // slots. Up to 256 threads.
-#define MF_MMA_EXPERTS_FEW(suffix, BITS, TILES)                                                    \
-  MF_FITS(kMmaThreads, 2u)                                                                         \
-  MF_KERNEL(mma_gate_up_##suffix, MmaExpertsFewParams, MF_READ(0, u64, entries),                   \
-            MF_READ(1, u32, list), MF_READ(2, u32, tiles), MF_READ(3, u32, split),                 \
-            MF_READ(4, f32, split_sums), MF_WRITE(5, f32, out), MF_WRITE(6, f32, shared_out)) {    \
-    MF_THREAD_EARLY;                                                                               \
-    mma_gate_up_few<BITS, TILES, kMmaFewTiles>(t, p, entries, list, tiles, split, split_sums, out, \
-                                               shared_out);                                        \
-  }                                                                                                \
-  MF_FITS(kMmaThreads, 2u)                                                                         \
-  MF_KERNEL(mma_down_##suffix, MmaExpertsFewParams, MF_READ(0, u64, entries),                      \
-            MF_READ(1, u32, list), MF_READ(2, u32, tiles), MF_READ(3, f32, x),                     \
-            MF_WRITE(4, f32, out), MF_READ(5, f32, shared_x), MF_READ(6, f32, shared_gate),        \
-            MF_WRITE(7, f32, shared_out)) {                                                        \
-    MF_THREAD_EARLY;                                                                               \
-    const MmaFewRows routed = {x, out};                                                            \
-    const MmaFewRows shared = {shared_x, shared_out};                                              \
-    mma_down_few<BITS, TILES, kMmaFewTiles>(t, p, entries, list, tiles, routed, shared,            \
-                                            shared_gate);                                          \
+#define MF_MMA_EXPERTS_FEW(suffix, BITS, TOKENS, threads)                                       \
+  MF_FITS(threads, 2u)                                                                          \
+  MF_KERNEL(mma_gate_up_##suffix, MmaExpertsFewParams, MF_READ(0, u64, entries),                \
+            MF_READ(1, u32, list), MF_READ(2, u32, tiles), MF_READ(3, u32, split),              \
+            MF_READ(4, f32, split_sums), MF_WRITE(5, f32, out), MF_WRITE(6, f32, shared_out)) { \
+    MF_THREAD_EARLY;                                                                            \
+    mma_gate_up_few<BITS, TOKENS, kMmaFewTiles>(t, p, entries, list, tiles, split, split_sums,  \
+                                                out, shared_out);                               \
+  }                                                                                             \
+  MF_FITS(threads, 2u)                                                                          \
+  MF_KERNEL(mma_down_##suffix, MmaExpertsFewParams, MF_READ(0, u64, entries),                   \
+            MF_READ(1, u32, list), MF_READ(2, u32, tiles), MF_READ(3, f32, x),                  \
+            MF_WRITE(4, f32, out), MF_READ(5, f32, shared_x), MF_READ(6, f32, shared_gate),     \
+            MF_WRITE(7, f32, shared_out)) {                                                     \
+    MF_THREAD_EARLY;                                                                            \
+    const MmaFewRows routed = {x, out};                                                         \
+    const MmaFewRows shared = {shared_x, shared_out};                                           \
+    mma_down_few<BITS, TOKENS, kMmaFewTiles>(t, p, entries, list, tiles, routed, shared,        \
+                                             shared_gate);                                      \
   }
-MF_MMA_EXPERTS_FEW(w4_t8, 4u, 1u)
-MF_MMA_EXPERTS_FEW(w4_t16, 4u, 2u)
-MF_MMA_EXPERTS_FEW(ggml_t8, kMmaGgml, 1u)
-MF_MMA_EXPERTS_FEW(ggml_t16, kMmaGgml, 2u)
+MF_MMA_EXPERTS_FEW(w4_t4, 4u, 4u, kMmaFewThreads)
+MF_MMA_EXPERTS_FEW(w4_t8, 4u, 8u, kMmaThreads)
+MF_MMA_EXPERTS_FEW(w4_t16, 4u, 16u, kMmaThreads)
+MF_MMA_EXPERTS_FEW(ggml_t4, kMmaGgml, 4u, kMmaThreads)
+MF_MMA_EXPERTS_FEW(ggml_t8, kMmaGgml, 8u, kMmaThreads)
+MF_MMA_EXPERTS_FEW(ggml_t16, kMmaGgml, 16u, kMmaThreads)
 #undef MF_MMA_EXPERTS_FEW
 
 }  // namespace kernels

@@ -32,6 +32,9 @@ enum : u32 { kMmaPlaces = 2, kMmaZeroWords = 48 };
 /// have 8 bits, and a split. It leaves its sums in its place: of a token those of 16 rows, in so
 /// many words, which are in different banks.
 enum : u32 { kMmaFewTiles = 2, kMmaFewTokens = 32, kMmaFewRowWords = 20 };
+/// Tiles of four slots have registers for so many threads, twice: for the five groups of 128 that
+/// shared memory has room for, though groups may have 256.
+enum : u32 { kMmaFewThreads = 320 };
 
 /// Groups of kMmaThreads that a multiprocessor has registers for, by the bits of matrices. Little
 /// may go to memory instead: shared memory leaves next to no cache, and one load of it in the loop
