@@ -8,6 +8,7 @@
 #include "backend/gpu/launch/mma_plans.h"
 #include "backend/gpu/launch/plan_building.h"
 #include "backend/gpu/ops/plans.h"
+#include "base/units.h"
 
 namespace moeflux::gpu {
 namespace {
@@ -122,9 +123,10 @@ std::optional<TiledSlots> tile_slots(const Platform& platform, const ExpertLaunc
   if (!gate_up || !down) return std::nullopt;
   tiles.gate_up = *gate_up;
   tiles.down = *down;
+  if (is_ggml(like.down)) return tiles;
   // So that two tokens next to each other lie in different banks.
   const auto cols = static_cast<uint32_t>(like.down.cols);
-  tiles.token_words = cols / 2 + cols / kMmaBlock * kGgmlSumWords + 16;
+  tiles.token_words = cols / 2 + static_cast<uint32_t>(round_up(cols / kMmaBlock * 2, 32)) + 16;
   tiles.down.walk.more = tiles.down.bytes / static_cast<uint32_t>(sizeof(u32));
   tiles.down.bytes += tiles.tile * tiles.token_words * static_cast<uint32_t>(sizeof(u32));
   if (tiles.down.bytes > platform.shared_bytes_max()) return std::nullopt;
@@ -156,9 +158,21 @@ void record_tiled_slots(Recorder& recorder, const FewSlots& s, const TiledSlots&
                      s.launch.wide_down_scales};
   const MmaExpertsFewParams q = step_params(recorder, s, tiles, last, tiles.down);
   Plan down = plan_of(q, s, tiles.down, /*is_down=*/true, tiles.down.bytes);
-  down.bind(range_of(s.experts.intermediate, Access::kRead));
+  const auto bind_rows = [&](const Tensor& x) {
+    if (!is_ggml(q.expert.matrix) || x.is_null()) {
+      down.bind(range_of(x, Access::kRead));
+      if (is_ggml(q.expert.matrix)) down.bind({});
+      return true;
+    }
+    const QuantizedRows* const own = quantize_rows(recorder, x, kRowsByLanesOfHalves);
+    if (own == nullptr) return false;
+    down.bind(own->integers);
+    down.bind(own->sums);
+    return true;
+  };
+  if (!bind_rows(s.experts.intermediate)) return;
   down.bind(range_of(s.experts.slots, Access::kWrite));
-  down.bind(range_of(s.ffn.intermediate, Access::kRead));
+  if (!bind_rows(s.ffn.intermediate)) return;
   down.bind(range_of(s.ffn.op.out_gate, Access::kRead));
   down.bind(range_of(s.ffn.op.out, Access::kWrite));
   recorder.record(down);

@@ -35,9 +35,9 @@
   X(mma_down_w4_t4, 8, MmaExpertsFewParams, kWaits)            \
   X(mma_down_w4_t8, 8, MmaExpertsFewParams, kWaits)            \
   X(mma_down_w4_t16, 8, MmaExpertsFewParams, kWaits)           \
-  X(mma_down_ggml_t4, 8, MmaExpertsFewParams, kWaits)          \
-  X(mma_down_ggml_t8, 8, MmaExpertsFewParams, kWaits)          \
-  X(mma_down_ggml_t16, 8, MmaExpertsFewParams, kWaits)         \
+  X(mma_down_ggml_t4, 10, MmaExpertsFewParams, kWaits)         \
+  X(mma_down_ggml_t8, 10, MmaExpertsFewParams, kWaits)         \
+  X(mma_down_ggml_t16, 10, MmaExpertsFewParams, kWaits)        \
   X(mma_gate_up_ggml, 6, MmaExpertParams, kWaits)              \
   X(mma_down_ggml, 6, MmaExpertParams, kWaits)                 \
   X(mma_gate_up, 6, MmaExpertParams, kWaits)                   \

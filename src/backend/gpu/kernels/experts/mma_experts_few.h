@@ -1,6 +1,6 @@
 // Experts' products on matrix units where experts have a few slots each: tiles of 4 to 16 slots of
 // one expert, or of as many tokens of the shared one, whose weights are known before anything else.
-// Down makes integers of its own activations.
+// Down of 4 bits makes integers of its own activations.
 #pragma once
 
 #include "backend/gpu/kernels/experts/experts.h"
@@ -106,51 +106,86 @@ MF_FN void mma_gate_up_few(MF_T t, MF_PARAMS(MmaExpertsFewParams) p, MF_GLOBAL(c
   }
 }
 
-/// Where rows of x come from, and the results go.
-struct MmaFewRows {
-  MF_GLOBAL(const f32) x;
-  MF_GLOBAL(f32) out;
+/// Where the products of a tile of slots go.
+struct MmaDownFewOut {
+  MF_GLOBAL(f32) routed;
+  MF_GLOBAL(f32) shared;
+  MF_GLOBAL(const f32) shared_gate;
+
+  template <u32 TOKENS, u32 ROWS>
+  MF_FN_MEMBER void store(MF_T t, MF_PARAMS(MmaExpertsFewParams) p, MmaFewUnits units,
+                          MmaFewTile tile, MmaFewSlots slots) const {
+    MF_PARAMS(MmaExpertParams) e = p.expert;
+    MF_GLOBAL(f32) out = tile.is_shared ? shared : routed;
+    const u64 stride = tile.is_shared ? p.shared_out_stride : e.out_stride;
+    const bool has_gate = tile.is_shared && p.has_shared_gate != 0u;
+    const u32 rows = units.sets * (ROWS * kMmaRows);
+    for (u32 i = t.index; i < rows * tile.slots.count; i += t.threads) {
+      const u32 token = i / rows;
+      const u32 row = t.group.x * rows + (i - token * rows);
+      if (row >= e.matrix.rows) continue;
+      const u32 slot = slots.slot(token);
+      const f32 sum = mma_few_sum<TOKENS, ROWS>(t, units, i - token * rows, token) +
+                      bias_at(t, tile.matrices[0].bias, row, e.bias_format);
+      out[slot * stride + row] = has_gate ? sum * sigmoid(shared_gate[slot]) : sum;
+    }
+  }
 };
 
 template <u32 BITS, u32 TOKENS, u32 ROWS>
 MF_FN void mma_down_few(MF_T t, MF_PARAMS(MmaExpertsFewParams) p, MF_GLOBAL(const u64) entries,
-                        MF_GLOBAL(const u32) list, MF_GLOBAL(const u32) tiles, MmaFewRows routed,
-                        MmaFewRows shared, MF_GLOBAL(const f32) shared_gate) {
+                        MF_GLOBAL(const u32) list, MF_GLOBAL(const u32) tiles,
+                        MF_GLOBAL(const f32) x, MF_GLOBAL(const f32) shared_x, MmaDownFewOut out) {
   MF_PARAMS(MmaExpertParams) e = p.expert;
   const MmaFewTile tile = mma_few_tile<TOKENS, 2u, 1u>(t, p, entries, tiles);
   if (tile.slots.count == 0u) return;
   const MmaPart<BITS> part = mma_down_part<BITS>(t, e, tile.matrices[0]);
   const MmaFewUnits units = MmaFewUnits::of_walk(e.walk);
-  const u32 first_tile = t.group.x * units.sets * ROWS;
-  mma_few_issue<BITS, ROWS>(t, units, &part, first_tile);
+  mma_few_issue<BITS, ROWS>(t, units, &part, t.group.x * units.sets * ROWS);
   if (tile.is_shared) await_inputs(t);
   const MmaFewSlots slots = {list, tile.slots.begin, tile.slots.count - 1u, 1u, tile.is_shared};
   const MmaFewStaged<TOKENS> tokens = {e.walk.more, p.token_words, e.cols / 2u,
                                        tile.slots.count - 1u};
-  MF_GLOBAL(const f32) x = tile.is_shared ? shared.x : routed.x;
-  tokens.stage(t, x, tile.is_shared ? p.shared_x_stride : e.x_stride, e.cols, e.wide,
-               MmaFewSums<BITS, TOKENS, ROWS>::kSumWords != 2u, &slots);
+  tokens.stage(t, tile.is_shared ? shared_x : x, tile.is_shared ? p.shared_x_stride : e.x_stride,
+               e.cols, e.wide, &slots);
   barrier(t);
   mma_few_multiply<BITS, TOKENS, ROWS>(t, units, &part, e.cols, &tokens);
-  MF_GLOBAL(f32) out = tile.is_shared ? shared.out : routed.out;
-  const u64 stride = tile.is_shared ? p.shared_out_stride : e.out_stride;
-  const bool has_gate = tile.is_shared && p.has_shared_gate != 0u;
-  const u32 rows = units.sets * (ROWS * kMmaRows);
-  for (u32 i = t.index; i < rows * tile.slots.count; i += t.threads) {
-    const u32 token = i / rows;
-    const u32 row = first_tile * kMmaRows + (i - token * rows);
-    if (row >= e.matrix.rows) continue;
-    const u32 slot = slots.slot(token);
-    const f32 sum = mma_few_sum<TOKENS, ROWS>(t, units, i - token * rows, token) +
-                    bias_at(t, tile.matrices[0].bias, row, e.bias_format);
-    out[slot * stride + row] = has_gate ? sum * sigmoid(shared_gate[slot]) : sum;
-  }
+  out.template store<TOKENS, ROWS>(t, p, units, tile, slots);
+}
+
+/// Rows of activations as integers, and their sums.
+struct MmaFewIntegers {
+  MF_GLOBAL(const u32) split;
+  MF_GLOBAL(const f32) sums;
+};
+
+/// The same of GGML's types, for activations that are integers in memory: so a group needs no
+/// memory for them, and those of one expert do not make them again.
+template <u32 TOKENS, u32 ROWS>
+MF_FN void mma_down_few_ggml(MF_T t, MF_PARAMS(MmaExpertsFewParams) p, MF_GLOBAL(const u64) entries,
+                             MF_GLOBAL(const u32) list, MF_GLOBAL(const u32) tiles,
+                             MmaFewIntegers x, MmaFewIntegers shared_x, MmaDownFewOut out) {
+  typedef MmaPart<kMmaGgml> Part;
+  MF_PARAMS(MmaExpertParams) e = p.expert;
+  const MmaFewTile tile = mma_few_tile<TOKENS, 2u, 1u>(t, p, entries, tiles);
+  if (tile.slots.count == 0u) return;
+  const Part part = mma_down_part<kMmaGgml>(t, e, tile.matrices[0]);
+  const MmaFewUnits units = MmaFewUnits::of_walk(e.walk);
+  mma_few_issue<kMmaGgml, ROWS>(t, units, &part, t.group.x * units.sets * ROWS);
+  if (tile.is_shared) await_inputs(t);
+  const MmaFewSlots slots = {list, tile.slots.begin, tile.slots.count - 1u, 1u, tile.is_shared};
+  MF_GLOBAL(const u32) split = tile.is_shared ? shared_x.split : x.split;
+  MF_GLOBAL(const f32) sums = tile.is_shared ? shared_x.sums : x.sums;
+  MmaFewTokens<TOKENS> tokens = {split, MF_CAST(const u32, sums), {0u}, {0u}};
+  tokens.begin(t, e.cols, kGgmlSumWords, &slots);
+  mma_few_multiply<kMmaGgml, TOKENS, ROWS>(t, units, &part, e.cols, &tokens);
+  out.template store<TOKENS, ROWS>(t, p, units, tile, slots);
 }
 
 // Group x has as many sets of tiles as MmaWalk::tiles says, of 8 rows of gate and of up, or of 16
 // rows of down. Group y has a tile of TOKENS tokens of the shared expert, then one of as many
 // slots. Up to 256 threads.
-#define MF_MMA_EXPERTS_FEW(suffix, BITS, TOKENS, threads)                                       \
+#define MF_MMA_GATE_UP_FEW(suffix, BITS, TOKENS, threads)                                       \
   MF_FITS(threads, 2u)                                                                          \
   MF_KERNEL(mma_gate_up_##suffix, MmaExpertsFewParams, MF_READ(0, u64, entries),                \
             MF_READ(1, u32, list), MF_READ(2, u32, tiles), MF_READ(3, u32, split),              \
@@ -158,24 +193,36 @@ MF_FN void mma_down_few(MF_T t, MF_PARAMS(MmaExpertsFewParams) p, MF_GLOBAL(cons
     MF_THREAD_EARLY;                                                                            \
     mma_gate_up_few<BITS, TOKENS, kMmaFewTiles>(t, p, entries, list, tiles, split, split_sums,  \
                                                 out, shared_out);                               \
-  }                                                                                             \
-  MF_FITS(threads, 2u)                                                                          \
-  MF_KERNEL(mma_down_##suffix, MmaExpertsFewParams, MF_READ(0, u64, entries),                   \
-            MF_READ(1, u32, list), MF_READ(2, u32, tiles), MF_READ(3, f32, x),                  \
-            MF_WRITE(4, f32, out), MF_READ(5, f32, shared_x), MF_READ(6, f32, shared_gate),     \
-            MF_WRITE(7, f32, shared_out)) {                                                     \
-    MF_THREAD_EARLY;                                                                            \
-    const MmaFewRows routed = {x, out};                                                         \
-    const MmaFewRows shared = {shared_x, shared_out};                                           \
-    mma_down_few<BITS, TOKENS, kMmaFewTiles>(t, p, entries, list, tiles, routed, shared,        \
-                                             shared_gate);                                      \
   }
-MF_MMA_EXPERTS_FEW(w4_t4, 4u, 4u, kMmaFewThreads)
-MF_MMA_EXPERTS_FEW(w4_t8, 4u, 8u, kMmaThreads)
-MF_MMA_EXPERTS_FEW(w4_t16, 4u, 16u, kMmaThreads)
-MF_MMA_EXPERTS_FEW(ggml_t4, kMmaGgml, 4u, kMmaThreads)
-MF_MMA_EXPERTS_FEW(ggml_t8, kMmaGgml, 8u, kMmaThreads)
-MF_MMA_EXPERTS_FEW(ggml_t16, kMmaGgml, 16u, kMmaThreads)
+#define MF_MMA_EXPERTS_FEW(suffix, TOKENS, threads)                                            \
+  MF_MMA_GATE_UP_FEW(w4_##suffix, 4u, TOKENS, threads)                                         \
+  MF_MMA_GATE_UP_FEW(ggml_##suffix, kMmaGgml, TOKENS, kMmaThreads)                             \
+  MF_FITS(threads, 2u)                                                                         \
+  MF_KERNEL(mma_down_w4_##suffix, MmaExpertsFewParams, MF_READ(0, u64, entries),               \
+            MF_READ(1, u32, list), MF_READ(2, u32, tiles), MF_READ(3, f32, x),                 \
+            MF_WRITE(4, f32, out), MF_READ(5, f32, shared_x), MF_READ(6, f32, shared_gate),    \
+            MF_WRITE(7, f32, shared_out)) {                                                    \
+    MF_THREAD_EARLY;                                                                           \
+    const MmaDownFewOut results = {out, shared_out, shared_gate};                              \
+    mma_down_few<4u, TOKENS, kMmaFewTiles>(t, p, entries, list, tiles, x, shared_x, results);  \
+  }                                                                                            \
+  MF_FITS(kMmaThreads, 2u)                                                                     \
+  MF_KERNEL(mma_down_ggml_##suffix, MmaExpertsFewParams, MF_READ(0, u64, entries),             \
+            MF_READ(1, u32, list), MF_READ(2, u32, tiles), MF_READ(3, u32, split),             \
+            MF_READ(4, f32, split_sums), MF_WRITE(5, f32, out), MF_READ(6, u32, shared_split), \
+            MF_READ(7, f32, shared_sums), MF_READ(8, f32, shared_gate),                        \
+            MF_WRITE(9, f32, shared_out)) {                                                    \
+    MF_THREAD_EARLY;                                                                           \
+    const MmaFewIntegers integers = {split, split_sums};                                       \
+    const MmaFewIntegers of_shared = {shared_split, shared_sums};                              \
+    const MmaDownFewOut results = {out, shared_out, shared_gate};                              \
+    mma_down_few_ggml<TOKENS, kMmaFewTiles>(t, p, entries, list, tiles, integers, of_shared,   \
+                                            results);                                          \
+  }
+MF_MMA_EXPERTS_FEW(t4, 4u, kMmaFewThreads)
+MF_MMA_EXPERTS_FEW(t8, 8u, kMmaThreads)
+MF_MMA_EXPERTS_FEW(t16, 16u, kMmaThreads)
+#undef MF_MMA_GATE_UP_FEW
 #undef MF_MMA_EXPERTS_FEW
 
 }  // namespace kernels

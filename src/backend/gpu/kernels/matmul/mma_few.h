@@ -256,85 +256,133 @@ struct MmaFewSums : MmaFewTotals<TOKENS, ROWS> {
   }
 };
 
+/// A lane's activations of a block, of a tile of tokens, with the sums of GROUPS parts.
+template <u32 TOKENS, u32 GROUPS>
+struct GgmlFewBlock {
+  typedef MmaFewShape<TOKENS> Shape;
+  W4 integers[Shape::kParts];
+  W4 sums[Shape::kOwn];  // of the halves, and the factor
+  W4 quarters[Shape::kOwn];
+
+  template <class Tokens>
+  MF_FN_MEMBER void load(MF_T t, MF_LOCAL(const Tokens) tokens, u32 n, u32 block) {
+    MF_UNROLL
+    for (u32 part = 0u; part < Shape::kParts; ++part) {
+      integers[part] = tokens->integers_of(t, n, part, block);
+    }
+    MF_UNROLL
+    for (u32 j = 0u; j < Shape::kOwn; ++j) {
+      sums[j] = tokens->four_sums(t, n, j, block, 0u);
+      if (GROUPS == 4u) quarters[j] = tokens->four_sums(t, n, j, block, kGgmlSumQuarters);
+    }
+  }
+  MF_FN_MEMBER f32 sum(u32 j, u32 g) const {
+    return as_float(GROUPS == 4u ? quarters[j].v[g] : sums[j].v[g]);
+  }
+  MF_FN_MEMBER f32 factor(u32 j) const { return as_float(sums[j].v[kGgmlSumFactor]); }
+};
+
 /// The same of GGML's types whose scales are of 32 or of 16 columns, and that have no grid.
 template <u32 TOKENS, u32 ROWS>
 struct MmaFewSums<kMmaGgml, TOKENS, ROWS> : MmaFewTotals<TOKENS, ROWS> {
   typedef MmaFewShape<TOKENS> Shape;
   typedef MmaPart<kMmaGgml> Part;
-  enum : u32 { kSumWords = kGgmlSumWords };
+  enum : u32 { kSumWords = kGgmlSumWords, kOwn = Shape::kOwn };
 
   template <class Tokens>
   MF_FN_MEMBER void begin(MF_T, u32, u32, MF_LOCAL(const Tokens)) {}
 
+  /// Types that files have most of have loops of their own.
   template <class Tokens>
   MF_FN_MEMBER void multiply(MF_T t, MF_LOCAL(const Part) part, u32 at, u32 place_words, u32 first,
                              u32 count, MF_LOCAL(const Tokens) tokens) {
     this->clear();
-    if (ggml_groups(part->format()) == 2u) {
-      multiply_groups<2u>(t, part, at, place_words, first, count, tokens);
+    const u32 type = part->format();
+    const bool wide = part->rows.has_wide_rows();
+    if (wide && type == kGgml_q4_0) {
+      multiply_as<2u>(t, known<GgmlWideQ40>(), at, place_words, first, count, tokens);
+    } else if (wide && type == kGgml_q4_k) {
+      multiply_as<2u>(t, known<GgmlWideQ4K>(), at, place_words, first, count, tokens);
+    } else if (type == kGgml_q6_k) {
+      multiply_as<4u>(t, known<GgmlCodes<kGgml_q6_k>>(), at, place_words, first, count, tokens);
+    } else if (type == kGgml_mxfp4_gguf) {
+      multiply_as<2u>(t, known<GgmlCodes<kGgml_mxfp4_gguf>>(), at, place_words, first, count,
+                      tokens);
     } else {
-      multiply_groups<4u>(t, part, at, place_words, first, count, tokens);
+      const GgmlLoad<GgmlAny> any = {type, wide};
+      if (ggml_groups(type) == 2u) {
+        multiply_as<2u>(t, any, at, place_words, first, count, tokens);
+      } else {
+        multiply_as<4u>(t, any, at, place_words, first, count, tokens);
+      }
     }
   }
 
  private:
-  template <u32 GROUPS, class Tokens>
-  MF_FN_MEMBER void multiply_groups(MF_T t, MF_LOCAL(const Part) part, u32 at, u32 place_words,
-                                    u32 first, u32 count, MF_LOCAL(const Tokens) tokens) {
-    const bool wide = part->rows.has_wide_rows();
+  template <class Type>
+  static MF_FN_MEMBER GgmlLoad<Type> known() {
+    const GgmlLoad<Type> load = {0u, false};
+    return load;
+  }
+
+  /// Activations serve all tiles of rows, and are on their way while those before them are
+  /// multiplied. Four scales a block leave no registers for either of more than four tokens.
+  template <u32 GROUPS, class Load, class Tokens>
+  MF_FN_MEMBER void multiply_as(MF_T t, Load load, u32 at, u32 place_words, u32 first, u32 count,
+                                MF_LOCAL(const Tokens) tokens) {
+    GgmlFewBlock<TOKENS, GROUPS> x;
+    GgmlFewBlock<TOKENS, GROUPS> next;
+    const bool ahead = GROUPS == 2u || TOKENS < 8u;
+    if (ahead) x.load(t, tokens, 0u, first);
     MF_ROLLED
-    for (u32 i = 0u; i < count * ROWS; ++i) {
-      const u32 block = i / ROWS;
-      GgmlLaneRows lane_rows;
-      lane_rows.begin(t, at + i % ROWS * place_words);
-      GgmlLane<GROUPS> lane;
-      lane.load_any(t, part->format(), wide, lane_rows, block);
+    for (u32 block = 0u; block < count; ++block) {
+      GgmlLane<GROUPS> lanes[ROWS];
       MF_UNROLL
       for (u32 r = 0u; r < ROWS; ++r) {
-        if (i % ROWS == r) add_block<GROUPS>(t, &lane, this->totals[r], first + block, tokens);
+        GgmlLaneRows rows;
+        rows.begin(t, at + r * place_words);
+        load.load(t, &lanes[r], rows, block, block);
+        if (ahead) continue;
+        MF_UNROLL
+        for (u32 n = 0u; n < Shape::kTiles; ++n) {
+          x.load(t, tokens, n, first + block);
+          add_block<GROUPS>(t, &lanes[r], &x, this->totals[r] + n * (2u * kOwn));
+        }
+      }
+      if (!ahead) continue;
+      MF_UNROLL
+      for (u32 n = 0u; n < Shape::kTiles; ++n) {
+        const u32 then = n + 1u < Shape::kTiles || block + 1u == count ? block : block + 1u;
+        next.load(t, tokens, n + 1u < Shape::kTiles ? n + 1u : 0u, first + then);
+        MF_UNROLL
+        for (u32 r = 0u; r < ROWS; ++r) {
+          add_block<GROUPS>(t, &lanes[r], &x, this->totals[r] + n * (2u * kOwn));
+        }
+        x = next;
       }
     }
   }
-  template <u32 GROUPS, class Tokens>
-  MF_FN_MEMBER void add_block(MF_T t, MF_LOCAL(const GgmlLane<GROUPS>) lane, MF_LOCAL(f32) sums,
-                              u32 block, MF_LOCAL(const Tokens) tokens) {
+  template <u32 GROUPS, class Block>
+  static MF_FN_MEMBER void add_block(MF_T t, MF_LOCAL(const GgmlLane<GROUPS>) lane,
+                                     MF_LOCAL(const Block) x, MF_LOCAL(f32) sums) {
+    f32 blocks[2u * kOwn];
     MF_UNROLL
-    for (u32 n = 0u; n < Shape::kTiles; ++n) {
-      W4 integers[Shape::kParts];
+    for (u32 i = 0u; i < 2u * kOwn; ++i) blocks[i] = 0.0f;
+    MF_UNROLL
+    for (u32 g = 0u; g < GROUPS; ++g) {
+      MmaFewProducts<TOKENS> products;
+      products.clear();
+      products.add(t, lane->of_group(t, 0u, g), lane->of_group(t, 1u, g), x->integers,
+                   GROUPS == 4u ? g / 2u : g);
       MF_UNROLL
-      for (u32 part = 0u; part < Shape::kParts; ++part) {
-        integers[part] = tokens->integers_of(t, n, part, block);
-      }
-      W4 own_sums[Shape::kOwn];  // of the halves, and the factor
-      W4 quarters[Shape::kOwn];
-      MF_UNROLL
-      for (u32 j = 0u; j < Shape::kOwn; ++j) {
-        own_sums[j] = tokens->four_sums(t, n, j, block, 0u);
-        quarters[j] = own_sums[j];
-        if (GROUPS == 4u) quarters[j] = tokens->four_sums(t, n, j, block, kGgmlSumQuarters);
-      }
-      f32 blocks[Shape::kOwn * 2u];
-      MF_UNROLL
-      for (u32 i = 0u; i < Shape::kOwn * 2u; ++i) blocks[i] = 0.0f;
-      MF_UNROLL
-      for (u32 g = 0u; g < GROUPS; ++g) {
-        MmaFewProducts<TOKENS> products;
-        products.clear();
-        products.add(t, lane->of_group(t, 0u, g), lane->of_group(t, 1u, g), integers,
-                     GROUPS == 4u ? g / 2u : g);
-        MF_UNROLL
-        for (u32 i = 0u; i < Shape::kOwn * 2u; ++i) {
-          blocks[i] = add_ggml_group(blocks[i], products.high(i), products.low(i),
-                                     i < u32{Shape::kOwn} ? lane->above[g] : lane->below[g],
-                                     as_float(quarters[i % Shape::kOwn].v[g]));
-        }
-      }
-      MF_UNROLL
-      for (u32 i = 0u; i < Shape::kOwn * 2u; ++i) {
-        MF_LOCAL(f32) sum = sums + (n * (Shape::kOwn * 2u) + i);
-        *sum = mf_fma(as_float(own_sums[i % Shape::kOwn].v[kGgmlSumFactor]), blocks[i], *sum);
+      for (u32 i = 0u; i < 2u * kOwn; ++i) {
+        blocks[i] =
+            add_ggml_group(blocks[i], products.high(i), products.low(i),
+                           i < u32{kOwn} ? lane->above[g] : lane->below[g], x->sum(i % kOwn, g));
       }
     }
+    MF_UNROLL
+    for (u32 i = 0u; i < 2u * kOwn; ++i) sums[i] = mf_fma(x->factor(i % kOwn), blocks[i], sums[i]);
   }
 };
 

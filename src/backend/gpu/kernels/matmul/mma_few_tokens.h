@@ -86,15 +86,11 @@ struct MmaFewStaged {
     const u32 own = of(Shape::own(t, n, j)) + sums + block * 2u;
     return load2(MF_SHARED_AT(t, u32, own * 4u));
   }
-  MF_FN_MEMBER W4 four_sums(MF_T t, u32 n, u32 j, u32 block, u32 from) const {
-    const u32 own = of(Shape::own(t, n, j)) + sums + block * u32{kGgmlSumWords} + from;
-    return load4(MF_SHARED_AT(t, u32, own * 4u));
-  }
 
   /// Makes them, by all threads. A barrier must follow.
   template <class Numbers>
   MF_FN_MEMBER void stage(MF_T t, MF_GLOBAL(const f32) x, u64 x_stride, u32 cols, u32 wide,
-                          bool by_halves, MF_LOCAL(const Numbers) numbers) const {
+                          MF_LOCAL(const Numbers) numbers) const {
     const u32 octets = cols / 8u;
     const u32 all = (last + 1u) * octets;
     MF_ROLLED
@@ -105,38 +101,17 @@ struct MmaFewStaged {
       f32 values[8];
       load_octet(values, x + numbers->row(token) * x_stride, o * 8u, i < all ? cols : 0u, wide);
       const UnitFactor factor = unit_factor(lanes_max<8u>(t, largest_bits<8u>(values)));
-      const MmaOctet octet = mma_octet(values, factor.into, by_halves);
-      const i32 quarter = add_lane(t, octet.sum, 1u);
-      const i32 half = add_lane(t, quarter, 2u);
-      const i32 sum = add_lane(t, half, 4u);
+      const MmaOctet octet = mma_octet(values, factor.into, false);
+      const i32 sum = add_lane(t, add_lane(t, add_lane(t, octet.sum, 1u), 2u), 4u);
       if (i >= all) continue;
       MF_SHARED(u32)
-      to = MF_SHARED_AT(t, u32,
-                        (of(token) + o / 8u * kMmaBlockWords +
-                         (by_halves ? o % 4u * 4u + o % 8u / 4u * 2u : o % 8u * 2u)) *
-                            4u);
+      to = MF_SHARED_AT(t, u32, (of(token) + o / 8u * kMmaBlockWords + o % 8u * 2u) * 4u);
       store2(to, octet.high);
       store2(to + kMmaBlockWords / 2u, octet.low);
-      store_sums(t, token, o, by_halves, static_cast<f32>(quarter), static_cast<f32>(half),
-                 static_cast<f32>(sum), factor.out_of);
-    }
-  }
-  MF_FN_MEMBER void store_sums(MF_T t, u32 token, u32 o, bool by_halves, f32 quarter, f32 half,
-                               f32 sum, f32 factor) const {
-    const u32 words = by_halves ? u32{kGgmlSumWords} : 2u;
-    MF_SHARED(f32) to = MF_SHARED_AT(t, f32, (of(token) + sums + o / 8u * words) * 4u);
-    if (!by_halves) {
-      if (o % 8u == 0u) {
-        to[0] = sum;
-        to[1] = factor;
-      }
-      return;
-    }
-    if (o % 2u == 0u) to[kGgmlSumQuarters + o % 8u / 2u] = quarter;
-    if (o % 4u == 0u) to[o % 8u / 4u] = half;
-    if (o % 8u == 0u) {
-      to[kGgmlSumFactor] = factor;
-      to[kGgmlSumFactor + 1u] = 0.0f;  // is read beside it
+      if (o % 8u != 0u) continue;
+      MF_SHARED(f32) to_sums = MF_SHARED_AT(t, f32, (of(token) + sums + o / 8u * 2u) * 4u);
+      to_sums[0] = static_cast<f32>(sum);
+      to_sums[1] = factor.out_of;
     }
   }
 };

@@ -107,8 +107,35 @@ struct GgmlRows {
     copy_async4(t, MF_SHARED_AT(t, u32, to), MF_CAST(const u32, data + from));
   }
 
-  /// Any rows; past the last one it is multiplied again. Lanes take the pieces of all rows in turn.
+  /// Any rows. 16 lanes have the pieces of a row; rows with others on both sides need no look at
+  /// where the matrix ends.
   MF_FN_MEMBER void copy_any_rows(MF_T t, u32 at, u32 first, u32 tile, u32 begin, u32 bytes) const {
+    if (tile == 0u || (tile + 1u) * step >= m.rows) {
+      return copy_last_rows(t, at, first, tile, begin, bytes);
+    }
+    MF_ROLLED
+    for (u32 h = 0u; h < 2u; ++h) {
+      MF_GLOBAL(const u8) data = h == 0u ? upper : lower;
+      u32 r = h * kMmaHalfRows + t.lane / 16u;
+      u64 from = static_cast<u64>(own_row(tile * step, r)) * m.row_bytes + begin;
+      MF_UNROLL
+      for (u32 i = 0u; i < kMmaHalfRows / 2u; ++i) {
+        const u32 skew = (static_cast<u32>(from) + (h == 0u ? upper_skew : lower_skew)) % 32u;
+        const u32 to = (first + r * m.row_words) * 4u;
+        if (t.lane % 16u == 0u) MF_SHARED_AT(t, u32, at * 4u)[r] = to + skew;
+        MF_ROLLED
+        for (u32 piece = t.lane % 16u * 16u; piece < skew + bytes; piece += 256u) {
+          copy_async4(t, MF_SHARED_AT(t, u32, to + piece),
+                      MF_CAST(const u32, data + (from + piece - skew)));
+        }
+        r += 2u;
+        from += 2u * m.row_bytes;
+      }
+    }
+  }
+  /// Past the last row it is multiplied again. Lanes take the pieces of all rows in turn.
+  MF_FN_MEMBER void copy_last_rows(MF_T t, u32 at, u32 first, u32 tile, u32 begin,
+                                   u32 bytes) const {
     const u32 pieces = (31u + bytes + 15u) / 16u;
     const u32 inverse = 65536u / pieces + 1u;
     const u64 end = static_cast<u64>(m.rows) * m.row_bytes;
