@@ -22,9 +22,12 @@ if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
 endif()
 # Checks of stack frames and of buffers' lengths, for modules that read what others wrote. Kernels (backend, quant) go
 # without: theirs are the loops where a check would cost, over sizes that were checked before. A sanitizer has better ones.
-# No -fcf-protection: the mark holds for a program only where all objects have it, and Rust's library has not.
+# No -fcf-protection: the mark holds for a program only where all objects have it, and Rust's library has not. Under
+# a sanitizer these modules compile at -Og in two thirds of the time of -O1, and no test waits for them.
 add_library(moeflux_hardening INTERFACE)
-if(NOT MOEFLUX_SANITIZE)
+if(MOEFLUX_SANITIZE)
+  target_compile_options(moeflux_hardening INTERFACE -Og)
+else()
   target_compile_options(moeflux_hardening INTERFACE
     -fstack-protector-strong $<$<CONFIG:Release>:-U_FORTIFY_SOURCE> $<$<CONFIG:Release>:-D_FORTIFY_SOURCE=2>)
 endif()
@@ -204,6 +207,15 @@ function(moeflux_group program)
   add_dependencies(${MOEFLUX_TEST_GROUP}_tests ${program})
 endfunction()
 
+# moeflux_compile_fast(PROGRAM)
+# For a program of tests. The tested code is in the modules, optimised as it ships: the program's own files compile at -Og
+# in four fifths of the time that -O1 takes. g++ sees fewer paths there and suspects variables that all of them set.
+function(moeflux_compile_fast program)
+  if(MOEFLUX_SANITIZE OR CMAKE_BUILD_TYPE STREQUAL "Release")
+    target_compile_options(${program} PRIVATE -Og $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+  endif()
+endfunction()
+
 # moeflux_tests(NAME DEPENDS modules... SOURCES files...)
 # A gtest program whose cases become ctest cases.
 function(moeflux_tests name)
@@ -221,8 +233,7 @@ function(moeflux_tests name)
   target_link_libraries(${name} PRIVATE moeflux_options ${ARG_DEPENDS} GTest::gtest GTest::gtest_main)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
   target_compile_definitions(${name} PRIVATE MOEFLUX_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
-  # The tested code is in the modules, optimised as it ships; the tests themselves compile in two thirds of the time.
-  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+  moeflux_compile_fast(${name})
   # g++ 12 warns of strings that are joined by +, in a joined file more than alone (its bugs 105329 and 105651).
   target_compile_options(${name} PRIVATE
     $<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds -Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread>)
