@@ -24,9 +24,9 @@ MF_FN void add_wide_values(MF_T t, WideManyShared at, u32 values, MF_LOCAL(f32) 
   TeamHalves::begin(t);
   MF_UNROLL
   for (u32 k = 0u; k < 2u; ++k) {
-    const u32 keys = values + k * (2u * kTeamEightWords);
-    TeamHalves::add_columns<kWideManyBlocks * 64u>(t, columns, at.weights + 16u + k * 8u, keys);
-    TeamHalves::add_columns<kWideManyBlocks * 64u>(t, columns, at.weights + k * 8u, keys);
+    const u32 keys = values / 4u + k * (kTeamEightWords / 2u);
+    TeamHalves::add_columns<kWideManyBlocks * 64u>(t, columns, at.weights / 4u + 4u + k * 2u, keys);
+    TeamHalves::add_columns<kWideManyBlocks * 64u>(t, columns, at.weights / 4u + k * 2u, keys);
   }
   TeamHalves::end(t);
   TeamHalves::wait<0u>(t);
@@ -59,7 +59,12 @@ MF_FN void clear_wide_columns(MF_LOCAL(f32) columns) {
 /// made apart.
 MF_FN void add_wide_tile(MF_T t, MF_PARAMS(AttentionParams) p, WideManyShared at, u32 slot,
                          u32 team, u32 tile, MF_LOCAL(f32) columns) {
-  if (tile % kWideSplitTiles == 0u) clear_wide_columns(columns);
+  const bool begins = tile % kWideSplitTiles == 0u;
+  if (begins) {
+    clear_wide_columns(columns);
+    // Keeps this a branch: selections of each column in all tiles take longer.
+    TeamHalves::hold<kWideManySums>(columns);
+  }
   if (team * (kWideManyBlocks * 64u) >= p.v_head_dim) return;
   const u32 values = at.tiles + slot * at.tile_words + team * kWideManyBlocks * kTeamBlockWords;
   const u32 row = (t.simd & 3u) * 16u + t.lane / 4u;
@@ -71,8 +76,10 @@ MF_FN void add_wide_tile(MF_T t, MF_PARAMS(AttentionParams) p, WideManyShared at
     add[below] = MF_SHARED_AT(t, f32, at.add * 4u)[row + below * 8u];
   }
   if (!is_wide_tiled(tile)) {
-    MF_UNROLL
-    for (u32 i = 0u; i < kWideManySums; ++i) columns[i] = columns[i] * keep[i / 2u % 2u];
+    if (!begins) {
+      MF_UNROLL
+      for (u32 i = 0u; i < kWideManySums; ++i) columns[i] = columns[i] * keep[i / 2u % 2u];
+    }
     add_wide_values(t, at, values, columns);
     return;
   }

@@ -134,15 +134,17 @@ MF_FN void add_wide_scores(MF_T t, MF_PARAMS(AttentionParams) p, WideManyShared 
                            u32 half, MF_LOCAL(TileDots<4u>) dots) {
   const u32 middle = (p.head_dim / 2u + 31u) / 32u;
   const u32 end = half == 0u ? middle : (p.head_dim + 31u) / 32u;
+  const u32 low = at.query_words / 4u;
+  const u32 tile = at.tiles / 4u + slot * (at.tile_words / 4u);
   MF_ROLLED
   for (u32 s = half == 0u ? 0u : middle; s < end; ++s) {
-    const u32 x = s / 2u * (kWideManyRows * 32u) + s % 2u * 16u;
-    const u32 y = at.tiles + slot * at.tile_words + s / 2u * kTeamBlockWords + s % 2u * 16u;
+    const u32 x = s / 2u * (kWideManyRows * 8u) + s % 2u * 4u;
+    const u32 y = tile + s / 2u * (kTeamBlockWords / 4u) + s % 2u * 4u;
     TeamHalves::begin(t);
     MF_UNROLL
     for (u32 step = 0u; step < 2u; ++step) {
-      TeamHalves::add_rows(t, dots->low, x + at.query_words + step * 8u, y + step * 8u);
-      TeamHalves::add_rows(t, dots->high, x + step * 8u, y + step * 8u);
+      TeamHalves::add_rows(t, dots->low, low + x + step * 2u, y + step * 2u);
+      TeamHalves::add_rows(t, dots->high, x + step * 2u, y + step * 2u);
     }
     TeamHalves::end(t);
   }
