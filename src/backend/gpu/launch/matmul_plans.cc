@@ -52,7 +52,7 @@ uint32_t product_threads(const LinearParams& p, uint32_t tile) {
                                                        : kMatmulThreads;
 }
 
-// Of a group.
+// A group's rows.
 uint32_t product_rows(const LinearParams& p, uint32_t tile) {
   return product_threads(p, tile) / kSimdLanes * (tile == 1 ? kRowsOfOneToken : kRowsOfTile);
 }
