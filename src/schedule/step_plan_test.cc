@@ -330,7 +330,7 @@ TEST(StepBook, PiecesOfPromptsDoubleTheTimeBetweenTokensAtMost) {
            200'000.0 * (1.0 - std::pow(1.0 - 8.0 / 256.0, static_cast<double>(rows)));
   };
   for (const int64_t answers : {1, 8, 32, 128}) {
-    StepBook book({.sharing = Sharing::kSteps, .experts_fit = true});
+    StepBook book({.sharing = Sharing::kSteps, .experts_fit = true, .resident_piece_least_us = 0});
     const StepLimits limits{.active_max = 256, .rows_max = 2048};
     StepView view{.texts = {{.id = 999, .prompt_tokens = 1 << 20, .piece_tokens = 1 << 20}}};
     book.add(999);
@@ -360,6 +360,44 @@ TEST(StepBook, PiecesOfPromptsDoubleTheTimeBetweenTokensAtMost) {
     }
     EXPECT_GE(prompt_tokens, kSteps * most / 2) << answers;
   }
+}
+
+// A prompt of many tokens beside one answer, on a GPU whose steps of many rows cost little more:
+// the longer it waits, the larger its pieces, up to the most that a step may take.
+TEST(StepBook, PromptsThatWaitTakeAnEighthOfTheirWait) {
+  StepBook book({.sharing = Sharing::kSteps,
+                 .experts_fit = true,
+                 .resident_piece_least_us = 10'000,
+                 .resident_piece_us = 60'000});
+  const StepLimits limits{.active_max = 8, .rows_max = 4096};
+  const auto cost_us = [](int64_t rows) {
+    return 1600 + 300 * std::min<int64_t>(rows - 1, 30) + 40 * rows;
+  };
+  StepView view{.texts = {{.id = 1}, {.id = 2, .prompt_tokens = 20'000, .piece_tokens = 20'000}}};
+  book.add(1);
+  book.add(2);
+  int64_t longest_us = 0;
+  while (view.texts[1].prompt_tokens > 0) {
+    book.complete(view);
+    const StepPlan plan = plan_step(limits, view);
+    int64_t rows = 0;
+    for (const StepPart& part : plan.parts) rows += part.tokens;
+    const int64_t elapsed_us = cost_us(rows);
+    const int64_t allowed_us = std::clamp<int64_t>(view.now_us / 8, 10'000, 60'000);
+    // The first piece is of a size that nobody has measured.
+    if (book.steps() > 2) {
+      EXPECT_LE(elapsed_us, cost_us(1) + 3 * allowed_us / 2) << view.now_us;
+    }
+    longest_us = std::max(longest_us, elapsed_us);
+    view.now_us += elapsed_us;
+    for (const StepPart& part : plan.parts) {
+      if (part.is_prompt) view.texts[1].prompt_tokens -= part.tokens;
+    }
+    view.texts[1].piece_tokens = view.texts[1].prompt_tokens;
+    book.note(plan, {.elapsed_us = elapsed_us});
+  }
+  EXPECT_GE(longest_us, 50'000);
+  EXPECT_LE(view.now_us, 2'000'000);  // 0.8 s alone, 20 s in pieces that double a step
 }
 
 // As where each step reads layers from the drive, whatever its tokens.
