@@ -332,8 +332,9 @@ Status Engine::save_expert_profile() const {
 }
 
 Result<std::unique_ptr<Sequence>> Engine::create_sequence() {
-  MF_ASSIGN_OR_RETURN(std::unique_ptr<SequenceState> state,
-                      SequenceState::create(state_memory_, loaded_->states(), prefill_chunk_));
+  MF_ASSIGN_OR_RETURN(
+      std::unique_ptr<SequenceState> state,
+      SequenceState::create(state_memory_, loaded_->states(), prefill_chunk_, encoder_.get()));
   return std::unique_ptr<Sequence>(new Sequence({std::move(state), {}}));
 }
 

@@ -156,8 +156,9 @@ Result<Past> Engine::past_of(const SnapshotView& snapshot, int64_t length) {
                         "snapshot: token {} is outside the vocabulary of {}", token, readable);
     }
   }
-  MF_ASSIGN_OR_RETURN(std::unique_ptr<SequenceState> state,
-                      SequenceState::create(state_memory_, loaded_->states(), prefill_chunk_));
+  MF_ASSIGN_OR_RETURN(
+      std::unique_ptr<SequenceState> state,
+      SequenceState::create(state_memory_, loaded_->states(), prefill_chunk_, encoder_.get()));
   const auto held = static_cast<int64_t>(snapshot.tokens.size());
   Past past{std::move(state), {snapshot.tokens.begin(), snapshot.tokens.begin() + length}};
   StepGuard guard(*encoder_);

@@ -254,9 +254,9 @@ TEST_P(SchedulerStateTest, WhereMemoryRunsOutATextBeginsAgainAlone) {
   const TextRequest request{.prompt = tokens(250, 1), .sampler = {.seed = 1}, .tokens_max = 20};
   const TextRequest small{.prompt = tokens(20, 2), .sampler = {.seed = 1}, .tokens_max = 40};
   const Tokens expected = run(*scheduler, request)->tokens;
-  const auto fail_at = [&](int count) {
-    return std::make_shared<Collector>([&, count](const DrawnToken&, size_t before) {
-      if (before == 6) refusals = count;
+  const auto fail_at = [](std::atomic<int>& of_device, int count) {
+    return std::make_shared<Collector>([&of_device, count](const DrawnToken&, size_t before) {
+      if (before == 6) of_device = count;
       return Verdict{};
     });
   };
@@ -267,7 +267,7 @@ TEST_P(SchedulerStateTest, WhereMemoryRunsOutATextBeginsAgainAlone) {
   });
   submit(*scheduler, small, beside);
   gate.wait_for_arrival();
-  const auto retried = fail_at(1);
+  const auto retried = fail_at(refusals, 1);
   TextRequest anew = request;
   anew.reuse = false;
   submit(*scheduler, anew, retried);
@@ -279,14 +279,16 @@ TEST_P(SchedulerStateTest, WhereMemoryRunsOutATextBeginsAgainAlone) {
   EXPECT_EQ(beside->tokens.size(), 40u);
   EXPECT_EQ(refusals, 0);
   EXPECT_GE(evaluated(*scheduler), 250u + 250u + 256u + 20u);
-  // Alone there is nobody to wait for: at the second try at the latest.
-  scheduler->drain();
-  const auto lone = begin(model);
-  const auto failing = fail_at(1000);
+  // Alone there is nobody to wait for, nor memory that somebody gave back: at the second try at the
+  // latest.
+  const auto [other, refusals_of_other] = open_on_refusing_device(folder_.path());
+  ASSERT_NE(other->engine, nullptr);
+  const auto lone = begin(other);
+  const auto failing = fail_at(*refusals_of_other, 1000);
   submit(*lone, anew, failing);
   failing->wait();
   expect_error(failing->error, ErrorCode::kResourceExhausted, {"no memory"});
-  refusals = 0;
+  *refusals_of_other = 0;
   EXPECT_EQ(run(*lone, request)->tokens, expected);
 }
 

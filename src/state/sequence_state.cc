@@ -54,12 +54,15 @@ Result<std::unique_ptr<SequenceState>> SequenceState::create(Device& device,
 
 Result<std::unique_ptr<SequenceState>> SequenceState::create(std::shared_ptr<StateMemory> memory,
                                                              std::vector<LayerStateSpec> layers,
-                                                             int64_t step_tokens_max) {
+                                                             int64_t step_tokens_max,
+                                                             Encoder* encoder) {
   std::unique_ptr<SequenceState> state(
       new SequenceState(std::move(memory), std::move(layers), step_tokens_max));
   for (Layer& layer : state->layers_) {
     for (Held& held : layer.tensors) {
-      if (!held.spec.is_per_token()) MF_RETURN_IF_ERROR(state->add_blocks(held, 1));
+      if (!held.spec.is_per_token()) {
+        MF_RETURN_IF_ERROR(state->add_blocks(held, 1, encoder));
+      }
     }
   }
   return state;
@@ -69,7 +72,22 @@ std::unique_ptr<SequenceState> SequenceState::share() const {
   return std::unique_ptr<SequenceState>(new SequenceState(*this));
 }
 
-Result<std::vector<SequenceState::Block>> SequenceState::allocate(const Held& held, size_t count) {
+// Memory that was given back, with zeros on their way to it; null where there is none.
+SequenceState::Block SequenceState::take_cleared(const Held& held, uint64_t bytes,
+                                                 Encoder& encoder) {
+  auto spare = memory_->take_spare(bytes, held.layer, held.spec.num_own_heads());
+  auto zeros = spare != nullptr ? memory_->zeros(bytes, held.layer) : nullptr;
+  if (zeros == nullptr) return nullptr;
+  auto block = std::make_shared<const BlockMemory>(BlockMemory{std::move(spare), 0, bytes});
+  const BlockMemory cleared{std::move(zeros), 0, bytes};
+  encoder.run(ops::Copy{words_of(*block, held.spec), words_of(cleared, held.spec)});
+  encoder.keep_alive(std::make_unique<KeptBlock>(block));
+  encoder.keep_alive(std::make_unique<KeptBlock>(cleared.buffer));
+  return block;
+}
+
+Result<std::vector<SequenceState::Block>> SequenceState::allocate(const Held& held, size_t count,
+                                                                  Encoder* encoder) {
   const StateTensor& spec = held.spec;
   const uint64_t tokens = spec.is_per_token() ? static_cast<uint64_t>(kPageTokens) : 1;
   const uint64_t bytes = tokens * spec.bytes();
@@ -78,6 +96,10 @@ Result<std::vector<SequenceState::Block>> SequenceState::allocate(const Held& he
       spec.is_per_token() && !is_window ? StateMemory::Use::kPages : StateMemory::Use::kEveryStep;
   std::vector<Block> blocks;
   while (blocks.size() < count) {
+    if (Block block = encoder != nullptr ? take_cleared(held, bytes, *encoder) : nullptr) {
+      blocks.push_back(std::move(block));
+      continue;
+    }
     MF_ASSIGN_OR_RETURN(
         const StateMemory::Blocks taken,
         memory_->take(bytes, count - blocks.size(), use, held.layer, spec.num_own_heads()));
@@ -111,8 +133,8 @@ void SequenceState::view_block(Held& held, size_t block) {
   held.views[block] = Tensor::view(*memory.buffer, memory.offset_bytes, shape, held.spec.dtype);
 }
 
-Status SequenceState::add_blocks(Held& held, size_t count) {
-  MF_ASSIGN_OR_RETURN(std::vector<Block> blocks, allocate(held, count));
+Status SequenceState::add_blocks(Held& held, size_t count, Encoder* encoder) {
+  MF_ASSIGN_OR_RETURN(std::vector<Block> blocks, allocate(held, count, encoder));
   for (Block& block : blocks) {
     held.views.emplace_back();
     held.blocks.push_back(std::move(block));
@@ -148,7 +170,7 @@ Status SequenceState::reserve(int64_t length, Encoder& encoder) {
 
 Status SequenceState::reserve_tensor(Held& held, int64_t length, Encoder& encoder) {
   if (held.spec.is_per_token()) {
-    MF_RETURN_IF_ERROR(grow(held, length));
+    MF_RETURN_IF_ERROR(grow(held, length, encoder));
     if (length <= length_) return {};
     return own_pages(held, std::max<int64_t>(0, length_ - held.spec.behind), length, encoder);
   }
@@ -161,17 +183,17 @@ Status SequenceState::reserve_rows(LayerId layer, int64_t begin, int64_t end, En
   Status done;
   for (Held& held : layers_[static_cast<size_t>(index(layer))].tensors) {
     if (held.spec.behind == 0) continue;
-    if (done.ok()) done = grow(held, end);
+    if (done.ok()) done = grow(held, end, encoder);
     if (done.ok()) done = own_pages(held, begin, end, encoder);
   }
   torn_ = false;
   return done;
 }
 
-Status SequenceState::grow(Held& held, int64_t length) {
+Status SequenceState::grow(Held& held, int64_t length, Encoder& encoder) {
   const auto pages = static_cast<size_t>(pages_held(held.spec, length, step_tokens_max_));
   const size_t held_pages = held.blocks.size();
-  return pages > held_pages ? add_blocks(held, pages - held_pages) : Status();
+  return pages > held_pages ? add_blocks(held, pages - held_pages, &encoder) : Status();
 }
 
 // Pages that rows from `begin` to `end` are written to become this state's own.
@@ -199,7 +221,7 @@ Status SequenceState::own_block(Held& held, size_t block, bool is_read, Encoder&
   if (auto spare = is_read ? memory_->take_spare(bytes, held.layer, heads) : nullptr) {
     own = std::make_shared<const BlockMemory>(BlockMemory{std::move(spare), 0, bytes});
   } else {
-    MF_ASSIGN_OR_RETURN(const std::vector<Block> taken, allocate(held, 1));
+    MF_ASSIGN_OR_RETURN(const std::vector<Block> taken, allocate(held, 1, &encoder));
     own = taken.front();
   }
   const Block shared = std::exchange(held.blocks[block], std::move(own));
@@ -299,7 +321,7 @@ Status SequenceState::fill(Encoder& encoder, Part part,
     MF_CHECK(from.size() == layer_bytes(layer.spec, part.of));
     MF_CHECK(part.length == part.of || shortest_truncation({&layer.spec, 1}, part.of) == 0);
     for (Held& held : layer.tensors) {
-      if (held.spec.is_per_token()) MF_RETURN_IF_ERROR(grow(held, part.length));
+      if (held.spec.is_per_token()) MF_RETURN_IF_ERROR(grow(held, part.length, encoder));
       held.held_from = held.spec.first_read(part.of);
       MF_RETURN_IF_ERROR(visit_pieces(held, part, [&](const Tensor& piece, uint64_t offset) {
         encoder.write(piece, from.subspan(offset, piece.size_bytes()));

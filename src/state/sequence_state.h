@@ -29,10 +29,12 @@ class SequenceState {
   static Result<std::unique_ptr<SequenceState>> create(Device& device,
                                                        std::vector<LayerStateSpec> layers,
                                                        int64_t step_tokens_max);
-  /// The same in memory that other states take from too.
+  /// The same in memory that other states take from too. With an encoder, which then clears it,
+  /// memory that others gave back is used again.
   static Result<std::unique_ptr<SequenceState>> create(std::shared_ptr<StateMemory> memory,
                                                        std::vector<LayerStateSpec> layers,
-                                                       int64_t step_tokens_max);
+                                                       int64_t step_tokens_max,
+                                                       Encoder* encoder = nullptr);
 
   /// The same state again, sharing all memory. Costs no work on the device.
   std::unique_ptr<SequenceState> share() const;
@@ -129,12 +131,13 @@ class SequenceState {
                 int64_t step_tokens_max);
   SequenceState(const SequenceState&) = default;
   const Layer& at(LayerId layer) const { return layers_[static_cast<size_t>(index(layer))]; }
-  Result<std::vector<Block>> allocate(const Held& held, size_t count);
+  Result<std::vector<Block>> allocate(const Held& held, size_t count, Encoder* encoder);
+  Block take_cleared(const Held& held, uint64_t bytes, Encoder& encoder);
   static Tensor words_of(const BlockMemory& block, const StateTensor& spec);
   static void view_block(Held& held, size_t block);
-  Status add_blocks(Held& held, size_t count);
+  Status add_blocks(Held& held, size_t count, Encoder* encoder);
   Status reserve_tensor(Held& held, int64_t length, Encoder& encoder);
-  Status grow(Held& held, int64_t length);
+  Status grow(Held& held, int64_t length, Encoder& encoder);
   Status own_pages(Held& held, int64_t begin, int64_t end, Encoder& encoder);
   Status own_block(Held& held, size_t block, bool is_read, Encoder& encoder);
   template <typename Visit>

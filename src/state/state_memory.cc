@@ -1,7 +1,6 @@
 #include "state/state_memory.h"
 
 #include <algorithm>
-#include <iterator>
 #include <new>
 #include <utility>
 
@@ -10,7 +9,7 @@
 namespace moeflux {
 namespace {
 
-// The states of two copies of Qwen3.5-35B, and not much beside what a plan leaves to the system.
+// The states of two copies of Qwen3.5-35B, where no plan has bounds for them.
 constexpr uint64_t kSpareBytesMax = 128 * kMiB;
 
 }  // namespace
@@ -43,20 +42,30 @@ uint64_t StateMemory::near_left(Use use, size_t part) const {
   return bounds.near_bytes > bytes ? bounds.near_bytes - bytes : 0;
 }
 
+void StateMemory::bound(std::vector<Bounds> bounds) {
+  bounds_ = std::move(bounds);
+  shared_->near_bytes.clear();
+  for (const Bounds& part : bounds_) shared_->near_bytes.push_back(part.near_bytes);
+}
+
 // A buffer for which there is no room goes to the system.
-void StateMemory::Shared::keep(std::unique_ptr<Buffer> buffer, LayerId layer, Taken& part) {
+void StateMemory::Shared::keep(std::unique_ptr<Buffer> buffer, LayerId layer, size_t part) {
   const uint64_t bytes = buffer->size_bytes();
-  if (part.spare + bytes > kSpareBytesMax) return;
+  Taken& own = taken[part];
+  const uint64_t used = near_bytes.empty() ? 0 : own.near_kept + own.near_pages;
+  const uint64_t most = near_bytes.empty() ? kSpareBytesMax : near_bytes[part];
+  if (used + own.spare + bytes > most) return;
   try {
-    spares.emplace_back(layer, std::move(buffer));
-    part.spare += bytes;
+    spares[{layer, bytes}].push_back(std::move(buffer));
+    own.spare += bytes;
   } catch (const std::bad_alloc&) {
     return;
   }
 }
 
 void StateMemory::Shared::drop_spares(const Device& device, size_t part) {
-  std::erase_if(spares, [&](const auto& spare) { return device.part_of(spare.first) == part; });
+  std::erase_if(spares,
+                [&](const auto& spare) { return device.part_of(spare.first.first) == part; });
   taken[part].spare = 0;
 }
 
@@ -85,23 +94,29 @@ std::shared_ptr<Buffer> StateMemory::counted(std::unique_ptr<Buffer> memory, Pla
       shared->taken[own.part].*counter -= own.of_bytes(bytes);
     }
     if (!place.is_spared || counter == &Taken::far) return;
-    shared->keep(std::move(buffer), place.layer, shared->taken[place.parts.front().part]);
+    shared->keep(std::move(buffer), place.layer, place.parts.front().part);
   };
   return std::shared_ptr<Buffer>(memory.release(), give_back);
 }
 
 std::shared_ptr<Buffer> StateMemory::take_spare(uint64_t bytes, LayerId layer, int64_t heads) {
   if (parts_of(layer, heads).front().of > 1) return nullptr;
-  auto& spares = shared_->spares;
-  const auto found = std::find_if(spares.rbegin(), spares.rend(), [&](const auto& spare) {
-    return spare.first == layer && spare.second->size_bytes() == bytes;
-  });
-  if (found == spares.rend()) return nullptr;
-  std::unique_ptr<Buffer> memory = std::move(found->second);
-  spares.erase(std::next(found).base());
+  const auto found = shared_->spares.find({layer, bytes});
+  if (found == shared_->spares.end() || found->second.empty()) return nullptr;
+  std::unique_ptr<Buffer> memory = std::move(found->second.back());
+  found->second.pop_back();
   const size_t part = device_.part_of(layer);
   shared_->taken[part].spare -= bytes;
   return counted(std::move(memory), {layer, {{part}}, true}, &Taken::near_kept);
+}
+
+std::shared_ptr<Buffer> StateMemory::zeros(uint64_t bytes, LayerId layer) {
+  std::shared_ptr<Buffer>& own = zeros_[device_.part_of(layer)];
+  if (own == nullptr || own->size_bytes() < bytes) {
+    const Result<Blocks> taken = take(bytes, 1, Use::kEveryStep, layer);
+    own = taken.ok() ? taken.value().buffer : nullptr;
+  }
+  return own;
 }
 
 Result<StateMemory::Blocks> StateMemory::take(uint64_t bytes, size_t count, Use use, LayerId layer,
