@@ -476,14 +476,16 @@ void Scheduler::Loop::publish_kept() {
 }
 
 // Bytes that the request's state may grow to.
+// Every step asks for those of every text, and the sum over all layers takes microseconds.
 uint64_t Scheduler::Loop::state_bytes(const RunningText& text) const {
   const int64_t more = text.request().tokens_max < 0 ? kUnlimitedTokens : text.request().tokens_max;
   const int64_t planned =
       std::min(engine_.memory_plan().context_length, text.request().prompt_length() + more);
-  const auto now = static_cast<int64_t>(text.tokens().size());
-  const bool needs_checkpoint = engine_.loaded().shortest_truncation(planned) > 0;
-  return engine_.state_bytes(std::max(planned, now)) +
-         (needs_checkpoint ? engine_.state_bytes(0) : 0);
+  const int64_t length = std::max(planned, static_cast<int64_t>(text.tokens().size()));
+  return text.state_bytes_of(length, [&] {
+    const bool needs_checkpoint = engine_.loaded().shortest_truncation(planned) > 0;
+    return engine_.state_bytes(length) + (needs_checkpoint ? engine_.state_bytes(0) : 0);
+  });
 }
 
 uint64_t Scheduler::Loop::active_bytes() const {

@@ -56,13 +56,13 @@ AdmissionView Scheduler::Loop::admission_view() const {
                               .since_us = microseconds(text->since())});
       continue;
     }
-    const uint64_t now =
-        text->state() != nullptr ? engine_.state_bytes(text->state()->length()) : 0;
-    view.active.push_back({.id = text->id(),
-                           .is_parked = text->is_parked(),
-                           .state_bytes = state_bytes(*text),
-                           .saved_bytes = shares_memory ? now : 0,
-                           .since_us = microseconds(text->since())});
+    const bool is_saved = shares_memory && text->state() != nullptr;
+    view.active.push_back(
+        {.id = text->id(),
+         .is_parked = text->is_parked(),
+         .state_bytes = state_bytes(*text),
+         .saved_bytes = is_saved ? engine_.state_bytes(text->state()->length()) : 0,
+         .since_us = microseconds(text->since())});
   }
   std::ranges::stable_sort(view.active, {}, &ActiveView::since_us);
   {
