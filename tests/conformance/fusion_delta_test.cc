@@ -58,29 +58,34 @@ void check_gated_heads(size_t expected_launches, const GatedHeadsProblem& p) {
       [&](Session& s, const Between& between) { return p.run(s, between); });
 }
 
-TEST(Fusion, TheDeltaRuleOfATokenAndItsGatedNormAreOneLaunch) {
+TEST(Fusion, TheDeltaRuleOfFewTokensAndItsGatedNormAreOneLaunch) {
   Random random(110);
   for (const GatedDeltaOptions& o :
        {GatedDeltaOptions{1, 1, 128, 128}, {2, 4, 128, 128}, {1, 3, 128, 128}}) {
-    GatedHeadsProblem p = GatedHeadsProblem::make(random, o, 1);
-    check_gated_heads(1, p);
-    p.has_gate = false;
-    check_gated_heads(1, p);
+    for (const int64_t tokens : {1, 2, 4}) {
+      GatedHeadsProblem p = GatedHeadsProblem::make(random, o, tokens);
+      check_gated_heads(1, p);
+      p.has_gate = false;
+      check_gated_heads(1, p);
+    }
   }
 }
 
 TEST(Fusion, TheDeltaRuleWithDecaysOfRowsAndASigmoidGateIsOneLaunch) {
   Random random(112);
   for (const float bound : {0.0f, -5.0f}) {
-    GatedHeadsProblem p = GatedHeadsProblem::make(random, {2, 2, 128, 128, false, true, bound}, 1);
-    p.activation = Activation::kSigmoid;
-    check_gated_heads(1, p);
+    for (const int64_t tokens : {1, 3}) {
+      GatedHeadsProblem p =
+          GatedHeadsProblem::make(random, {2, 2, 128, 128, false, true, bound}, tokens);
+      p.activation = Activation::kSigmoid;
+      check_gated_heads(1, p);
+    }
   }
 }
 
 TEST(Fusion, OtherDeltaRulesAndTheirNormsStayApart) {
   Random random(111);
-  check_gated_heads(2, GatedHeadsProblem::make(random, {1, 2, 128, 128}, 2));
+  check_gated_heads(2, GatedHeadsProblem::make(random, {1, 2, 128, 128}, 5));
   check_gated_heads(2, GatedHeadsProblem::make(random, {1, 2, 128, 64}, 1));
   check_gated_heads(2, GatedHeadsProblem::make(random, {1, 2, 160, 128}, 1));
   GatedHeadsProblem p = GatedHeadsProblem::make(random, {1, 2, 128, 128}, 1);

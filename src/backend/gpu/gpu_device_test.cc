@@ -269,7 +269,7 @@ TEST(GpuEncoder, AFewTokensExpertsRoutesAndSharedNetworkTakeTwoLaunches) {
   using Kernels = std::vector<std::string>;
   const Kernels shared = {"mma_linear_w4_t1", "mma_gate_up_w4_t1", "mma_down_sum_w4_t1"};
   EXPECT_EQ(kernels_of_layer(s, log, 1, 64, /*reads_ids=*/false), shared);
-  EXPECT_EQ(kernels_of_layer(s, log, 4, 64, /*reads_ids=*/false), shared);
+  EXPECT_EQ(kernels_of_layer(s, log, 3, 64, /*reads_ids=*/false), shared);
   // Ids that the host wants are chosen at once; another width needs launches of its own.
   EXPECT_EQ(kernels_of_layer(s, log, 1, 64, /*reads_ids=*/true),
             (Kernels{"mma_linear_w4_t1", "route_tokens", "read", "mma_gate_up_w4_t1",

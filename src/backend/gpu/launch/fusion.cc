@@ -210,12 +210,13 @@ bool can_write_heads(const AllHeads& heads, const Tensor& q, const Tensor& k, co
   return fits && !have_overlap(q, k) && !have_overlap(q, v) && !have_overlap(k, v);
 }
 
-bool is_one_token(const DeltaOp& delta) {
+bool has_few_tokens(const DeltaOp& delta) {
   const ops::GatedDelta& op = delta.op;
   const GatedDeltaOptions& o = op.options;
-  return delta.states.tokens_each(rows_of(op.qkv)) == 1 && o.key_dim == int64_t{kDeltaOneDim} &&
-         o.value_dim == int64_t{kDeltaOneDim} && is_wide(op.qkv) && delta.states.are_wide &&
-         is_wide(op.out) && (!o.row_decay || (is_wide(op.a) && is_wide(op.dt_bias)));
+  return delta.states.tokens_each(rows_of(op.qkv)) <= kDeltaOneTokensMax &&
+         o.key_dim == int64_t{kDeltaOneDim} && o.value_dim == int64_t{kDeltaOneDim} &&
+         is_wide(op.qkv) && delta.states.are_wide && is_wide(op.out) &&
+         (!o.row_decay || (is_wide(op.a) && is_wide(op.dt_bias)));
 }
 
 // --- Operations that join ---
@@ -316,7 +317,7 @@ bool may_wait(const ops::RmsNorm& op, bool matrix_units) {
 
 bool may_wait(const ops::Rope& op, bool) { return op.x.dim(2) <= int64_t{kNormNarrowCols}; }
 
-bool may_wait(const DeltaOp& op, bool) { return is_one_token(op); }
+bool may_wait(const DeltaOp& op, bool) { return has_few_tokens(op); }
 
 // For the experts, whose launch then chooses it.
 bool may_wait(const ops::Route& op, bool) {

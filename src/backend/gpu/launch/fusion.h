@@ -115,6 +115,6 @@ bool can_sum(const Chain& chain);
 /// null.
 bool can_write_heads(const AllHeads& heads, const Tensor& q, const Tensor& k, const Tensor& v);
 /// True when gated_delta_t1_d128 computes it.
-bool is_one_token(const DeltaOp& op);
+bool has_few_tokens(const DeltaOp& op);
 
 }  // namespace moeflux::gpu

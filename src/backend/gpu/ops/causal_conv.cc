@@ -10,6 +10,7 @@ namespace {
 constexpr uint32_t kConvThreads = 128;
 
 void record_conv(Recorder& recorder, const ops::CausalConv& op, const StateTable& states) {
+  const uint32_t cores = recorder.platform().cores();
   ConvParams p{};
   p.x_stride = row_stride(op.x);
   p.out_stride = row_stride(op.out);
@@ -33,12 +34,17 @@ void record_conv(Recorder& recorder, const ops::CausalConv& op, const StateTable
   }
   MF_CHECK(states.is_null());
   const bool is_held = p.taps <= kConvTapsHeld;
+  // Groups of four channels a thread, as long as all cores have some: few tokens wait for memory.
+  const uint32_t blocks = groups_for(p.tokens, kConvTokens);
+  const bool fills = groups_for(p.channels / 4, kConvThreads) * blocks >= cores;
   p.wide =
-      is_held && p.channels % 4 == 0 && is_wide(op.x) && is_wide(op.out) && states.are_wide ? 1 : 0;
-  Plan plan = make_plan(KernelId::causal_conv_rows,
-                        {groups_for(p.wide != 0 ? p.channels / 4 : p.channels, kConvThreads),
-                         groups_for(p.tokens, kConvTokens), 1},
-                        kConvThreads);
+      fills && is_held && p.channels % 4 == 0 && is_wide(op.x) && is_wide(op.out) && states.are_wide
+          ? 1
+          : 0;
+  Plan plan =
+      make_plan(KernelId::causal_conv_rows,
+                {groups_for(p.wide != 0 ? p.channels / 4 : p.channels, kConvThreads), blocks, 1},
+                kConvThreads);
   plan.set_params(p);
   plan.bind(range_of(op.x, Access::kRead));
   plan.bind(range_of(op.weight, Access::kRead));

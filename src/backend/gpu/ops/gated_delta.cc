@@ -1,4 +1,4 @@
-// The delta rule of one token may go on through the norm of its heads and their gate.
+// The delta rule of few tokens may go on through the norm of its heads and their gate.
 #include "backend/ops/gated_delta.h"
 
 #include <cmath>
@@ -114,6 +114,7 @@ Plan plan_delta_one(const Recorder& recorder, const DeltaOp& waiting, const Tens
   p.has_states = states.is_null() ? 0 : 1;
   p.early = p.has_states != 0 || recorder.has_just_written(states.state) ? 0 : 1;
   p.heads_per_key = static_cast<u32>(o.heads_per_key());
+  p.tokens = states.tokens_each(rows_of(delta.qkv));
   Plan plan = empty_delta_one(p, o.row_decay, states, recorder.platform());
   plan.set_params(p);
   bind_inputs(plan, delta);

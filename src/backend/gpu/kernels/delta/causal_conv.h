@@ -33,6 +33,20 @@ MF_FN void conv_held(MF_T t, MF_PARAMS(ConvParams) p, u32 channel, MF_GLOBAL(con
   const u32 left = p.tokens - first;
   const u32 count = left < kConvTokens ? left : static_cast<u32>(kConvTokens);
   const u32 past = p.taps - 1u;
+  f32 weights[kConvTapsHeld][CHANNELS];
+  MF_UNROLL
+  for (u32 k = 0u; k < CHANNELS; ++k) {
+    MF_UNROLL
+    for (u32 j = 0u; j < kConvTapsHeld; ++j) {
+      weights[j][k] = j < p.taps ? weight[(channel + k) * p.taps + j] : 0.0f;
+    }
+  }
+  F4 begin = {{0.0f, 0.0f, 0.0f, 0.0f}};
+  if (p.has_bias != 0u) {
+    MF_UNROLL
+    for (u32 k = 0u; k < CHANNELS; ++k) begin.v[k] = bias[channel + k];
+  }
+  await_inputs(t);
   F4 inputs[kConvInputs];
   MF_UNROLL
   for (u32 i = 0u; i < kConvInputs; ++i) {
@@ -46,19 +60,6 @@ MF_FN void conv_held(MF_T t, MF_PARAMS(ConvParams) p, u32 channel, MF_GLOBAL(con
     } else {
       inputs[i] = load_some(x + (at - past) * p.x_stride, channel, CHANNELS / 4u);
     }
-  }
-  f32 weights[kConvTapsHeld][CHANNELS];
-  MF_UNROLL
-  for (u32 k = 0u; k < CHANNELS; ++k) {
-    MF_UNROLL
-    for (u32 j = 0u; j < kConvTapsHeld; ++j) {
-      weights[j][k] = j < p.taps ? weight[(channel + k) * p.taps + j] : 0.0f;
-    }
-  }
-  F4 begin = {{0.0f, 0.0f, 0.0f, 0.0f}};
-  if (p.has_bias != 0u) {
-    MF_UNROLL
-    for (u32 k = 0u; k < CHANNELS; ++k) begin.v[k] = bias[channel + k];
   }
   MF_UNROLL
   for (u32 i = 0u; i < kConvTokens; ++i) {
@@ -79,6 +80,15 @@ MF_FN void conv_held(MF_T t, MF_PARAMS(ConvParams) p, u32 channel, MF_GLOBAL(con
     }
   }
   if (first > 0u) return;
+  if (p.tokens <= kConvTokens) {  // the thread has them all
+    MF_UNROLL
+    for (u32 i = 0u; i < kConvInputs; ++i) {
+      if (i < p.tokens || i >= p.tokens + past) continue;
+      store_some(state + static_cast<u64>(i - p.tokens) * p.channels, channel, CHANNELS / 4u,
+                 inputs[i]);
+    }
+    return;
+  }
   // Oldest first: no input that is still needed has been overwritten.
   for (u32 j = 0u; j < past; ++j) {
     const u32 at = j + p.tokens;
@@ -94,11 +104,12 @@ MF_FN void conv_held(MF_T t, MF_PARAMS(ConvParams) p, u32 channel, MF_GLOBAL(con
 /// the oldest input on. With up to kConvTapsHeld taps, state becomes the last taps - 1 inputs.
 MF_KERNEL(causal_conv_rows, ConvParams, MF_READ(0, f32, x), MF_CONST(1, f32, weight),
           MF_CONST(2, f32, bias), MF_WRITE(3, f32, state), MF_WRITE(4, f32, out)) {
-  MF_THREAD;
+  MF_THREAD_EARLY;
   const u32 channel = (t.group.x * t.threads + t.index) * (p.wide != 0u ? 4u : 1u);
   if (channel >= p.channels) return;
   if (p.wide != 0u) return conv_held<4u>(t, p, channel, x, weight, bias, state, out);
   if (p.taps <= kConvTapsHeld) return conv_held<1u>(t, p, channel, x, weight, bias, state, out);
+  await_inputs(t);
   const u32 first = t.group.y * kConvTokens;
   for (u32 i = first; i < first + kConvTokens && i < p.tokens; ++i) {
     f32 sum = p.has_bias != 0u ? bias[channel] : 0.0f;

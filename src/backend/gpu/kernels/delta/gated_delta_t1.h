@@ -1,8 +1,9 @@
-// The gated delta rule for one token of each sequence with keys and values of 128, with the norm of
-// its heads and their gate: a group owns a whole value head, as a norm needs it. The 64 KiB of
-// state are on their way to registers before the token is there, if the host says that no launch
-// still writes them. Sums have the order that gated_delta.h and norm/sums.h give. There is one
-// shape a rule only: code that runs once is bound by instruction fetch.
+// The gated delta rule for one token of each sequence, or a few of one, with keys and values of
+// 128, with the norm of its heads and their gate: a group owns a whole value head, as a norm needs
+// it. The 64 KiB of state are on their way to registers before the tokens are there, if the host
+// says that no launch still writes them, and stay there for all of them. Sums have the order that
+// gated_delta.h and norm/sums.h give. There is one shape a rule only: code that runs once is bound
+// by instruction fetch.
 #pragma once
 
 #include "backend/gpu/kernels/delta/gated_delta.h"
@@ -27,10 +28,9 @@ MF_FN u32 delta_head(MF_T t, MF_PARAMS(DeltaOneParams) p) {
 MF_FN u32 delta_cell(MF_T t) { return (t.simd * 4u) * kDeltaOneDim + t.lane * 4u; }
 MF_FN u32 delta_row(u32 i) { return i / 4u * 64u + i % 4u; }
 
-/// One SIMD group brings the query, the next one the key, divided by its length and multiplied by
+/// One SIMD group stages the query, the next one the key, divided by its length and multiplied by
 /// `factor`.
-MF_FN void stage_delta_row(MF_T t, MF_GLOBAL(const f32) from, f32 factor) {
-  const F4 own = load4(from + t.lane * 4u);
+MF_FN void stage_delta_row(MF_T t, F4 own, f32 factor) {
   const f32 scale = delta_scale(factor, simd_sum(t, add_products(0.0f, own, own)));
   const u32 to = t.simd == 0u ? kDeltaOneQuery : kDeltaOneKey;
   store4(MF_SHARED_AT(t, f32, to * 4u) + t.lane * 4u, times(own, scale));
@@ -129,20 +129,18 @@ MF_FN void add_deltas(DeltaOneRow key, F4 deltas, MF_LOCAL(F4) s) {
 
 /// Stores the decay of a head, in one SIMD group, which knows the head's speed and biases.
 template <u32 RULE>
-MF_FN void store_decay(MF_T t, MF_PARAMS(DeltaOneParams) p, MF_GLOBAL(const f32) a, u32 head,
-                       F4 biases, f32 speed) {
+MF_FN void store_decay(MF_T t, MF_PARAMS(DeltaOneParams) p, F4 rates, F4 biases, f32 speed) {
   MF_SHARED(f32) scalars = MF_SHARED_AT(t, f32, kDeltaOneScalars * 4u);
   if (RULE == kStateRowDelta) {
-    F4 own = load4(a + head * kDeltaOneDim + t.lane * 4u);
     MF_UNROLL
     for (u32 c = 0u; c < 4u; ++c) {
-      own.v[c] = delta_decay(own.v[c], biases.v[c], speed, p.decay_bound);
+      rates.v[c] = delta_decay(rates.v[c], biases.v[c], speed, p.decay_bound);
     }
-    store4(MF_SHARED_AT(t, f32, kDeltaOneDecays * 4u) + t.lane * 4u, own);
+    store4(MF_SHARED_AT(t, f32, kDeltaOneDecays * 4u) + t.lane * 4u, rates);
     if (t.lane == 0u) scalars[0] = 1.0f;
     return;
   }
-  const f32 decay = delta_decay(a[head], biases.v[0], speed, p.decay_bound);
+  const f32 decay = delta_decay(rates.v[0], biases.v[0], speed, p.decay_bound);
   if (t.lane == 0u) scalars[0] = decay;
 }
 
@@ -154,7 +152,7 @@ MF_FN F4 delta_biases(MF_T t, MF_GLOBAL(const f32) dt_bias, u32 head) {
   return biases;
 }
 
-/// The operands of a sequence's token.
+/// The operands of all tokens.
 struct DeltaOneOperands {
   MF_GLOBAL(const f32) qkv;
   MF_GLOBAL(const f32) a;
@@ -184,28 +182,47 @@ struct DeltaOneHead {
   }
 };
 
-/// The token of a head, whose state `s` goes on to `cells`.
+/// A thread's part of a head's token on its way.
+struct DeltaOneToken {
+  F4 piece;   // of the query, the key, rates of decay, the rate of beta or the gate
+  f32 value;  // of a column that the thread sums up what is recalled of
+
+  template <u32 RULE>
+  MF_FN_MEMBER void load(MF_T t, MF_PARAMS(DeltaOneParams) p, MF_LOCAL(const DeltaOneHead) own,
+                         MF_LOCAL(const DeltaOneOperands) all, u32 row) {
+    const u32 head = own->head;
+    const u32 col = t.lane * 4u;
+    MF_GLOBAL(const f32) qkv = all->qkv + row * p.qkv_stride;
+    if (t.index < kDeltaOneDim) value = (qkv + (2u * p.key_heads + head) * kDeltaOneDim)[t.index];
+    if (t.simd < 2u) {
+      piece = load4(qkv + (own->key_head + t.simd * p.key_heads) * kDeltaOneDim + col);
+    } else if (t.simd == kDeltaDecaySimd) {
+      MF_GLOBAL(const f32) rates = all->a + row * p.a_stride;
+      if (RULE == kStateRowDelta) {
+        piece = load4(rates + head * kDeltaOneDim + col);
+      } else {
+        piece.v[0] = rates[head];
+      }
+    } else if (t.simd == kDeltaBetaSimd) {
+      piece.v[0] = (all->b + row * p.b_stride)[head];
+    } else if (t.simd == kDeltaNormSimd && p.has_gate != 0u) {
+      piece = load4(all->gate + row * p.gate_stride + (head * p.gate_head_stride + col));
+    }
+  }
+};
+
+/// The token of a head with state `s`, which goes on.
 template <u32 RULE>
 MF_FN void delta_of_head(MF_T t, MF_PARAMS(DeltaOneParams) p, MF_LOCAL(const DeltaOneHead) own,
-                         MF_LOCAL(const DeltaOneOperands) from, MF_LOCAL(F4) s,
-                         MF_GLOBAL(f32) cells) {
-  const u32 head = own->head;
+                         DeltaOneToken token, MF_LOCAL(F4) s, MF_GLOBAL(f32) out) {
   const u32 col = t.lane * 4u;
-  const bool has_decay = t.simd == kDeltaDecaySimd;
   const bool has_head = t.simd == kDeltaNormSimd;
-  F4 gates = {{1.0f, 1.0f, 1.0f, 1.0f}};
-  MF_GLOBAL(const f32)
-  row = from->qkv + (own->key_head + (t.simd == 0u ? 0u : p.key_heads)) * kDeltaOneDim;
-  MF_GLOBAL(const f32) value = from->qkv + (2u * p.key_heads + head) * kDeltaOneDim;
-  const bool is_column = t.index < kDeltaOneDim;  // of a thread that sums up what is recalled of it
-  const f32 v = is_column ? value[t.index] : 0.0f;
-  if (has_head && p.has_gate != 0u) gates = load4(from->gate + (head * p.gate_head_stride + col));
   MF_SHARED(f32) scalars = MF_SHARED_AT(t, f32, kDeltaOneScalars * 4u);
-  if (t.simd < 2u) stage_delta_row(t, row, t.simd == 0u ? p.query_factor : 1.0f);
-  if (has_decay) {
-    store_decay<RULE>(t, p, from->a, head, own->biases, own->speed);
+  if (t.simd < 2u) stage_delta_row(t, token.piece, t.simd == 0u ? p.query_factor : 1.0f);
+  if (t.simd == kDeltaDecaySimd) {
+    store_decay<RULE>(t, p, token.piece, own->biases, own->speed);
   } else if (t.simd == kDeltaBetaSimd) {
-    const f32 beta = sigmoid(from->b[head]);
+    const f32 beta = sigmoid(token.piece.v[0]);
     if (t.lane == 0u) scalars[1] = beta;
   }
   barrier(t);
@@ -215,33 +232,38 @@ MF_FN void delta_of_head(MF_T t, MF_PARAMS(DeltaOneParams) p, MF_LOCAL(const Del
   if (t.index < 2u * kDeltaOneDim) {
     // Sums over the recalled values, then over the results.
     const u32 column = t.index % kDeltaOneDim;
+    const bool is_column = t.index < kDeltaOneDim;
     const u32 parts = is_column ? kDeltaOneRecalls : kDeltaOneSums;
     const f32 sum = sum_of_parts(MF_SHARED_AT(t, f32, parts * 4u) + column);
     const u32 to = is_column ? kDeltaOneDeltas : kDeltaOneOuts;
     const f32 decay = scalars[0];
     const f32 beta = scalars[1];
     MF_SHARED_AT(t, f32, to * 4u)
-    [column] = is_column ? mf_fma(delta_recall(decay, beta), sum, v * beta) : decay * sum;
+    [column] = is_column ? mf_fma(delta_recall(decay, beta), sum, token.value * beta) : decay * sum;
   } else if (t.simd == kDeltaMatchSimd) {
     store_delta_match(t);
   } else if (has_head && p.has_gate != 0u) {
     MF_UNROLL
     for (u32 c = 0u; c < 4u; ++c) {
-      gates.v[c] = p.gate_activation == 0u ? silu(gates.v[c]) : sigmoid(gates.v[c]);
+      token.piece.v[c] =
+          p.gate_activation == 0u ? silu(token.piece.v[c]) : sigmoid(token.piece.v[c]);
     }
   }
   barrier(t);
   const F4 deltas = load4(MF_SHARED_AT(t, f32, kDeltaOneDeltas * 4u) + col);
   if (has_head) {
-    store_delta_head(t, p, deltas, own->scales, gates, from->out + head * p.out_head_stride);
+    store_delta_head(t, p, deltas, own->scales, token.piece, out + own->head * p.out_head_stride);
   }
   add_deltas(keys, deltas, s);
+}
+
+MF_FN void store_cells(MF_GLOBAL(f32) cells, MF_LOCAL(const F4) s) {
   MF_UNROLL
   for (u32 i = 0u; i < kDeltaOneRows; ++i) store4(cells + delta_row(i) * kDeltaOneDim, s[i]);
 }
 
 template <u32 RULE>
-MF_FN void delta_of_one(MF_T t, MF_PARAMS(DeltaOneParams) p, MF_LOCAL(const DeltaOneOperands) from,
+MF_FN void delta_of_one(MF_T t, MF_PARAMS(DeltaOneParams) p, MF_LOCAL(const DeltaOneOperands) all,
                         MF_GLOBAL(const f32) a_log, MF_GLOBAL(const f32) dt_bias,
                         MF_GLOBAL(const f32) weight, MF_GLOBAL(f32) state,
                         MF_GLOBAL(const u64) states) {
@@ -258,7 +280,21 @@ MF_FN void delta_of_one(MF_T t, MF_PARAMS(DeltaOneParams) p, MF_LOCAL(const Delt
   }
   own.load<RULE>(t, p, a_log, dt_bias, weight);
   if (p.early != 0u) await_inputs(t);
-  delta_of_head<RULE>(t, p, &own, from, s, cells);
+  // Nobody still reads what a token's turn has in shared memory when the next one's writes it:
+  // between two writes of a place are two barriers at least.
+  const u32 end = (t.group.z + 1u) * p.tokens;
+  u32 row = end - p.tokens;
+  DeltaOneToken token = {{{0.0f, 0.0f, 0.0f, 0.0f}}, 0.0f};
+  token.load<RULE>(t, p, &own, all, row);
+  MF_ROLLED
+  for (; row + 1u < end; ++row) {
+    DeltaOneToken next = token;
+    next.load<RULE>(t, p, &own, all, row + 1u);
+    delta_of_head<RULE>(t, p, &own, token, s, all->out + row * p.out_stride);
+    token = next;
+  }
+  delta_of_head<RULE>(t, p, &own, token, s, all->out + row * p.out_stride);
+  store_cells(cells, s);
 }
 
 /// The heads of all sequences, one after another in each group. A thread brings its part of the
@@ -326,16 +362,15 @@ MF_FN void delta_of_list(MF_T t, MF_PARAMS(DeltaOneParams) p, MF_LOCAL(const Del
       for (u32 c = 0u; c < 4u; ++c) s[i].v[c] = as_float(four.v[c]);
     }
     place = place + 1u == kDeltaListPlaces ? 0u : place + 1u;
-    const DeltaOneOperands from = {all->qkv + sequence * p.qkv_stride,
-                                   all->a + sequence * p.a_stride, all->b + sequence * p.b_stride,
-                                   all->gate + sequence * p.gate_stride,
-                                   all->out + sequence * p.out_stride};
-    delta_of_head<RULE>(t, p, &own, &from, s, DeltaWalk<RULE>::cells_of(t, p, unit, states));
+    DeltaOneToken token = {{{0.0f, 0.0f, 0.0f, 0.0f}}, 0.0f};
+    token.load<RULE>(t, p, &own, all, sequence);
+    delta_of_head<RULE>(t, p, &own, token, s, all->out + sequence * p.out_stride);
+    store_cells(DeltaWalk<RULE>::cells_of(t, p, unit, states), s);
   }
 }
 
-/// Group z: a sequence; y: a key head; x: one of its value heads. kDeltaOneThreads threads. All
-/// rows begin on 16-byte boundaries.
+/// Group z: a sequence of p.tokens tokens; y: a key head; x: one of its value heads.
+/// kDeltaOneThreads threads. All rows begin on 16-byte boundaries.
 #define MF_DELTA_ONE(name, RULE)                                                                \
   MF_FITS(kDeltaOneThreads, 1)                                                                  \
   MF_KERNEL(name, DeltaOneParams, MF_READ(0, f32, qkv), MF_READ(1, f32, a), MF_READ(2, f32, b), \
@@ -343,11 +378,8 @@ MF_FN void delta_of_list(MF_T t, MF_PARAMS(DeltaOneParams) p, MF_LOCAL(const Del
             MF_READ(6, f32, gate), MF_WRITE(7, f32, state), MF_WRITE(8, f32, out),              \
             MF_CONST(9, u64, states)) {                                                         \
     MF_THREAD_EARLY;                                                                            \
-    const u32 row = t.group.z;                                                                  \
-    const DeltaOneOperands from = {qkv + row * p.qkv_stride, a + row * p.a_stride,              \
-                                   b + row * p.b_stride, gate + row * p.gate_stride,            \
-                                   out + row * p.out_stride};                                   \
-    delta_of_one<RULE>(t, p, &from, a_log, dt_bias, weight, state, states);                     \
+    const DeltaOneOperands all = {qkv, a, b, gate, out};                                        \
+    delta_of_one<RULE>(t, p, &all, a_log, dt_bias, weight, state, states);                      \
   }
 MF_DELTA_ONE(gated_delta_t1_d128, kStateDelta)
 MF_DELTA_ONE(gated_delta_rows_t1_d128, kStateRowDelta)

@@ -79,11 +79,12 @@ struct DeltaParams {
   f32 decay_bound;   // of a decay's logarithm; 0: none
 };
 
-/// One token of each sequence, whose heads may go on through a norm, which SiLU or sigmoid of a
-/// gate may follow.
+/// One token of each sequence, or a few of one, whose heads may go on through a norm, which SiLU or
+/// sigmoid of a gate may follow.
 enum : u32 {
   kDeltaOneThreads = 512,
   kDeltaOneDim = 128,  // of keys and of values
+  kDeltaOneTokensMax = 4,
   kDeltaOneSimds = kDeltaOneThreads / 32,
   // Where things lie in shared memory, in words: the rows; what SIMD groups have of every column's
   // sums; these sums; decay, beta and match.
@@ -104,7 +105,7 @@ enum : u32 {
   kDeltaListWords = kDeltaListBegin + kDeltaListPlaces * kDeltaOneDim * kDeltaOneDim,
 };
 struct DeltaOneParams {
-  // From a sequence's row to the next one's.
+  // From a token's row to the next one's.
   u64 qkv_stride;
   u64 a_stride;
   u64 b_stride;
@@ -122,7 +123,8 @@ struct DeltaOneParams {
   u32 early;            // the kernel before does not write the state
   u32 has_states;       // there are several sequences, whose states are by address
   u32 heads_per_key;
-  u32 units;  // heads of all sequences, where groups take them in turn: so many
+  u32 tokens;  // of each sequence
+  u32 units;   // heads of all sequences, where groups take them in turn: so many
   u32 groups;
   f32 query_factor;
   f32 epsilon;
