@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "backend/encoder.h"
 #include "backend/reference/reference_device.h"
@@ -226,6 +229,39 @@ TEST_F(SequenceStateTest, WhatACopyReadsLivesUntilTheCopyHasEnded) {
   EXPECT_EQ(memory->near_bytes(), 2 * page_bytes);
   later.kept.clear();
   EXPECT_EQ(memory->near_bytes(), page_bytes);
+}
+
+// A sequence must not see what another has left, wherever its memory comes from.
+TEST_F(SequenceStateTest, MemoryThatWasGivenBackIsClearedAndUsedAgain) {
+  const auto memory = std::make_shared<StateMemory>(*device_);
+  const auto make = [&] {
+    auto made = SequenceState::create(memory, {delta_layer(), key_value_layer()}, kStepTokensMax,
+                                      encoder_.get());
+    EXPECT_TRUE(made.ok() && made.value()->reserve(10, *encoder_).ok());
+    EXPECT_TRUE(encoder_->wait(encoder_->submit()).ok());
+    return std::move(made).value();
+  };
+  const auto floats = [](const SequenceState& state) {
+    const Tensor fixed = state.fixed(kDelta, 0);
+    const Tensor keys = state.key_value(kAttention).k_pages.front();
+    return std::vector<std::span<float>>{
+        {host_ptr<float>(fixed), static_cast<size_t>(fixed.shape.num_elements())},
+        {host_ptr<float>(keys), static_cast<size_t>(keys.shape.num_elements())}};
+  };
+  std::unique_ptr<SequenceState> state = make();
+  std::vector<const float*> places;
+  for (const std::span<float> own : floats(*state)) {
+    std::ranges::fill(own, std::numeric_limits<float>::quiet_NaN());
+    places.push_back(own.data());
+  }
+  state.reset();
+  state = make();
+  const std::vector<std::span<float>> again = floats(*state);
+  for (size_t i = 0; i < again.size(); ++i) {
+    const std::span<float> own = again[i];
+    EXPECT_EQ(own.data(), places[i]);
+    EXPECT_TRUE(std::ranges::all_of(own, [](float x) { return x == 0.0f; }));
+  }
 }
 
 LayerStateSpec window_layer(int64_t window) {
