@@ -346,9 +346,9 @@ struct GgmlQ5K : GgmlSixBitScales<176u, 48u, WIDE> {
 template <>
 struct GgmlCodes<kGgml_q5_k> : GgmlQ5K<false> {};
 
-/// A scale times a signed byte, for 16 columns each.
+/// A scale times the signed byte that `byte` ends with, for 16 columns each.
 MF_FN GgmlScale scale_of_byte(f32 scale, u32 byte, f32 zero) {
-  const i32 number = static_cast<i32>((byte & 0xffu) ^ 0x80u) - 128;
+  const i32 number = static_cast<i32>(byte << 24u) >> 24;
   return scale_around(scale * static_cast<f32>(number), zero);
 }
 

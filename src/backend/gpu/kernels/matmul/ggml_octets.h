@@ -9,6 +9,11 @@ namespace moeflux {
 namespace gpu {
 namespace kernels {
 
+/// One scale and its columns: the product of a row's codes, of activations whose sum this is.
+MF_FN f32 add_ggml_group(f32 total, i32 high, i32 low, GgmlScale own, f32 sum) {
+  return mf_fma(own.scale, static_cast<f32>(high * 256 + low), mf_fma(own.bias, sum, total));
+}
+
 /// The scales of 64 columns of a row; `outer`: its matrix's factor.
 template <class Type>
 MF_FN void ggml_scales(MF_T t, u32 at, u32 block, MF_SHARED(f32) outer, MF_LOCAL(GgmlScale) to) {

@@ -11,6 +11,7 @@
 #include "backend/gpu/kernels/matmul/ggml_params.h"
 #include "backend/gpu/kernels/matmul/mma_part.h"
 #include "backend/gpu/kernels/matmul/mma_product.h"
+#include "backend/gpu/kernels/matmul/mma_q6_k_part.h"
 
 namespace moeflux {
 namespace gpu {
@@ -172,11 +173,6 @@ struct GgmlRows {
     }
   }
 };
-
-/// One scale and its columns: the product of a row's codes, of activations whose sum this is.
-MF_FN f32 add_ggml_group(f32 total, i32 high, i32 low, GgmlScale own, f32 sum) {
-  return mf_fma(own.scale, static_cast<f32>(high * 256 + low), mf_fma(own.bias, sum, total));
-}
 
 /// Block `block` of two rows, of matrices with these factors, times a block of activations, whose
 /// sums are at `x_sums`: one sum of each row.
@@ -350,6 +346,10 @@ struct MmaPart<kMmaGgml> {
     const u32 below_at = head[g + kMmaHalfRows];
     const u32 last = head[kMmaGgmlLastBlock];
     const bool wide = rows.has_wide_rows();
+    if (rows.m.bits == kGgml_q6_k) {
+      multiply_q6_k(t, above_at, below_at, last, wide, staged * kMmaSplitBlocks, shared, to);
+      return;
+    }
     MF_SHARED(f32) outers = MF_SHARED_AT(t, f32, (at + kMmaGgmlOuter) * 4u);
     MF_SHARED(f32)
     x_sums = MF_SHARED_AT(t, f32, (shared.sums + block * u32{kGgmlSumWords}) * 4u);
