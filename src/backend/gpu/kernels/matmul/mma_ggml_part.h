@@ -80,9 +80,7 @@ struct GgmlRows {
     MF_ROLLED
     for (u32 piece = t.lane % 16u; piece < last; piece += 16u) {
       MF_UNROLL
-      for (u32 r = 0u; r < kMmaRows; r += 2u) {
-        copy_wide_piece(t, first, row, r + t.lane / 16u, begin - within, piece);
-      }
+      for (u32 h = 0u; h < 2u; ++h) copy_wide_half(t, first, row, h, begin - within, piece);
     }
     if (last + t.lane % 2u < pieces) {
       copy_wide_piece(t, first, row, t.lane / 2u, begin - within, last + t.lane % 2u);
@@ -100,6 +98,20 @@ struct GgmlRows {
   }
   MF_FN_MEMBER u32 own_row(u32 row, u32 r) const {
     return row + (r < kMmaHalfRows ? r : r + step - kMmaRows);
+  }
+  /// A piece of every other row of half `h`, which all begin alike between multiples of 32.
+  MF_FN_MEMBER void copy_wide_half(MF_T t, u32 first, u32 row, u32 h, u32 begin, u32 piece) const {
+    const u32 r = h * kMmaHalfRows + t.lane / 16u;
+    MF_GLOBAL(const u8)
+    from = (h == 0u ? upper : lower) +
+           (static_cast<u64>(own_row(row, r)) * m.row_bytes + begin + piece * 16u);
+    u32 to = (first + r * m.row_words + piece * 4u) * 4u + odd_piece(row, r, begin);
+    MF_UNROLL
+    for (u32 i = 0u; i < kMmaHalfRows / 2u; ++i) {
+      copy_async4(t, MF_SHARED_AT(t, u32, to), MF_CAST(const u32, from));
+      from = from + 2u * m.row_bytes;
+      to += 8u * m.row_words;
+    }
   }
   MF_FN_MEMBER void copy_wide_piece(MF_T t, u32 first, u32 row, u32 r, u32 begin, u32 piece) const {
     MF_GLOBAL(const u8) data = r < kMmaHalfRows ? upper : lower;
