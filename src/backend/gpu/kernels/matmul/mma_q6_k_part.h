@@ -69,8 +69,8 @@ struct Q6KScales {
 /// of the split.
 ///
 /// Units multiply 16 rows with 8 columns at a time. A pair of columns is the 256s and the ones of
-/// one block's activations, and zeros where others have theirs, for two blocks of each pair of
-/// columns in turn: so the four lanes of a row end up with the sums of two blocks each.
+/// one block's activations, and zeros where others have theirs. Each pair has two blocks in turn,
+/// so that the four lanes of a row end up with the sums of two blocks each.
 MF_FN void multiply_q6_k(MF_T t, u32 above_at, u32 below_at, u32 last, bool wide, u32 block,
                          MmaOneShared shared, MF_SHARED(f32) to) {
   const u32 g = t.lane / 4u;
