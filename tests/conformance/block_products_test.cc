@@ -136,6 +136,28 @@ TEST(BlockProducts, AreTheSameBitsEverywhereAndNearTheRoundedActivations) {
   EXPECT_EQ(types, 26);
 }
 
+// Scales of small weights are halves below the normal ones, in IQ4_XS of most models.
+TEST(BlockProducts, ScalesBelowTheNormalHalvesAreTheSameBitsEverywhere) {
+  for (const GgmlType& type : block_types()) {
+    if (half_places(type.name).empty()) continue;
+    if (!int8_cpus().back().device->multiplies_rows_as_tiles(*type.format)) continue;
+    const int64_t cols = 768;
+    BlockMatrix m(type, 32, cols, 21);
+    const std::span<std::byte> codes = m.layout.bytes_in(m.bytes.data()).codes;
+    for (size_t at = 0; at < codes.size(); at += static_cast<size_t>(type.block_bytes)) {
+      for (const size_t half : half_places(type.name)) codes[at + half + 1] &= std::byte{0x83};
+    }
+    const Product p{m, 7, random_floats(7 * cols, 22)};
+    const std::vector<float> expected = p.run(*int8_cpus().back().device, {7});
+    expect_near_rounded(type, p, expected);
+    for (const NamedCpu& cpu : int8_cpus()) {
+      for (const std::vector<int64_t>& calls : {std::vector<int64_t>{7}, {1, 2, 4}}) {
+        EXPECT_EQ(p.run(*cpu.device, calls), expected) << type.name << " on " << cpu.name;
+      }
+    }
+  }
+}
+
 // Panels are sixteen rows: other matrices are decoded, and their activations are not rounded.
 TEST(BlockProducts, RowsThatAreNoWholePanelsKeepTheirActivations) {
   const GgmlType& type = *find_ggml_type("Q4_K");

@@ -32,6 +32,14 @@ MF_INLINE void transpose_octets(const uint8_t* from, const RowSteps& rows, Words
   transpose_words(from + 16, rows, to + 4);
 }
 
+/// Halves in the low parts of words, of which the upper ones are 0. As block_lanes_avx512-inl.h has
+/// it, small ones do not take longer.
+MF_INLINE Floats halves_to_floats(Words bits) {
+  const auto words = reinterpret_cast<__m256i>(bits);
+  const __m256i pairs = _mm256_permute4x64_epi64(_mm256_packus_epi32(words, words), 0x08);
+  return reinterpret_cast<Floats>(_mm256_cvtph_ps(_mm256_castsi256_si128(pairs)));
+}
+
 /// The 32 bits, 16 bits, halves at `from` of all rows.
 MF_INLINE Words gather_words(const uint8_t* from, const RowSteps& rows) {
   return reinterpret_cast<Words>(

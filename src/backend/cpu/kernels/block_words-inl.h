@@ -23,15 +23,6 @@ MF_INLINE void store_floats(float* p, Floats floats) { __builtin_memcpy(p, &floa
 MF_INLINE Floats to_floats(Words words) {
   return __builtin_convertvector(reinterpret_cast<Ints>(words), Floats);
 }
-/// Halves in the low parts of words; half_bits() says how.
-MF_INLINE Floats halves_to_floats(Words bits) {
-  const Words magnitude = (bits & 0x7fffu) << 13;
-  const Floats moved = reinterpret_cast<Floats>(magnitude) * 0x1p112f;
-  Words out = reinterpret_cast<Words>(moved);
-  out |= reinterpret_cast<Words>(magnitude >= 0x0f800000u) & 0x7f800000u;
-  return reinterpret_cast<Floats>(out | (bits & 0x8000u) << 16);
-}
-
 /// Where rows are from the first one on. Compilers would keep a register for each of sixteen rows
 /// and spill half of them: they do not see through these, and address all rows by four.
 struct RowSteps {
