@@ -158,6 +158,43 @@ TEST(BlockProducts, ScalesBelowTheNormalHalvesAreTheSameBitsEverywhere) {
   }
 }
 
+// Sums of 16 bits barely hold these, and some groups of activations have no scale to divide by.
+TEST(BlockProducts, GreatestCodesAndActivationsOfNothingAreTheSameBitsEverywhere) {
+  for (const GgmlType& type : block_types()) {
+    if (!int8_cpus().back().device->multiplies_rows_as_tiles(*type.format)) continue;
+    const int64_t cols = 768;
+    BlockMatrix m(type, 32, cols, 31, type.name == "NVFP4");
+    const std::span<std::byte> codes = m.layout.bytes_in(m.bytes.data()).codes;
+    const auto step = static_cast<size_t>(type.block_bytes);
+    const std::vector<size_t> halves = half_places(type.name);
+    for (size_t at = 0; at < codes.size(); at += step) {
+      const std::byte fill{static_cast<uint8_t>(at / step % 3 == 0 ? 0xff : at / step % 3 * 0x80)};
+      for (size_t i = 4; i < step; ++i) {  // all but the scales, most of which come first
+        const bool is_half = std::any_of(halves.begin(), halves.end(),
+                                         [&](size_t half) { return i == half || i == half + 1; });
+        const bool is_scale = is_half || (type.name == "IQ1_M" && i >= 48);
+        if (!is_scale) codes[at + i] = fill;
+      }
+    }
+    Product p{m, 9, random_floats(9 * cols, 32)};
+    for (size_t i = 0; i < p.x.size(); ++i) {
+      const auto token = static_cast<int64_t>(i) / cols;
+      const bool in_even_group = i / 64 % 2 == 0;
+      if (token < 2) p.x[i] = token == 0 ? 3.0f : -3.0f;
+      if (token == 2 && in_even_group) p.x[i] = 0.0f;
+      if (token == 3 && in_even_group) p.x[i] *= 1e-36f;
+      if (token == 4) p.x[i] = 0.0f;
+      if (token == 5) p.x[i] *= 1e-34f;
+    }
+    const std::vector<float> expected = p.run(*int8_cpus().back().device, {9});
+    for (const NamedCpu& cpu : int8_cpus()) {
+      for (const std::vector<int64_t>& calls : {std::vector<int64_t>{9}, {1, 3, 5}}) {
+        EXPECT_EQ(p.run(*cpu.device, calls), expected) << type.name << " on " << cpu.name;
+      }
+    }
+  }
+}
+
 // Panels are sixteen rows: other matrices are decoded, and their activations are not rounded.
 TEST(BlockProducts, RowsThatAreNoWholePanelsKeepTheirActivations) {
   const GgmlType& type = *find_ggml_type("Q4_K");

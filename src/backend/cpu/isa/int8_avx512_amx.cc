@@ -132,6 +132,7 @@ static void many_block(TileRun& run, const TileBlock& x, int64_t group_size, int
 /// For tiles_many-inl.h.
 struct AmxBlocks {
   static constexpr int kTokensMax = kBlockTokens;
+  static constexpr int bits_of(int) { return 8; }  // all are multiplied alike
   template <int kBits, int kPanels, int kTokens>
   static MF_INLINE void multiply(TileRun& run, const TileBlock& x, int64_t group_size,
                                  int64_t group, int64_t groups, float* acc) {

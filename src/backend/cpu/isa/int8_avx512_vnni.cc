@@ -10,6 +10,8 @@ namespace moeflux::cpu {
 namespace isa_int8_avx512_vnni {
 #include "backend/cpu/kernels/int8_lanes_avx512-inl.h"
 //
+#include "backend/cpu/kernels/int8_sums_dot-inl.h"
+//
 #include "backend/cpu/kernels/int8_quantize-inl.h"
 //
 #include "backend/cpu/kernels/block_codes-inl.h"

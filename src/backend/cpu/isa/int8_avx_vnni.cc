@@ -12,6 +12,8 @@ namespace moeflux::cpu {
 namespace isa_int8_avx_vnni {
 #include "backend/cpu/kernels/int8_lanes_avx2-inl.h"
 //
+#include "backend/cpu/kernels/int8_sums_dot-inl.h"
+//
 #include "backend/cpu/kernels/int8_quantize-inl.h"
 //
 #include "backend/cpu/kernels/block_codes-inl.h"

@@ -10,6 +10,8 @@ namespace moeflux::cpu {
 namespace isa_int8_neon_dotprod {
 #include "backend/cpu/kernels/int8_lanes_neon-inl.h"
 //
+#include "backend/cpu/kernels/int8_sums_dot-inl.h"
+//
 #include "backend/cpu/kernels/int8_quantize-inl.h"
 //
 #include "backend/cpu/kernels/block_codes-inl.h"

@@ -32,23 +32,24 @@ template <int kBits, int kPart, int kTokens>
 MF_INLINE void few_filled_group(const TileFewArgs& args, const FilledPanel& panel,
                                 int64_t group_lines, int64_t at, int64_t group, FVec* acc) {
   constexpr int kSums = kTokens * kVecs;
+  using Dots = LineDots<kBits>;
   IVec sums[2 * kSums];
   MF_UNROLL
   for (int i = 0; i < 2 * kSums; ++i) sums[i] = izero();
   for (int64_t part = 0; part < group_lines; part += kPart) {
     MF_UNROLL
     for (int line = 0; line < kPart; ++line) {
-      IVec w[kVecs];
+      typename Dots::Line w[kVecs];
       MF_UNROLL
       for (int v = 0; v < kVecs; ++v) {
-        w[v] = iload(panel.lines[at * group_lines + part + line] + v * kIntLanes * 4);
+        w[v] = Dots::line(iload(panel.lines[at * group_lines + part + line] + v * kIntLanes * 4));
       }
       MF_UNROLL
       for (int i = 0; i < kSums; ++i) {
         const auto* x = static_cast<const uint8_t*>(args.x[i / kVecs].values);
         const IVec four = ibroadcast(x + (group * group_lines + part + line) * kLineCols);
         IVec& sum = sums[line % 2 * kSums + i];
-        sum = idot<kBits>(sum, w[i % kVecs], four);
+        sum = Dots::add(sum, w[i % kVecs], four);
       }
     }
   }
@@ -56,8 +57,9 @@ MF_INLINE void few_filled_group(const TileFewArgs& args, const FilledPanel& pane
   for (int i = 0; i < kSums; ++i) {
     const TileToken& token = args.x[i / kVecs];
     const int64_t row = i % kVecs * kVecLanes;
-    const FVec sum = dfold(acc[i], iadd(sums[i], sums[kSums + i]), fload(panel.scales[at] + row),
-                           token.scales + group);
+    const IVec both = iadd(sums[i], sums[kSums + i]);
+    const IVec dot = Dots::dot(both, token.scales + group, token.sums + group);
+    const FVec sum = dfold(acc[i], dot, fload(panel.scales[at] + row), token.scales + group);
     acc[i] = ffma(fload(panel.biases[at] + row), fbroadcast(token.sums + group), sum);
   }
 }
@@ -125,7 +127,8 @@ MF_INLINE void ask_ahead(const uint8_t* ahead, int group) {
 /// Products of sixteen rows of a block: sums of its groups, and of all before it.
 template <class Rows>
 struct RowDots {
-  static constexpr int kBits = Rows::kNarrow ? 7 : 8;
+  static constexpr int kBits = Rows::kCodeBits < 8 ? 7 : 8;
+  using Dots = LineDots<kBits>;
   static constexpr int kGroupLines = Rows::kGroup / kLineCols;
   static constexpr int kGroups = Rows::kElements / Rows::kGroup;
   static constexpr int kLive = Rows::kLiveGroups;
@@ -201,7 +204,8 @@ struct RowDots {
     }
     ask_ahead<Rows>(ahead, at);
     const Ints high = same_bits<Ints>(high_dots[live(at)]) >> 4;
-    const IVec dot = iadd(dots[live(at)], same_bits<IVec>(high));
+    const IVec all = iadd(dots[live(at)], same_bits<IVec>(high));
+    const IVec dot = Dots::dot(all, x_scales + at, x_sums + at);
     sums = dfold(sums, dot, same_bits<FVec>(scale), x_scales + at);
     sums = ffma(same_bits<FVec>(bias), fbroadcast(x_sums + at), sums);
     if constexpr (kLive < kGroups) dots[live(at)] = izero();
@@ -209,7 +213,7 @@ struct RowDots {
 
  private:
   MF_INLINE void add(IVec& dot, int line, Words words) {
-    dot = idot<kBits>(dot, same_bits<IVec>(words), ibroadcast(x + line * kLineCols));
+    dot = Dots::add(dot, Dots::line(same_bits<IVec>(words)), ibroadcast(x + line * kLineCols));
   }
 };
 

@@ -5,7 +5,7 @@
 //
 // The fill of a type is a struct with
 //   Block    its type of block_codes-inl.h
-//   kNarrow  codes are below 128
+//   kCodeBits  codes are below 2^kCodeBits, which is 4 to 8
 //   kHasOuterScale, where a matrix has one
 //   kLoops, where lines come eight at a time from a loop, each eight with its groups
 //   fill(from, rows, to)  one block of each of kWordLanes rows, whose first is at `from`
@@ -51,7 +51,7 @@ constexpr uint32_t kBytesOf3 = 0x03030303u;
 
 struct FillQ4_0 {
   using Block = BlockQ4_0;
-  static constexpr bool kNarrow = true;
+  static constexpr int kCodeBits = 4;
   template <class To>
   static MF_INLINE void fill(const uint8_t* from, const RowSteps& rows, To& to) {
     const RowWords packed(from + 2, rows);
@@ -62,7 +62,7 @@ struct FillQ4_0 {
 
 struct FillQ4_1 {
   using Block = BlockQ4_1;
-  static constexpr bool kNarrow = true;
+  static constexpr int kCodeBits = 4;
   template <class To>
   static MF_INLINE void fill(const uint8_t* from, const RowSteps& rows, To& to) {
     const RowWords packed(from + 4, rows);
@@ -84,7 +84,7 @@ MF_INLINE void put_five_bits(To& to, const RowWords& packed, Words bits) {
 
 struct FillQ5_0 {
   using Block = BlockQ5_0;
-  static constexpr bool kNarrow = true;
+  static constexpr int kCodeBits = 5;
   template <class To>
   static MF_INLINE void fill(const uint8_t* from, const RowSteps& rows, To& to) {
     const RowWords front(from, rows);
@@ -95,7 +95,7 @@ struct FillQ5_0 {
 
 struct FillQ5_1 {
   using Block = BlockQ5_1;
-  static constexpr bool kNarrow = true;
+  static constexpr int kCodeBits = 5;
   template <class To>
   static MF_INLINE void fill(const uint8_t* from, const RowSteps& rows, To& to) {
     const RowWords front(from, rows);
@@ -106,7 +106,7 @@ struct FillQ5_1 {
 
 struct FillQ8_0 {
   using Block = BlockQ8_0;
-  static constexpr bool kNarrow = false;
+  static constexpr int kCodeBits = 8;
   template <class To>
   static MF_INLINE void fill(const uint8_t* from, const RowSteps& rows, To& to) {
     const RowOctet bytes(from + 2, rows);
@@ -126,7 +126,7 @@ MF_INLINE void put_looked_up(To& to, int line, const Words* packed, const uint8_
 
 struct FillIq4Nl {
   using Block = BlockIq4Nl;
-  static constexpr bool kNarrow = false;
+  static constexpr int kCodeBits = 8;
   template <class To>
   static MF_INLINE void fill(const uint8_t* from, const RowSteps& rows, To& to) {
     put_looked_up(to, 0, RowWords(from + 2, rows).words, kIq4Codes);
@@ -136,7 +136,7 @@ struct FillIq4Nl {
 
 struct FillMxfp4 {
   using Block = BlockMxfp4;
-  static constexpr bool kNarrow = true;
+  static constexpr int kCodeBits = 5;
   template <class To>
   static MF_INLINE void fill(const uint8_t* from, const RowSteps& rows, To& to) {
     put_looked_up(to, 0, RowWords(from + 1, rows).words, kE2m1Codes);
@@ -153,7 +153,7 @@ struct FillMxfp4 {
 struct FillNvfp4 {
   using Block = BlockNvfp4;
   static constexpr bool kHasOuterScale = true;
-  static constexpr bool kNarrow = true;
+  static constexpr int kCodeBits = 5;
   template <class To>
   static MF_INLINE void fill(const uint8_t* from, const RowSteps& rows, To& to) {
     const Words scales = gather_words(from, rows);
@@ -212,7 +212,7 @@ struct SixBits {
 /// 32 bytes are eight lines of low halves, then eight of high ones.
 struct FillQ4K {
   using Block = BlockQ4K;
-  static constexpr bool kNarrow = true;
+  static constexpr int kCodeBits = 4;
   template <class To>
   static MF_INLINE void fill(const uint8_t* from, const RowSteps& rows, To& to) {
     const SixBits scales(from, rows);
@@ -228,7 +228,7 @@ struct FillQ4K {
 /// Like Q4_K; bit g of 32 bytes is bit 4 of the codes of 32 columns g.
 struct FillQ5K {
   using Block = BlockQ5K;
-  static constexpr bool kNarrow = true;
+  static constexpr int kCodeBits = 5;
   template <class To>
   static MF_INLINE void fill(const uint8_t* from, const RowSteps& rows, To& to) {
     const SixBits scales(from, rows);
@@ -266,7 +266,7 @@ MF_INLINE void put_two_bits(To& to, const uint8_t* from, const RowSteps& rows, c
 
 struct FillQ2K {
   using Block = BlockQ2K;
-  static constexpr bool kNarrow = true;
+  static constexpr int kCodeBits = 4;
   template <class To>
   static MF_INLINE void fill(const uint8_t* from, const RowSteps& rows, To& to) {
     const RowWords scales(from, rows);
@@ -284,7 +284,7 @@ struct FillQ2K {
 /// Like Q2_K; bit c of 32 bytes is bit 2 of the codes of 32 columns c.
 struct FillQ3K {
   using Block = BlockQ3K;
-  static constexpr bool kNarrow = true;
+  static constexpr int kCodeBits = 4;
   template <class To>
   static MF_INLINE void fill(const uint8_t* from, const RowSteps& rows, To& to) {
     const RowWords w(from + 94, rows);  // two bytes, twelve of scales, a half
@@ -304,7 +304,7 @@ struct FillQ3K {
 /// Two halves of 128 columns: 64 bytes of four bits, 32 of two bits for columns 32 apart.
 struct FillQ6K {
   using Block = BlockQ6K;
-  static constexpr bool kNarrow = true;
+  static constexpr int kCodeBits = 6;
   template <class To>
   static MF_INLINE void fill(const uint8_t* from, const RowSteps& rows, To& to) {
     const Floats d = gather_halves(from + 208, rows);
@@ -335,7 +335,7 @@ struct FillQ6K {
 
 struct FillIq4Xs {
   using Block = BlockIq4Xs;
-  static constexpr bool kNarrow = false;
+  static constexpr int kCodeBits = 8;
   template <class To>
   static MF_INLINE void fill(const uint8_t* from, const RowSteps& rows, To& to) {
     const Words halves = gather_words(from, rows);

@@ -83,7 +83,7 @@ MF_INLINE void put_quarter_scales(To& to, int g, Floats d, Words word) {
 
 struct FillIq2Xxs {
   using Block = BlockIq2Xxs;
-  static constexpr bool kNarrow = true;
+  static constexpr int kCodeBits = 7;
   static constexpr bool kLoops = true;
   template <class To>
   static MF_INLINE void fill(const uint8_t* from, const RowSteps& rows, To& to) {
@@ -103,7 +103,7 @@ struct FillIq2Xxs {
 
 struct FillIq2Xs {
   using Block = BlockIq2Xs;
-  static constexpr bool kNarrow = true;
+  static constexpr int kCodeBits = 7;
   static constexpr bool kLoops = true;
   template <class To>
   static MF_INLINE void fill(const uint8_t* from, const RowSteps& rows, To& to) {
@@ -129,7 +129,7 @@ struct FillIq2Xs {
 
 struct FillIq2S {
   using Block = BlockIq2S;
-  static constexpr bool kNarrow = true;
+  static constexpr int kCodeBits = 7;
   static constexpr bool kLoops = true;
   template <class To>
   static MF_INLINE void fill(const uint8_t* from, const RowSteps& rows, To& to) {
@@ -171,7 +171,7 @@ MF_INLINE void put_moved_eights(To& to, int line, const EntryPairs& entries, con
 
 struct FillIq1S {
   using Block = BlockIq1S;
-  static constexpr bool kNarrow = true;
+  static constexpr int kCodeBits = 5;
   static constexpr bool kLoops = true;
   template <class To>
   static MF_INLINE void fill(const uint8_t* from, const RowSteps& rows, To& to) {
@@ -196,7 +196,7 @@ struct FillIq1S {
 
 struct FillIq1M {
   using Block = BlockIq1M;
-  static constexpr bool kNarrow = true;
+  static constexpr int kCodeBits = 5;
   static constexpr bool kLoops = true;
   template <class To>
   static MF_INLINE void fill(const uint8_t* from, const RowSteps& rows, To& to) {
@@ -245,7 +245,7 @@ MF_INLINE void put_signed_fours(To& to, int line, const Words* places, Words sig
 
 struct FillIq3Xxs {
   using Block = BlockIq3Xxs;
-  static constexpr bool kNarrow = true;
+  static constexpr int kCodeBits = 7;
   static constexpr bool kLoops = true;
   template <class To>
   static MF_INLINE void fill(const uint8_t* from, const RowSteps& rows, To& to) {
@@ -269,7 +269,7 @@ struct FillIq3Xxs {
 
 struct FillIq3S {
   using Block = BlockIq3S;
-  static constexpr bool kNarrow = true;
+  static constexpr int kCodeBits = 7;
   static constexpr bool kLoops = true;
   template <class To>
   static MF_INLINE void fill(const uint8_t* from, const RowSteps& rows, To& to) {

@@ -2,7 +2,7 @@
 // Included inside a namespace, after block_fill-inl.h.
 //
 // Rows of a kind are a struct with
-//   kElements, kBytes, kGroup, kNarrow  as BlockKernel has them
+//   kElements, kBytes, kGroup, kCodeBits  as BlockKernel has them
 //   kHasOuterScale                      whether a matrix has one
 //   kLiveGroups                         groups whose lines come before the first of them ends
 //   kChunk                              blocks that are read together, at most
@@ -15,7 +15,7 @@ struct BlockRows {
   static constexpr int kElements = Block::kElements;
   static constexpr int kBytes = Block::kBytes;
   static constexpr int kGroup = Block::kGroup;
-  static constexpr bool kNarrow = Fill::kNarrow;
+  static constexpr int kCodeBits = Fill::kCodeBits;
   static constexpr bool kHasOuterScale = requires { Fill::kHasOuterScale; };
   static constexpr int kLiveGroups = requires { Fill::kLoops; }
   ? 32 / kGroup : kElements / kGroup;
@@ -69,7 +69,7 @@ struct AffineRows {
   static constexpr int kElements = kGroupSize;
   static constexpr int kBytes = kGroupSize * kBits / 8;
   static constexpr int kGroup = kGroupSize;
-  static constexpr bool kNarrow = kBits == 4;
+  static constexpr int kCodeBits = kBits;
   static constexpr bool kHasOuterScale = false;
   static constexpr int kLiveGroups = 1;
   static constexpr int kChunk = 8;

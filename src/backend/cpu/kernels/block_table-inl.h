@@ -6,7 +6,7 @@ constexpr BlockKernel block_kernel() {
   return {Rows::kElements,
           Rows::kBytes,
           Rows::kGroup,
-          Rows::kNarrow,
+          Rows::kCodeBits,
           fill_rows<Rows>,
           kOneToken<Rows>,
           /*one_token_units=*/nullptr};

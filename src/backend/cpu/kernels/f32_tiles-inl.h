@@ -25,9 +25,15 @@ MF_INLINE Dot dbroadcast(const uint8_t* four) {
   return vset(value);
 }
 template <int kBits, bool>
-MF_INLINE Dot dmultiply(Dot acc, Dot w, Dot x) {
-  return vfma(w, x, acc);
-}
+struct CodeDots {
+  using Line = Vec;
+  static constexpr int kPartLines = 0;
+  static MF_INLINE Line line(Vec codes) { return codes; }
+  static MF_INLINE Dot add(Dot sum, Line codes, Dot x) { return vfma(codes, x, sum); }
+  static MF_INLINE Dot join(Dot sum, Dot) { return sum; }
+  static MF_INLINE Dot dot(Dot sum, const float*, const float*) { return sum; }
+};
+constexpr int product_bits(int code_bits) { return code_bits; }
 MF_INLINE FVec dfold(FVec acc, Dot dot, FVec scale, const float*) { return vfma(scale, dot, acc); }
 
 /// Where column `col` of a stored line lies in each of its words.

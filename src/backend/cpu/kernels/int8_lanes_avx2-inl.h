@@ -17,6 +17,12 @@ MF_INLINE IVec iload(const void* p) {
 }
 MF_INLINE void istore(void* p, IVec v) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v); }
 MF_INLINE IVec iadd(IVec a, IVec b) { return _mm256_add_epi32(a, b); }
+/// The same where g++ would add all of a loop's products at its end, and spill them until then.
+MF_INLINE IVec iadd_now(IVec a, IVec b) {
+  IVec sum = iadd(a, b);
+  asm("" : "+x"(sum));
+  return sum;
+}
 MF_INLINE IVec ibroadcast(const uint8_t* four) {
   int32_t word;
   __builtin_memcpy(&word, four, 4);
@@ -47,12 +53,12 @@ MF_INLINE IVec idot(IVec acc, IVec codes, IVec x) {
   // and 8-bit ones can: those are multiplied by nibbles.
   const IVec one = _mm256_set1_epi16(1);
   if constexpr (kBits < 8) {
-    return iadd(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(codes, x), one));
+    return iadd_now(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(codes, x), one));
   } else {
     const IVec low = _mm256_maddubs_epi16(ilow_nibbles(codes), x);
     const IVec high = _mm256_maddubs_epi16(ihigh_nibbles(codes), x);
     const IVec sixteen = _mm256_set1_epi16(16);
-    return iadd(acc, iadd(_mm256_madd_epi16(low, one), _mm256_madd_epi16(high, sixteen)));
+    return iadd_now(iadd_now(acc, _mm256_madd_epi16(low, one)), _mm256_madd_epi16(high, sixteen));
   }
 #endif
 }

@@ -1,5 +1,6 @@
 // Tiles of 4-bit and 8-bit codes times int8 activations.
-// Included inside the namespace of one ISA, after its int8_lanes_*-inl.h; see tile_table.h.
+// Included inside the namespace of one ISA, after its int8_lanes_*-inl.h and int8_sums_*-inl.h; see
+// tile_table.h.
 
 #include "backend/cpu/kernels/int8_lines-inl.h"
 
@@ -8,16 +9,15 @@ using Dot = IVec;
 MF_INLINE Dot dzero() { return izero(); }
 MF_INLINE Dot dload(const uint8_t* p) { return iload(p); }
 MF_INLINE Dot dbroadcast(const uint8_t* four) { return ibroadcast(four); }
-template <int kBits, bool kTight>
-MF_INLINE Dot dmultiply(Dot acc, Dot w, Dot x) {
-  if constexpr (kTight) return idot_tight<kBits>(acc, w, x);
-  return idot<kBits>(acc, w, x);
-}
 MF_INLINE FVec dfold(FVec acc, Dot dot, FVec scale, const float* x_scale) {
   return ffma(fmul(scale, fbroadcast(x_scale)), fconvert(dot), acc);
 }
 
 #include "backend/cpu/kernels/tiles-inl.h"
+
+/// Sums of 32 bits of every line by itself.
+template <int kBits>
+using LineDots = CodeDots<(kBits < 8 ? 7 : 8), false>;
 
 /// Integer sums of one group of a panel, by token and vector; `p` moves behind its codes. Lines
 /// from `ahead` on are asked for.
@@ -28,6 +28,7 @@ MF_INLINE void few_dots(const uint8_t*& p, const uint8_t* ahead, int64_t code_by
   constexpr int kChains = kTokens == 1 ? 4 : 2;
   constexpr int kStepLines = kBits == 4 ? kChains / 2 : kChains;
   constexpr int kSums = kTokens * kVecs;
+  using Dots = LineDots<kBits>;
   IVec sums[kChains * kSums];
   MF_UNROLL
   for (int i = 0; i < kChains * kSums; ++i) sums[i] = izero();
@@ -51,7 +52,7 @@ MF_INLINE void few_dots(const uint8_t*& p, const uint8_t* ahead, int64_t code_by
     for (int i = 0; i < kChains * kSums; ++i) {
       const int chain = i / kSums;
       const IVec four = ibroadcast(x[i % kSums / kVecs] + at + 4 * chain);
-      sums[i] = idot<kBits>(sums[i], w[chain * kVecs + i % kVecs], four);
+      sums[i] = Dots::add(sums[i], Dots::line(w[chain * kVecs + i % kVecs]), four);
     }
     at += 4 * kChains;
   }
@@ -89,7 +90,8 @@ static void few_panel(const TileFewArgs& args, const TileExtents& e, int64_t pan
     MF_UNROLL
     for (int i = 0; i < kSums; ++i) {
       const TileToken& token = args.x[i / kVecs];
-      const FVec sum = dfold(acc[i], dots[i], scales[i % kVecs], token.scales + g);
+      const IVec dot = LineDots<kBits>::dot(dots[i], token.scales + g, token.sums + g);
+      const FVec sum = dfold(acc[i], dot, scales[i % kVecs], token.scales + g);
       acc[i] = ffma(biases[i % kVecs], fbroadcast(token.sums + g), sum);
     }
     p += 2 * e.param_bytes;
@@ -111,7 +113,7 @@ struct DotPanels {
 static void few_tiles_or_blocks(const TileFewArgs& args) {
   if (args.w.block == nullptr) return few<DotPanels>(args);
   if (args.tokens == 1) return args.w.block->one_token(args);
-  const bool narrow = args.w.block->narrow;
+  const bool narrow = args.w.block->code_bits < 8;
   if (args.w.block->group_size == 16) {
     return narrow ? few_blocks_by_tokens<7, 4>(args) : few_blocks_by_tokens<8, 4>(args);
   }

@@ -4,7 +4,7 @@
 template <int kCount>
 struct FillQ2 {
   using Block = BlockQ2<kCount>;
-  static constexpr bool kNarrow = true;
+  static constexpr int kCodeBits = 4;
   template <class To>
   static MF_INLINE void fill(const uint8_t* from, const RowSteps& rows, To& to) {
     const Floats scale = gather_halves(from, rows);
@@ -22,7 +22,7 @@ struct FillQ2 {
 /// Half a byte is a line; a bit is a code of 0 or 2.
 struct FillQ1_0 {
   using Block = BlockQ1_0;
-  static constexpr bool kNarrow = true;
+  static constexpr int kCodeBits = 4;
   template <class To>
   static MF_INLINE void fill(const uint8_t* from, const RowSteps& rows, To& to) {
     const Floats scale = gather_halves(from, rows);
@@ -53,7 +53,7 @@ MF_INLINE void put_digits(To& to, int line, int step, Words bytes) {
 
 struct FillTq1_0 {
   using Block = BlockTq1_0;
-  static constexpr bool kNarrow = true;
+  static constexpr int kCodeBits = 4;
   template <class To>
   static MF_INLINE void fill(const uint8_t* from, const RowSteps& rows, To& to) {
     const RowOctet first(from, rows);
@@ -69,7 +69,7 @@ struct FillTq1_0 {
 /// Like Q2_K, with one scale and no minimum.
 struct FillTq2_0 {
   using Block = BlockTq2_0;
-  static constexpr bool kNarrow = true;
+  static constexpr int kCodeBits = 4;
   template <class To>
   static MF_INLINE void fill(const uint8_t* from, const RowSteps& rows, To& to) {
     const Floats scale = gather_halves(from + 64, rows);

@@ -117,7 +117,7 @@ template <class Rows>
 struct UnitRowDots {
   using Form = UnitForm<Rows>;
   using Units = typename Form::Units;
-  static constexpr int kBits = Rows::kNarrow ? 7 : 8;
+  static constexpr int kBits = Rows::kCodeBits < 8 ? 7 : 8;
   static constexpr int kUnitCols = Rows::kGroup < kUnitBlock ? Rows::kGroup : kUnitBlock;
   static constexpr int kLines = kUnitCols / kLineCols;
   static constexpr int kSmallLines = kLines < kSmallSumLines ? kLines : kSmallSumLines;
@@ -242,8 +242,8 @@ static void one_token_units_of(const TileFewArgs& args) {
 static void few_units(const TileFewArgs& args) {
   if (args.w.block == nullptr) return few<UnitPanels>(args);
   if (args.tokens == 1) return args.w.block->one_token_units(args);
-  return args.w.block->narrow ? few_unit_blocks_by_group<7>(args)
-                              : few_unit_blocks_by_group<8>(args);
+  return args.w.block->code_bits < 8 ? few_unit_blocks_by_group<7>(args)
+                                     : few_unit_blocks_by_group<8>(args);
 }
 
 constexpr TileKernels make_q16_tiles(const char* name) {

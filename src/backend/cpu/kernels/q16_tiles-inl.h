@@ -69,7 +69,9 @@ MF_INLINE void unit_half_dots(const uint8_t* values, const uint8_t* codes, int64
       MF_UNROLL
       for (int i = 0; i < kTokens * kAll; ++i) {
         const Dot value = dbroadcast(values + i / kAll * kUnitChunkBytes + line * kLineCols);
-        dots[i] = dmultiply<kBits, kTight>(dots[i], w[i % kAll], value);
+        Dot& dot = dots[i];
+        dot = kTight ? idot_tight<kBits>(dot, w[i % kAll], value)
+                     : idot<kBits>(dot, w[i % kAll], value);
       }
     }
     values += kTokens * kUnitChunkBytes;
@@ -80,6 +82,7 @@ MF_INLINE void unit_half_dots(const uint8_t* values, const uint8_t* codes, int64
 /// takes the ones. A run is a split.
 struct UnitBlocks {
   static constexpr int kTokensMax = kBlockTokens;
+  static constexpr int bits_of(int code_bits) { return code_bits < 8 ? 7 : 8; }
   static_assert(kRunCols == kUnitBlock * kUnitSplitBlocks);
 
   /// Not inlined: codes of four bits and of seven are multiplied alike, by one copy of this.

@@ -93,7 +93,7 @@ struct BlockKernel {
   int32_t elements;  // of a block
   int32_t bytes;
   int32_t group_size;  // columns that share a scale: 16 to 128
-  bool narrow;         // codes are below 128
+  int32_t code_bits;   // codes are below 2^code_bits: 4 to 8
   void (*fill)(const BlockFillArgs& args);
   void (*one_token)(const TileFewArgs& args);  // null in portable kernels
   /// The same with 16-bit activations; null where these do not meet such blocks, too.

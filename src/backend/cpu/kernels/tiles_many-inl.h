@@ -1,6 +1,7 @@
 // Goes through panels, runs of their columns and blocks of tokens. Included after tiles_run-inl.h
-// by what has a struct Blocks: Blocks::multiply<kBits, kPanels, kTokens>() adds a run's products of
-// one block of tokens to acc [token][panel][row], of up to Blocks::kTokensMax tokens.
+// by what has a struct Blocks. Blocks::bits_of(code_bits) is the kBits for blocks of such codes.
+// Blocks::multiply<kBits, kPanels, kTokens>() adds a run's products of one block of tokens to acc
+// [token][panel][row], of up to Blocks::kTokensMax tokens.
 
 template <class Blocks, int kBits, int kPanels, int kTokens>
 static void many_block_of(TileRun& run, const TileBlock& x, int64_t group_size, int64_t group,
@@ -65,22 +66,22 @@ static void many_of(const TileManyArgs& args) {
     many_panels<Blocks, kBits, 1>(args, e, panel, after(panel + 1));
 }
 
-/// kNarrowBits: what the codes of blocks have, if they are not of 8 bits.
-template <class Blocks, int kNarrowBits>
-static void multiply_many_of(const TileManyArgs& args) {
+template <class Blocks, int kCodeBits>
+static void many_of_blocks(const TileManyArgs& args) {
+  if constexpr (kCodeBits < 8) {
+    if (args.w.block->code_bits > kCodeBits) return many_of_blocks<Blocks, kCodeBits + 1>(args);
+  }
+  many_of<Blocks, Blocks::bits_of(kCodeBits)>(args);
+}
+
+template <class Blocks>
+static void multiply_many(const TileManyArgs& args) {
   if constexpr (kTakesBlocks) {
-    if (args.w.block != nullptr) {
-      return args.w.block->narrow ? many_of<Blocks, kNarrowBits>(args) : many_of<Blocks, 8>(args);
-    }
+    if (args.w.block != nullptr) return many_of_blocks<Blocks, 4>(args);
   }
   if (args.w.bits == 4) {
     many_of<Blocks, 4>(args);
   } else {
     many_of<Blocks, 8>(args);
   }
-}
-
-template <class Blocks>
-static void multiply_many(const TileManyArgs& args) {
-  multiply_many_of<Blocks, 7>(args);
 }
