@@ -3,11 +3,6 @@
 // four in 3 bits. The level of a column and its sign become four bits of a byte, and these a code
 // by a table of sixteen. 32 columns are long code: fills loop over them.
 
-/// Four fields of 2 bits to the lowest bits of four bytes.
-MF_INLINE Words spread_pairs(Words bits) {
-  const Words two = (bits | bits << 12) & 0x000f000fu;
-  return (two | two << 6) & kBytesOf3;
-}
 /// Four fields of 3 bits.
 MF_INLINE Words spread_threes(Words bits) {
   const Words two = (bits | bits << 10) & 0x003f003fu;
@@ -63,8 +58,10 @@ struct EntryPairs {
 
 template <class To>
 MF_INLINE void put_signed_eights(To& to, int line, const EntryPairs& entries, Words signs) {
-  Words levels[8];
-  entries.levels(levels);
+  const auto& [even, odd] = entries.pairs;
+  const Words levels[8] = {spread_levels<0>(even), spread_levels<1>(even), spread_levels<0>(odd),
+                           spread_levels<1>(odd),  spread_levels<2>(even), spread_levels<3>(even),
+                           spread_levels<2>(odd),  spread_levels<3>(odd)};
   put_signed_lines(to, line, levels, signs, kIq2Codes);
 }
 

@@ -20,6 +20,12 @@ MF_INLINE Floats gather_halves(const uint8_t* from, const RowSteps& rows) {
   return halves_to_floats(gather_u16(from, rows));
 }
 
+/// Four levels of 2 bits, those of byte kByte of a row's word, in a byte each.
+template <int kByte>
+MF_INLINE Words spread_levels(Words words) {
+  return spread_pairs(words >> (8 * kByte) & 255u);
+}
+
 /// Entries of a grid for indices of 16 bits.
 template <int kSize>
 MF_INLINE Words look_up_entries(Words index, const uint16_t (&grid)[kSize]) {

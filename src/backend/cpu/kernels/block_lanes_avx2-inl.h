@@ -62,6 +62,13 @@ MF_INLINE Words look_up_bytes(Words from, const uint8_t (&table)[16]) {
   return reinterpret_cast<Words>(_mm256_shuffle_epi8(numbers, reinterpret_cast<__m256i>(from)));
 }
 
+/// Four levels of 2 bits, those of byte kByte of a row's word, in a byte each. AVX-512's way is no
+/// faster here, where loads of entries take most of the time.
+template <int kByte>
+MF_INLINE Words spread_levels(Words words) {
+  return spread_pairs(words >> (8 * kByte) & 255u);
+}
+
 /// All bits where bit 4 * kLine + b of the words is set, for byte b of each.
 template <int kLine>
 MF_INLINE __m256i set_columns(Words words) {

@@ -92,6 +92,18 @@ MF_INLINE Words look_up_bytes(Words from, const uint8_t (&table)[16]) {
   return reinterpret_cast<Words>(_mm512_shuffle_epi8(numbers, reinterpret_cast<__m512i>(from)));
 }
 
+/// Four levels of 2 bits, those of byte kByte of a row's word, in a byte each: of even bytes in the
+/// lowest two bits, of odd ones in the two above them.
+template <int kByte>
+MF_INLINE Words spread_levels(Words words) {
+  const __m512i byte_of_lane =
+      _mm512_add_epi32(_mm512_broadcast_i32x4(_mm_set_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0)),
+                       _mm512_set1_epi8(kByte));
+  const __m512i four = _mm512_shuffle_epi8(reinterpret_cast<__m512i>(words), byte_of_lane);
+  const __m512i places = _mm512_srlv_epi16(four, _mm512_set1_epi32(4 << 16));
+  return reinterpret_cast<Words>(_mm512_and_si512(places, _mm512_set1_epi32(0x0c030c03)));
+}
+
 /// Whether bit 4 * kLine + b of the words is set, for byte b of each.
 template <int kLine>
 MF_INLINE __mmask64 set_columns(Words words) {

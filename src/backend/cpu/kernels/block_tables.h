@@ -81,6 +81,12 @@ constexpr LevelCodes level_codes(const int8_t (&levels)[kLevels]) {
   }
   return all;
 }
+/// The same by four times the number, too: what block_lanes_*-inl.h makes of four levels.
+constexpr LevelCodes level_codes_of_pairs(const int8_t (&levels)[4]) {
+  LevelCodes all = level_codes(levels);
+  for (int i = 1; i < 4; ++i) all.codes[4 * i] = all.codes[i];
+  return all;
+}
 /// IQ1 has eight times the level, 16 more, and 1 more or, from 8 on, less.
 constexpr LevelCodes moved_levels() {
   LevelCodes all{};
@@ -90,7 +96,7 @@ constexpr LevelCodes moved_levels() {
   }
   return all;
 }
-inline constexpr LevelCodes kIq2Codes = level_codes(iq::kIq2Levels);
+inline constexpr LevelCodes kIq2Codes = level_codes_of_pairs(iq::kIq2Levels);
 inline constexpr LevelCodes kIq3XxsCodes = level_codes(iq::kIq3XxsLevels);
 inline constexpr LevelCodes kIq3SCodes = level_codes(iq::kIq3SLevels);
 inline constexpr LevelCodes kIq1Codes = moved_levels();

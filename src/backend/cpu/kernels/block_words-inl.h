@@ -47,6 +47,12 @@ struct FourRows {
   }
 };
 
+/// Four fields of 2 bits to the lowest bits of four bytes.
+MF_INLINE Words spread_pairs(Words bits) {
+  const Words two = (bits | bits << 12) & 0x000f000fu;
+  return (two | two << 6) & 0x03030303u;
+}
+
 /// fn(lane) for each row.
 template <class Fn>
 MF_INLINE Words words_of(Fn&& fn) {
