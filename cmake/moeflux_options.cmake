@@ -116,10 +116,11 @@ function(moeflux_precompile target)
   endif()
 endfunction()
 
-# moeflux_join(TARGET)
-# With MOEFLUX_UNITY the files of a folder, or its tests, are compiled several at a time, so that they share what they
-# include: four fifths of a file alone are headers. Names in anonymous namespaces therefore differ within a folder. Files
-# with flags of their own stay alone: kernels of several instruction sets must never share a function.
+# moeflux_join(TARGET [FOLDERS])
+# With MOEFLUX_UNITY the files of a folder, with FOLDERS those of all folders, are compiled several at a time, so that
+# they share what they include: four fifths of a file alone are headers. Names in anonymous namespaces therefore differ
+# within a folder, and those of tests within a program. Files with flags of their own stay alone: kernels of several
+# instruction sets must never share a function.
 function(moeflux_join target)
   if(NOT MOEFLUX_UNITY)
     return()
@@ -132,6 +133,9 @@ function(moeflux_join target)
     get_filename_component(folder ${source} DIRECTORY)
     file(RELATIVE_PATH folder ${CMAKE_CURRENT_SOURCE_DIR} ${folder})
     string(MAKE_C_IDENTIFIER "here/${folder}" folder)
+    if(ARGN)
+      set(folder here_)
+    endif()
     list(APPEND folders ${folder})
     list(APPEND files_of_${folder} ${source})
   endforeach()
@@ -224,7 +228,7 @@ function(moeflux_tests name)
     return()
   endif()
   add_executable(${name} ${ARG_SOURCES})
-  moeflux_join(${name})
+  moeflux_join(${name} FOLDERS)
   # Programs of the shared library read its public headers alone, whose names the modules' headers have too.
   if(NOT "shared" IN_LIST ARG_DEPENDS)
     moeflux_precompile(${name} <gtest/gtest.h>)

@@ -9,13 +9,13 @@ namespace moeflux::serve {
 namespace {
 
 /// A request for so many tokens, the likeliest ones, beside `fields`.
-struct Asked {
+struct CountedRequest {
   const char* path;
   Json body;
   const char* count;  // of generated tokens
 };
 
-std::vector<Asked> all_asked(int tokens, Json fields) {
+std::vector<CountedRequest> all_counted(int tokens, Json fields) {
   const Json messages = Json::array({{{"role", "user"}, {"content", "Tell me of the castle."}}});
   const std::string prompt = "Tell me of the castle.";
   fields["temperature"] = 0;
@@ -23,7 +23,7 @@ std::vector<Asked> all_asked(int tokens, Json fields) {
     body.update(fields);
     return body;
   };
-  std::vector<Asked> asked = {
+  std::vector<CountedRequest> asked = {
       {"/v1/completions", with({{"prompt", prompt}, {"max_tokens", tokens}}),
        "/usage/completion_tokens"},
       {"/completion", with({{"prompt", prompt}, {"n_predict", tokens}}), "/tokens_predicted"}};
@@ -43,7 +43,7 @@ std::vector<Asked> all_asked(int tokens, Json fields) {
 
 TEST_F(ServiceTest, OnlyAllowedTokensAreDrawnAndNoEndBesideThem) {
   const auto service = start();
-  for (const Asked& one : all_asked(5, {{"allowed_token_ids", {100, 101, 102}}})) {
+  for (const CountedRequest& one : all_counted(5, {{"allowed_token_ids", {100, 101, 102}}})) {
     const Json answer = post(*service, one.path, one.body)->json();
     EXPECT_EQ(answer.value(Json::json_pointer(one.count), Json()), 5) << one.path << answer;
   }
@@ -88,7 +88,7 @@ TEST_F(ServiceTest, AToolWhoseArgumentsAreNoObjectIsRefusedByName) {
 
 TEST_F(ServiceTest, StopStringsWaitForTheLeastTokens) {
   const auto service = start();
-  for (Asked& one : all_asked(30, {{"min_tokens", 20}, {"ignore_eos", true}})) {
+  for (CountedRequest& one : all_counted(30, {{"min_tokens", 20}, {"ignore_eos", true}})) {
     Json& holder = one.body.contains("options") ? one.body["options"] : one.body;
     const std::string path = one.path;
     const char* stop = path == "/v1/messages" ? "stop_sequences" : "stop";
@@ -107,7 +107,7 @@ TEST_F(ServiceTest, ATokenThatTheVocabularyHasNotIsRefusedByName) {
       {{{"allowed_token_ids", {100, 9999999}}}, "allowed_token_ids[1]: token 9999999"},
       {{{"logit_bias", Json{{"9999999", 1}}}}, "logit_bias: token 9999999"}};
   for (const auto& [field, named] : fields) {
-    for (const Asked& one : all_asked(5, field)) {
+    for (const CountedRequest& one : all_counted(5, field)) {
       const auto answer = post(*service, one.path, one.body);
       EXPECT_EQ(answer->status(), 400) << one.path;
       const std::string name = (one.body.contains("options") ? "options." : "") + named;

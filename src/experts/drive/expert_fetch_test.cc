@@ -18,7 +18,7 @@ using testing::expect_error;
 
 constexpr size_t kSlots = 4;
 
-ExpertKey key(int32_t layer, int32_t expert) { return {LayerId{layer}, ExpertId{expert}}; }
+ExpertKey fetch_key(int32_t layer, int32_t expert) { return {LayerId{layer}, ExpertId{expert}}; }
 
 class ExpertFetchTest : public ::testing::Test {
  protected:
@@ -59,7 +59,8 @@ TEST_F(ExpertFetchTest, BringsEachExpertIntoItsSlotWhateverTheOrderOfItsReads) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     FaultyReader reader({.seed = seed, .delay_waits_max = 3, .completions_per_wait_max = 1});
     ExpertFetch fetch(world_.table(), world_.index(), reader, options());
-    const std::vector<ExpertKey> keys = {key(0, 3), key(2, 11), key(1, 0), key(2, 4)};
+    const std::vector<ExpertKey> keys = {fetch_key(0, 3), fetch_key(2, 11), fetch_key(1, 0),
+                                         fetch_key(2, 4)};
     uint64_t bytes = 0;
     for (uint32_t slot = 0; slot < kSlots; ++slot) {
       fetch.start(keys[slot], Slot{slot}, ReadPriority::kDemand);
@@ -90,13 +91,13 @@ TEST_F(ExpertFetchTest, ExtentsThatLieTogetherInFileAndSlotAreOneRead) {
   extents[2] = up;
   FaultyReader reader({});
   ExpertFetch fetch(table, world_.index(), reader, options());
-  fetch.start(key(0, 0), Slot{0}, ReadPriority::kDemand);
+  fetch.start(fetch_key(0, 0), Slot{0}, ReadPriority::kDemand);
   EXPECT_EQ(reader.reads_submitted(), 2u);
   EXPECT_TRUE(all(fetch).at(0).status.ok());
-  fetch.start(key(0, 1), Slot{1}, ReadPriority::kDemand);
+  fetch.start(fetch_key(0, 1), Slot{1}, ReadPriority::kDemand);
   EXPECT_EQ(reader.reads_submitted(), 5u);
   EXPECT_TRUE(all(fetch).at(1).status.ok());
-  EXPECT_TRUE(holds(Slot{1}, key(0, 1)));
+  EXPECT_TRUE(holds(Slot{1}, fetch_key(0, 1)));
 }
 
 /// Experts of layers 0 and 2 are copied to their slots from where they land; two may at a time.
@@ -117,7 +118,8 @@ TEST_F(LandingTest, ExpertsBeyondTheRoomToLandWaitAndArriveWhole) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     FaultyReader reader({.seed = seed, .delay_waits_max = 3, .completions_per_wait_max = 1});
     ExpertFetch fetch(table_, world_.index(), reader, options_);
-    const std::vector<ExpertKey> keys = {key(0, 3), key(2, 11), key(1, 0), key(2, 4)};
+    const std::vector<ExpertKey> keys = {fetch_key(0, 3), fetch_key(2, 11), fetch_key(1, 0),
+                                         fetch_key(2, 4)};
     for (uint32_t slot = 0; slot < kSlots; ++slot) {
       fetch.start(keys[slot], Slot{slot}, ReadPriority::kDemand);
     }
@@ -136,7 +138,7 @@ TEST_F(LandingTest, APromotedGuessLandsBeforeTheOthers) {
   FaultyReader reader({.completions_per_wait_max = 1});
   ExpertFetch fetch(table_, world_.index(), reader, options_);
   for (uint32_t slot = 0; slot < kSlots; ++slot) {
-    fetch.start(key(0, static_cast<int32_t>(slot)), Slot{slot}, ReadPriority::kSpeculative);
+    fetch.start(fetch_key(0, static_cast<int32_t>(slot)), Slot{slot}, ReadPriority::kSpeculative);
   }
   fetch.promote(Slot{3});
   std::vector<uint32_t> order;
@@ -152,7 +154,7 @@ TEST_F(LandingTest, WhatIsCancelledWhileItWaitsArrivesAsCancelled) {
   FaultyReader reader({});
   ExpertFetch fetch(table_, world_.index(), reader, options_);
   for (uint32_t slot = 0; slot < 3; ++slot) {
-    fetch.start(key(0, static_cast<int32_t>(slot)), Slot{slot}, ReadPriority::kDemand);
+    fetch.start(fetch_key(0, static_cast<int32_t>(slot)), Slot{slot}, ReadPriority::kDemand);
   }
   fetch.cancel(Slot{2});
   const auto arrived = all(fetch);
@@ -160,23 +162,23 @@ TEST_F(LandingTest, WhatIsCancelledWhileItWaitsArrivesAsCancelled) {
   EXPECT_TRUE(arrived.at(0).status.ok() && arrived.at(1).status.ok());
   expect_error(arrived.at(2).status, ErrorCode::kCancelled, {"layer 0 expert 2"});
   EXPECT_EQ(reader.reads_submitted(), 2u * 3u);
-  fetch.start(key(0, 5), Slot{2}, ReadPriority::kDemand);  // the slot can be used again
+  fetch.start(fetch_key(0, 5), Slot{2}, ReadPriority::kDemand);  // the slot can be used again
   EXPECT_TRUE(all(fetch).at(2).status.ok());
-  EXPECT_TRUE(holds(Slot{2}, key(0, 5)));
+  EXPECT_TRUE(holds(Slot{2}, fetch_key(0, 5)));
 }
 
 TEST_F(LandingTest, AFailedReadGivesItsRoomBack) {
   FaultyReader reader({.failing_reads = {0, 4}});
   ExpertFetch fetch(table_, world_.index(), reader, options_);
   for (uint32_t slot = 0; slot < kSlots; ++slot) {
-    fetch.start(key(2, static_cast<int32_t>(slot)), Slot{slot}, ReadPriority::kDemand);
+    fetch.start(fetch_key(2, static_cast<int32_t>(slot)), Slot{slot}, ReadPriority::kDemand);
   }
   const auto arrived = all(fetch);
   expect_error(arrived.at(0).status, ErrorCode::kIo, {"layer 2 expert 0"});
   expect_error(arrived.at(1).status, ErrorCode::kIo, {"layer 2 expert 1"});
   for (uint32_t slot = 2; slot < kSlots; ++slot) {
     EXPECT_TRUE(arrived.at(slot).status.ok());
-    EXPECT_TRUE(holds(Slot{slot}, key(2, static_cast<int32_t>(slot))));
+    EXPECT_TRUE(holds(Slot{slot}, fetch_key(2, static_cast<int32_t>(slot))));
   }
 }
 
@@ -197,7 +199,8 @@ TEST_F(LandingTest, ExpertsReadInPlaceAreWholeWhereTheirViewsSay) {
       table_, world_.index(), reader,
       {.memory = {(*memory)->host_data(), kSlots * slot_bytes}, .slot_bytes = slot_bytes});
   EXPECT_TRUE(fetch.landing_memory().empty());
-  const std::vector<ExpertKey> keys = {key(0, 3), key(2, 11), key(1, 0), key(2, 4)};
+  const std::vector<ExpertKey> keys = {fetch_key(0, 3), fetch_key(2, 11), fetch_key(1, 0),
+                                       fetch_key(2, 4)};
   for (uint32_t slot = 0; slot < kSlots; ++slot) {
     fetch.start(keys[slot], Slot{slot}, ReadPriority::kDemand);
   }
@@ -212,29 +215,29 @@ TEST_F(LandingTest, ExpertsReadInPlaceAreWholeWhereTheirViewsSay) {
 TEST_F(LandingTest, TasksOfArrivalsMayRunInAnyOrder) {
   FaultyReader reader({});
   ExpertFetch fetch(table_, world_.index(), reader, options_);
-  fetch.start(key(0, 7), Slot{0}, ReadPriority::kDemand);
-  fetch.start(key(2, 7), Slot{1}, ReadPriority::kDemand);
+  fetch.start(fetch_key(0, 7), Slot{0}, ReadPriority::kDemand);
+  fetch.start(fetch_key(2, 7), Slot{1}, ReadPriority::kDemand);
   while (fetch.in_flight() > 0) {
     (void)fetch.wait([](int64_t count, const std::function<void(int64_t)>& fn) {
       for (int64_t i = count; i-- > 0;) fn(i);
     });
   }
-  EXPECT_TRUE(holds(Slot{0}, key(0, 7)) && holds(Slot{1}, key(2, 7)));
+  EXPECT_TRUE(holds(Slot{0}, fetch_key(0, 7)) && holds(Slot{1}, fetch_key(2, 7)));
 }
 
 TEST_F(ExpertFetchTest, AFailedReadNamesItsExpertAndLeavesTheOthers) {
   FaultyReader reader({.failing_reads = {1}});
   ExpertFetch fetch(world_.table(), world_.index(), reader, options());
-  fetch.start(key(1, 5), Slot{2}, ReadPriority::kDemand);
-  fetch.start(key(1, 6), Slot{0}, ReadPriority::kDemand);
+  fetch.start(fetch_key(1, 5), Slot{2}, ReadPriority::kDemand);
+  fetch.start(fetch_key(1, 6), Slot{0}, ReadPriority::kDemand);
   const auto arrived = all(fetch);
   expect_error(arrived.at(2).status, ErrorCode::kIo, {"layer 1 expert 5"});
   EXPECT_TRUE(arrived.at(0).status.ok());
-  EXPECT_TRUE(holds(Slot{0}, key(1, 6)));
+  EXPECT_TRUE(holds(Slot{0}, fetch_key(1, 6)));
   EXPECT_EQ(fetch.bytes_read(), world_.table().layer(LayerId{1}).bytes_per_expert());
-  fetch.start(key(1, 5), Slot{2}, ReadPriority::kDemand);  // the slot can be used again
+  fetch.start(fetch_key(1, 5), Slot{2}, ReadPriority::kDemand);  // the slot can be used again
   EXPECT_TRUE(all(fetch).at(2).status.ok());
-  EXPECT_TRUE(holds(Slot{2}, key(1, 5)));
+  EXPECT_TRUE(holds(Slot{2}, fetch_key(1, 5)));
 }
 
 TEST_F(ExpertFetchTest, ADamagedExpertIsRefusedUnlessNobodyAsks) {
@@ -246,7 +249,7 @@ TEST_F(ExpertFetchTest, ADamagedExpertIsRefusedUnlessNobodyAsks) {
     ExpertFetch::Options with = options();
     with.check_arrivals = check;
     ExpertFetch fetch(table, world_.index(), reader, with);
-    fetch.start(key(0, 2), Slot{0}, ReadPriority::kDemand);
+    fetch.start(fetch_key(0, 2), Slot{0}, ReadPriority::kDemand);
     const Status status = all(fetch).at(0).status;
     EXPECT_EQ(status.ok(), !check);
     if (check) expect_error(status, ErrorCode::kCorruption, {"layer 0 expert 2", "checksum"});
@@ -258,8 +261,8 @@ TEST_F(ExpertFetchTest, NothingIsInFlightAfterIt) {
   {
     ExpertFetch fetch(world_.table(), world_.index(), reader, options());
     EXPECT_TRUE(fetch.poll().empty());
-    fetch.start(key(0, 1), Slot{0}, ReadPriority::kDemand);
-    fetch.start(key(2, 1), Slot{1}, ReadPriority::kSpeculative);
+    fetch.start(fetch_key(0, 1), Slot{0}, ReadPriority::kDemand);
+    fetch.start(fetch_key(2, 1), Slot{1}, ReadPriority::kSpeculative);
   }
   EXPECT_EQ(reader.in_flight(), 0u);
 }

@@ -14,7 +14,7 @@
 namespace moeflux {
 namespace {
 
-constexpr int32_t kLayer = 1;
+constexpr int32_t kStoreLayer = 1;
 constexpr uint64_t kReadsPerExpert = 3;
 
 std::vector<int32_t> first_experts(int32_t n) {
@@ -25,7 +25,7 @@ std::vector<int32_t> first_experts(int32_t n) {
 
 class StreamedExpertStoreTest : public ::testing::Test {
  protected:
-  Delivery take(ExpertStore& store, std::vector<int32_t> ids, int32_t layer = kLayer) {
+  Delivery take(ExpertStore& store, std::vector<int32_t> ids, int32_t layer = kStoreLayer) {
     return deliver(world_, store, encoder_, layer, std::move(ids));
   }
 
@@ -46,7 +46,7 @@ TEST_F(StreamedExpertStoreTest, DeliversHitsBeforeMisses) {
   EXPECT_EQ(stats.hits, 2u);
   EXPECT_EQ(stats.misses, 4u);
   EXPECT_EQ(stats.evictions, 0u);
-  EXPECT_EQ(stats.bytes_read, 4 * world_.table().layer(LayerId{kLayer}).bytes_per_expert());
+  EXPECT_EQ(stats.bytes_read, 4 * world_.table().layer(LayerId{kStoreLayer}).bytes_per_expert());
 }
 
 TEST_F(StreamedExpertStoreTest, HitsNeedNoRead) {
@@ -158,7 +158,7 @@ TEST_F(StreamedExpertStoreTest, LeaseDroppedWithReadsInFlightLeavesNoneBehind) {
                         threaded ? make_pread_reader(3) : nullptr);
     const auto store = world_.store(reader, 6);
     for (const int waves : {0, 1, 2}) {
-      (void)deliver(world_, *store, encoder_, kLayer, first_experts(10), waves);
+      (void)deliver(world_, *store, encoder_, kStoreLayer, first_experts(10), waves);
       EXPECT_EQ(reader.in_flight(), 0u);
     }
     const Delivery after = take(*store, first_experts(10));

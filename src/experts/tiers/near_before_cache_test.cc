@@ -14,7 +14,7 @@ using Ids = std::vector<int32_t>;
 
 constexpr size_t kCacheSlots = 24;  // three moves at once
 
-ExpertKey key(int32_t expert) { return {LayerId{1}, ExpertId{expert}}; }
+ExpertKey layer_1_key(int32_t expert) { return {LayerId{1}, ExpertId{expert}}; }
 
 /// A cache that holds experts of layer 1, and slots near before it.
 struct BeforeWorld {
@@ -31,10 +31,10 @@ struct BeforeWorld {
 
   /// Brings an expert into the cache as a store does.
   void fill(int32_t expert, Purpose purpose = Purpose::kDecode) {
-    const ExpertPin pin = cache.reserve(key(expert), purpose);
+    const ExpertPin pin = cache.reserve(layer_1_key(expert), purpose);
     ASSERT_TRUE(pin);
     std::memcpy(cache.buffer().host_data() + cache.offset_of(pin.slot()),
-                far.buffer().host_data() + far.offset_of(key(expert)), far.slot_bytes());
+                far.buffer().host_data() + far.offset_of(layer_1_key(expert)), far.slot_bytes());
     cache.set_ready(pin.slot());
   }
   /// A step of one token; `chosen` of layer 1. Returns the near ones of them.
@@ -50,7 +50,8 @@ struct BeforeWorld {
       ids.push_back(index(expert.expert));
       const Buffer& buffer = *expert.gate.parts.codes.buffer;
       EXPECT_NE(&buffer, &cache.buffer());
-      EXPECT_TRUE(far.is_at(key(ids.back()), buffer, slot_begin(table(), LayerId{1}, expert)));
+      EXPECT_TRUE(
+          far.is_at(layer_1_key(ids.back()), buffer, slot_begin(table(), LayerId{1}, expert)));
     }
     return ids;
   }
@@ -75,13 +76,13 @@ TEST(NearBeforeCache, AnExpertThatIsUsedGoesNearAndLeavesTheCacheOnceItIsThere) 
   EXPECT_EQ(w.step({5}), Ids{});
   EXPECT_EQ(w.step({5}), Ids{});  // on its way from now on
   ASSERT_EQ(w.encoder.asked.size(), 1u);
-  EXPECT_TRUE(w.cache.find(key(5)).has_value());
-  EXPECT_FALSE(w.near.holds(key(5)));
+  EXPECT_TRUE(w.cache.find(layer_1_key(5)).has_value());
+  EXPECT_FALSE(w.near.holds(layer_1_key(5)));
   w.arrive();
-  EXPECT_FALSE(w.near.holds(key(5)));  // a step has to look
+  EXPECT_FALSE(w.near.holds(layer_1_key(5)));  // a step has to look
   EXPECT_EQ(w.step({5, 6}), Ids{5});
-  EXPECT_TRUE(w.near.holds(key(5)));
-  EXPECT_FALSE(w.cache.find(key(5)).has_value());
+  EXPECT_TRUE(w.near.holds(layer_1_key(5)));
+  EXPECT_FALSE(w.cache.find(layer_1_key(5)).has_value());
   EXPECT_EQ(w.cache.num_resident(), 0u);
   EXPECT_EQ(w.stats().near_hits, 1u);
   EXPECT_EQ(w.stats().far_hits, 3u);
@@ -97,7 +98,7 @@ TEST(NearBeforeCache, TheCacheKeepsWhoIsOnItsWay) {
   ASSERT_EQ(w.encoder.asked.size(), 1u);
   w.cache.shrink_to(1);
   w.cache.shrink_to(kCacheSlots);
-  EXPECT_TRUE(w.cache.find(key(5)).has_value());
+  EXPECT_TRUE(w.cache.find(layer_1_key(5)).has_value());
   EXPECT_EQ(w.cache.num_resident(), 1u);
   w.arrive();
   EXPECT_EQ(w.step({5}), Ids{5});
@@ -130,17 +131,18 @@ TEST(NearBeforeCache, OnlyWhoTheCacheKeepsMayLeaveForIt) {
   BeforeWorld w(8, 2);
   w.fill(1);
   w.fill(2, Purpose::kGuess);
-  const ExpertPin loading = w.cache.reserve(key(3), Purpose::kDecode);
+  const ExpertPin loading = w.cache.reserve(layer_1_key(3), Purpose::kDecode);
   ASSERT_TRUE(loading);
-  EXPECT_TRUE(may_leave_for_near(w.cache, key(1)));
-  EXPECT_FALSE(may_leave_for_near(w.cache, key(2)));  // a guess
-  EXPECT_FALSE(may_leave_for_near(w.cache, key(3)));  // not there
-  EXPECT_FALSE(may_leave_for_near(w.cache, key(4)));  // nowhere
+  EXPECT_TRUE(may_leave_for_near(w.cache, layer_1_key(1)));
+  EXPECT_FALSE(may_leave_for_near(w.cache, layer_1_key(2)));  // a guess
+  EXPECT_FALSE(may_leave_for_near(w.cache, layer_1_key(3)));  // not there
+  EXPECT_FALSE(may_leave_for_near(w.cache, layer_1_key(4)));  // nowhere
   w.step({1, 2, 3, 4});
   w.step({});
   ASSERT_EQ(w.encoder.asked.size(), 1u);
   EXPECT_EQ(w.encoder.asked[0].copies.size(), 1u);
-  EXPECT_EQ(w.encoder.asked[0].copies[0].from_offset, w.cache.offset_of(*w.cache.find(key(1))));
+  EXPECT_EQ(w.encoder.asked[0].copies[0].from_offset,
+            w.cache.offset_of(*w.cache.find(layer_1_key(1))));
 }
 
 TEST(NearBeforeCache, WhoLeavesTheNearSlotsIsNowhere) {
@@ -153,8 +155,8 @@ TEST(NearBeforeCache, WhoLeavesTheNearSlotsIsNowhere) {
   w.fill(2);
   for (int i = 0; i < 8; ++i) w.step({2});
   EXPECT_EQ(w.encoder.asked.size(), 2u);
-  EXPECT_FALSE(w.near.holds(key(1)));
-  EXPECT_FALSE(w.cache.find(key(1)).has_value());
+  EXPECT_FALSE(w.near.holds(layer_1_key(1)));
+  EXPECT_FALSE(w.cache.find(layer_1_key(1)).has_value());
   w.arrive();
   EXPECT_EQ(w.step({1, 2}), Ids{2});
 }

@@ -16,7 +16,7 @@ ExpertCache make_cache() {
   return {nullptr, {.num_slots = 2, .shape = {.num_layers = 2, .num_experts = 4}}};
 }
 
-void fill(ExpertCache& cache, int32_t expert) {
+void fill_cache(ExpertCache& cache, int32_t expert) {
   const ExpertPin pin = cache.reserve(profile_key(expert), Purpose::kDecode);
   ASSERT_TRUE(pin);
   cache.set_ready(pin.slot());
@@ -43,7 +43,7 @@ TEST(UsageProfile, WhatWasWrittenIsReadAndRanksAColdCache) {
   ExpertCache cold = make_cache();
   ASSERT_TRUE(read->check(cold.shape()).ok());
   read->seed(cold);
-  for (const int32_t expert : {3, 0, 1}) fill(cold, expert);  // 3 and 0 are older than 1
+  for (const int32_t expert : {3, 0, 1}) fill_cache(cold, expert);  // 3 and 0 are older than 1
   EXPECT_TRUE(cold.find(profile_key(3)).has_value());
   EXPECT_FALSE(cold.find(profile_key(0)).has_value());
 }

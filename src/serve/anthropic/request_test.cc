@@ -8,17 +8,17 @@
 namespace moeflux::serve {
 namespace {
 
-Json hello() {
+Json messages_hello() {
   return {{"max_tokens", 10}, {"messages", {{{"role", "user"}, {"content", "hello"}}}}};
 }
 
-Json with(const char* name, Json value) {
-  Json body = hello();
+Json messages_with(const char* name, Json value) {
+  Json body = messages_hello();
   body[name] = std::move(value);
   return body;
 }
 
-ChatRequest decode(const Json& body, const MessagesOptions& options = {}) {
+ChatRequest decode_messages(const Json& body, const MessagesOptions& options = {}) {
   auto decoded = decode_messages_request(body, {}, options);
   const auto* error = std::get_if<ApiError>(&decoded);
   EXPECT_EQ(error, nullptr) << (error == nullptr ? "" : error->message);
@@ -26,10 +26,10 @@ ChatRequest decode(const Json& body, const MessagesOptions& options = {}) {
 }
 
 Json messages_of(const Json& body, const MessagesOptions& options = {}) {
-  return decode(body, options).conversation.messages;
+  return decode_messages(body, options).conversation.messages;
 }
 
-ApiError refusal(const Json& body) {
+ApiError messages_refusal(const Json& body) {
   auto decoded = decode_messages_request(body, {});
   const auto* error = std::get_if<ApiError>(&decoded);
   EXPECT_NE(error, nullptr) << body.dump();
@@ -70,7 +70,7 @@ TEST(DecodeMessages, ReadsBlocksOfEachKind) {
 }
 
 TEST(DecodeMessages, TakesWhatIsSaid) {
-  Json body = hello();
+  Json body = messages_hello();
   body.update(Json{{"temperature", 0.5},
                    {"top_p", 0.5},
                    {"top_k", 3},
@@ -81,7 +81,7 @@ TEST(DecodeMessages, TakesWhatIsSaid) {
                    {"metadata", {{"user_id", "me"}}},
                    {"betas", {"x"}},
                    {"n", 3}});
-  const ChatRequest request = decode(body);
+  const ChatRequest request = decode_messages(body);
   EXPECT_EQ(request.generation.sampler.temperature, 0.5f);
   EXPECT_EQ(request.generation.sampler.top_k, 3);
   EXPECT_EQ(request.generation.stop, (std::vector<std::string>{"a", "b"}));
@@ -94,9 +94,9 @@ TEST(DecodeMessages, TakesWhatIsSaid) {
 }
 
 TEST(DecodeMessages, ThinkingIsOffUnlessItIsAskedFor) {
-  EXPECT_EQ(decode(hello()).conversation.variables["enable_thinking"], false);
-  const Json adaptive = with("thinking", {{"type", "adaptive"}});
-  EXPECT_EQ(decode(adaptive).conversation.variables["enable_thinking"], true);
+  EXPECT_EQ(decode_messages(messages_hello()).conversation.variables["enable_thinking"], false);
+  const Json adaptive = messages_with("thinking", {{"type", "adaptive"}});
+  EXPECT_EQ(decode_messages(adaptive).conversation.variables["enable_thinking"], true);
 }
 
 TEST(DecodeMessages, ReadsToolsAndLeavesOutThoseOfServers) {
@@ -104,9 +104,9 @@ TEST(DecodeMessages, ReadsToolsAndLeavesOutThoseOfServers) {
     {"name": "look", "description": "Looks", "input_schema": {"type": "object"}},
     {"type": "web_search_20250305", "name": "web_search"},
     {"type": "custom", "name": "go", "input_schema": {"type": "object"}}])");
-  Json body = with("tools", tools);
+  Json body = messages_with("tools", tools);
   body["tool_choice"] = {{"type", "auto"}, {"disable_parallel_tool_use", true}};
-  const ChatRequest request = decode(body);
+  const ChatRequest request = decode_messages(body);
   const Json expected = Json::parse(R"([
     {"type": "function",
      "function": {"name": "look", "description": "Looks", "parameters": {"type": "object"}}},
@@ -115,27 +115,27 @@ TEST(DecodeMessages, ReadsToolsAndLeavesOutThoseOfServers) {
   EXPECT_TRUE(request.one_call);
   EXPECT_EQ(request.dropped_tools, (std::vector<std::string>{"web_search_20250305"}));
   body["tool_choice"] = {{"type", "none"}};
-  EXPECT_TRUE(decode(body).conversation.tools.is_null());
+  EXPECT_TRUE(decode_messages(body).conversation.tools.is_null());
   EXPECT_EQ(request.tool_sources,
             (std::vector<std::string>{"tools[0].input_schema", "tools[2].input_schema"}));
   // A call that is asked for has to be possible.
-  Json none = with("tools", Json::array({tools[1]}));
-  EXPECT_TRUE(decode(none).conversation.tools.is_null());
+  Json none = messages_with("tools", Json::array({tools[1]}));
+  EXPECT_TRUE(decode_messages(none).conversation.tools.is_null());
   none["tool_choice"] = {{"type", "any"}};
-  EXPECT_EQ(refusal(none).param, "tools[0]");
-  EXPECT_NE(refusal(none).message.find("web_search_20250305"), std::string::npos);
+  EXPECT_EQ(messages_refusal(none).param, "tools[0]");
+  EXPECT_NE(messages_refusal(none).message.find("web_search_20250305"), std::string::npos);
   body["tool_choice"] = {{"type", "tool"}, {"name", "go"}};
-  EXPECT_EQ(decode(body).tool_rule.names, std::vector<std::string>{"go"});
-  EXPECT_TRUE(decode(body).calls_once());
+  EXPECT_EQ(decode_messages(body).tool_rule.names, std::vector<std::string>{"go"});
+  EXPECT_TRUE(decode_messages(body).calls_once());
   body["tool_choice"] = {{"type", "any"}};
-  EXPECT_FALSE(decode(body).calls_once());
+  EXPECT_FALSE(decode_messages(body).calls_once());
   body["tool_choice"] = {{"type", "tool"}, {"name", "web_search"}};
-  EXPECT_EQ(refusal(body).param, "tool_choice");
+  EXPECT_EQ(messages_refusal(body).param, "tool_choice");
 }
 
 TEST(DecodeMessages, LeavesOutWhatIsNewInEveryRequest) {
   const auto first = [](const char* nonce) {
-    Json body = hello();
+    Json body = messages_hello();
     body["system"] = Json::array(
         {{{"type", "text"},
           {"text", std::string("x-anthropic-billing-header: cc_version=2.1.37.0d9; cch=") + nonce}},
@@ -155,7 +155,7 @@ TEST(DecodeMessages, LeavesOutWhatIsNewInEveryRequest) {
 }
 
 TEST(DecodeMessages, ASystemMessageInTheMiddleChangesNothingBeforeIt) {
-  Json body = hello();
+  Json body = messages_hello();
   body["messages"].push_back({{"role", "system"}, {"content", "Mind the step."}});
   EXPECT_EQ(messages_of(body)[1]["role"], "system");
   // Where the template would put it in front, it becomes a part of what the user says.
@@ -199,13 +199,13 @@ TEST(DecodeMessages, ImagesOfEarlierMessagesAndOfResultsBecomeALine) {
   EXPECT_EQ(messages[0]["content"][0]["text"], image);
   EXPECT_EQ(messages[2]["content"][1]["text"], image);
   body["messages"][2]["content"].push_back({{"type", "image"}});
-  const ApiError error = refusal(body);
+  const ApiError error = messages_refusal(body);
   EXPECT_EQ(error.param, "messages[2].content[2]");
   EXPECT_NE(error.message.find("image"), std::string::npos);
 }
 
 TEST(DecodeMessages, BlocksOfTheAssistantAreReadOrRefusedByName) {
-  Json body = hello();
+  Json body = messages_hello();
   body["messages"].push_back({{"role", "assistant"}, {"content", Json::array()}});
   body["messages"].push_back({{"role", "user"}, {"content", "And?"}});
   Json& content = body["messages"][1]["content"];
@@ -216,27 +216,27 @@ TEST(DecodeMessages, BlocksOfTheAssistantAreReadOrRefusedByName) {
     {"type": "redacted_thinking", "data": "y"}])");
   EXPECT_EQ(messages_of(body)[1]["content"], "They met.");
   content = Json::parse(R"([{"type": "compaction", "content": 3}])");
-  EXPECT_EQ(refusal(body).param, "messages[1].content[0].content");
+  EXPECT_EQ(messages_refusal(body).param, "messages[1].content[0].content");
   for (const char* type : {"foo", "connector_text", "tool_result", ""}) {
     content = Json::array({{{"type", "text"}, {"text", "a"}}, {{"type", type}, {"content", "b"}}});
-    const ApiError error = refusal(body);
+    const ApiError error = messages_refusal(body);
     EXPECT_EQ(error.param, "messages[1].content[1]") << type;
     EXPECT_NE(error.message.find(type), std::string::npos) << error.message;
   }
 }
 
 TEST(DecodeMessages, ToolsThatWereFoundAreALine) {
-  Json body = hello();
+  Json body = messages_hello();
   Json& content = body["messages"][0]["content"];
   content = Json::parse(R"([{"type": "tool_result", "tool_use_id": "t1", "content": [
       {"type": "tool_reference", "tool_name": "look"}]}])");
   EXPECT_EQ(messages_of(body)[0]["content"], "[the tool look can be called]");
   content[0]["content"][0].erase("tool_name");
-  EXPECT_EQ(refusal(body).param, "messages[0].content[0].content[0].tool_name");
+  EXPECT_EQ(messages_refusal(body).param, "messages[0].content[0].content[0].tool_name");
 }
 
 TEST(DecodeMessages, DocumentsOfTextAreRead) {
-  Json body = hello();
+  Json body = messages_hello();
   Json& content = body["messages"][0]["content"];
   content = Json::parse(R"([
     {"type": "document", "title": "a", "source": {"type": "text", "media_type": "text/plain",
@@ -252,19 +252,20 @@ TEST(DecodeMessages, DocumentsOfTextAreRead) {
     EXPECT_EQ(read[i]["text"], (std::array{"one", "two", "three", "four"}[i]));
   }
   content = Json::parse(R"([{"type": "document", "source": {"type": "base64", "data": "x"}}])");
-  EXPECT_EQ(refusal(body).param, "messages[0].content[0]");
+  EXPECT_EQ(messages_refusal(body).param, "messages[0].content[0]");
   content = Json::parse(R"([{"type": "document", "source": {"type": "content", "content": [
       {"type": "image"}]}}])");
-  EXPECT_EQ(refusal(body).param, "messages[0].content[0].content[0]");
+  EXPECT_EQ(messages_refusal(body).param, "messages[0].content[0].content[0]");
   body["messages"].push_back({{"role", "user"}, {"content", "And?"}});
   EXPECT_EQ(messages_of(body)[0]["content"], "[image left out: this model reads text alone]");
 }
 
 TEST(DecodeMessages, WhatHoldsAnAnswerHasTheClientsName) {
   const Json format = {{"type", "json_schema"}, {"schema", {{"type", "object"}}}};
-  EXPECT_EQ(decode(with("output_config", {{"format", format}})).constraint.source,
+  EXPECT_EQ(decode_messages(messages_with("output_config", {{"format", format}})).constraint.source,
             "output_config.format.schema");
-  EXPECT_EQ(decode(with("output_format", format)).constraint.source, "output_format.schema");
+  EXPECT_EQ(decode_messages(messages_with("output_format", format)).constraint.source,
+            "output_format.schema");
 }
 
 TEST(DecodeMessages, NamesTheFieldThatCannotBe) {
@@ -307,7 +308,7 @@ TEST(DecodeMessages, NamesTheFieldThatCannotBe) {
       {"tools", Json::array({{{"function", {{"name", "f"}}}}}), "tools[0].function"},
       {"tools", Json::array({{{"input_schema", Json::object()}}}), "tools[0].name"}};
   for (const auto& [name, value, param] : bad) {
-    const ApiError error = refusal(with(name, value));
+    const ApiError error = messages_refusal(messages_with(name, value));
     EXPECT_EQ(error.status, 400);
     EXPECT_EQ(error.param, param) << value.dump();
     EXPECT_NE(error.message.find(param), std::string::npos) << error.message;
@@ -316,8 +317,9 @@ TEST(DecodeMessages, NamesTheFieldThatCannotBe) {
 
 TEST(DecodeMessages, ALastTextOfTheAssistantIsContinued) {
   auto decoded = decode_messages_request(
-      with("messages", Json::array({{{"role", "user"}, {"content", "Say the days."}},
-                                    {{"role", "assistant"}, {"content", "Monday, Tues"}}})),
+      messages_with("messages",
+                    Json::array({{{"role", "user"}, {"content", "Say the days."}},
+                                 {{"role", "assistant"}, {"content", "Monday, Tues"}}})),
       {});
   const auto* request = std::get_if<ChatRequest>(&decoded);
   ASSERT_NE(request, nullptr);
@@ -326,9 +328,9 @@ TEST(DecodeMessages, ALastTextOfTheAssistantIsContinued) {
 }
 
 TEST(DecodeMessages, CountingNeedsNoLimit) {
-  Json body = hello();
+  Json body = messages_hello();
   body.erase("max_tokens");
-  EXPECT_EQ(decode(body, {.counts_only = true}).generation.tokens_max, -1);
+  EXPECT_EQ(decode_messages(body, {.counts_only = true}).generation.tokens_max, -1);
 }
 
 }  // namespace

@@ -44,11 +44,11 @@ TEST(RequestReader, ReadsTheSameInAnyPieces) {
 }
 
 TEST(RequestReader, EmptyChunkedBodiesMayComeInAnyPieces) {
-  constexpr std::string_view kEmpty =
+  constexpr std::string_view kBareRequest =
       "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET ";
-  for (size_t step = 1; step <= kEmpty.size(); ++step) {
+  for (size_t step = 1; step <= kBareRequest.size(); ++step) {
     RequestReader reader({});
-    EXPECT_EQ(feed_all(reader, kEmpty, step), "GET ") << step;
+    EXPECT_EQ(feed_all(reader, kBareRequest, step), "GET ") << step;
     EXPECT_EQ(reader.state(), State::kDone) << step;
   }
 }

@@ -9,20 +9,20 @@
 namespace moeflux::serve {
 namespace {
 
-ResponsesRequest decode(const Json& body, const Json& earlier = Json::array()) {
+ResponsesRequest decode_responses(const Json& body, const Json& earlier = Json::array()) {
   auto decoded = decode_responses_request(body, {}, earlier);
   const auto* error = std::get_if<ApiError>(&decoded);
   EXPECT_EQ(error, nullptr) << (error == nullptr ? "" : error->message);
   return error == nullptr ? std::get<ResponsesRequest>(std::move(decoded)) : ResponsesRequest{};
 }
 
-Json with(const char* name, Json value) {
+Json responses_with(const char* name, Json value) {
   Json body = {{"input", "hello"}};
   body[name] = std::move(value);
   return body;
 }
 
-ApiError refusal(const Json& body) {
+ApiError responses_refusal(const Json& body) {
   auto decoded = decode_responses_request(body, {}, Json::array());
   const auto* error = std::get_if<ApiError>(&decoded);
   EXPECT_NE(error, nullptr) << body.dump();
@@ -62,7 +62,7 @@ TEST(DecodeResponses, WhatTheAssistantDidInATurnIsOneMessage) {
     {"role": "assistant", "content": "", "reasoning_content": "Aha."},
     {"role": "developer", "content": [{"type": "text", "text": "a"},
                                       {"type": "text", "text": "b"}]}])");
-  EXPECT_EQ(SortedJson::parse(decode(body).chat.conversation.messages.dump()),
+  EXPECT_EQ(SortedJson::parse(decode_responses(body).chat.conversation.messages.dump()),
             SortedJson::parse(expected.dump()));
 }
 
@@ -72,7 +72,7 @@ TEST(DecodeResponses, NoItemIsLeftOutInSilence) {
   const auto messages = [&](Json items) {
     items.insert(items.begin(), question);
     items.push_back(question);
-    return decode({{"input", std::move(items)}}).chat.conversation.messages;
+    return decode_responses({{"input", std::move(items)}}).chat.conversation.messages;
   };
   for (const char* type :
        {"web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call",
@@ -85,7 +85,7 @@ TEST(DecodeResponses, NoItemIsLeftOutInSilence) {
   }
   for (const Json& type : {Json("foo"), Json("additional_tools"), Json(3), Json("")}) {
     const Json item = {{"type", type}, {"role", "user"}, {"content", "XX"}};
-    const ApiError error = refusal({{"input", Json::array({question, item, question})}});
+    const ApiError error = responses_refusal({{"input", Json::array({question, item, question})}});
     EXPECT_EQ(error.param, "input[1].type") << type;
     EXPECT_NE(error.message.find(type.dump()), std::string::npos) << error.message;
   }
@@ -94,7 +94,7 @@ TEST(DecodeResponses, NoItemIsLeftOutInSilence) {
 }
 
 TEST(DecodeResponses, CallsOfToolsThatClientsRunHaveResults) {
-  const Json read = decode(Json::parse(R"({"input": [
+  const Json read = decode_responses(Json::parse(R"({"input": [
     {"role": "user", "content": "q"},
     {"type": "custom_tool_call", "call_id": "a", "name": "patch", "input": "+x"},
     {"type": "local_shell_call", "call_id": "b", "action": {"type": "exec", "command": ["ls"]}},
@@ -129,7 +129,7 @@ TEST(DecodeResponses, MessagesOfAPhaseAreOneTurn) {
     {"type": "message", "role": "assistant", "phase": "commentary", "content": "I look."},
     {"type": "message", "role": "assistant", "phase": "final_answer", "content": "Four."},
     {"type": "message", "role": "user", "content": "Repeat only the number."}]})");
-  EXPECT_EQ(decode(body).chat.conversation.messages, Json::parse(R"([
+  EXPECT_EQ(decode_responses(body).chat.conversation.messages, Json::parse(R"([
     {"role": "assistant", "content": [{"type": "text", "text": "I look."},
                                       {"type": "text", "text": "Four."}]},
     {"role": "user", "content": "Repeat only the number."}])"));
@@ -139,7 +139,7 @@ TEST(DecodeResponses, ALastMessageOfTheAssistantIsContinued) {
   const Json body = Json::parse(
       R"({"input": [{"role": "user", "content": "Say the days."},
                     {"role": "assistant", "content": "Monday, Tues"}]})");
-  EXPECT_TRUE(decode(body).chat.conversation.continue_final_message);
+  EXPECT_TRUE(decode_responses(body).chat.conversation.continue_final_message);
 }
 
 TEST(DecodeResponses, GoesOnFromEarlierItemsWithItsOwnInstructions) {
@@ -147,7 +147,8 @@ TEST(DecodeResponses, GoesOnFromEarlierItemsWithItsOwnInstructions) {
     {"type": "message", "role": "user", "content": "Hi"},
     {"type": "message", "role": "assistant",
      "content": [{"type": "output_text", "text": "Ho"}]}])");
-  const ResponsesRequest request = decode(with("instructions", "Be brief."), earlier);
+  const ResponsesRequest request =
+      decode_responses(responses_with("instructions", "Be brief."), earlier);
   EXPECT_EQ(request.chat.conversation.messages, Json::parse(R"([
     {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"},
     {"role": "assistant", "content": "Ho"}, {"role": "user", "content": "hello"}])"));
@@ -156,7 +157,7 @@ TEST(DecodeResponses, GoesOnFromEarlierItemsWithItsOwnInstructions) {
 }
 
 TEST(DecodeResponses, TakesWhatIsSaid) {
-  Json body = with("max_output_tokens", 7);
+  Json body = responses_with("max_output_tokens", 7);
   body.update(Json{{"temperature", 0.5},
                    {"stream", true},
                    {"store", false},
@@ -166,7 +167,7 @@ TEST(DecodeResponses, TakesWhatIsSaid) {
                    {"metadata", {{"a", "b"}}},
                    {"parallel_tool_calls", false},
                    {"text", {{"format", {{"type", "text"}}}, {"verbosity", "low"}}}});
-  const ResponsesRequest request = decode(body);
+  const ResponsesRequest request = decode_responses(body);
   EXPECT_EQ(request.chat.generation.tokens_max, 7);
   EXPECT_EQ(request.chat.generation.sampler.temperature, 0.5f);
   EXPECT_TRUE(request.chat.generation.stream);
@@ -185,9 +186,9 @@ TEST(DecodeResponses, LeavesOutToolsThatNobodyHereCanRun) {
     {"type": "function", "name": "look", "description": "Looks", "strict": false,
      "parameters": {"type": "object"}},
     {"type": "web_search"}, {"type": "local_shell"}, {"type": "custom", "name": "patch"}])");
-  Json body = with("tools", tools);
+  Json body = responses_with("tools", tools);
   body["tool_choice"] = "auto";
-  const ResponsesRequest request = decode(body);
+  const ResponsesRequest request = decode_responses(body);
   EXPECT_EQ(request.chat.conversation.tools, Json::parse(R"([{"type": "function", "function":
     {"name": "look", "description": "Looks", "parameters": {"type": "object"}}}])"));
   EXPECT_EQ(request.chat.dropped_tools,
@@ -224,7 +225,8 @@ TEST(DecodeResponses, ATurnOfManyItemsIsJoinedInTimeLinearInItsBytes) {
 
 TEST(DecodeResponses, WhatHoldsAnAnswerHasTheClientsName) {
   const auto held = [](Json format) {
-    return decode(with("text", {{"format", std::move(format)}})).chat.constraint;
+    return decode_responses(responses_with("text", {{"format", std::move(format)}}))
+        .chat.constraint;
   };
   const Json schema = {{"type", "object"}};
   const OutputConstraint one = held({{"type", "json_schema"}, {"name", "x"}, {"schema", schema}});
@@ -232,8 +234,9 @@ TEST(DecodeResponses, WhatHoldsAnAnswerHasTheClientsName) {
   EXPECT_EQ(one.source, "text.format.schema");
   EXPECT_EQ(one.text, schema.dump());
   const Json said =
-      decode(
-          with("text", {{"format", {{"type", "json_schema"}, {"name", "x"}, {"schema", schema}}}}))
+      decode_responses(
+          responses_with(
+              "text", {{"format", {{"type", "json_schema"}, {"name", "x"}, {"schema", schema}}}}))
           .echo["text"]["format"];
   EXPECT_EQ(said["description"], nullptr);
   EXPECT_EQ(said["strict"], true);
@@ -242,28 +245,28 @@ TEST(DecodeResponses, WhatHoldsAnAnswerHasTheClientsName) {
   EXPECT_EQ(held({{"type", "json_object"}, {"schema", schema}}).text, schema.dump());
   EXPECT_EQ(held({{"type", "text"}}).kind, ConstraintKind::kNone);
   Json tools = Json::parse(R"([{"type": "web_search"}, {"type": "function", "name": "f"}])");
-  EXPECT_EQ(decode(with("tools", tools)).chat.tool_sources,
+  EXPECT_EQ(decode_responses(responses_with("tools", tools)).chat.tool_sources,
             std::vector<std::string>{"tools[1].parameters"});
 }
 
 TEST(DecodeResponses, AChoiceOfToolsIsAmongThoseThatCanBeCalled) {
-  Json body = with("tools", Json::parse(R"([{"type": "function", "name": "f"}])"));
+  Json body = responses_with("tools", Json::parse(R"([{"type": "function", "name": "f"}])"));
   body["tool_choice"] = "required";
-  EXPECT_TRUE(decode(body).chat.tool_rule.required);
-  EXPECT_FALSE(decode(body).chat.calls_once());
+  EXPECT_TRUE(decode_responses(body).chat.tool_rule.required);
+  EXPECT_FALSE(decode_responses(body).chat.calls_once());
   body["tool_choice"] = {{"type", "function"}, {"name", "f"}};
-  EXPECT_EQ(decode(body).chat.tool_rule.names, std::vector<std::string>{"f"});
-  EXPECT_TRUE(decode(body).chat.calls_once());
+  EXPECT_EQ(decode_responses(body).chat.tool_rule.names, std::vector<std::string>{"f"});
+  EXPECT_TRUE(decode_responses(body).chat.calls_once());
   body["tool_choice"] = {{"type", "function"}, {"name", "g"}};
-  EXPECT_EQ(refusal(body).param, "tool_choice");
+  EXPECT_EQ(responses_refusal(body).param, "tool_choice");
   body["tool_choice"] = "required";
   for (const char* type : {"web_search", "custom"}) {
     body["tools"] = Json::array({{{"type", type}, {"name", "f"}}});
-    EXPECT_EQ(refusal(body).param, "tools[0]");
-    EXPECT_NE(refusal(body).message.find(type), std::string::npos);
+    EXPECT_EQ(responses_refusal(body).param, "tools[0]");
+    EXPECT_NE(responses_refusal(body).message.find(type), std::string::npos);
   }
   body["tool_choice"] = "auto";
-  EXPECT_TRUE(decode(body).chat.conversation.tools.empty());
+  EXPECT_TRUE(decode_responses(body).chat.conversation.tools.empty());
 }
 
 TEST(DecodeResponses, ImagesOfEarlierItemsBecomeALine) {
@@ -276,15 +279,16 @@ TEST(DecodeResponses, ImagesOfEarlierItemsBecomeALine) {
                 {"type": "input_file", "file_data": "x"}]},
     {"role": "assistant", "content": "A fox."},
     {"role": "user", "content": [{"type": "input_text", "text": "And now?"}]}])");
-  const Json messages = decode({{"input", input}}).chat.conversation.messages;
+  const Json messages = decode_responses({{"input", input}}).chat.conversation.messages;
   const std::string image = "[image left out: this model reads text alone]";
   EXPECT_EQ(messages[0]["content"][1]["text"], image);
   EXPECT_EQ(messages[2]["content"][0]["text"], image);
   EXPECT_EQ(messages[2]["content"][1]["text"], "[file left out: this model reads text alone]");
   // Stored items are earlier, whatever they were.
-  EXPECT_EQ(decode(with("store", true), input).chat.conversation.messages[0], messages[0]);
+  EXPECT_EQ(decode_responses(responses_with("store", true), input).chat.conversation.messages[0],
+            messages[0]);
   input[4]["content"].push_back({{"type", "input_image"}, {"image_url", "data:x"}});
-  const ApiError error = refusal({{"input", input}});
+  const ApiError error = responses_refusal({{"input", input}});
   EXPECT_EQ(error.param, "input[4].content[1]");
   EXPECT_NE(error.message.find("image"), std::string::npos);
 }
@@ -330,7 +334,7 @@ TEST(DecodeResponses, NamesTheFieldThatCannotBe) {
       {"text", {{"format", 3}}, "text.format"},
       {"temperature", -1, "temperature"}};
   for (const auto& [name, value, param] : bad) {
-    const ApiError error = refusal(with(name, value));
+    const ApiError error = responses_refusal(responses_with(name, value));
     EXPECT_EQ(error.status, 400);
     EXPECT_EQ(error.param, param) << value.dump();
     EXPECT_NE(error.message.find(param), std::string::npos) << error.message;

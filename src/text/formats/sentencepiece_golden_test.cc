@@ -14,17 +14,17 @@
 namespace moeflux {
 namespace {
 
-const std::string kGolden = tokenizer_golden_folder() + "sentencepiece-";
+const std::string kSentencePieces = tokenizer_golden_folder() + "sentencepiece-";
 
 class SentencePieceGolden : public ::testing::TestWithParam<std::string> {
  protected:
   static Tokenizer load() {
-    const std::string path = kGolden + GetParam() + ".tokenizer.model";
+    const std::string path = kSentencePieces + GetParam() + ".tokenizer.model";
     Result<Tokenizer> tokenizer = parse_sentencepiece(read_file(path), "", path);
     EXPECT_TRUE(tokenizer.ok()) << (tokenizer.ok() ? "" : tokenizer.error().to_string());
     return std::move(tokenizer).value();
   }
-  static Json golden() { return read_json(kGolden + GetParam() + ".golden.json"); }
+  static Json golden() { return read_json(kSentencePieces + GetParam() + ".golden.json"); }
 
   // The library knows no added tokens: control symbols are never matched in a text.
   static void expect_same(const Tokenizer& tokenizer, const std::string& text,

@@ -46,7 +46,7 @@ std::string small_model() {
 const std::string kBpe = bytes(2, number(3, 2));
 const std::string kOwnSpaces = bytes(3, number(4, 0));
 
-Tokenizer load(const std::string& model, const std::string& config = "") {
+Tokenizer load_pieces(const std::string& model, const std::string& config = "") {
   Result<Tokenizer> tokenizer = parse_sentencepiece(model, config, "x");
   EXPECT_TRUE(tokenizer.ok()) << (tokenizer.ok() ? "" : tokenizer.error().to_string());
   return std::move(tokenizer).value();
@@ -102,7 +102,7 @@ TEST(SentencePiece, ContradictionsAreNamed) {
 }
 
 TEST(SentencePiece, ATextBeginsWithASpaceAndTheBeginning) {
-  const Tokenizer tokenizer = load(small_model() + kBpe + kOwnSpaces);
+  const Tokenizer tokenizer = load_pieces(small_model() + kBpe + kOwnSpaces);
   EXPECT_EQ(*tokenizer.encode("ab"), (Ids{5, 6}));
   EXPECT_EQ(*tokenizer.encode("ab", {.add_special_tokens = true}), (Ids{1, 5, 6}));
   EXPECT_EQ(*tokenizer.encode("  a"), (Ids{5, 5, 5, 3}));
@@ -116,7 +116,7 @@ TEST(SentencePiece, TheConfigurationAddsTokensAndTurnsTheBeginningOff) {
       R"({"add_bos_token": false, "add_eos_token": true, "add_prefix_space": false,
           "added_tokens_decoder": {"8": {"content": "<|end|>", "special": true},
                                    "3": {"content": "[A]", "special": false}}})";
-  const Tokenizer tokenizer = load(small_model() + kBpe + kOwnSpaces, config);
+  const Tokenizer tokenizer = load_pieces(small_model() + kBpe + kOwnSpaces, config);
   EXPECT_EQ(*tokenizer.encode("b<|end|>b", {.add_special_tokens = true}), (Ids{4, 8, 4, 2}));
   EXPECT_EQ(*tokenizer.encode("b[A]b"), (Ids{4, 3, 4}));
   EXPECT_TRUE(tokenizer.is_special(8));
@@ -126,7 +126,7 @@ TEST(SentencePiece, TheConfigurationAddsTokensAndTurnsTheBeginningOff) {
 }
 
 TEST(SentencePiece, ControlSymbolsAreMatchedUnlessTheTextIsInert) {
-  const Tokenizer tokenizer = load(small_model() + kBpe + kOwnSpaces);
+  const Tokenizer tokenizer = load_pieces(small_model() + kBpe + kOwnSpaces);
   EXPECT_EQ(*tokenizer.encode("a</s>b"), (Ids{5, 3, 2, 5, 4}));
   const auto inert = tokenizer.encode("a</s>b", {.match_added_tokens = false});
   EXPECT_EQ(*inert, (Ids{5, 3, 0, 4}));  // a run of unknown characters is one token
