@@ -48,7 +48,7 @@ measure() {
     "$(seconds "$out/$name-second.json") |"
 }
 
-# peer_seconds STEP FILE: of the prompt in steps, and of the step behind it.
+# peer_seconds STEP LOG: of the prompt in steps, and of the step behind it.
 peer_seconds() {
   python3 - "$2" "$prompt" "$1" <<'P'
 import json, sys
@@ -68,9 +68,9 @@ measure_peer() {
   local name=$1-peer model=$2 prompt=$3 step
   shift 3
   for step in $((2 * turn)) "$turn"; do
-    "$PEER" -m "$model" -c $((prompt + step)) -b "$step" -ub "$step" -n 1 -ngl 99 -fa on \
-      --output-format jsonl -wb "$@" >"$out/$name-$step.json" 2>"$out/$name-$step.log"
-    read -r first second <<<"$(peer_seconds "$step" "$out/$name-$step.json")"
+    "$PEER" -m "$model" -c $((prompt + 2 * step)) -b "$step" -ub "$step" -n 1 -ngl 99 -fa on \
+      --output-format jsonl -wb "$@" >"$out/$name-$step.log" 2>&1  # rows are on stderr
+    read -r first second <<<"$(peer_seconds "$step" "$out/$name-$step.log")"
     echo "| $name, steps of $step | $prompt | $first | $second |"
   done
 }
