@@ -68,14 +68,16 @@ def ask_all(port, streams, tokens):
     return clients
 
 
-def tokens_per_second(clients):
-    """Tokens a second of the time in which all of them ran."""
+def tokens_per_second(clients, tokens):
+    """Tokens a second of the time in which all of them ran. A frame may have several tokens, as
+    where bytes are no character yet."""
     begin = max(client.times[0] for client in clients)
     end = min(client.times[-1] for client in clients)
     if begin >= end:
         raise SystemExit("the answers never ran all at once: more --tokens are needed")
-    frames = sum(begin < time <= end for client in clients for time in client.times)
-    return frames / (end - begin)
+    shares = (sum(begin < time <= end for time in client.times) / len(client.times)
+              for client in clients)
+    return tokens * sum(shares) / (end - begin)
 
 
 def metric(port, name):
@@ -98,7 +100,7 @@ def served(options):
             before = [metric(port, name) for name in names]
             clients = ask_all(port, streams, options.tokens)
             tokens, steps = (metric(port, name) - old for name, old in zip(names, before))
-            measured.append((tokens_per_second(clients), tokens / steps))
+            measured.append((tokens_per_second(clients, options.tokens), tokens / steps))
     return measured
 
 
