@@ -327,6 +327,18 @@ template <>
 struct GgmlCodes<kGgml_q4_k> : GgmlSixBitScales<144u, 16u, false> {};
 struct GgmlWideQ4K : GgmlSixBitScales<144u, 16u, true> {};
 
+/// Codes of the last 32 columns are 16 times what they are, and their scales a sixteenth: sums
+/// round as they do.
+struct GgmlHighQ4K : GgmlWideQ4K {
+  static MF_FN_MEMBER u32 code(u32 low, u32, u32, u32 part) {
+    return low & (part / 2u == 0u ? 0x0f0f0f0fu : 0xf0f0f0f0u);
+  }
+  static MF_FN_MEMBER void scales(MF_T t, u32 at, u32 block, MF_LOCAL(GgmlScale) to) {
+    GgmlWideQ4K::scales(t, at, block, to);
+    to[1].scale *= 0.0625f;
+  }
+};
+
 template <bool WIDE>
 struct GgmlQ5K : GgmlSixBitScales<176u, 48u, WIDE> {
   typedef GgmlSixBitScales<176u, 48u, WIDE> Base;

@@ -56,13 +56,15 @@ struct GgmlOctet<Type, 1u> {
   }
 };
 
-/// The codes of octet `octet` of a block's 8, in order.
+/// The lane's codes of half `half` of a block, in order: of an octet of its four. The compiler sees
+/// which bytes both halves share.
 template <class Type>
-MF_FN W2 ggml_octet(MF_T t, u32 at, u32 block, u32 octet) {
-  const u32 part = octet / 2u;
-  const W2 low = Type::low_pair(t, at, block, Type::low_piece(part), octet % 2u);
-  const W2 high = Type::high_pair(t, at, block, Type::high_piece(part), octet % 2u);
-  return GgmlOctet<Type, Type::kLooksUp>::codes(low, high, block, octet);
+MF_FN W2 ggml_half_octet(MF_T t, u32 at, u32 block, u32 half) {
+  const u32 part = half * 2u + (t.lane / 2u & 1u);
+  const u32 own = t.lane & 1u;
+  const W2 low = Type::low_pair(t, at, block, Type::low_piece(part), own);
+  const W2 high = Type::high_pair(t, at, block, Type::high_piece(part), own);
+  return GgmlOctet<Type, Type::kLooksUp>::codes(low, high, block, part * 2u + own);
 }
 
 /// 64 columns of a row, as they lie.

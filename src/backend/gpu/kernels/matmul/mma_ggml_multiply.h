@@ -4,7 +4,7 @@
 
 #include "backend/gpu/kernels/matmul/ggml_codes.h"
 #include "backend/gpu/kernels/matmul/ggml_grid_codes.h"
-#include "backend/gpu/kernels/matmul/ggml_octets.h"
+#include "backend/gpu/kernels/matmul/ggml_lanes.h"
 #include "backend/gpu/kernels/matmul/mma_ggml_part.h"
 #include "backend/gpu/kernels/matmul/mma_ggml_stages.h"
 #include "backend/gpu/kernels/matmul/mma_multiply.h"
@@ -14,91 +14,7 @@ namespace moeflux {
 namespace gpu {
 namespace kernels {
 
-/// Where a lane's two rows of a split, 8 apart, lie.
-struct GgmlLaneRows {
-  u32 place;
-  u32 above_at;
-  u32 below_at;
-
-  MF_FN_MEMBER void begin(MF_T t, u32 split_place) {
-    MF_SHARED(u32) head = MF_SHARED_AT(t, u32, split_place * 4u) + t.lane / 4u;
-    place = split_place;
-    above_at = head[0];
-    below_at = head[kMmaHalfRows];
-  }
-};
-
-/// A lane's part of a block, of two rows, 8 apart: an octet of each half, and the GROUPS scales of
-/// all 64 columns.
-template <u32 GROUPS>
-struct GgmlLane {
-  W2 codes[4];  // of both halves of the upper row, then of the lower one
-  GgmlScale above[4];
-  GgmlScale below[4];
-
-  template <class Type>
-  MF_FN_MEMBER void load(MF_T t, u32 above_at, u32 below_at, u32 block, MF_SHARED(f32) outers) {
-    if (Type::kScales == GROUPS) {
-      MF_UNROLL
-      for (u32 i = 0u; i < 4u; ++i) {
-        codes[i] =
-            ggml_octet<Type>(t, i < 2u ? above_at : below_at, block, i % 2u * 4u + (t.lane & 3u));
-      }
-      ggml_scales<Type>(t, above_at, block, outers, above);
-      ggml_scales<Type>(t, below_at, block, outers + 1, below);
-    }
-  }
-  /// `wide`: rows begin at multiples of 16 bytes.
-  MF_FN_MEMBER void load_any(MF_T t, u32 type, bool wide, GgmlLaneRows rows, u32 block) {
-    const u32 above_at = rows.above_at;
-    const u32 below_at = rows.below_at;
-    MF_SHARED(f32) outers = MF_SHARED_AT(t, f32, (rows.place + kMmaGgmlOuter) * 4u);
-    if (wide && type == kGgml_q4_0) return load<GgmlWideQ40>(t, above_at, below_at, block, outers);
-    if (wide && type == kGgml_q4_k) return load<GgmlWideQ4K>(t, above_at, below_at, block, outers);
-    if (wide && type == kGgml_q5_k) {
-      return load<GgmlQ5K<true>>(t, above_at, below_at, block, outers);
-    }
-    switch (type) {
-#define MF_GGML_CASE(name) \
-  case kGgml_##name:       \
-    return load<GgmlCodes<kGgml_##name>>(t, above_at, below_at, block, outers);
-      MF_GGML_MMA_TYPES(MF_GGML_CASE)
-#undef MF_GGML_CASE
-    }
-  }
-  /// The codes of row `r` that have scale `g`, of half g / 2 if there are four: those of the half's
-  /// other scale are zeros.
-  MF_FN_MEMBER W2 of_group(MF_T t, u32 r, u32 g) const {
-    W2 own = codes[r * 2u + (GROUPS == 4u ? g / 2u : g)];
-    if (GROUPS == 4u) {
-      const u32 mask = (t.lane & 3u) / 2u == g % 2u ? ~0u : 0u;
-      own.v[0] &= mask;
-      own.v[1] &= mask;
-    }
-    return own;
-  }
-
-  enum : u32 { kGroups = GROUPS, kHasBias = 1, kPlaceBlocks = kMmaSplitBlocks };
-  /// As a place of so many blocks needs it.
-  static MF_FN_MEMBER MmaMatrix placed(MmaMatrix m) { return m; }
-  MF_FN_MEMBER GgmlScale scale(u32 r, u32 g) const { return r == 0u ? above[g] : below[g]; }
-  /// Begins the products of scale `g` with TILES * 8 rows of x.
-  template <u32 TILES>
-  MF_FN_MEMBER void begin(MF_T t, MF_LOCAL(i32) high, MF_LOCAL(i32) low, u32 g,
-                          MF_SHARED(u32) x) const {
-    if (GROUPS == 1u) {
-      TeamBytes<TILES>::begin(t, high, low, codes, x);
-    } else {
-      TeamBytes<TILES>::begin_half(t, high, low, of_group(t, 0u, g), of_group(t, 1u, g),
-                                   GROUPS == 4u ? g / 2u : g, x);
-    }
-  }
-  static MF_FN_MEMBER f32 add(f32 total, i32 high, i32 low, GgmlScale own, f32 sum) {
-    return add_ggml_group(total, high, low, own, sum);
-  }
-};
-
-/// The same of FP8, whose block or each half of it has a scale. A group is a pair of the bytes of
+/// GgmlLane of FP8, whose block or each half of it has a scale. A group is a pair of the bytes of
 /// codes: the upper one, then the lower one.
 template <u32 HALVES>
 struct Fp8Lane {
@@ -159,44 +75,6 @@ struct Fp8Lane {
     return add_fp8_pair(total, high, low, own.scale);
   }
 };
-/// How many scales 64 columns of a type have.
-MF_FN u32 ggml_groups(u32 type) {
-  switch (type) {
-#define MF_GGML_CASE(name) \
-  case kGgml_##name:       \
-    return GgmlCodes<kGgml_##name>::kScales;
-    MF_GGML_MMA_TYPES(MF_GGML_CASE)
-#undef MF_GGML_CASE
-  }
-  return 0u;
-}
-
-/// A lane's part of a block of a type that is known, or of any: block `within` of the split in
-/// shared memory, `block` of the row.
-template <class Type>
-struct GgmlLoad {
-  u32 type;
-  bool wide;
-
-  template <u32 GROUPS>
-  MF_FN_MEMBER void load(MF_T t, MF_LOCAL(GgmlLane<GROUPS>) lane, GgmlLaneRows rows, u32 within,
-                         u32) const {
-    lane->template load<Type>(t, rows.above_at, rows.below_at, within,
-                              MF_SHARED_AT(t, f32, (rows.place + kMmaGgmlOuter) * 4u));
-  }
-};
-struct GgmlAny {};
-template <>
-struct GgmlLoad<GgmlAny> {
-  u32 type;
-  bool wide;
-
-  template <u32 GROUPS>
-  MF_FN_MEMBER void load(MF_T t, MF_LOCAL(GgmlLane<GROUPS>) lane, GgmlLaneRows rows, u32 within,
-                         u32) const {
-    lane->load_any(t, type, wide, rows, within);
-  }
-};
 struct Fp8Load {
   bool wide;
   Fp8Scales scales[2];  // of the lane's rows
@@ -236,6 +114,9 @@ struct GgmlSums {
       multiply_groups<2u, GgmlWideQ40>(t, p, rows, wide);
     } else if (TILES == 16u && wide && p.m.bits == kGgml_q4_k) {
       multiply_groups<2u, GgmlWideQ4K>(t, p, rows, wide);
+    } else if (p.m.bits == kGgml_q6_k) {
+      GgmlQ6KLoad load;
+      multiply_lanes<GgmlLane<4u>>(t, p, rows, &load);
     } else if (groups == 2u) {
       multiply_groups<2u, GgmlAny>(t, p, rows, wide);
     } else if (groups == 4u) {
@@ -254,14 +135,14 @@ struct GgmlSums {
 
   template <u32 GROUPS, class Type>
   MF_FN_MEMBER void multiply_groups(MF_T t, MmaMany p, MF_LOCAL(const MmaRows) rows, bool wide) {
-    const GgmlLoad<Type> load = {p.m.bits, wide};
+    GgmlLoad<Type> load = {p.m.bits, wide};
     multiply_lanes<GgmlLane<GROUPS>>(t, p, rows, &load);
   }
   MF_FN_MEMBER void multiply_fp8(MF_T t, MmaMany p, MF_LOCAL(const MmaRows) rows, bool wide) {
     const u32 own = t.lane / 4u;
-    const Fp8Load load = {wide,
-                          {fp8_row_scales(p.m, p.cols, rows[0].scales, rows[0].at(own, p.m.rows)),
-                           fp8_row_scales(p.m, p.cols, rows[1].scales, rows[1].at(own, p.m.rows))}};
+    Fp8Load load = {wide,
+                    {fp8_row_scales(p.m, p.cols, rows[0].scales, rows[0].at(own, p.m.rows)),
+                     fp8_row_scales(p.m, p.cols, rows[1].scales, rows[1].at(own, p.m.rows))}};
     if (fp8_has_halves(p.m)) {
       multiply_lanes<Fp8Lane<2u>>(t, p, rows, &load);
     } else {
@@ -270,7 +151,7 @@ struct GgmlSums {
   }
   template <class Lane, class Load>
   MF_FN_MEMBER void multiply_lanes(MF_T t, MmaMany p, MF_LOCAL(const MmaRows) rows,
-                                   MF_LOCAL(const Load) load) {
+                                   MF_LOCAL(Load) load) {
     enum : u32 { kGroups = Lane::kGroups, kQuarters = kGroups == 4u && Lane::kHasBias == 1u };
     const u32 blocks = p.cols / kMmaBlock;
     const u32 step = kMmaHalfRows + (rows[1].row - rows[0].row);
