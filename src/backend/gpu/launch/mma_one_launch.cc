@@ -162,8 +162,9 @@ std::optional<MmaFewLaunch> mma_few_launch(uint32_t bits, uint32_t cols, uint32_
                                            const std::function<uint32_t(uint32_t)>& groups) {
   uint32_t of_group = tokens <= 8 ? 8 : tokens <= 16 ? 16 : uint32_t{kMmaFewTokens};
   // An H200 takes 165 us for a head of 16 tokens with eight and 150 with four; of 8 tokens 108 and
-  // 124.
-  const uint32_t simds = bits == 4 && of_group == 16 ? kMmaFewSimds : uint32_t{kMmaSimds};
+  // 124. GGML's types always take less with four.
+  const bool takes_four = bits >= kFormatGgml || (bits == 4 && of_group == 16);
+  const uint32_t simds = takes_four ? kMmaFewSimds : uint32_t{kMmaSimds};
   uint32_t sets = std::max(1u, simds / splits_of(cols));
   const auto idle = [&] {
     return groups(mma_few_rows(bits, sets)) * groups_for(tokens, of_group) < cores;

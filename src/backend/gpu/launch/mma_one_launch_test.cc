@@ -219,7 +219,7 @@ TEST(MmaFewLaunch, GroupsOfSlotsHaveNoMoreSimdGroupsThanASetNeeds) {
   }
 }
 
-TEST(MmaFewLaunch, SixteenTokensHaveGroupsOfFourSimdGroups) {
+TEST(MmaFewLaunch, SixteenTokensAndGgmlTypesHaveGroupsOfFourSimdGroups) {
   const auto threads = [](uint32_t bits, uint32_t tokens) {
     return mma_few_launch(bits, 2048, tokens, kCores, kMmaSharedBytesMax,
                           [](uint32_t rows) { return 248320 / rows; })
@@ -229,6 +229,8 @@ TEST(MmaFewLaunch, SixteenTokensHaveGroupsOfFourSimdGroups) {
   EXPECT_EQ(threads(4, 16), 128u);
   EXPECT_EQ(threads(4, 32), 256u);
   EXPECT_EQ(threads(8, 16), 256u);
+  EXPECT_EQ(threads(kGgml_q6_k, 8), 128u);
+  EXPECT_EQ(threads(kGgml_q4_k, 32), 128u);
 }
 
 }  // namespace

@@ -55,10 +55,11 @@ constexpr uint32_t kMmaFewSlots4 = 2;
 constexpr uint32_t kMmaFewSlots8 = 4;
 constexpr uint32_t kMmaFewSlots16 = 6;
 constexpr uint32_t kMmaFewSlots16Ggml = 12;
-/// SIMD groups of such groups of 4 bits: the fewer, the more groups are at different points of
-/// their work. On an H200 gate and up of 32 tokens take 80 us with four and 87 with eight, of 192
-/// tokens 163 and 179. Down takes 43 and 46, but 115 and 99 in tiles of 16 slots: a group makes the
-/// integers of all of these.
+/// SIMD groups of such groups of 4 bits and GGML's types: the fewer, the more groups are at
+/// different points of their work. On an H200 gate and up of 32 tokens take 80 us with four and 87
+/// with eight, of 192 tokens 163 and 179; in Q4_K 106 and 112, in Q6_K 206 and 259. Down takes 43
+/// and 46, but 115 and 99 in tiles of 16 slots: a group makes the integers of all of these, unless
+/// types are GGML's.
 constexpr uint32_t kMmaFewSimds = 4;
 /// Networks for every token share launches with experts up to here.
 constexpr uint32_t kFewFfnTokensMax = 8;

@@ -42,7 +42,7 @@ uint32_t slots_of_tile(const ExpertLaunch& launch) {
 
 std::optional<MmaFewLaunch> launch_of(const Platform& platform, const Weight& weight, uint32_t tile,
                                       bool is_down) {
-  const bool has_more = is_ggml(weight) || (is_down && tile > 8);
+  const bool has_more = !is_ggml(weight) && is_down && tile > 8;
   return mma_slots_launch(mma_matrix(weight).bits, static_cast<uint32_t>(weight.cols), tile,
                           has_more ? uint32_t{kMmaSimds} : kMmaFewSimds,
                           platform.shared_bytes_max());
