@@ -22,9 +22,12 @@ if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
 endif()
 # Checks of stack frames and of buffers' lengths, for modules that read what others wrote. Kernels (backend, quant) go
 # without: theirs are the loops where a check would cost, over sizes that were checked before. A sanitizer has better ones.
-# No -fcf-protection: the mark holds for a program only where all objects have it, and Rust's library has not.
+# No -fcf-protection: the mark holds for a program only where all objects have it, and Rust's library has not. Under
+# a sanitizer these modules compile at -Og in two thirds of the time of -O1, and no test waits for them.
 add_library(moeflux_hardening INTERFACE)
-if(NOT MOEFLUX_SANITIZE)
+if(MOEFLUX_SANITIZE)
+  target_compile_options(moeflux_hardening INTERFACE -Og)
+else()
   target_compile_options(moeflux_hardening INTERFACE
     -fstack-protector-strong $<$<CONFIG:Release>:-U_FORTIFY_SOURCE> $<$<CONFIG:Release>:-D_FORTIFY_SOURCE=2>)
 endif()
@@ -211,11 +214,8 @@ endfunction()
 # moeflux_compile_fast(PROGRAM)
 # For a program of tests. The tested code is in the modules, optimised as it ships: the program's own files compile at -Og
 # in four fifths of the time that -O1 takes. g++ sees fewer paths there and suspects variables that all of them set.
-# A sanitizer keeps -O1.
 function(moeflux_compile_fast program)
-  if(MOEFLUX_SANITIZE)
-    target_compile_options(${program} PRIVATE $<$<CONFIG:Release>:-O1>)
-  elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
+  if(MOEFLUX_SANITIZE OR CMAKE_BUILD_TYPE STREQUAL "Release")
     target_compile_options(${program} PRIVATE -Og $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   endif()
 endfunction()
