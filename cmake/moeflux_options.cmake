@@ -104,16 +104,17 @@ function(moeflux_operations prefix)
   set(${prefix}_DECLARATIONS "${declarations}" PARENT_SCOPE)
 endfunction()
 
-# moeflux_precompile(TARGET headers...)
+# moeflux_precompile(TARGET)
 # With MOEFLUX_PCH. Modules share what moeflux_base precompiles. Modules with kernels of several instruction sets are left
-# alone: those share no compiled header.
+# alone: those share no compiled header. So are programs of tests, most of which are one joined file: a header of their
+# own would take longer than it saves.
 function(moeflux_precompile target)
   if(NOT MOEFLUX_PCH)
     return()
   endif()
-  if(target STREQUAL "moeflux_base" OR ARGN)
+  if(target STREQUAL "moeflux_base")
     target_precompile_headers(${target} PRIVATE <algorithm> <functional> <map> <memory> <optional> <span> <string> <vector>
-      ${CMAKE_SOURCE_DIR}/src/base/format.h ${CMAKE_SOURCE_DIR}/src/base/json.h ${ARGN})
+      ${CMAKE_SOURCE_DIR}/src/base/format.h ${CMAKE_SOURCE_DIR}/src/base/json.h)
   else()
     target_precompile_headers(${target} REUSE_FROM moeflux_base)
   endif()
@@ -229,10 +230,6 @@ function(moeflux_tests name)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   moeflux_join(${name} FOLDERS)
-  # Programs of the shared library read its public headers alone, whose names the modules' headers have too.
-  if(NOT "shared" IN_LIST ARG_DEPENDS)
-    moeflux_precompile(${name} <gtest/gtest.h>)
-  endif()
   list(TRANSFORM ARG_DEPENDS PREPEND moeflux_)
   target_link_libraries(${name} PRIVATE moeflux_options ${ARG_DEPENDS} GTest::gtest GTest::gtest_main)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
