@@ -15,7 +15,7 @@ double mscale(double factor, double weight) {
   return factor <= 1.0 ? 1.0 : 0.1 * weight * portable_log(factor) + 1.0;
 }
 
-void read_yarn(Config& r, double theta, RopeSpec& spec) {
+void read_yarn(Config& r, double theta, bool truncate, RopeSpec& spec) {
   YarnSpec yarn;
   yarn.theta = theta;
   yarn.dim = spec.rotary_dim;
@@ -23,7 +23,7 @@ void read_yarn(Config& r, double theta, RopeSpec& spec) {
   yarn.original_max_position = r.require_number("original_max_position_embeddings", 1.0, 1e9);
   yarn.beta_fast = r.number_or("beta_fast", 32.0, 1e-6, 1e6);
   yarn.beta_slow = r.number_or("beta_slow", 1.0, 1e-6, 1e6);
-  yarn.truncate = r.bool_or("truncate", true);
+  yarn.truncate = r.bool_or("truncate", truncate);
   spec.inverse_frequencies = yarn_frequencies(yarn);
   const double all_dim = r.number_or("mscale_all_dim", 0.0, 0.0, 100.0);
   const double own = r.number_or("mscale", 0.0, 0.0, 100.0);  // 0 and absent are the same
@@ -230,12 +230,16 @@ RopeSpec read_rope(Config& c, const RopeDefaults& defaults) {
   double fraction = r.number_or("partial_rotary_factor", outer_fraction, 0.0, 1.0);
   if (defaults.share_of_wider > 0.0) {
     if (fraction != 1.0 && std::abs(fraction - defaults.share_of_wider) > 1e-6) {
-      r.fail(ErrorCode::kUnsupported, formatted("partial_rotary_factor is {}, expected {} or 1",
-                                                fraction, defaults.share_of_wider));
+      const std::string share =
+          defaults.share_of_wider < 1.0 ? formatted("{} or ", defaults.share_of_wider) : "";
+      r.fail(ErrorCode::kUnsupported,
+             formatted("partial_rotary_factor is {}, expected {}1", fraction, share));
     }
     fraction = 1.0;
   }
   const std::string type = r.string_or("rope_type", r.string_or("type", "default"));
+  // transformers looks for it beside the kinds of layers.
+  const bool truncate = !nested || outer.bool_or("truncate", true);
 
   const bool is_longrope = defaults.is_longrope && names_longrope(type);
   RopeSpec spec;
@@ -256,7 +260,7 @@ RopeSpec read_rope(Config& c, const RopeDefaults& defaults) {
   } else if (type == "default") {
     spec.inverse_frequencies = default_frequencies(theta, spec.rotary_dim);
   } else if ((type == "yarn" && !is_longrope) || type == "deepseek_yarn") {  // Sarvam's word
-    read_yarn(r, theta, spec);
+    read_yarn(r, theta, truncate, spec);
   } else if (type == "linear") {
     read_linear(r, theta, spec);
   } else if (type == "llama3") {

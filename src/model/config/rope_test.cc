@@ -165,6 +165,29 @@ TEST(ReadRope, CosinesAreScaledUnlessBothMscalesAreGiven) {
   EXPECT_NEAR(v3.softmax_mscale, 1.3688879, 1e-6);
 }
 
+// Where each kind of layer has positions of its own, the key may stand beside the kinds.
+TEST(ReadRope, ARampMayBeginBetweenDimensions) {
+  const auto frequencies = [](const std::string& inner, const std::string& outer) {
+    auto config = Config::parse(
+        R"({"model_type": "m", "rope_parameters": {"full": {"rope_type": "yarn", "factor": 2.0,
+            "rope_theta": 500.0, "original_max_position_embeddings": 24)" +
+        inner + R"(}, "sliding": {"rope_type": "default", "rope_theta": 500.0})" + outer + "}}");
+    EXPECT_TRUE(config.ok());
+    const RopeSpec full = read_rope(*config, {.head_dim = 32, .layer_type = "full"});
+    const RopeSpec sliding = read_rope(*config, {.head_dim = 32, .layer_type = "sliding"});
+    EXPECT_TRUE(config->status().ok());
+    EXPECT_TRUE(config->unread().empty());
+    EXPECT_EQ(sliding.inverse_frequencies, default_frequencies(500.0, 32));
+    return full.inverse_frequencies;
+  };
+  const std::vector<float> whole = frequencies("", "");
+  const std::vector<float> between = frequencies("", R"(, "truncate": false)");
+  EXPECT_NEAR(whole.at(2), 0.3448975, 1e-6);
+  EXPECT_NEAR(between.at(2), 0.3265847, 1e-6);
+  EXPECT_EQ(frequencies(R"(, "truncate": false)", ""), between);
+  EXPECT_EQ(frequencies(R"(, "truncate": true)", R"(, "truncate": false)"), whole);
+}
+
 TEST(ReadRope, AnAttentionFactorIsTheWholeFactor) {
   const auto factor_of = [](const std::string& keys) {
     return read(R"({"model_type": "m", "rope_theta": 1e4, "rope_scaling": {"type": "yarn",
