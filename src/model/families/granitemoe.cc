@@ -40,10 +40,25 @@ AttentionSpec read_attention(Config& c, int64_t hidden_size) {
   return attention;
 }
 
-Mamba2Spec read_mamba(Config& c) {
+// "auto", as is usual in transformers, divides the inner width by the heads.
+int64_t read_mamba_head_dim(Config& c, int64_t hidden_size, int64_t heads) {
+  const Json* stored = c.find("mamba_d_head");
+  const bool is_auto = stored == nullptr || stored->is_null() || *stored == "auto";
+  if (!is_auto) return c.require_int("mamba_d_head", {1, 4096});
+  c.ignore("mamba_d_head");
+  const int64_t inner = c.int_or("mamba_expand", 2, {1, 64}) * hidden_size;
+  if (inner % heads != 0) {
+    c.fail(ErrorCode::kInvalidArgument,
+           formatted("mamba_n_heads {} does not divide mamba_expand times hidden_size, {}", heads,
+                     inner));
+  }
+  return inner / heads;
+}
+
+Mamba2Spec read_mamba(Config& c, int64_t hidden_size) {
   Mamba2Spec mamba;
   mamba.scan.heads = c.require_int("mamba_n_heads", {1, 65536});
-  mamba.scan.head_dim = c.require_int("mamba_d_head", {1, 4096});
+  mamba.scan.head_dim = read_mamba_head_dim(c, hidden_size, mamba.scan.heads);
   mamba.scan.groups = c.require_int("mamba_n_groups", {1, 65536});
   mamba.norm_groups = mamba.scan.groups;
   mamba.scan.state_dim = c.require_int("mamba_d_state", {1, 4096});
@@ -150,7 +165,7 @@ Result<ModelSpec> read_spec(Config& c) {
   spec.layers.assign(static_cast<size_t>(num_layers), layer);
   if (is_swash(c.model_type())) set_windows(c, spec.layers);
   if (is_hybrid) {
-    const auto scans = share_mixer(read_mamba(c));
+    const auto scans = share_mixer(read_mamba(c, spec.hidden_size));
     const std::vector<bool> pattern = read_attention_layers(c, num_layers);
     for (size_t i = 0; i < pattern.size(); ++i) {
       if (!pattern[i]) spec.layers[i].mixer = scans;

@@ -12,6 +12,7 @@
 #include "model/mixers/compressed_attention.h"
 #include "model/mixers/convolved_attention.h"
 #include "model/mixers/gated_delta.h"
+#include "model/mixers/mamba2.h"
 #include "tests/support/expect_error.h"
 
 namespace moeflux {
@@ -53,6 +54,23 @@ TEST(Variants, LayersOfQwen4WithAnIndexHaveThreeNames) {
     ASSERT_TRUE(spec.ok()) << spec.error().to_string();
     EXPECT_TRUE(attention_of(spec->layers.back()).index.has_value()) << name;
   }
+}
+
+TEST(Variants, HeadsOfGraniteHybridsShareTheInnerWidthUnlessTheirSizeIsSaid) {
+  Json json = config_of("granite-4.0-h-tiny");
+  const auto size_of = [&json] {
+    return mixer_as<Mamba2Spec>(read(json)->layers.front())->scan.head_dim;
+  };
+  EXPECT_EQ(size_of(), 64);
+  json["mamba_d_head"] = "auto";
+  EXPECT_EQ(size_of(), 2 * 1536 / 48);
+  json["mamba_n_heads"] = 96;
+  EXPECT_EQ(size_of(), 32);
+  json.erase("mamba_d_head");
+  json["mamba_expand"] = 3;
+  EXPECT_EQ(size_of(), 48);
+  json["mamba_n_heads"] = 100;
+  expect_error(read(json), kInvalid, {"mamba_n_heads", "100", "4608"});
 }
 
 TEST(Variants, SparseLayersOfGlm53HaveThreeNames) {
