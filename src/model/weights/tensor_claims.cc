@@ -189,7 +189,8 @@ Status TensorClaims::unclaimed() const {
   for (const auto& item : index_.entries()) {
     const std::string& name = item.first;
     const bool ignored =
-        is_derived(name) || !left_out_part(name, scheme_, root).empty() ||
+        item.second.size_bytes == 0 || is_derived(name) ||
+        !left_out_part(name, scheme_, root).empty() ||
         std::any_of(scheme_.ignored_prefixes.begin(), scheme_.ignored_prefixes.end(),
                     [&](const std::string& p) { return name.starts_with(p); });
     if (!ignored && !claimed_.contains(name)) names.push_back(name);

@@ -32,5 +32,18 @@ TEST(TensorClaims, SaysTheSameFailureOnce) {
             "no memory; a has 3 rows; tensor b is missing from the checkpoint");
 }
 
+// transformers stores matrices without rows where a config asks for no shared expert.
+TEST(TensorClaims, TensorsWithoutNumbersNeedNoUse) {
+  TensorIndex::Entries entries;
+  entries["a"] = {.dtype = DType::kBf16, .shape = {0, 4}};
+  const TensorIndex empty = TensorIndex::from_parts({}, entries);
+  EXPECT_TRUE(TensorClaims(empty, {.prefixes = {""}, .ignored_prefixes = {}}).finish().ok());
+  entries["b"] = {.size_bytes = 8, .dtype = DType::kBf16, .shape = {1, 4}};
+  const TensorIndex full = TensorIndex::from_parts({}, std::move(entries));
+  const Status status = TensorClaims(full, {.prefixes = {""}, .ignored_prefixes = {}}).finish();
+  EXPECT_EQ(status.error().message(),
+            "tensor b is in the checkpoint and no part of the model uses it");
+}
+
 }  // namespace
 }  // namespace moeflux
