@@ -355,7 +355,7 @@ TEST_F(EvalStepTest, AnItemWithoutMemoryFailsAloneAndCanBeTriedAgain) {
   std::vector<StepItem> items;
   items.push_back(next(a, 5));
   items.push_back(next(b, 5));
-  device.left = 2;  // pages of keys and of values of the first one's only attention layer
+  device.left = 0;  // the first one has the pages that part() gave back
   (*engine)->eval_step(items);
   EXPECT_TRUE(items[0].outcome.ok());
   expect_error(items[1].outcome, ErrorCode::kResourceExhausted, {"out of memory"});

@@ -104,13 +104,6 @@ class RunningText {
   /// it goes on.
   void go_on_alone();
 
-  /// Bytes of its state at a length, as compute() says; remembered for the last length.
-  template <typename Compute>
-  uint64_t state_bytes_of(int64_t length, const Compute& compute) const {
-    if (state_bytes_.first != length) state_bytes_ = {length, compute()};
-    return state_bytes_.second;
-  }
-
   const Preemption& preemption() const { return preemption_; }
   /// Gives the state's memory back and keeps a snapshot of it, where there is a state and memory
   /// for that. For the call whose turn it is.
@@ -172,7 +165,6 @@ class RunningText {
   TextMasks masks_;
   bool draws_later_ = false;  // the first token, once its mask is known
   Preemption preemption_;
-  mutable std::pair<int64_t, uint64_t> state_bytes_{-1, 0};
   std::optional<uint64_t> parked_at_;  // signals_.resumes() then
   std::optional<double> first_token_seconds_;
   std::optional<int64_t> told_position_;

@@ -14,6 +14,7 @@ using Clock = std::chrono::steady_clock;
 // The tokens that a request without a limit is planned to need beyond its prompt. One that goes on
 // longer takes memory that ended texts lose, and then the expert cache.
 constexpr int64_t kUnlimitedTokens = 1024;
+constexpr size_t kStateBytesKnown = 4096;  // lengths
 // How often somebody who waits for room looks for it while nobody computes.
 constexpr std::chrono::milliseconds kRecheckMin{10};
 constexpr std::chrono::milliseconds kRecheckMax{1000};
@@ -475,17 +476,17 @@ void Scheduler::Loop::publish_kept() {
   counters_.kept_tokens = kept_.tokens();
 }
 
-// Bytes that the request's state may grow to.
-// Every step asks for those of every text, and the sum over all layers takes microseconds.
+// Bytes that the request's state may grow to, remembered: a sum over layers takes microseconds.
 uint64_t Scheduler::Loop::state_bytes(const RunningText& text) const {
   const int64_t more = text.request().tokens_max < 0 ? kUnlimitedTokens : text.request().tokens_max;
   const int64_t planned =
       std::min(engine_.memory_plan().context_length, text.request().prompt_length() + more);
   const int64_t length = std::max(planned, static_cast<int64_t>(text.tokens().size()));
-  return text.state_bytes_of(length, [&] {
-    const bool needs_checkpoint = engine_.loaded().shortest_truncation(planned) > 0;
-    return engine_.state_bytes(length) + (needs_checkpoint ? engine_.state_bytes(0) : 0);
-  });
+  if (state_bytes_.size() > kStateBytesKnown) state_bytes_.clear();
+  uint64_t& bytes = state_bytes_[{planned, length}];
+  if (bytes > 0) return bytes;
+  const bool needs_checkpoint = engine_.loaded().shortest_truncation(planned) > 0;
+  return bytes = engine_.state_bytes(length) + (needs_checkpoint ? engine_.state_bytes(0) : 0);
 }
 
 uint64_t Scheduler::Loop::active_bytes() const {

@@ -120,6 +120,8 @@ class Scheduler::Loop {
   StepLimits limits_;
   StepBook book_;
   KeptStates kept_;
+  mutable std::map<std::pair<int64_t, int64_t>, uint64_t>
+      state_bytes_;                              // by planned length, length
   std::map<TextRequestId, TextWork> published_;  // of active texts: what counters_ have
   std::map<TextRequestId, Beginning> beginnings_;
   std::set<TextRequestId> out_of_memory_;  // active texts for which memory ran out once

@@ -48,8 +48,8 @@ class StateMemory {
 
   /// Memory for one block that was given back, with whatever was in it, or null. The system would
   /// otherwise map and clear pages each time, and a GPU allocate and free: on an H200 the states of
-  /// Qwen3.5-35B take 3 ms, as long as three steps. What is kept lies within the bounds, beside
-  /// what near_bytes() counts, until other memory needs the room; without bounds it is little.
+  /// Qwen3.5-35B take 3 ms, as long as three steps. Such memory stays within the bounds, beside
+  /// that of near_bytes(), until other memory needs the room. Without bounds there is little of it.
   /// Never heads that parts of the device divide.
   std::shared_ptr<Buffer> take_spare(uint64_t bytes, LayerId layer = {}, int64_t heads = 1);
   /// At least so many zeros that nobody overwrites, on the layer's part of the device, or null

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """A small random model whose matrices are Q4_1, IQ3_XXS, NVFP4, MXFP4, F16 and BF16.
 
-Writes TARGET/model.gguf, an architecture qwen3moe of two layers, and TARGET/golden.safetensors: what
-transformers computes in float32 from the numbers that llama.cpp's Python package decodes. No choice
-of a router is near another.
+Writes TARGET/model.gguf, an architecture qwen3moe of two layers, and TARGET/golden.safetensors:
+what transformers computes in float32 from the numbers that llama.cpp's Python package decodes. No
+choice of a router is near another.
 
 usage: mixed_gguf.py TARGET        (gguf 0.19, transformers 5.24, torch 2.11, safetensors)
 """
@@ -114,8 +114,9 @@ def write(path):
 
 def reference(values):
     config = transformers.Qwen3MoeConfig(
-        vocab_size=VOCAB, hidden_size=HIDDEN, intermediate_size=WIDTH, num_hidden_layers=len(LAYERS),
-        num_attention_heads=HEADS, num_key_value_heads=KV_HEADS, head_dim=HEAD, num_experts=EXPERTS,
+        vocab_size=VOCAB, hidden_size=HIDDEN, intermediate_size=WIDTH,
+        num_hidden_layers=len(LAYERS), num_attention_heads=HEADS, num_key_value_heads=KV_HEADS,
+        head_dim=HEAD, num_experts=EXPERTS,
         num_experts_per_tok=CHOSEN, moe_intermediate_size=WIDTH, norm_topk_prob=True,
         rms_norm_eps=1e-6, tie_word_embeddings=False,
         rope_parameters={"rope_type": "default", "rope_theta": 10000.0})

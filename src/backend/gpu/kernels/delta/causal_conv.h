@@ -89,14 +89,9 @@ MF_FN void conv_held(MF_T t, MF_PARAMS(ConvParams) p, u32 channel, MF_GLOBAL(con
     }
     return;
   }
-  // Oldest first: no input that is still needed has been overwritten.
   for (u32 j = 0u; j < past; ++j) {
-    const u32 at = j + p.tokens;
-    const F4 value = at < past
-                         ? load_some(MF_CAST(const f32, state) + static_cast<u64>(at) * p.channels,
-                                     channel, CHANNELS / 4u)
-                         : load_some(x + (at - past) * p.x_stride, channel, CHANNELS / 4u);
-    store_some(state + static_cast<u64>(j) * p.channels, channel, CHANNELS / 4u, value);
+    store_some(state + static_cast<u64>(j) * p.channels, channel, CHANNELS / 4u,
+               load_some(x + (p.tokens - past + j) * p.x_stride, channel, CHANNELS / 4u));
   }
 }
 

@@ -1,7 +1,7 @@
-// The gated delta rule for one token of each sequence, or a few of one, with keys and values of
-// 128, with the norm of its heads and their gate: a group owns a whole value head, as a norm needs
-// it. The 64 KiB of state are on their way to registers before the tokens are there, if the host
-// says that no launch still writes them, and stay there for all of them. Sums have the order that
+// The gated delta rule for one token of each sequence, or a few of one. Keys and values have 128.
+// The norm of its heads and their gate follow: a group owns a whole value head, as a norm needs it.
+// The 64 KiB of state are on their way to registers before the tokens are there, if the host says
+// that no launch still writes them, and stay there for all of them. Sums have the order that
 // gated_delta.h and norm/sums.h give. There is one shape a rule only: code that runs once is bound
 // by instruction fetch.
 #pragma once
