@@ -18,8 +18,6 @@ constexpr double kResidentShare = 0.1;
 constexpr double kNewShare = 0.25;
 // The same as StepBookOptions::piece_min, of experts.
 constexpr int64_t kDrivePieceMin = 64;
-// A piece adds as much of the time that its prompt has waited, if that is more.
-constexpr int64_t kWaitShare = 8;
 // Among steps with pieces of prompts, so many to one without: it tells what answers take alone.
 constexpr uint64_t kStepsToPlain = 32;
 
@@ -60,20 +58,10 @@ void StepBook::complete(StepView& view) {
   if (least) least_served_us_ = std::max(least_served_us_, *least);
   view.steps = steps_;
   view.is_drive_bound = is_drive_bound_;
-  wait_us_ = longest_wait_us(view);
   view.prompt_tokens = needs_plain_step(view) ? 0 : prompt_tokens_;
   view.token_us = static_cast<int64_t>(token_us_);
   view.was_alone = was_alone_;
   view.slice = slice_;
-}
-
-int64_t StepBook::longest_wait_us(const StepView& view) {
-  int64_t longest = 0;
-  for (const TextView& text : view.texts) {
-    if (text.prompt_tokens == 0) continue;
-    longest = std::max(longest, view.now_us - text.waits_since_us);
-  }
-  return longest;
 }
 
 // Whether the time of a step of these answers alone is to be measured.
@@ -155,8 +143,7 @@ void StepBook::note_prompt(int64_t tokens, bool is_beside_answers, int64_t elaps
   auto piece_us = static_cast<double>(elapsed_us);
   if (!is_drive_bound_) {
     wanted_us = static_cast<double>(options_.resident_piece_us);
-    const auto least_us =
-        static_cast<double>(std::max(options_.resident_piece_least_us, wait_us_ / kWaitShare));
+    const auto least_us = static_cast<double>(options_.resident_piece_least_us);
     if (token_us_ > 0.0) wanted_us = std::min(wanted_us, std::max(token_us_, least_us));
     if (is_beside_answers) piece_us -= token_us_;
   }

@@ -18,8 +18,7 @@ struct StepBookOptions {
   Sharing sharing = Sharing::kAuto;
   bool experts_fit = false;  // all of them into memory: then no drive is waited for
   /// A piece of a prompt adds no more to a step of answers than such a step takes without it, or
-  /// resident_piece_least_us, or an eighth of the time that the prompt has waited, and never more
-  /// than resident_piece_us.
+  /// than the first of these where that is more, and never more than the second.
   int64_t resident_piece_least_us = 25'000;
   int64_t resident_piece_us = 200'000;
   int64_t drive_step_us = 1'500'000;  // of a whole step where experts come from a drive
@@ -59,7 +58,6 @@ class StepBook {
   Text* find(uint64_t id);
   void charge(const StepPlan& plan, int64_t elapsed_us);
   bool needs_plain_step(const StepView& view) const;
-  static int64_t longest_wait_us(const StepView& view);
   void note_stall(const StepMeasure& measure);
   void note_plain(int64_t answers, int64_t elapsed_us);
   void note_prompt(int64_t tokens, bool is_beside_answers, int64_t elapsed_us);
@@ -79,7 +77,6 @@ class StepBook {
   int64_t token_answers_ = 0;     // with as many answers;
   uint64_t token_step_ = 0;       // its number
   int64_t prompt_tokens_;
-  int64_t wait_us_ = 0;  // of the prompt that has waited longest
 };
 
 }  // namespace moeflux
