@@ -26,7 +26,7 @@ endif()
 # a sanitizer these modules compile at -Og in two thirds of the time of -O1, and no test waits for them.
 add_library(moeflux_hardening INTERFACE)
 if(MOEFLUX_SANITIZE)
-  target_compile_options(moeflux_hardening INTERFACE -Og)
+  target_compile_options(moeflux_hardening INTERFACE -Og $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
 else()
   target_compile_options(moeflux_hardening INTERFACE
     -fstack-protector-strong $<$<CONFIG:Release>:-U_FORTIFY_SOURCE> $<$<CONFIG:Release>:-D_FORTIFY_SOURCE=2>)
