@@ -15,6 +15,11 @@ class KeptBlock : public Retained {
   std::shared_ptr<const void> block_;
 };
 
+StateMemory::Use use_of(const StateTensor& spec) {
+  const bool keeps_all = spec.is_per_token() && spec.window == 0;
+  return keeps_all ? StateMemory::Use::kPages : StateMemory::Use::kEveryStep;
+}
+
 int64_t pages_needed(int64_t length) {
   return (length + SequenceState::kPageTokens - 1) / SequenceState::kPageTokens;
 }
@@ -75,7 +80,7 @@ std::unique_ptr<SequenceState> SequenceState::share() const {
 // Memory that was given back, with zeros on their way to it; null where there is none.
 SequenceState::Block SequenceState::take_cleared(const Held& held, uint64_t bytes,
                                                  Encoder& encoder) {
-  auto spare = memory_->take_spare(bytes, held.layer, held.spec.num_own_heads());
+  auto spare = memory_->take_spare(bytes, use_of(held.spec), held.layer, held.spec.num_own_heads());
   auto zeros = spare != nullptr ? memory_->zeros(bytes, held.layer) : nullptr;
   if (zeros == nullptr) return nullptr;
   auto block = std::make_shared<const BlockMemory>(BlockMemory{std::move(spare), 0, bytes});
@@ -91,9 +96,7 @@ Result<std::vector<SequenceState::Block>> SequenceState::allocate(const Held& he
   const StateTensor& spec = held.spec;
   const uint64_t tokens = spec.is_per_token() ? static_cast<uint64_t>(kPageTokens) : 1;
   const uint64_t bytes = tokens * spec.bytes();
-  const bool is_window = spec.is_per_token() && spec.window > 0;
-  const auto use =
-      spec.is_per_token() && !is_window ? StateMemory::Use::kPages : StateMemory::Use::kEveryStep;
+  const StateMemory::Use use = use_of(spec);
   std::vector<Block> blocks;
   while (blocks.size() < count) {
     if (Block block = encoder != nullptr ? take_cleared(held, bytes, *encoder) : nullptr) {
@@ -218,7 +221,8 @@ Status SequenceState::own_block(Held& held, size_t block, bool is_read, Encoder&
   const uint64_t bytes = held.blocks[block]->size_bytes;
   Block own;
   const int64_t heads = held.spec.num_own_heads();
-  if (auto spare = is_read ? memory_->take_spare(bytes, held.layer, heads) : nullptr) {
+  if (auto spare =
+          is_read ? memory_->take_spare(bytes, use_of(held.spec), held.layer, heads) : nullptr) {
     own = std::make_shared<const BlockMemory>(BlockMemory{std::move(spare), 0, bytes});
   } else {
     MF_ASSIGN_OR_RETURN(const std::vector<Block> taken, allocate(held, 1, &encoder));

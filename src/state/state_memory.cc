@@ -99,7 +99,8 @@ std::shared_ptr<Buffer> StateMemory::counted(std::unique_ptr<Buffer> memory, Pla
   return std::shared_ptr<Buffer>(memory.release(), give_back);
 }
 
-std::shared_ptr<Buffer> StateMemory::take_spare(uint64_t bytes, LayerId layer, int64_t heads) {
+std::shared_ptr<Buffer> StateMemory::take_spare(uint64_t bytes, Use use, LayerId layer,
+                                                int64_t heads) {
   if (parts_of(layer, heads).front().of > 1) return nullptr;
   const auto found = shared_->spares.find({layer, bytes});
   if (found == shared_->spares.end() || found->second.empty()) return nullptr;
@@ -107,7 +108,7 @@ std::shared_ptr<Buffer> StateMemory::take_spare(uint64_t bytes, LayerId layer, i
   found->second.pop_back();
   const size_t part = device_.part_of(layer);
   shared_->taken[part].spare -= bytes;
-  return counted(std::move(memory), {layer, {{part}}, true}, &Taken::near_kept);
+  return counted(std::move(memory), {layer, {{part}}, true}, near_counter(use));
 }
 
 std::shared_ptr<Buffer> StateMemory::zeros(uint64_t bytes, LayerId layer) {
@@ -140,8 +141,7 @@ Result<StateMemory::Blocks> StateMemory::take(uint64_t bytes, size_t count, Use 
     return counted(std::move(memory), {layer, parts, is_spared}, counter);
   };
   if (near > 0) {
-    auto buffer = allocate(MemoryKind::kDevice, near,
-                           use == Use::kPages ? &Taken::near_pages : &Taken::near_kept);
+    auto buffer = allocate(MemoryKind::kDevice, near, near_counter(use));
     if (buffer.ok()) return Blocks{std::move(buffer).value(), near};
     // Others may have taken the device's memory since it was counted.
     if (bounds_.empty() || buffer.error().code() != ErrorCode::kResourceExhausted)

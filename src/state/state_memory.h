@@ -51,7 +51,8 @@ class StateMemory {
   /// Qwen3.5-35B take 3 ms, as long as three steps. Such memory stays within the bounds, beside
   /// that of near_bytes(), until other memory needs the room. Without bounds there is little of it.
   /// Never heads that parts of the device divide.
-  std::shared_ptr<Buffer> take_spare(uint64_t bytes, LayerId layer = {}, int64_t heads = 1);
+  std::shared_ptr<Buffer> take_spare(uint64_t bytes, Use use, LayerId layer = {},
+                                     int64_t heads = 1);
   /// At least so many zeros that nobody overwrites, on the layer's part of the device, or null
   /// where there is no room for them.
   std::shared_ptr<Buffer> zeros(uint64_t bytes, LayerId layer);
@@ -96,6 +97,9 @@ class StateMemory {
   std::vector<PartHeads> parts_of(LayerId layer, int64_t heads) const;
 
   uint64_t near_left(Use use, size_t part) const;
+  static uint64_t Taken::*near_counter(Use use) {
+    return use == Use::kPages ? &Taken::near_pages : &Taken::near_kept;
+  }
   std::shared_ptr<Buffer> counted(std::unique_ptr<Buffer> memory, Place place,
                                   uint64_t Taken::*counter);
 

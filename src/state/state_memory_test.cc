@@ -64,21 +64,21 @@ TEST_F(StateMemoryTest, WithoutBoundsEverythingIsTheDevices) {
 }
 
 TEST_F(StateMemoryTest, ABlockThatWasGivenBackIsSpareWithoutBounds) {
-  EXPECT_EQ(memory_.take_spare(100), nullptr);
+  EXPECT_EQ(memory_.take_spare(100, Use::kEveryStep), nullptr);
   const Buffer* block = take(100, 1, Use::kEveryStep).buffer.get();
   EXPECT_EQ(memory_.near_bytes(), 0u);
-  EXPECT_EQ(memory_.take_spare(101), nullptr);
-  EXPECT_EQ(memory_.take_spare(100, LayerId{1}), nullptr);
+  EXPECT_EQ(memory_.take_spare(101, Use::kEveryStep), nullptr);
+  EXPECT_EQ(memory_.take_spare(100, Use::kEveryStep, LayerId{1}), nullptr);
   {
-    const std::shared_ptr<Buffer> spare = memory_.take_spare(100);
+    const std::shared_ptr<Buffer> spare = memory_.take_spare(100, Use::kEveryStep);
     EXPECT_EQ(spare.get(), block);
     EXPECT_EQ(memory_.near_bytes(), 100u);
-    EXPECT_EQ(memory_.take_spare(100), nullptr);
+    EXPECT_EQ(memory_.take_spare(100, Use::kEveryStep), nullptr);
   }
-  EXPECT_EQ(memory_.take_spare(100).get(), block);
+  EXPECT_EQ(memory_.take_spare(100, Use::kEveryStep).get(), block);
   EXPECT_EQ(device_.asked.size(), 1u);
   (void)take(100, 2, Use::kPages);  // two in one buffer
-  EXPECT_EQ(memory_.take_spare(200), nullptr);
+  EXPECT_EQ(memory_.take_spare(200, Use::kEveryStep), nullptr);
 }
 
 TEST_F(StateMemoryTest, SparesAreFewAndGoWhereOtherMemoryNeedsTheRoom) {
@@ -88,27 +88,28 @@ TEST_F(StateMemoryTest, SparesAreFewAndGoWhereOtherMemoryNeedsTheRoom) {
     for (int i = 0; i < 4; ++i) all.push_back(take(kBytes, 1, Use::kEveryStep));
   }
   std::vector<std::shared_ptr<Buffer>> spares;
-  while (auto spare = memory_.take_spare(kBytes)) spares.push_back(std::move(spare));
+  while (auto spare = memory_.take_spare(kBytes, Use::kEveryStep))
+    spares.push_back(std::move(spare));
   EXPECT_EQ(spares.size(), 2u);
   memory_.bound({{.near_bytes = 350}});
   spares.clear();
   (void)take(100, 1, Use::kEveryStep);
-  EXPECT_EQ(memory_.take_spare(kBytes), nullptr);
-  spares.push_back(memory_.take_spare(100));
+  EXPECT_EQ(memory_.take_spare(kBytes, Use::kEveryStep), nullptr);
+  spares.push_back(memory_.take_spare(100, Use::kEveryStep));
   EXPECT_NE(spares.back(), nullptr);
   EXPECT_EQ(memory_.near_bytes(), 100u);
   spares.clear();
   const StateMemory::Blocks near = take(100, 2, Use::kEveryStep);
-  spares.push_back(memory_.take_spare(100));
+  spares.push_back(memory_.take_spare(100, Use::kEveryStep));
   EXPECT_NE(spares.back(), nullptr);  // there was room beside it
   spares.clear();
   const StateMemory::Blocks more = take(100, 2, Use::kEveryStep);
   EXPECT_EQ(more.count, 1u);
-  EXPECT_EQ(memory_.take_spare(100), nullptr);
+  EXPECT_EQ(memory_.take_spare(100, Use::kEveryStep), nullptr);
   StateMemory::Blocks far = take(100, 1, Use::kEveryStep);
   EXPECT_EQ(memory_.far_bytes(), 100u);
   far = {};
-  EXPECT_EQ(memory_.take_spare(100), nullptr);  // of the host's there is none
+  EXPECT_EQ(memory_.take_spare(100, Use::kEveryStep), nullptr);  // of the host's there is none
 }
 
 TEST_F(StateMemoryTest, WhatTheDeviceDoesNotHoldIsTheHosts) {
@@ -134,6 +135,17 @@ TEST_F(StateMemoryTest, MemoryThatIsGivenBackIsNearAgain) {
   EXPECT_EQ(memory_.near_bytes(), 0u);
   const StateMemory::Blocks again = take(100, 1, Use::kPages);
   EXPECT_EQ(memory_.near_bytes(), 100u);
+}
+
+// Otherwise pages would take the room that is left for states.
+TEST_F(StateMemoryTest, PagesThatAreUsedAgainCountAsPages) {
+  memory_.bound({{.near_bytes = 400, .kept_bytes = 200}});
+  (void)take(100, 1, Use::kPages);
+  const std::shared_ptr<Buffer> page = memory_.take_spare(100, Use::kPages);
+  ASSERT_NE(page, nullptr);
+  const StateMemory::Blocks more = take(100, 4, Use::kPages);
+  EXPECT_EQ(more.count, 1u);
+  EXPECT_EQ(memory_.near_bytes(), 200u);
 }
 
 TEST_F(StateMemoryTest, PagesLeaveRoomForWhatEveryStepWrites) {
@@ -210,7 +222,7 @@ TEST(DividedHeads, AreNearAsLongAsEachPartHasRoomForItsOwn) {
   EXPECT_EQ(memory.near_bytes(), 0u);
   near = memory.take(30, 1, Use::kEveryStep, LayerId{0}, 3);
   near->buffer.reset();
-  EXPECT_EQ(memory.take_spare(30, LayerId{0}, 3), nullptr);
+  EXPECT_EQ(memory.take_spare(30, Use::kEveryStep, LayerId{0}, 3), nullptr);
 }
 
 }  // namespace
