@@ -23,21 +23,7 @@ MF_FN void load_few_codes(MF_T t, MF_LOCAL(W2) octets, u32 at, u32 block) {
       t, u32,
       (at + t.lane / 4u * Part::kRowWords + block * (2u * BITS) + (t.lane & 3u) * (BITS / 2u)) *
           4u);
-  MF_UNROLL
-  for (u32 r = 0u; r < 2u; ++r) {
-    u32 words[4];
-    if (BITS == 4u) {
-      const W2 two = load2(own + r * (Part::kHalf * Part::kRowWords));
-      words[0] = two.v[0];
-      words[1] = two.v[1];
-    } else {
-      const W4 four = load4(own + r * (Part::kHalf * Part::kRowWords));
-      MF_UNROLL
-      for (u32 k = 0u; k < 4u; ++k) words[k] = four.v[k];
-    }
-    MF_UNROLL
-    for (u32 h = 0u; h < 2u; ++h) octets[r * 2u + h] = MmaCodes<BITS>::octet(words, h);
-  }
+  load_octets<BITS>(octets, own, Part::kHalf * Part::kRowWords);
 }
 
 /// Scales of two blocks and their biases, of the upper row, then of the lower one.

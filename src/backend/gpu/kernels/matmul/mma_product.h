@@ -34,6 +34,27 @@ struct MmaCodes<8u> {
   }
 };
 
+/// Codes of a block, of two rows, 8 apart, two octets each, whose words a lane has at `own` and
+/// `step` words further.
+template <u32 BITS>
+MF_FN void load_octets(MF_LOCAL(W2) octets, MF_SHARED(u32) own, u32 step) {
+  MF_UNROLL
+  for (u32 r = 0u; r < 2u; ++r) {
+    u32 words[4];
+    if (BITS == 4u) {
+      const W2 two = load2(own + r * step);
+      words[0] = two.v[0];
+      words[1] = two.v[1];
+    } else {
+      const W4 four = load4(own + r * step);
+      MF_UNROLL
+      for (u32 k = 0u; k < 4u; ++k) words[k] = four.v[k];
+    }
+    MF_UNROLL
+    for (u32 h = 0u; h < 2u; ++h) octets[r * 2u + h] = MmaCodes<BITS>::octet(words, h);
+  }
+}
+
 /// Scales or biases of blocks `block` and the next one, in one word; past the last block its own.
 /// `groups`: where those of the row begin. One in f32 is that of both blocks.
 MF_FN u32 load_scale_pair(MmaMatrix m, MF_GLOBAL(const u8) from, u64 groups, u32 block, u32 last) {

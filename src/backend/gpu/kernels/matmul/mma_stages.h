@@ -149,21 +149,7 @@ MF_FN void load_stage_codes(MF_T t, MF_LOCAL(W2) octets, MF_SHARED(u32) codes, u
   const u32 word = BITS == 4u ? (t.lane & 1u) * 2u : 0u;
   MF_SHARED(u32)
   own = codes + ((t.simd * kMmaRows + t.lane / 4u) * kMmaCodeWords + piece * 4u + word);
-  MF_UNROLL
-  for (u32 i = 0u; i < 2u; ++i) {
-    u32 words[4];
-    if (BITS == 4u) {
-      const W2 two = load2(own + i * (8u * kMmaCodeWords));
-      words[0] = two.v[0];
-      words[1] = two.v[1];
-    } else {
-      const W4 four = load4(own + i * (8u * kMmaCodeWords));
-      MF_UNROLL
-      for (u32 k = 0u; k < 4u; ++k) words[k] = four.v[k];
-    }
-    MF_UNROLL
-    for (u32 h = 0u; h < 2u; ++h) octets[i * 2u + h] = MmaCodes<BITS>::octet(words, h);
-  }
+  load_octets<BITS>(octets, own, 8u * kMmaCodeWords);
 }
 
 /// Scales and biases of a SIMD group's 16 rows for the 8 blocks of a split: half of the lanes have
