@@ -267,7 +267,7 @@ TEST_P(SchedulerStateTest, WhereMemoryRunsOutATextBeginsAgainAlone) {
   });
   submit(*scheduler, small, beside);
   gate.wait_for_arrival();
-  const auto retried = fail_at(refusals, 1);
+  const auto retried = fail_at(refusals, 2);  // for all tensors in one, then for one
   TextRequest anew = request;
   anew.reuse = false;
   submit(*scheduler, anew, retried);

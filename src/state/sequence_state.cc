@@ -6,18 +6,14 @@
 namespace moeflux {
 namespace {
 
-/// Keeps memory that a copy reads until the copy has finished.
-class KeptBlock : public Retained {
- public:
-  explicit KeptBlock(std::shared_ptr<const void> block) : block_(std::move(block)) {}
-
- private:
-  std::shared_ptr<const void> block_;
-};
-
 StateMemory::Use use_of(const StateTensor& spec) {
   const bool keeps_all = spec.is_per_token() && spec.window == 0;
   return keeps_all ? StateMemory::Use::kPages : StateMemory::Use::kEveryStep;
+}
+
+uint64_t block_bytes(const StateTensor& spec) {
+  const auto tokens = static_cast<uint64_t>(spec.is_per_token() ? SequenceState::kPageTokens : 1);
+  return tokens * spec.bytes();
 }
 
 int64_t pages_needed(int64_t length) {
@@ -63,13 +59,7 @@ Result<std::unique_ptr<SequenceState>> SequenceState::create(std::shared_ptr<Sta
                                                              Encoder* encoder) {
   std::unique_ptr<SequenceState> state(
       new SequenceState(std::move(memory), std::move(layers), step_tokens_max));
-  for (Layer& layer : state->layers_) {
-    for (Held& held : layer.tensors) {
-      if (!held.spec.is_per_token()) {
-        MF_RETURN_IF_ERROR(state->add_blocks(held, 1, encoder));
-      }
-    }
-  }
+  MF_RETURN_IF_ERROR(state->renew(state->layers_, {}, encoder));
   return state;
 }
 
@@ -77,52 +67,108 @@ std::unique_ptr<SequenceState> SequenceState::share() const {
   return std::unique_ptr<SequenceState>(new SequenceState(*this));
 }
 
-// Memory that was given back, with zeros on their way to it; null where there is none.
-SequenceState::Block SequenceState::take_cleared(const Held& held, uint64_t bytes,
-                                                 Encoder& encoder) {
-  auto spare = memory_->take_spare(bytes, use_of(held.spec), held.layer, held.spec.num_own_heads());
-  auto zeros = spare != nullptr ? memory_->zeros(bytes, held.layer) : nullptr;
-  if (zeros == nullptr) return nullptr;
-  auto block = std::make_shared<const BlockMemory>(BlockMemory{std::move(spare), 0, bytes});
-  const BlockMemory cleared{std::move(zeros), 0, bytes};
-  encoder.run(ops::Copy{words_of(*block, held.spec), words_of(cleared, held.spec)});
-  encoder.keep_alive(std::make_unique<KeptBlock>(block));
-  encoder.keep_alive(std::make_unique<KeptBlock>(cleared.buffer));
-  return block;
+// A block of a ring takes the place of the one whose tokens are furthest back.
+template <typename Use>
+Status SequenceState::visit_needs(Held& held, const Rows& rows, const Use& use) const {
+  if (rows.only_behind && held.spec.behind == 0) return {};
+  const size_t held_blocks = held.blocks.size();
+  const auto is_shared = [&](size_t block) {
+    return block < held_blocks && held.blocks[block].use_count() > 1;
+  };
+  if (!held.spec.is_per_token()) {
+    if (held_blocks == 0) return use(Need{});
+    return rows.end > rows.begin && is_shared(0) ? use(Need{.is_read = true}) : Status();
+  }
+  const auto pages =
+      std::max(held_blocks, static_cast<size_t>(pages_held(held.spec, rows.end, step_tokens_max_)));
+  for (size_t page = held_blocks; page < pages; ++page) {
+    MF_RETURN_IF_ERROR(use(Need{.block = page, .more = pages - page}));
+  }
+  if (rows.end <= rows.begin) return {};
+  const int64_t first =
+      std::max<int64_t>(0, rows.begin - (rows.only_behind ? 0 : held.spec.behind));
+  for (int64_t page = first / kPageTokens; page <= (rows.end - 1) / kPageTokens; ++page) {
+    const size_t slot = static_cast<size_t>(page) % pages;
+    if (!is_shared(slot)) continue;
+    // Nobody reads what a page of a ring held before its first token is written anew.
+    MF_RETURN_IF_ERROR(use(Need{.block = slot, .is_read = page * kPageTokens < length_}));
+  }
+  return {};
 }
 
-Result<std::vector<SequenceState::Block>> SequenceState::allocate(const Held& held, size_t count,
-                                                                  Encoder* encoder) {
-  const StateTensor& spec = held.spec;
-  const uint64_t tokens = spec.is_per_token() ? static_cast<uint64_t>(kPageTokens) : 1;
-  const uint64_t bytes = tokens * spec.bytes();
-  const StateMemory::Use use = use_of(spec);
-  std::vector<Block> blocks;
-  while (blocks.size() < count) {
-    if (Block block = encoder != nullptr ? take_cleared(held, bytes, *encoder) : nullptr) {
-      blocks.push_back(std::move(block));
-      continue;
+// Copies are recorded however it ends: blocks that were replaced keep what was in them.
+Status SequenceState::renew(std::span<Layer> layers, const Rows& rows, Encoder* encoder) {
+  BlockSupply supply(*memory_, encoder);
+  bool needs_any = false;
+  for (Layer& layer : layers) {
+    for (Held& held : layer.tensors) {
+      MF_RETURN_IF_ERROR(visit_needs(held, rows, [&](const Need& need) {
+        needs_any = true;
+        const auto kind = kind_of(held, need);
+        if (kind) supply.want(*kind, held.layer, block_bytes(held.spec));
+        return Status();
+      }));
     }
+  }
+  Status done;
+  for (Layer& layer : layers) {
+    for (Held& held : layer.tensors) {
+      if (needs_any && done.ok()) done = renew(held, rows, supply);
+      const bool is_ring = held.spec.window > 0 && !(rows.only_behind && held.spec.behind == 0);
+      if (!done.ok() || !is_ring || rows.end <= rows.begin) continue;
+      const int64_t overwritten = pages_needed(rows.end) - ring_pages(held.spec, step_tokens_max_);
+      held.held_from = std::max(held.held_from, overwritten * kPageTokens);
+    }
+  }
+  supply.flush();
+  return done;
+}
+
+Status SequenceState::renew(Held& held, const Rows& rows, BlockSupply& supply) {
+  std::vector<Block> rest;
+  return visit_needs(held, rows, [&](const Need& need) -> Status {
+    MF_ASSIGN_OR_RETURN(Block own, find_block(held, need, supply, rest));
+    if (need.block == held.blocks.size()) {
+      held.views.emplace_back();
+      held.blocks.emplace_back();
+    }
+    const Block shared = std::exchange(held.blocks[need.block], std::move(own));
+    view_block(held, need.block);
+    if (need.is_read) supply.copy(held.blocks[need.block], shared);
+    return {};
+  });
+}
+
+// Heads that parts of the device divide have memory of their own.
+std::optional<BlockSupply::Kind> SequenceState::kind_of(const Held& held, const Need& need) const {
+  const auto part = memory_->whole_part(held.layer, held.spec.num_own_heads());
+  if (!part) return std::nullopt;
+  return BlockSupply::Kind{.part = *part,
+                           .use = use_of(held.spec),
+                           .number = need.is_read ? 0 : need.block,
+                           .is_copied = need.is_read};
+}
+
+Result<SequenceState::Block> SequenceState::find_block(const Held& held, const Need& need,
+                                                       BlockSupply& supply,
+                                                       std::vector<Block>& rest) {
+  const uint64_t bytes = block_bytes(held.spec);
+  if (const auto kind = kind_of(held, need)) {
+    if (Block block = supply.take(*kind, bytes)) return block;
+    if (Block block = supply.take_spare(*kind, held.layer, bytes)) return block;
+  }
+  if (rest.empty()) {
     MF_ASSIGN_OR_RETURN(
         const StateMemory::Blocks taken,
-        memory_->take(bytes, count - blocks.size(), use, held.layer, spec.num_own_heads()));
-    for (size_t i = 0; i < taken.count; ++i) {
-      blocks.push_back(
-          std::make_shared<const BlockMemory>(BlockMemory{taken.buffer, i * bytes, bytes}));
+        memory_->take(bytes, need.more, use_of(held.spec), held.layer, held.spec.num_own_heads()));
+    for (size_t i = taken.count; i > 0; --i) {
+      rest.push_back(
+          std::make_shared<const StateBlock>(StateBlock{taken.buffer, (i - 1) * bytes, bytes}));
     }
   }
-  return blocks;
-}
-
-// A block as f32, whatever its type: what copies move.
-Tensor SequenceState::words_of(const BlockMemory& block, const StateTensor& spec) {
-  Buffer& buffer = *block.buffer;
-  if (!spec.is_per_token()) {
-    return Tensor::view(buffer, block.offset_bytes, spec.shape, DType::kF32);
-  }
-  constexpr auto kWord = static_cast<int64_t>(sizeof(float));
-  const Shape shape{kPageTokens / kWord, static_cast<int64_t>(spec.bytes())};
-  return Tensor::view(buffer, block.offset_bytes, shape, DType::kF32);
+  Block block = std::move(rest.back());
+  rest.pop_back();
+  return block;
 }
 
 void SequenceState::view_block(Held& held, size_t block) {
@@ -132,18 +178,8 @@ void SequenceState::view_block(Held& held, size_t block) {
     for (int i = 0; i < shape.rank(); ++i) extents.push_back(shape[i]);
     shape = Shape(extents);
   }
-  const BlockMemory& memory = *held.blocks[block];
+  const StateBlock& memory = *held.blocks[block];
   held.views[block] = Tensor::view(*memory.buffer, memory.offset_bytes, shape, held.spec.dtype);
-}
-
-Status SequenceState::add_blocks(Held& held, size_t count, Encoder* encoder) {
-  MF_ASSIGN_OR_RETURN(std::vector<Block> blocks, allocate(held, count, encoder));
-  for (Block& block : blocks) {
-    held.views.emplace_back();
-    held.blocks.push_back(std::move(block));
-    view_block(held, held.blocks.size() - 1);
-  }
-  return {};
 }
 
 uint64_t SequenceState::bytes_held(const LayerStateSpec& layer, int64_t length,
@@ -160,80 +196,19 @@ uint64_t SequenceState::bytes_held(const LayerStateSpec& layer, int64_t length,
 Status SequenceState::reserve(int64_t length, Encoder& encoder) {
   MF_CHECK(length - length_ <= step_tokens_max_);
   torn_ = true;
-  Status done;
-  for (Layer& layer : layers_) {
-    for (Held& held : layer.tensors) {
-      if (done.ok()) done = reserve_tensor(held, length, encoder);
-    }
-  }
+  const Status done = renew(layers_, {length_, length}, &encoder);
   if (done.ok()) in_step_ = length > length_;
   torn_ = false;
   return done;
 }
 
-Status SequenceState::reserve_tensor(Held& held, int64_t length, Encoder& encoder) {
-  if (held.spec.is_per_token()) {
-    MF_RETURN_IF_ERROR(grow(held, length, encoder));
-    if (length <= length_) return {};
-    return own_pages(held, std::max<int64_t>(0, length_ - held.spec.behind), length, encoder);
-  }
-  return length > length_ ? own_block(held, 0, true, encoder) : Status();
-}
-
 Status SequenceState::reserve_rows(LayerId layer, int64_t begin, int64_t end, Encoder& encoder) {
   MF_CHECK(begin >= 0 && begin < end && end - begin <= step_tokens_max_);
   torn_ = true;
-  Status done;
-  for (Held& held : layers_[static_cast<size_t>(index(layer))].tensors) {
-    if (held.spec.behind == 0) continue;
-    if (done.ok()) done = grow(held, end, encoder);
-    if (done.ok()) done = own_pages(held, begin, end, encoder);
-  }
+  const Status done = renew({&layers_[static_cast<size_t>(index(layer))], 1},
+                            {.begin = begin, .end = end, .only_behind = true}, &encoder);
   torn_ = false;
   return done;
-}
-
-Status SequenceState::grow(Held& held, int64_t length, Encoder& encoder) {
-  const auto pages = static_cast<size_t>(pages_held(held.spec, length, step_tokens_max_));
-  const size_t held_pages = held.blocks.size();
-  return pages > held_pages ? add_blocks(held, pages - held_pages, &encoder) : Status();
-}
-
-// Pages that rows from `begin` to `end` are written to become this state's own.
-Status SequenceState::own_pages(Held& held, int64_t begin, int64_t end, Encoder& encoder) {
-  const int64_t last = (end - 1) / kPageTokens;
-  for (int64_t page = begin / kPageTokens; page <= last; ++page) {
-    // Nobody reads what a page of a ring held before its first token is written anew.
-    const bool is_read = page * kPageTokens < length_;
-    const size_t slot = static_cast<size_t>(page) % held.blocks.size();
-    MF_RETURN_IF_ERROR(own_block(held, slot, is_read, encoder));
-  }
-  if (held.spec.window > 0) {
-    const int64_t overwritten = last + 1 - ring_pages(held.spec, step_tokens_max_);
-    held.held_from = std::max(held.held_from, overwritten * kPageTokens);
-  }
-  return {};
-}
-
-// A block that others share is left to them; the new one gets its contents where they are read.
-Status SequenceState::own_block(Held& held, size_t block, bool is_read, Encoder& encoder) {
-  if (held.blocks[block].use_count() == 1) return {};
-  const uint64_t bytes = held.blocks[block]->size_bytes;
-  Block own;
-  const int64_t heads = held.spec.num_own_heads();
-  if (auto spare =
-          is_read ? memory_->take_spare(bytes, use_of(held.spec), held.layer, heads) : nullptr) {
-    own = std::make_shared<const BlockMemory>(BlockMemory{std::move(spare), 0, bytes});
-  } else {
-    MF_ASSIGN_OR_RETURN(const std::vector<Block> taken, allocate(held, 1, &encoder));
-    own = taken.front();
-  }
-  const Block shared = std::exchange(held.blocks[block], std::move(own));
-  view_block(held, block);
-  if (!is_read) return {};
-  encoder.run(ops::Copy{words_of(*held.blocks[block], held.spec), words_of(*shared, held.spec)});
-  encoder.keep_alive(std::make_unique<KeptBlock>(shared));
-  return {};
 }
 
 bool SequenceState::can_truncate(int64_t length) const {
@@ -319,13 +294,13 @@ Status SequenceState::read_layer(Encoder& encoder, LayerId layer, std::span<std:
 Status SequenceState::fill(Encoder& encoder, Part part,
                            std::span<const std::span<const std::byte>> layers) {
   MF_CHECK(length_ == 0 && layers.size() == layers_.size());
+  MF_RETURN_IF_ERROR(renew(layers_, {part.length, part.length}, &encoder));
   for (size_t i = 0; i < layers.size(); ++i) {
     Layer& layer = layers_[i];
     std::span<const std::byte> from = layers[i];
     MF_CHECK(from.size() == layer_bytes(layer.spec, part.of));
     MF_CHECK(part.length == part.of || shortest_truncation({&layer.spec, 1}, part.of) == 0);
     for (Held& held : layer.tensors) {
-      if (held.spec.is_per_token()) MF_RETURN_IF_ERROR(grow(held, part.length, encoder));
       held.held_from = held.spec.first_read(part.of);
       MF_RETURN_IF_ERROR(visit_pieces(held, part, [&](const Tensor& piece, uint64_t offset) {
         encoder.write(piece, from.subspan(offset, piece.size_bytes()));

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "backend/sequence_rows.h"
 #include "base/ids.h"
 #include "base/result.h"
+#include "state/block_supply.h"
 #include "state/state_memory.h"
 #include "state/state_spec.h"
 
@@ -105,15 +107,7 @@ class SequenceState {
   static uint64_t bytes_held(const LayerStateSpec& layer, int64_t length, int64_t step_tokens_max);
 
  private:
-  /// One page of a tensor, or all of one of a fixed size. Pages that a step needs together are
-  /// parts of one allocation, as a GPU takes some 15 us for each: 320 pages are 3 % of a prompt of
-  /// 4096 tokens on an H200.
-  struct BlockMemory {
-    std::shared_ptr<Buffer> buffer;
-    uint64_t offset_bytes = 0;
-    uint64_t size_bytes = 0;
-  };
-  using Block = std::shared_ptr<const BlockMemory>;
+  using Block = BlockSupply::BlockPtr;
 
   struct Held {
     StateTensor spec;
@@ -131,15 +125,26 @@ class SequenceState {
                 int64_t step_tokens_max);
   SequenceState(const SequenceState&) = default;
   const Layer& at(LayerId layer) const { return layers_[static_cast<size_t>(index(layer))]; }
-  Result<std::vector<Block>> allocate(const Held& held, size_t count, Encoder* encoder);
-  Block take_cleared(const Held& held, uint64_t bytes, Encoder& encoder);
-  static Tensor words_of(const BlockMemory& block, const StateTensor& spec);
+  /// Rows that are about to be written.
+  struct Rows {
+    int64_t begin = 0;
+    int64_t end = 0;
+    bool only_behind = false;  // of tensors with StateTensor::behind alone
+  };
+  /// A block that they need: a further one, or in place of one that others share.
+  struct Need {
+    size_t block = 0;
+    bool is_read = false;  // what it takes the place of
+    size_t more = 1;       // this one and further ones of the tensor
+  };
+  template <typename Use>
+  Status visit_needs(Held& held, const Rows& rows, const Use& use) const;
+  Status renew(std::span<Layer> layers, const Rows& rows, Encoder* encoder);
+  Status renew(Held& held, const Rows& rows, BlockSupply& supply);
+  std::optional<BlockSupply::Kind> kind_of(const Held& held, const Need& need) const;
+  Result<Block> find_block(const Held& held, const Need& need, BlockSupply& supply,
+                           std::vector<Block>& rest);
   static void view_block(Held& held, size_t block);
-  Status add_blocks(Held& held, size_t count, Encoder* encoder);
-  Status reserve_tensor(Held& held, int64_t length, Encoder& encoder);
-  Status grow(Held& held, int64_t length, Encoder& encoder);
-  Status own_pages(Held& held, int64_t begin, int64_t end, Encoder& encoder);
-  Status own_block(Held& held, size_t block, bool is_read, Encoder& encoder);
   template <typename Visit>
   static Status visit_pieces(const Held& held, Part part, const Visit& visit);
 

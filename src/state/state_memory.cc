@@ -101,7 +101,7 @@ std::shared_ptr<Buffer> StateMemory::counted(std::unique_ptr<Buffer> memory, Pla
 
 std::shared_ptr<Buffer> StateMemory::take_spare(uint64_t bytes, Use use, LayerId layer,
                                                 int64_t heads) {
-  if (parts_of(layer, heads).front().of > 1) return nullptr;
+  if (!whole_part(layer, heads)) return nullptr;
   const auto found = shared_->spares.find({layer, bytes});
   if (found == shared_->spares.end() || found->second.empty()) return nullptr;
   std::unique_ptr<Buffer> memory = std::move(found->second.back());
@@ -109,6 +109,20 @@ std::shared_ptr<Buffer> StateMemory::take_spare(uint64_t bytes, Use use, LayerId
   const size_t part = device_.part_of(layer);
   shared_->taken[part].spare -= bytes;
   return counted(std::move(memory), {layer, {{part}}, true}, near_counter(use));
+}
+
+std::shared_ptr<Buffer> StateMemory::take_near(uint64_t bytes, Use use, LayerId layer) {
+  const size_t part = device_.part_of(layer);
+  if (near_left(use, part) < bytes) shared_->drop_spares(device_, part);
+  if (near_left(use, part) < bytes) return nullptr;
+  auto memory = device_.allocate_heads(layer, 1, bytes, MemoryKind::kDevice);
+  if (!memory.ok()) return nullptr;
+  return counted(std::move(memory).value(), {layer, {{part}}, true}, near_counter(use));
+}
+
+std::optional<size_t> StateMemory::whole_part(LayerId layer, int64_t heads) const {
+  const PartHeads first = parts_of(layer, heads).front();
+  return first.of == 1 ? std::optional(first.part) : std::nullopt;
 }
 
 std::shared_ptr<Buffer> StateMemory::zeros(uint64_t bytes, LayerId layer) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -46,6 +47,9 @@ class StateMemory {
   /// may divide. Fails with kResourceExhausted.
   Result<Blocks> take(uint64_t bytes, size_t count, Use use, LayerId layer = {}, int64_t heads = 1);
 
+  /// Zeroed memory of the device's own for one block, or null where there is no room for it.
+  std::shared_ptr<Buffer> take_near(uint64_t bytes, Use use, LayerId layer = {});
+
   /// Memory for one block that was given back, with whatever was in it, or null. The system would
   /// otherwise map and clear pages each time, and a GPU allocate and free: on an H200 the states of
   /// Qwen3.5-35B take 3 ms, as long as three steps. Such memory stays within the bounds, beside
@@ -53,6 +57,8 @@ class StateMemory {
   /// Never heads that parts of the device divide.
   std::shared_ptr<Buffer> take_spare(uint64_t bytes, Use use, LayerId layer = {},
                                      int64_t heads = 1);
+  /// The part of the device that has all of the layer's memory, or none where parts divide heads.
+  std::optional<size_t> whole_part(LayerId layer, int64_t heads) const;
   /// At least so many zeros that nobody overwrites, on the layer's part of the device, or null
   /// where there is no room for them.
   std::shared_ptr<Buffer> zeros(uint64_t bytes, LayerId layer);
