@@ -37,8 +37,24 @@ Result<std::unique_ptr<Scheduler>> Scheduler::start(std::shared_ptr<OpenModel> m
       new Scheduler(std::make_unique<Loop>(std::move(model), std::move(caller), options, traffic)));
 }
 
-Scheduler::Scheduler(std::unique_ptr<Loop> loop) : loop_(std::move(loop)) {}
-Scheduler::~Scheduler() = default;
+void SchedulerDoor::cancel(TextRequestId id) {
+  const std::lock_guard lock(mutex_);
+  if (scheduler_ != nullptr) scheduler_->cancel(id);
+}
+
+void SchedulerDoor::resume(TextRequestId id) {
+  const std::lock_guard lock(mutex_);
+  if (scheduler_ != nullptr) scheduler_->resume(id);
+}
+
+void SchedulerDoor::close() {
+  const std::lock_guard lock(mutex_);
+  scheduler_ = nullptr;
+}
+
+Scheduler::Scheduler(std::unique_ptr<Loop> loop)
+    : loop_(std::move(loop)), door_(new SchedulerDoor(*this)) {}
+Scheduler::~Scheduler() { door_->close(); }
 
 Result<TextRequestId> Scheduler::submit(TextRequest request,
                                         std::shared_ptr<TextReceiver> receiver) {

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "base/result.h"
@@ -80,6 +81,25 @@ struct ActiveText {
   std::string client = {};  // TextRequest::client
 };
 
+class Scheduler;
+
+/// Reaches the requests of a scheduler that may have gone meanwhile: it then does nothing. For any
+/// thread.
+class SchedulerDoor {
+ public:
+  /// As Scheduler's.
+  void cancel(TextRequestId id);
+  void resume(TextRequestId id);
+
+ private:
+  friend class Scheduler;
+  explicit SchedulerDoor(Scheduler& scheduler) : scheduler_(&scheduler) {}
+  void close();
+
+  std::mutex mutex_;  // held in a call
+  Scheduler* scheduler_;
+};
+
 /// All functions are for any thread, but drain() and the destructor not from a receiver's calls.
 class Scheduler {
  public:
@@ -110,6 +130,8 @@ class Scheduler {
   /// The same; false when `time` is over before.
   bool drain_within(std::chrono::milliseconds time);
 
+  const std::shared_ptr<SchedulerDoor>& door() const { return door_; }
+
   /// The observer of all texts' routes from the next step on, for as long as somebody else holds
   /// it; a null one observes nothing. It is told on the scheduler's thread.
   void trace_routes(std::weak_ptr<RouteObserver> observer);
@@ -122,6 +144,7 @@ class Scheduler {
   class Loop;
   explicit Scheduler(std::unique_ptr<Loop> loop);
   std::unique_ptr<Loop> loop_;
+  const std::shared_ptr<SchedulerDoor> door_;
 };
 
 }  // namespace moeflux

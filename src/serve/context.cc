@@ -202,6 +202,7 @@ void Context::answer(const Call& call, const Chat& chat, std::unique_ptr<AnswerE
   const auto choices =
       std::make_shared<Choices>(*scheduler_, call.target, std::move(encoder),
                                 ChoicesOptions{.stream = request.generation.stream,
+                                               .tells_on = &state_.tells(),
                                                .ends_on = kept ? &state_.jobs() : nullptr});
   if (kept) stop_when_deleted(*kept, choices);
   std::vector<ChoiceJob> jobs;
@@ -238,9 +239,9 @@ void Context::complete(Call& call, const RawRequest& request,
   if (const auto* error = std::get_if<ApiError>(&constraint)) return call.fail(*error);
   const GenerationFields& generation = request.generation;
   state_.note_ignored(generation);
-  const auto choices =
-      std::make_shared<Choices>(*scheduler_, call.target, std::move(encoder),
-                                ChoicesOptions{.stream = generation.stream, .ends_on = nullptr});
+  const auto choices = std::make_shared<Choices>(
+      *scheduler_, call.target, std::move(encoder),
+      ChoicesOptions{.stream = generation.stream, .tells_on = &state_.tells()});
   std::vector<ChoiceJob> jobs;
   for (const auto& prompt : request.prompts) {
     for (int64_t i = 0; i < generation.choices; ++i) {

@@ -90,7 +90,7 @@ Models::~Models() {
   for (const auto& [name, entry] : entries_) {
     if (entry->context) entry->context->stop();
   }
-  state_.jobs().wait();  // what ends there uses a model
+  state_.wait_for_answers();  // which use a model
 }
 
 void Models::end() {

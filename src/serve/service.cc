@@ -240,7 +240,7 @@ std::shared_ptr<Service::PutOff> Service::put_aside(Call& call) {
 void Service::drain() {
   refuse();
   for (const ModelLease& model : models_->all_loaded()) model->scheduler().drain();
-  state_->jobs().wait();
+  state_->wait_for_answers();
 }
 
 bool Service::drain_within(std::chrono::milliseconds time) {
@@ -253,7 +253,7 @@ bool Service::drain_within(std::chrono::milliseconds time) {
       return false;
     }
   }
-  state_->jobs().wait();
+  state_->wait_for_answers();
   return true;
 }
 

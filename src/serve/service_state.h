@@ -40,6 +40,13 @@ class ServiceState {
   ResumableStreams& streams() { return streams_; }
   /// Where answers end that are to be kept.
   JobThread& jobs() { return jobs_; }
+  /// Where answers are told: the next step of a model does not wait for their words.
+  JobThread& tells() { return tells_; }
+  /// Returns when no answer is left that is to be told or kept.
+  void wait_for_answers() {
+    tells_.wait();
+    jobs_.wait();
+  }
   /// Waits for another server and gives what answers, by when the job is no longer counted.
   using ToolJob = std::function<std::function<void()>()>;
   /// Runs it; false where too many wait.
@@ -80,7 +87,8 @@ class ServiceState {
   std::atomic<bool> is_draining_ = false;
   std::atomic<int> tool_jobs_count_ = 0;
   JobThread tool_jobs_{4};
-  JobThread jobs_;  // last: ends of answers that are to be kept use all of it
+  JobThread jobs_;   // ends of answers that are to be kept use all of the above
+  JobThread tells_;  // last: adds to jobs_
 };
 
 }  // namespace moeflux::serve

@@ -22,6 +22,7 @@ ApiError cancelled(const std::string& reason) {
 Choices::Choices(Scheduler& scheduler, AnswerTarget target, std::unique_ptr<AnswerEncoder> encoder,
                  ChoicesOptions options)
     : scheduler_(scheduler),
+      door_(scheduler.door()),
       target_(std::move(target)),
       options_(options),
       encoder_(std::move(encoder)),
@@ -51,61 +52,90 @@ void Choices::start(std::vector<ChoiceJob> jobs) {
     target_.response->write(begin_);
   }
   lock.unlock();
-  target_.response->when_closed(later(&Scheduler::cancel, std::move(ids)));
+  target_.response->when_closed(later(&SchedulerDoor::cancel, std::move(ids)));
 }
 
-// The scheduler's thread tells of it: what makes the answer's words is that one's.
+// The scheduler's thread hears of it: what makes the answer's words is not ours.
 void Choices::stop(ApiError why) {
-  Ids ids;
   {
     const std::lock_guard lock(mutex_);
     stopped_ = std::move(why);
-    ids = ids_;
   }
-  if (!ids) return;
-  for (const TextRequestId id : *ids) scheduler_.cancel(id);
+  cancel_all();
 }
 
-void Choices::progress(size_t choice, const PromptProgress& progress) {
-  write(encoder_->progress(choice, progress));
-}
-
-bool Choices::tell(const AnswerDelta& delta) { return write(encoder_->delta(delta)); }
-
-bool Choices::write(std::string bytes) {
-  if (bytes.empty() || !options_.stream) return false;
+void Choices::cancel_all() {
   Ids ids;
   {
     const std::lock_guard lock(mutex_);
-    if (state_ != State::kBegun) return false;
-    target_.response->write(std::move(bytes));
     ids = ids_;
   }
-  // All of these calls are the scheduler's thread's, so one at a time without the lock too.
-  if (target_.response->unsent_bytes() <= kUnsentMax) return false;
-  target_.response->when_drained(kUnsentResume, later(&Scheduler::resume, std::move(ids)));
-  return true;
+  if (ids) later(&SchedulerDoor::cancel, std::move(ids))();
 }
 
-std::function<void()> Choices::later(void (Scheduler::*what)(TextRequestId), Ids ids) {
-  return [self = weak_from_this(), what, ids = std::move(ids)] {
-    const auto choices = self.lock();
-    if (!choices) return;
-    for (const TextRequestId id : *ids) (choices->scheduler_.*what)(id);
+std::function<void()> Choices::later(Call what, Ids ids) const {
+  return [door = door_, what, ids = std::move(ids)] {
+    for (const TextRequestId id : *ids) (*door.*what)(id);
   };
 }
 
-void Choices::end_choice(size_t choice, AnswerPart answer) {
-  target_.response->count_tokens(answer.statistics.prompt_tokens,
-                                 answer.statistics.generated_tokens);
-  if (answer.statistics.reason == FinishReason::kCancelled) {
-    ApiError why = cancelled(target_.response->close_reason());
-    {
-      const std::lock_guard lock(mutex_);
-      if (stopped_) why = *stopped_;
-    }
-    return fail(why);
+void Choices::on_it(std::function<void()> told) {
+  if (options_.tells_on == nullptr) return told();
+  options_.tells_on->add(std::move(told));
+}
+
+void Choices::progress(size_t choice, const PromptProgress& progress) {
+  on_it([self = shared_from_this(), choice, progress] {
+    self->write(self->encoder_->progress(choice, progress));
+  });
+}
+
+bool Choices::tell(AnswerDelta delta) {
+  on_it([self = shared_from_this(), delta = std::move(delta)] {
+    self->write(self->encoder_->delta(delta));
+  });
+  return is_full_;
+}
+
+// A text is resumed after it can no longer be found full: one that was parked meanwhile goes on.
+void Choices::write(std::string bytes) {
+  if (bytes.empty() || !options_.stream) return;
+  Ids ids;
+  {
+    const std::lock_guard lock(mutex_);
+    if (state_ != State::kBegun) return;
+    target_.response->write(std::move(bytes));
+    ids = ids_;
   }
+  if (target_.response->unsent_bytes() <= kUnsentMax || is_full_.exchange(true)) return;
+  target_.response->when_drained(
+      kUnsentResume, [weak = weak_from_this(), resume = later(&SchedulerDoor::resume, ids)] {
+        if (const auto self = weak.lock()) self->is_full_ = false;
+        resume();
+      });
+}
+
+void Choices::end_choice(size_t choice, AnswerPart answer) {
+  const bool is_cancelled = answer.statistics.reason == FinishReason::kCancelled;
+  if (is_cancelled) cancel_all();
+  on_it([self = shared_from_this(), choice, is_cancelled, answer = std::move(answer)]() mutable {
+    self->target_.response->count_tokens(answer.statistics.prompt_tokens,
+                                         answer.statistics.generated_tokens);
+    if (is_cancelled) return self->end_cancelled();
+    self->take_choice(choice, std::move(answer));
+  });
+}
+
+void Choices::end_cancelled() {
+  ApiError why = cancelled(target_.response->close_reason());
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopped_) why = *stopped_;
+  }
+  end_failed(why);
+}
+
+void Choices::take_choice(size_t choice, AnswerPart answer) {
   {
     const std::lock_guard lock(mutex_);
     answers_[choice] = std::move(answer);
@@ -136,21 +166,21 @@ void Choices::end() {
   target_.response->send(unkept ? unkept->status : 200, std::move(headers), dump_json(answer));
 }
 
-void Choices::fail(const ApiError& error) {
-  Ids ids;
-  {
-    const std::lock_guard lock(mutex_);
-    if (state_ == State::kEnded) return;
-    if (options_.stream && state_ == State::kBegun) {
-      target_.response->write(encoder_->fail(error));
-      target_.response->end();
-    } else {
-      target_.fail(error);
-    }
-    state_ = State::kEnded;
-    ids = ids_;
+void Choices::fail(ApiError error) {
+  cancel_all();
+  on_it([self = shared_from_this(), error = std::move(error)] { self->end_failed(error); });
+}
+
+void Choices::end_failed(const ApiError& error) {
+  const std::lock_guard lock(mutex_);
+  if (state_ == State::kEnded) return;
+  if (options_.stream && state_ == State::kBegun) {
+    target_.response->write(encoder_->fail(error));
+    target_.response->end();
+  } else {
+    target_.fail(error);
   }
-  for (const TextRequestId id : *ids) scheduler_.cancel(id);
+  state_ = State::kEnded;
 }
 
 void stop_when_deleted(KeptAnswer& kept, const std::shared_ptr<Choices>& answer) {
@@ -161,7 +191,7 @@ void stop_when_deleted(KeptAnswer& kept, const std::shared_ptr<Choices>& answer)
 
 bool ChoiceReceiver::tell(AnswerDelta delta) {
   delta.choice = choice_;
-  return choices_->tell(delta);
+  return choices_->tell(std::move(delta));
 }
 
 void ChoiceReceiver::end(AnswerPart answer, const TextStatistics& statistics) {

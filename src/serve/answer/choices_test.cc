@@ -76,11 +76,11 @@ class ChoicesTest : public ServiceTest {
     ASSERT_TRUE(model.ok());
     scheduler_ = std::move(Scheduler::start(std::move(*model), {})).value();
   }
-  std::shared_ptr<Choices> start(std::shared_ptr<Response> response) {
+  std::shared_ptr<Choices> start(std::shared_ptr<Response> response, JobThread* tells = nullptr) {
     auto texts = std::make_shared<Choices>(
         *scheduler_,
         AnswerTarget::of({.method = "POST", .path = "/completions"}, std::move(response)),
-        std::make_unique<Encoder>(), ChoicesOptions{.stream = true});
+        std::make_unique<Encoder>(), ChoicesOptions{.stream = true, .tells_on = tells});
     std::vector<ChoiceJob> jobs;
     TextRequest request;
     request.prompt = {1};
@@ -121,14 +121,32 @@ TEST_F(ChoicesTest, AReaderThatStaysSlowIsWaitedForOnItsThread) {
 
 TEST_F(ChoicesTest, AReaderThatLeavesWhileItIsAskedHangsNobody) {
   const auto reader = std::make_shared<LeavingReader>(LeavingReader::Leaves::kWhenAsked);
-  EXPECT_TRUE(write(start(stream_to(reader))));
+  EXPECT_FALSE(write(start(stream_to(reader))));
   EXPECT_FALSE(reader->is_waited_for());
 }
 
 TEST_F(ChoicesTest, ATransportMayCallBackAtOnce) {
   const auto hasty = std::make_shared<HastyResponse>();
-  EXPECT_TRUE(write(start(hasty)));
+  EXPECT_FALSE(write(start(hasty)));
   EXPECT_EQ(hasty->calls, 1);
+}
+
+// A step does not wait for words, and calls may come when the scheduler has gone.
+TEST_F(ChoicesTest, AnswersAreToldInOrderOnTheirThread) {
+  const auto response = std::make_shared<MemoryResponse>();
+  JobThread tells;
+  std::promise<void> gate;
+  tells.add([&] { gate.get_future().wait(); });
+  const auto texts = start(response, &tells);
+  EXPECT_FALSE(texts->tell({.text = "one"}));
+  EXPECT_FALSE(texts->tell({.text = "two"}));
+  texts->fail({});
+  receiver_->ended.get_future().wait();
+  scheduler_.reset();
+  gate.set_value();
+  EXPECT_EQ(response->wait(), "data: one\n\ndata: two\n\n");
+  tells.wait();
+  texts->stop({});
 }
 
 TEST_F(ChoicesTest, CallbacksThatComeAfterTheAnswerDoNothing) {
