@@ -18,6 +18,8 @@ constexpr double kResidentShare = 0.1;
 constexpr double kNewShare = 0.25;
 // The same as StepBookOptions::piece_min, of experts.
 constexpr int64_t kDrivePieceMin = 64;
+// A piece's part of the time that all waiting prompts take.
+constexpr double kWaitingShare = 1.0 / 16.0;
 // Among steps with pieces of prompts, so many to one without: it tells what answers take alone.
 constexpr uint64_t kStepsToPlain = 32;
 
@@ -44,6 +46,8 @@ StepBook::Text* StepBook::find(uint64_t id) {
 }
 
 void StepBook::complete(StepView& view) {
+  waiting_tokens_ = 0;
+  for (const TextView& text : view.texts) waiting_tokens_ += text.prompt_tokens;
   std::optional<int64_t> least;
   for (Text& text : texts_) {
     const auto shown = std::ranges::find(view.texts, text.id, &TextView::id);
@@ -133,7 +137,8 @@ void StepBook::note_plain(int64_t answers, int64_t elapsed_us) {
 
 // On an H200 a step of the 35B with 64 rows takes 10 ms and one with 200 21: short pieces cost
 // those that wait for tokens more than one long piece does. Pieces that double a step's time had
-// prompts of 200 tokens, 16 a second, wait for up to 6.6 s.
+// prompts of 200 tokens, 16 a second, wait for up to 6.6 s. Where prompts of seconds wait, pieces
+// of some hundred tokens would have them wait for several times as long.
 //
 // The next piece is as long as would have taken the time that there is, at most twice this one.
 // A step has costs that do not grow with its tokens; so this errs to the short side and comes
@@ -143,8 +148,13 @@ void StepBook::note_prompt(int64_t tokens, bool is_beside_answers, int64_t elaps
   auto piece_us = static_cast<double>(elapsed_us);
   if (!is_drive_bound_) {
     wanted_us = static_cast<double>(options_.resident_piece_us);
+    const double waiting_us =
+        static_cast<double>(waiting_tokens_) / static_cast<double>(tokens) * piece_us;
     const auto least_us = static_cast<double>(options_.resident_piece_least_us);
-    if (token_us_ > 0.0) wanted_us = std::min(wanted_us, std::max(token_us_, least_us));
+    const double floor_us =
+        std::clamp(kWaitingShare * waiting_us, least_us,
+                   std::max(least_us, static_cast<double>(options_.resident_piece_most_us)));
+    if (token_us_ > 0.0) wanted_us = std::min(wanted_us, std::max(token_us_, floor_us));
     if (is_beside_answers) piece_us -= token_us_;
   }
   if (tokens < prompt_tokens_ && piece_us <= wanted_us) {

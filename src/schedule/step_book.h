@@ -18,8 +18,10 @@ struct StepBookOptions {
   Sharing sharing = Sharing::kAuto;
   bool experts_fit = false;  // all of them into memory: then no drive is waited for
   /// A piece of a prompt adds no more to a step of answers than such a step takes without it, or
-  /// than the first of these where that is more, and never more than the second.
+  /// than the first of these where that is more, and never more than the last. Where prompts of
+  /// seconds wait, the first grows to a sixteenth of their time, at most to the second.
   int64_t resident_piece_least_us = 25'000;
+  int64_t resident_piece_most_us = 100'000;
   int64_t resident_piece_us = 200'000;
   int64_t drive_step_us = 1'500'000;  // of a whole step where experts come from a drive
   int64_t piece_min = 2;              // tokens, if they take longer too
@@ -77,6 +79,7 @@ class StepBook {
   int64_t token_answers_ = 0;     // with as many answers;
   uint64_t token_step_ = 0;       // its number
   int64_t prompt_tokens_;
+  int64_t waiting_tokens_ = 0;  // of prompts, before the next step
 };
 
 }  // namespace moeflux

@@ -295,6 +295,26 @@ TEST(StepBook, APieceGrowsToTheTimeThatAnswersCanWait) {
   EXPECT_EQ(piece_after(16, 100'000), 2);
 }
 
+// A prompt of 60,000 tokens would otherwise wait for twice as long as it needs.
+TEST(StepBook, PiecesGrowWhereMuchWaits) {
+  const auto piece_us = [](int64_t waiting) {
+    StepBook book({.sharing = Sharing::kSteps, .experts_fit = true});
+    for (const uint64_t id : {1, 2}) book.add(id);
+    StepView view{.texts = {{.id = 1, .prompt_tokens = waiting}, {.id = 2}}};
+    book.note({.parts = {{.id = 2}}}, {.elapsed_us = 2000});
+    for (int i = 0; i < 20; ++i) {
+      book.complete(view);
+      const int64_t tokens = std::max<int64_t>(1, view.prompt_tokens);
+      book.note({.parts = {{.id = 2}, {.id = 1, .tokens = tokens, .is_prompt = true}}},
+                {.elapsed_us = 2000 + 100 * tokens});
+    }
+    return 100.0 * static_cast<double>(view.prompt_tokens);
+  };
+  EXPECT_NEAR(piece_us(300), 25'000, 500);
+  EXPECT_NEAR(piece_us(8'000), 50'000, 2500);
+  EXPECT_NEAR(piece_us(60'000), 100'000, 2000);
+}
+
 TEST(StepBook, AStepOfTheseAnswersAloneIsMeasuredNowAndThen) {
   StepBook book({.sharing = Sharing::kSteps, .experts_fit = true});
   for (const uint64_t id : {1, 2, 3, 4}) book.add(id);
@@ -330,7 +350,10 @@ TEST(StepBook, PiecesOfPromptsDoubleTheTimeBetweenTokensAtMost) {
            200'000.0 * (1.0 - std::pow(1.0 - 8.0 / 256.0, static_cast<double>(rows)));
   };
   for (const int64_t answers : {1, 8, 32, 128}) {
-    StepBook book({.sharing = Sharing::kSteps, .experts_fit = true, .resident_piece_least_us = 0});
+    StepBook book({.sharing = Sharing::kSteps,
+                   .experts_fit = true,
+                   .resident_piece_least_us = 0,
+                   .resident_piece_most_us = 0});
     const StepLimits limits{.active_max = 256, .rows_max = 2048};
     StepView view{.texts = {{.id = 999, .prompt_tokens = 1 << 20, .piece_tokens = 1 << 20}}};
     book.add(999);
@@ -363,7 +386,7 @@ TEST(StepBook, PiecesOfPromptsDoubleTheTimeBetweenTokensAtMost) {
 }
 
 // Steps of many rows cost a GPU little more than those of few: a long prompt beside one answer
-// takes little more than alone, in steps that nobody who reads the answer notices.
+// takes little more than alone, in steps of a sixteenth of its time.
 TEST(StepBook, ALongPromptBesideAnAnswerIsSoonDone) {
   StepBook book({.sharing = Sharing::kSteps, .experts_fit = true});
   const StepLimits limits{.active_max = 8, .rows_max = 4096};
@@ -380,14 +403,14 @@ TEST(StepBook, ALongPromptBesideAnAnswerIsSoonDone) {
     int64_t rows = 0;
     for (const StepPart& part : plan.parts) rows += part.tokens;
     const int64_t elapsed_us = cost_us(rows);
-    EXPECT_LE(elapsed_us, cost_us(1) + 25'500) << view.now_us;
+    EXPECT_LE(elapsed_us, cost_us(1) + 80'000) << view.now_us;
     view.now_us += elapsed_us;
     for (const StepPart& part : plan.parts) {
       if (part.is_prompt) view.texts[1].prompt_tokens -= part.tokens;
     }
     book.note(plan, {.elapsed_us = elapsed_us});
   }
-  EXPECT_LE(view.now_us, 1'600'000);  // 0.8 s alone, 20 s in pieces that double a step
+  EXPECT_LE(view.now_us, 1'250'000);  // 0.8 s alone, 20 s in pieces that double a step
 }
 
 // As where each step reads layers from the drive, whatever its tokens.
