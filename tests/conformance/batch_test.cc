@@ -46,6 +46,42 @@ std::vector<Pieces> random_steps(Random& random, const std::vector<int64_t>& len
   return steps;
 }
 
+/// Two steps: a row of the first sequence before all but a row of each of the others, then the
+/// rest, single rows before several as in a server's step.
+std::vector<Pieces> mixed_steps(const std::vector<int64_t>& lengths) {
+  Pieces first;
+  Pieces second;
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    const int64_t begin = i == 0 ? 1 : std::max<int64_t>(lengths[i] - 1, 1);
+    first.push_back({i, 0, begin});
+    if (begin < lengths[i]) second.push_back({i, begin, lengths[i] - begin});
+  }
+  for (Pieces* step : {&first, &second}) std::ranges::stable_sort(*step, {}, &Piece::rows);
+  return {first, second};
+}
+
+/// Steps of as many rows of each sequence, as long as these last, then steps of a row.
+std::vector<Pieces> even_steps(const std::vector<int64_t>& lengths, int64_t rows) {
+  std::vector<Pieces> steps;
+  for (int64_t begin = 0;; begin += rows) {
+    Pieces step;
+    for (size_t i = 0; i < lengths.size(); ++i) {
+      if (begin + rows <= lengths[i]) step.push_back({i, begin, rows});
+    }
+    if (step.empty()) break;
+    steps.push_back(step);
+  }
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    for (int64_t at = lengths[i] / rows * rows; at < lengths[i]; ++at)
+      steps.push_back({{i, at, 1}});
+  }
+  return steps;
+}
+
+std::vector<std::vector<Pieces>> all_steps(Random& random, const std::vector<int64_t>& lengths) {
+  return {random_steps(random, lengths), mixed_steps(lengths), even_steps(lengths, 3)};
+}
+
 /// The pieces' rows of what each sequence has, one behind the other: widths are of a row.
 std::vector<float> gather(const Pieces& step, int64_t width,
                           const std::function<const std::vector<float>&(size_t)>& of) {
@@ -82,13 +118,19 @@ void check(const std::string& what, const std::vector<Problem>& problems,
   for (const Problem& problem : problems) lengths.push_back(problem.n);
   Random random(91);
   for (const NamedDevice& device : devices()) {
-    const std::vector<Pieces> steps = random_steps(random, lengths);
-    Session together(*device.device);
-    const std::vector<std::vector<float>> results = run_together(together, steps);
-    for (size_t i = 0; i < problems.size(); ++i) {
-      Session alone(*device.device);
-      expect_same_bits(formatted("{}[{}, sequence {}]", what, device.name, i),
-                       problems[i].run(alone, {problems[i].n}), results[i]);
+    std::vector<std::vector<float>> alone;
+    for (const Problem& problem : problems) {
+      Session session(*device.device);
+      alone.push_back(problem.run(session, {problem.n}));
+    }
+    for (const std::vector<Pieces>& steps : all_steps(random, lengths)) {
+      Session together(*device.device);
+      const std::vector<std::vector<float>> results = run_together(together, steps);
+      for (size_t i = 0; i < problems.size(); ++i) {
+        expect_same_bits(
+            formatted("{}[{}, sequence {}, {} steps]", what, device.name, i, steps.size()),
+            alone[i], results[i]);
+      }
     }
   }
 }
@@ -102,13 +144,15 @@ void check_alike(const std::string& what, const std::vector<int64_t>& lengths,
   Random random(92);
   for (const NamedDevice& device : devices()) {
     Session apart(*device.device);
-    Session together(*device.device);
     const std::vector<std::vector<float>> expected = run_together(apart, alone);
-    const std::vector<std::vector<float>> results =
-        run_together(together, random_steps(random, lengths));
-    for (size_t i = 0; i < lengths.size(); ++i) {
-      expect_same_bits(formatted("{}[{}, sequence {}]", what, device.name, i), expected[i],
-                       results[i]);
+    for (const std::vector<Pieces>& steps : all_steps(random, lengths)) {
+      Session together(*device.device);
+      const std::vector<std::vector<float>> results = run_together(together, steps);
+      for (size_t i = 0; i < lengths.size(); ++i) {
+        expect_same_bits(
+            formatted("{}[{}, sequence {}, {} steps]", what, device.name, i, steps.size()),
+            expected[i], results[i]);
+      }
     }
   }
 }
@@ -278,7 +322,7 @@ TEST(SequenceInvariance, CausalConv) {
   Random random(64);
   for (const int64_t channels : {601, 604}) {
     std::vector<ConvProblem> problems;
-    for (const int64_t n : {30, 1, 12}) {
+    for (const int64_t n : {30, 1, 12, 19}) {
       problems.push_back(ConvProblem::make(random, channels, 4, n));
       problems.back().weight = problems.front().weight;
     }
@@ -312,7 +356,7 @@ void check_gated_delta(const GatedDeltaOptions& o, bool has_norm = false) {
   const std::vector<float> scales = random.floats(o.value_dim);
   std::vector<std::vector<float>> gates;
   std::vector<DeltaProblem> problems;
-  for (const int64_t n : {30, 1, 12, 4}) {
+  for (const int64_t n : {30, 1, 12, 4, 19}) {
     problems.push_back(DeltaProblem::make(random, o, n));
     problems.back().a_log = problems.front().a_log;
     problems.back().dt_bias = problems.front().dt_bias;
@@ -354,7 +398,7 @@ void check_gated_delta(const GatedDeltaOptions& o, bool has_norm = false) {
     for (size_t i = 0; i < states.size(); ++i) append(results[i], s.read(states[i]));
     return results;
   };
-  if (has_norm) return check_alike("gated_delta and norm", {30, 1, 12, 4}, run_together);
+  if (has_norm) return check_alike("gated_delta and norm", {30, 1, 12, 4, 19}, run_together);
   check("gated_delta", problems, run_together);
 }
 
@@ -380,7 +424,7 @@ TEST(SequenceInvariance, SelectiveScan) {
   Random random(66);
   const ScanOptions o{4, 40, 2, 24};
   std::vector<ScanProblem> problems;
-  for (const int64_t n : {30, 1, 12, 4}) {
+  for (const int64_t n : {30, 1, 12, 4, 19}) {
     problems.push_back(ScanProblem::make(random, o, n));
     problems.back().a_log = problems.front().a_log;
     problems.back().dt_bias = problems.front().dt_bias;

@@ -1,6 +1,7 @@
 // Counts of a step of decode of several texts on a GPU: launches, copies and bytes over the bus.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <fstream>
@@ -11,6 +12,7 @@
 #include <span>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "backend/gpu/gpu_device.h"
@@ -35,6 +37,12 @@ struct StepCounts {
     for (const auto& [kernel, count] : launches) sum += count;
     return sum;
   }
+  /// Launches of kernels whose names begin so.
+  uint64_t all_of(std::string_view prefix) const {
+    uint64_t sum = 0;
+    for (const auto& [kernel, count] : launches) sum += kernel.starts_with(prefix) ? count : 0;
+    return sum;
+  }
 };
 
 /// Texts of different lengths on one engine.
@@ -57,7 +65,7 @@ class SeveralTexts {
     auto sequence = engine_->create_sequence();
     ASSERT_TRUE(sequence.ok());
     sequences_.push_back(std::move(*sequence));
-    step({&sequences_.back(), 1}, length);
+    step({&sequences_.back(), 1}, {length});
   }
   void add_up_to(size_t texts) {
     while (sequences_.size() < texts) add(5 + 3 * sequences_.size());
@@ -70,6 +78,10 @@ class SeveralTexts {
   /// A token of each, of whose logits the best is wanted.
   StepCounts decode() { return step_of(1); }
   StepCounts step_of(size_t tokens) {
+    return step_with(std::vector<size_t>(sequences_.size(), tokens));
+  }
+  /// So many tokens of each.
+  StepCounts step_with(const std::vector<size_t>& tokens) {
     log_.lines.clear();
     log_.plans.clear();
     log_.written = log_.read = {};
@@ -83,16 +95,18 @@ class SeveralTexts {
   }
 
  private:
-  void step(std::span<std::unique_ptr<Sequence>> sequences, size_t tokens) {
-    const std::vector<TokenId> ids(tokens, 1);
+  void step(std::span<std::unique_ptr<Sequence>> sequences, const std::vector<size_t>& tokens) {
+    const std::vector<TokenId> ids(*std::ranges::max_element(tokens), 1);
     std::vector<StepItem> items;
     for (std::unique_ptr<Sequence>& sequence : sequences) {
+      const size_t count = tokens[items.size()];
       StepItem& item = items.emplace_back();
       item.sequence = sequence.get();
-      item.tokens = ids;
+      item.tokens = std::span(ids).first(count);
       item.options = {.logits = LogitsMode::kLast,
                       .best = {.count = wanted_(items.size()),
-                               .of = static_cast<int32_t>(engine_->spec().vocab_size)}};
+                               .of = static_cast<int32_t>(engine_->spec().vocab_size)},
+                      .phase = count == 1 ? StepPhase::kDecode : StepPhase::kPrompt};
     }
     engine_->eval_step(items);
     for (const StepItem& item : items) {
@@ -178,6 +192,28 @@ TEST(SeveralTexts, SeveralTokensOfATextReadItsStatesOnce) {
   for (const size_t tokens : {size_t{1}, size_t{4}, size_t{33}}) {
     const StepCounts counts = texts.step_of(tokens);
     EXPECT_EQ(counts.launches.at("gated_delta_heads"), 3) << tokens << " tokens";
+  }
+}
+
+// Twelve texts, of which some bring a piece of their prompt beside single tokens of the others.
+TEST(SeveralTexts, PiecesOfMorePromptsAreNoMoreLaunches) {
+  const std::vector<std::vector<size_t>> pieces{{119}, {70, 50}, {33, 5, 62, 2, 21}};
+  for (const std::string name : {"qwen3_5_moe_text", "nemotron_h"}) {
+    std::optional<StepCounts> first;
+    for (const std::vector<size_t>& own : pieces) {
+      CountedModel model(name);
+      SeveralTexts& texts = model.texts();
+      ASSERT_TRUE(texts.ok());
+      texts.add_up_to(12);
+      std::vector<size_t> tokens(texts.size() - own.size(), 1);
+      tokens.insert(tokens.end(), own.begin(), own.end());
+      const StepCounts counts = texts.step_with(tokens);
+      if (!first) first = counts;
+      for (const std::string_view kernels : {"causal_conv", "gated_delta", "selective_scan"}) {
+        EXPECT_EQ(counts.all_of(kernels), first->all_of(kernels))
+            << name << ", " << kernels << ", " << own.size() << " pieces";
+      }
+    }
   }
 }
 

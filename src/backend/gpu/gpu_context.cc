@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backend/gpu/kernels/delta/params.h"
 #include "backend/gpu/launch/chain_plans.h"
 #include "backend/gpu/launch/few_slots_plans.h"
 #include "backend/gpu/launch/heads_plans.h"
@@ -77,10 +78,18 @@ bool GpuContext::place_states(std::span<const StateRows> sequences, StateTable& 
     return true;
   }
   flush();
+  const auto rows = static_cast<uint32_t>(sequences.front().rows);
+  const auto is_like_first = [&](const StateRows& s) { return s.rows == rows; };
+  states.tokens = std::all_of(sequences.begin(), sequences.end(), is_like_first) ? rows : 0;
+  list_segments(sequences, segments_);
   states_.clear();
-  for (const StateRows& s : sequences) states_.push_back(s.state);
+  for (const Segment& segment : segments_) states_.push_back(sequences[segment.sequence].state);
   states.count = static_cast<uint32_t>(states_.size());
-  return recorder_.place_addresses(states_, states.addresses);
+  if (states.tokens == 1) return recorder_.place_addresses(states_, states.addresses);
+  const size_t bytes = states_.size() * sizeof(u64) + DeviceTables::kAlignment;
+  return recorder_.make_room(bytes + segment_bytes(segments_, kConvTokens, 1)) &&
+         place_segments(recorder_, segments_, kConvTokens, 1, states.segments) &&
+         recorder_.place_addresses(states_, states.addresses);
 }
 
 }  // namespace moeflux::gpu

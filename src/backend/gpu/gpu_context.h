@@ -10,6 +10,7 @@
 #include "backend/gpu/launch/expert_tables.h"
 #include "backend/gpu/launch/fusion.h"
 #include "backend/gpu/launch/recorder.h"
+#include "backend/gpu/launch/segments.h"
 #include "backend/sequence_rows.h"
 
 namespace moeflux::gpu {
@@ -54,7 +55,7 @@ class GpuContext {
   void flush_routes();
   /// Launches what waits, then the plan.
   void record(const Plan& plan);
-  /// The state of one sequence; those of several as a table, what waits is recorded before.
+  /// The state of one sequence; those of several as tables, what waits is recorded before.
   bool place_states(std::span<const StateRows> sequences, StateTable& states);
 
  private:
@@ -64,19 +65,24 @@ class GpuContext {
   ExpertTables tables_;
   std::vector<Tensor> pooled_pages_;
   std::vector<Tensor> states_;  // whose table is placed
+  std::vector<Segment> segments_;
 };
 
-/// Calls visit(own, states) for parts of an operation along sequences: one sequence, or, if they
-/// join, those behind one another that have a row each.
+/// Sequences whose rows an operation takes together: none, those behind one another that have a row
+/// each, or all, as for_each_joined() has them.
+enum class Joins { kNone, kSingle, kAll };
+
+/// Calls visit(own, states) for parts of an operation along sequences.
 template <class Op, class Visit>
-void for_each_states(GpuContext& gpu, const Op& op, bool joins, const Visit& visit) {
-  for_each_run(op.sequences, op.rows(), joins,
-               [&](std::span<const StateRows> run, const auto& part) {
-                 Op own = op.part(static_cast<size_t>(run.data() - op.sequences.data()), part);
-                 own.sequences = run;
-                 StateTable states;
-                 if (gpu.place_states(run, states)) visit(own, states);
-               });
+void for_each_states(GpuContext& gpu, const Op& op, Joins joins, const Visit& visit) {
+  const auto visit_run = [&](std::span<const StateRows> run, const auto& part) {
+    Op own = op.part(static_cast<size_t>(run.data() - op.sequences.data()), part);
+    own.sequences = run;
+    StateTable states;
+    if (own.rows() > 0 && gpu.place_states(run, states)) visit(own, states);
+  };
+  if (joins == Joins::kAll) return for_each_joined(op.sequences, op.rows(), visit_run);
+  for_each_run(op.sequences, op.rows(), joins == Joins::kSingle, visit_run);
 }
 
 }  // namespace moeflux::gpu

@@ -16,9 +16,16 @@ constexpr int64_t kRowDeltaKeyDimMax = 128;
 
 /// Units of 32 rows of keys that a kernel is made for.
 uint32_t key_units(const DeltaParams& p);
+/// A kernel of one sequence or of a token of each of several, and that of several sequences.
+struct DeltaKernel {
+  KernelId heads;
+  KernelId segments;
+};
 /// A plan without bindings. Rows of keys: of the key and the query, and where rows decay by
 /// themselves of decays and decayed keys.
-Plan plan_delta_heads(KernelId kernel, DeltaParams& p, uint32_t heads, uint32_t rows,
+Plan plan_delta_heads(const DeltaKernel& kernel, DeltaParams& p, uint32_t heads, uint32_t rows,
                       const StateTable& states, const Platform& platform);
+/// Its last bindings.
+void bind_states(Plan& plan, const StateTable& states, const Tensor& out);
 
 }  // namespace moeflux::gpu

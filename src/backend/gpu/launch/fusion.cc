@@ -213,10 +213,10 @@ bool can_write_heads(const AllHeads& heads, const Tensor& q, const Tensor& k, co
 bool has_few_tokens(const DeltaOp& delta) {
   const ops::GatedDelta& op = delta.op;
   const GatedDeltaOptions& o = op.options;
-  return delta.states.tokens_each(rows_of(op.qkv)) <= kDeltaOneTokensMax &&
-         o.key_dim == int64_t{kDeltaOneDim} && o.value_dim == int64_t{kDeltaOneDim} &&
-         is_wide(op.qkv) && delta.states.are_wide && is_wide(op.out) &&
-         (!o.row_decay || (is_wide(op.a) && is_wide(op.dt_bias)));
+  const uint32_t tokens = delta.states.tokens_each(rows_of(op.qkv));
+  return tokens > 0 && tokens <= kDeltaOneTokensMax && o.key_dim == int64_t{kDeltaOneDim} &&
+         o.value_dim == int64_t{kDeltaOneDim} && is_wide(op.qkv) && delta.states.are_wide &&
+         is_wide(op.out) && (!o.row_decay || (is_wide(op.a) && is_wide(op.dt_bias)));
 }
 
 // --- Operations that join ---

@@ -5,6 +5,7 @@
 
 #include "backend/gpu/launch/plan.h"
 #include "backend/gpu/launch/recorder.h"
+#include "backend/gpu/launch/segments.h"
 #include "backend/ops/gated_delta.h"
 #include "backend/ops/gated_ffn.h"
 #include "backend/ops/linear.h"
@@ -18,18 +19,20 @@ struct FewRowsOp {
   ops::Linear op;
 };
 
-/// The states of an operation's sequences: one, or those of several that have a token each, where
-/// they begin as a table in device memory.
+/// The states of an operation's sequences: of one, or of several, where they begin as a table in
+/// device memory.
 struct StateTable {
   Tensor state;  // of one sequence
   Binding addresses;
-  uint32_t count = 0;     // 0: there is one sequence
-  bool are_wide = false;  // as is_wide() says of a tensor
+  SegmentTables segments;  // of several that have more than a token
+  uint32_t count = 0;      // 0: there is one sequence
+  uint32_t tokens = 1;     // of each of several, behind one another; 0: segments say where
+  bool are_wide = false;   // as is_wide() says of a tensor
 
   bool is_null() const { return count == 0; }
   uint32_t sequences() const { return is_null() ? 1 : count; }
   /// Tokens of each sequence of an operation that has so many rows.
-  uint32_t tokens_each(uint32_t rows) const { return is_null() ? rows : 1; }
+  uint32_t tokens_each(uint32_t rows) const { return is_null() ? rows : tokens; }
   /// The writes of a launch with these states: all of them, or nothing but the tensors it binds.
   Writes writes() const { return is_null() ? Writes::kBound : Writes::kByAddress; }
 };

@@ -1,4 +1,4 @@
-// The convolution of one sequence, or of a token of each of several.
+// The convolution of one sequence, or of several together where it has few taps.
 #include "backend/ops/causal_conv.h"
 
 #include "backend/gpu/gpu_context.h"
@@ -32,23 +32,31 @@ void record_conv(Recorder& recorder, const ops::CausalConv& op, const StateTable
     one.bind(states.addresses);
     return recorder.record(one, states.writes());
   }
-  MF_CHECK(states.is_null());
   const bool is_held = p.taps <= kConvTapsHeld;
   // Groups of four channels a thread, as long as all cores have some: few tokens wait for memory.
-  const uint32_t blocks = groups_for(p.tokens, kConvTokens);
+  const bool has_segments = !states.segments.is_null();
+  const uint32_t blocks =
+      has_segments ? states.segments.num_blocks : groups_for(p.tokens, kConvTokens);
   const bool fills = groups_for(p.channels / 4, kConvThreads) * blocks >= cores;
   p.wide =
       fills && is_held && p.channels % 4 == 0 && is_wide(op.x) && is_wide(op.out) && states.are_wide
           ? 1
           : 0;
   Plan plan =
-      make_plan(KernelId::causal_conv_rows,
+      make_plan(has_segments ? KernelId::causal_conv_segments : KernelId::causal_conv_rows,
                 {groups_for(p.wide != 0 ? p.channels / 4 : p.channels, kConvThreads), blocks, 1},
                 kConvThreads);
   plan.set_params(p);
   plan.bind(range_of(op.x, Access::kRead));
   plan.bind(range_of(op.weight, Access::kRead));
   plan.bind(range_of(op.options.bias, Access::kRead));
+  if (has_segments) {
+    bind_output(plan, op.out);
+    plan.bind(states.addresses);
+    plan.bind(states.segments.segments);
+    plan.bind(states.segments.blocks);
+    return recorder.record(plan, states.writes());
+  }
   plan.bind(range_of_state(states.state, is_held ? Access::kReadWrite : Access::kRead));
   bind_output(plan, op.out);
   recorder.record(plan);
@@ -63,7 +71,8 @@ void record_conv(Recorder& recorder, const ops::CausalConv& op, const StateTable
 }  // namespace
 
 void run(GpuContext& gpu, const ops::CausalConv& op) {
-  const bool joins = op.weight.dim(1) <= int64_t{kConvOneTapsMax};
+  static_assert(u32{kConvOneTapsMax} == u32{kConvTapsHeld});
+  const Joins joins = op.weight.dim(1) <= int64_t{kConvOneTapsMax} ? Joins::kAll : Joins::kNone;
   for_each_states(gpu, op, joins, [&](const ops::CausalConv& own, const StateTable& states) {
     const Action action = states.is_null() ? gpu.fuse(own) : Action::kLaunch;
     gpu.flush();

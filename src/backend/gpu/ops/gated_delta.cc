@@ -50,15 +50,18 @@ void bind_inputs(Plan& plan, const ops::GatedDelta& delta) {
 Plan plan_delta(const ops::GatedDelta& delta, const StateTable& states, const Platform& platform) {
   DeltaParams p = delta_params(delta, states);
   const bool by_rows = delta.options.row_decay;
-  const KernelId whole =
-      key_units(p) == 4 ? KernelId::gated_delta_heads : KernelId::gated_delta_heads_wide;
-  Plan plan = plan_delta_heads(by_rows ? KernelId::gated_delta_row_heads : whole, p,
-                               static_cast<u32>(delta.options.value_heads), by_rows ? 4 : 2, states,
-                               platform);
+  constexpr DeltaKernel kWhole{KernelId::gated_delta_heads, KernelId::gated_delta_segments};
+  constexpr DeltaKernel kWide{KernelId::gated_delta_heads_wide,
+                              KernelId::gated_delta_segments_wide};
+  constexpr DeltaKernel kByRows{KernelId::gated_delta_row_heads,
+                                KernelId::gated_delta_row_segments};
+  Plan plan = plan_delta_heads(by_rows             ? kByRows
+                               : key_units(p) == 4 ? kWhole
+                                                   : kWide,
+                               p, static_cast<u32>(delta.options.value_heads), by_rows ? 4 : 2,
+                               states, platform);
   bind_inputs(plan, delta);
-  plan.bind(range_of_state(states.state, Access::kReadWrite));
-  bind_output(plan, delta.out);
-  plan.bind(states.addresses);
+  bind_states(plan, states, delta.out);
   return plan;
 }
 
@@ -67,7 +70,7 @@ Plan empty_delta_one(DeltaOneParams& p, bool row_decay, const StateTable& states
                      const Platform& platform) {
   constexpr uint32_t kWordBytes = sizeof(float);
   const uint32_t units = p.heads_per_key * p.key_heads * states.sequences();
-  if (p.has_states != 0 && units > kDeltaListUnits * platform.cores() &&
+  if (p.has_states != 0 && p.tokens == 1 && units > kDeltaListUnits * platform.cores() &&
       kDeltaListWords * kWordBytes <= platform.shared_bytes_max()) {
     p.units = units;
     p.groups = platform.cores();
@@ -135,7 +138,7 @@ Status supports(const Platform& /*platform*/, const ops::GatedDelta& op) {
 }
 
 void run(GpuContext& gpu, const ops::GatedDelta& op) {
-  for_each_states(gpu, op, true, [&](const ops::GatedDelta& own, const StateTable& states) {
+  for_each_states(gpu, op, Joins::kAll, [&](const ops::GatedDelta& own, const StateTable& states) {
     if (gpu.fuse(DeltaOp{own, states}) != Action::kLaunch) return;
     gpu.recorder().record(plan_delta(own, states, gpu.platform()), states.writes());
   });

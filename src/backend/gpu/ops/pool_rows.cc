@@ -39,8 +39,7 @@ Plan plan_pool(const ops::PoolRows& op, const StateTable& states) {
 }  // namespace
 
 void run(GpuContext& gpu, const ops::PoolRows& op) {
-  for_each_states(gpu, op, /*joins=*/true, [&](const ops::PoolRows& own, const StateTable& states) {
-    if (own.rows() == 0) return;
+  for_each_states(gpu, op, Joins::kSingle, [&](const ops::PoolRows& own, const StateTable& states) {
     gpu.flush();
     gpu.recorder().record(plan_pool(own, states), states.writes());
   });

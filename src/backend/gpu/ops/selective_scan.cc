@@ -29,15 +29,13 @@ DeltaParams scan_params(const ops::SelectiveScan& scan, const StateTable& states
 
 Plan plan_scan(const ops::SelectiveScan& scan, const StateTable& states, const Platform& platform) {
   DeltaParams p = scan_params(scan, states);
-  Plan plan = plan_delta_heads(KernelId::selective_scan_heads, p,
-                               static_cast<u32>(scan.options.heads), 2, states, platform);
+  constexpr DeltaKernel kScan{KernelId::selective_scan_heads, KernelId::selective_scan_segments};
+  Plan plan = plan_delta_heads(kScan, p, static_cast<u32>(scan.options.heads), 2, states, platform);
   for (const Tensor& tensor :
        {scan.xbc, scan.dt, scan.weights.skip, scan.weights.a_log, scan.weights.dt_bias}) {
     plan.bind(range_of(tensor, Access::kRead));
   }
-  plan.bind(range_of_state(states.state, Access::kReadWrite));
-  bind_output(plan, scan.out);
-  plan.bind(states.addresses);
+  bind_states(plan, states, scan.out);
   return plan;
 }
 
@@ -50,11 +48,11 @@ Status supports(const Platform& /*platform*/, const ops::SelectiveScan& op) {
 }
 
 void run(GpuContext& gpu, const ops::SelectiveScan& op) {
-  for_each_states(gpu, op, true, [&](const ops::SelectiveScan& own, const StateTable& states) {
-    if (own.rows() == 0) return;
-    gpu.flush();
-    gpu.recorder().record(plan_scan(own, states, gpu.platform()), states.writes());
-  });
+  for_each_states(gpu, op, Joins::kAll,
+                  [&](const ops::SelectiveScan& own, const StateTable& states) {
+                    gpu.flush();
+                    gpu.recorder().record(plan_scan(own, states, gpu.platform()), states.writes());
+                  });
 }
 
 }  // namespace moeflux::gpu

@@ -4,6 +4,7 @@
 #include "backend/gpu/kernels/delta/conv_past.h"
 #include "backend/gpu/kernels/delta/params.h"
 #include "backend/gpu/kernels/rows/elements.h"
+#include "backend/gpu/kernels/segments.h"
 
 namespace moeflux {
 namespace gpu {
@@ -23,14 +24,14 @@ MF_FN f32 conv_input(MF_PARAMS(ConvParams) p, MF_GLOBAL(const f32) x, MF_GLOBAL(
 /// Tokens that a thread has together, and taps up to which it reads what they share once.
 enum : u32 { kConvInputs = kConvTokens - 1u + kConvTapsHeld };
 
-/// Tokens of a group by a thread, of CHANNELS channels and up to kConvTapsHeld taps. Only the first
-/// tokens need the state's inputs, so their thread writes the new ones there.
+/// Tokens of a group, of those of its sequence, by a thread: from `first` on, of CHANNELS channels
+/// and up to kConvTapsHeld taps. Only the first tokens need the state's inputs, so their thread
+/// writes the new ones there.
 template <u32 CHANNELS>
-MF_FN void conv_held(MF_T t, MF_PARAMS(ConvParams) p, u32 channel, MF_GLOBAL(const f32) x,
-                     MF_GLOBAL(const f32) weight, MF_GLOBAL(const f32) bias, MF_GLOBAL(f32) state,
-                     MF_GLOBAL(f32) out) {
-  const u32 first = t.group.y * kConvTokens;
-  const u32 left = p.tokens - first;
+MF_FN void conv_held(MF_T t, MF_PARAMS(ConvParams) p, u32 first, u32 tokens, u32 channel,
+                     MF_GLOBAL(const f32) x, MF_GLOBAL(const f32) weight, MF_GLOBAL(const f32) bias,
+                     MF_GLOBAL(f32) state, MF_GLOBAL(f32) out) {
+  const u32 left = tokens - first;
   const u32 count = left < kConvTokens ? left : static_cast<u32>(kConvTokens);
   const u32 past = p.taps - 1u;
   f32 weights[kConvTapsHeld][CHANNELS];
@@ -80,18 +81,18 @@ MF_FN void conv_held(MF_T t, MF_PARAMS(ConvParams) p, u32 channel, MF_GLOBAL(con
     }
   }
   if (first > 0u) return;
-  if (p.tokens <= kConvTokens) {  // the thread has them all
+  if (tokens <= kConvTokens) {  // the thread has them all
     MF_UNROLL
     for (u32 i = 0u; i < kConvInputs; ++i) {
-      if (i < p.tokens || i >= p.tokens + past) continue;
-      store_some(state + static_cast<u64>(i - p.tokens) * p.channels, channel, CHANNELS / 4u,
+      if (i < tokens || i >= tokens + past) continue;
+      store_some(state + static_cast<u64>(i - tokens) * p.channels, channel, CHANNELS / 4u,
                  inputs[i]);
     }
     return;
   }
   for (u32 j = 0u; j < past; ++j) {
     store_some(state + static_cast<u64>(j) * p.channels, channel, CHANNELS / 4u,
-               load_some(x + (p.tokens - past + j) * p.x_stride, channel, CHANNELS / 4u));
+               load_some(x + (tokens - past + j) * p.x_stride, channel, CHANNELS / 4u));
   }
 }
 
@@ -102,8 +103,14 @@ MF_KERNEL(causal_conv_rows, ConvParams, MF_READ(0, f32, x), MF_CONST(1, f32, wei
   MF_THREAD_EARLY;
   const u32 channel = (t.group.x * t.threads + t.index) * (p.wide != 0u ? 4u : 1u);
   if (channel >= p.channels) return;
-  if (p.wide != 0u) return conv_held<4u>(t, p, channel, x, weight, bias, state, out);
-  if (p.taps <= kConvTapsHeld) return conv_held<1u>(t, p, channel, x, weight, bias, state, out);
+  if (p.wide != 0u) {
+    return conv_held<4u>(t, p, t.group.y * kConvTokens, p.tokens, channel, x, weight, bias, state,
+                         out);
+  }
+  if (p.taps <= kConvTapsHeld) {
+    return conv_held<1u>(t, p, t.group.y * kConvTokens, p.tokens, channel, x, weight, bias, state,
+                         out);
+  }
   await_inputs(t);
   const u32 first = t.group.y * kConvTokens;
   for (u32 i = first; i < first + kConvTokens && i < p.tokens; ++i) {
@@ -113,6 +120,26 @@ MF_KERNEL(causal_conv_rows, ConvParams, MF_READ(0, f32, x), MF_CONST(1, f32, wei
                    conv_input(p, x, MF_CAST(const f32, state), i + j, channel), sum);
     }
     out[i * p.out_stride + channel] = activated(sum, p.activation);
+  }
+}
+
+/// The same of several sequences, whose states are by address, with up to kConvTapsHeld taps. Group
+/// y: kConvTokens tokens of one of them.
+MF_KERNEL(causal_conv_segments, ConvParams, MF_READ(0, f32, x), MF_CONST(1, f32, weight),
+          MF_CONST(2, f32, bias), MF_WRITE(3, f32, out), MF_CONST(4, u64, states),
+          MF_CONST(5, u64, segments), MF_CONST(6, u64, blocks)) {
+  MF_THREAD_EARLY;
+  const u32 channel = (t.group.x * t.threads + t.index) * (p.wide != 0u ? 4u : 1u);
+  if (channel >= p.channels) return;
+  const Segment block = segment_of(blocks[t.group.y]);
+  const Segment rows = segment_of(segments[block.number]);
+  MF_GLOBAL(f32) state = MF_AT(t, f32, states[block.number]);
+  MF_GLOBAL(const f32) own = x + rows.first * p.x_stride;
+  MF_GLOBAL(f32) to = out + rows.first * p.out_stride;
+  if (p.wide != 0u) {
+    conv_held<4u>(t, p, block.first, rows.number, channel, own, weight, bias, state, to);
+  } else {
+    conv_held<1u>(t, p, block.first, rows.number, channel, own, weight, bias, state, to);
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "backend/gpu/kernels/delta/params.h"
 #include "backend/gpu/kernels/norm/sums.h"
+#include "backend/gpu/kernels/segments.h"
 
 namespace moeflux {
 namespace gpu {
@@ -115,12 +116,12 @@ struct DeltaStage {
   }
 
   /// Takes tokens of kStageBlocks blocks, from `first` of `block` on.
-  MF_FN_MEMBER void find_rates(MF_T t, MF_PARAMS(DeltaParams) p, MF_GLOBAL(const f32) a,
+  MF_FN_MEMBER void find_rates(MF_T t, MF_PARAMS(DeltaParams) p, u32 tokens, MF_GLOBAL(const f32) a,
                                MF_GLOBAL(const f32) b, MF_GLOBAL(const f32) dt_bias, u32 block,
                                u32 first) {
     const u32 token = (block + t.lane / Block::kStageTokens) * p.block_tokens + first +
                       t.lane % Block::kStageTokens;
-    if (token >= p.tokens) return;
+    if (token >= tokens) return;
     if (RULE == kStateScan) {
       beta = softplus(a[token * p.a_stride + t.group.y] + dt_bias[t.group.y]);
       decay = mf_exp(-speed * beta);
@@ -133,9 +134,9 @@ struct DeltaStage {
     beta = sigmoid(b[token * p.b_stride + t.group.y]);
   }
 
-  MF_FN_MEMBER void load(MF_T t, MF_PARAMS(DeltaParams) p, MF_GLOBAL(const f32) qkv,
+  MF_FN_MEMBER void load(MF_T t, MF_PARAMS(DeltaParams) p, u32 tokens, MF_GLOBAL(const f32) qkv,
                          MF_GLOBAL(const f32) a, u32 token) {
-    const bool has_token = token < p.tokens;
+    const bool has_token = token < tokens;
     const u32 own = t.lane % Block::kStageLanes * 4u;
     const u32 head = t.group.y;
     const u32 at = has_token ? token : 0u;
@@ -331,14 +332,14 @@ MF_FN f32 delta_out(MF_T t, MF_SHARED(f32) token) {
 /// The results of tokens from `first` of a block on to device memory, by the SIMD group that
 /// brought them.
 template <u32 UNITS, u32 RULE>
-MF_FN void take_delta_results(MF_T t, MF_PARAMS(DeltaParams) p, u32 block, u32 first,
+MF_FN void take_delta_results(MF_T t, MF_PARAMS(DeltaParams) p, u32 tokens, u32 block, u32 first,
                               MF_GLOBAL(const f32) qkv, f32 skip, MF_GLOBAL(f32) out) {
   typedef DeltaBlock<UNITS, RULE> Block;
   const u32 col = t.group.x * kDeltaColumns + t.lane;
   MF_UNROLL
   for (u32 i = 0u; i < Block::kStageTokens; ++i) {
     const u32 token = block * p.block_tokens + first + i;
-    if (token >= p.tokens) continue;
+    if (token >= tokens) continue;
     f32 value = delta_out<UNITS, RULE>(t, delta_token<Block>(t, p, block, first + i));
     if (col < p.value_dim) {
       if (RULE == kStateScan) {
@@ -354,15 +355,15 @@ MF_FN void take_delta_results(MF_T t, MF_PARAMS(DeltaParams) p, u32 block, u32 f
 /// The tokens of a block, two a turn. The compiler moves what a token reads among what the one
 /// before computes.
 template <class CELLS>
-MF_FN void apply_delta_block(MF_T t, MF_PARAMS(DeltaParams) p, MF_LOCAL(CELLS) cells, u32 block,
-                             MF_LOCAL(const DeltaPlaces) at) {
+MF_FN void apply_delta_block(MF_T t, MF_PARAMS(DeltaParams) p, u32 tokens, MF_LOCAL(CELLS) cells,
+                             u32 block, MF_LOCAL(const DeltaPlaces) at) {
   typedef typename CELLS::Block Block;
   MF_SHARED(f32) token = delta_token<Block>(t, p, block, 0u);
   typename CELLS::Token even;
   typename CELLS::Token odd;
   even.load(token, at);
-  const u32 tokens = p.tokens - block * p.block_tokens;
-  u32 left = tokens < p.block_tokens ? tokens : p.block_tokens;
+  const u32 behind = tokens - block * p.block_tokens;
+  u32 left = behind < p.block_tokens ? behind : p.block_tokens;
   MF_ROLLED
   for (; left >= 2u; left -= 2u) {
     cells->apply(t, &even, token, at);
@@ -376,7 +377,7 @@ MF_FN void apply_delta_block(MF_T t, MF_PARAMS(DeltaParams) p, MF_LOCAL(CELLS) c
 
 /// b: of a scan, what heads skip.
 template <u32 UNITS, u32 RULE>
-MF_FN void delta_columns(MF_T t, MF_PARAMS(DeltaParams) p, MF_GLOBAL(const f32) qkv,
+MF_FN void delta_columns(MF_T t, MF_PARAMS(DeltaParams) p, u32 tokens, MF_GLOBAL(const f32) qkv,
                          MF_GLOBAL(const f32) a, MF_GLOBAL(const f32) b, MF_GLOBAL(const f32) a_log,
                          MF_GLOBAL(const f32) dt_bias, MF_GLOBAL(f32) state, MF_GLOBAL(f32) out) {
   typedef DeltaBlock<UNITS, RULE> Block;
@@ -409,26 +410,26 @@ MF_FN void delta_columns(MF_T t, MF_PARAMS(DeltaParams) p, MF_GLOBAL(const f32) 
   const f32 skip = RULE == kStateScan ? b[head] : 0.0f;
   DeltaStage<UNITS, RULE> stage;
   stage.begin(t, p, a_log, dt_bias);
-  if (brings) stage.load(t, p, qkv, a, brought);
+  if (brings) stage.load(t, p, tokens, qkv, a, brought);
   for (u32 i = t.index; i < Block::kOuts; i += t.threads) {
     delta_token<Block>(t, p, 0u, p.block_tokens)[i] = 0.0f;
     delta_token<Block>(t, p, 1u, p.block_tokens)[i] = 0.0f;
   }
-  const u32 blocks = (p.tokens + p.block_tokens - 1u) / p.block_tokens;
+  const u32 blocks = (tokens + p.block_tokens - 1u) / p.block_tokens;
   for (u32 round = 0u; round < blocks + 2u; ++round) {
     // A block comes in one round, is computed in the next and taken in the one after.
     if (has_cells && round > 0u && round <= blocks) {
-      apply_delta_block<Cells>(t, p, &cells, round - 1u, &at);
+      apply_delta_block<Cells>(t, p, tokens, &cells, round - 1u, &at);
     }
     if (brings && round >= 2u) {
-      take_delta_results<UNITS, RULE>(t, p, round - 2u, first, qkv, skip, out);
+      take_delta_results<UNITS, RULE>(t, p, tokens, round - 2u, first, qkv, skip, out);
     }
     if (brings && round < blocks) {
       if (round % Block::kStageBlocks == 0u) {
-        stage.find_rates(t, p, a, b, dt_bias, round, first);
+        stage.find_rates(t, p, tokens, a, b, dt_bias, round, first);
       }
       stage.store(t, p, round, delta_token<Block>(t, p, round, brought));
-      stage.load(t, p, qkv, a, (round + 1u) * p.block_tokens + brought);
+      stage.load(t, p, tokens, qkv, a, (round + 1u) * p.block_tokens + brought);
     }
     barrier(t);
   }
@@ -446,24 +447,44 @@ MF_FN void delta_columns(MF_T t, MF_PARAMS(DeltaParams) p, MF_GLOBAL(const f32) 
 
 /// Group x: 32 columns; y: a value head; z: the sequence, of several with a token each.
 /// kDeltaThreads threads. For keys of up to UNITS * 32.
-#define MF_DELTA_HEADS(name, UNITS, RULE, b)                                                 \
-  MF_FITS(kDeltaThreads, 1u)                                                                 \
-  MF_KERNEL(name, DeltaParams, MF_READ(0, f32, qkv), MF_READ(1, f32, a), MF_READ(2, f32, b), \
-            MF_READ(3, f32, a_log), MF_READ(4, f32, dt_bias), MF_WRITE(5, f32, state),       \
-            MF_WRITE(6, f32, out), MF_CONST(7, u64, states)) {                               \
-    MF_THREAD;                                                                               \
-    const u32 row = t.group.z;                                                               \
-    MF_GLOBAL(f32) own = state;                                                              \
-    if (p.has_states != 0u) own = MF_AT(t, f32, states[row]);                                \
-    delta_columns<UNITS, RULE>(t, p, qkv + row * p.qkv_stride, a + row * p.a_stride,         \
-                               b + row * p.b_stride, a_log, dt_bias, own,                    \
-                               out + row * p.out.token_stride);                              \
+#define MF_DELTA_HEADS(name, UNITS, RULE, b)                                                   \
+  MF_FITS(kDeltaThreads, 1u)                                                                   \
+  MF_KERNEL(name, DeltaParams, MF_READ(0, f32, qkv), MF_READ(1, f32, a), MF_READ(2, f32, b),   \
+            MF_READ(3, f32, a_log), MF_READ(4, f32, dt_bias), MF_WRITE(5, f32, state),         \
+            MF_WRITE(6, f32, out), MF_CONST(7, u64, states)) {                                 \
+    MF_THREAD;                                                                                 \
+    const u32 row = t.group.z;                                                                 \
+    MF_GLOBAL(f32) own = state;                                                                \
+    if (p.has_states != 0u) own = MF_AT(t, f32, states[row]);                                  \
+    delta_columns<UNITS, RULE>(t, p, p.tokens, qkv + row * p.qkv_stride, a + row * p.a_stride, \
+                               b + row * p.b_stride, a_log, dt_bias, own,                      \
+                               out + row * p.out.token_stride);                                \
   }
 MF_DELTA_HEADS(gated_delta_heads, 4u, kStateDelta, b)
 MF_DELTA_HEADS(gated_delta_heads_wide, 8u, kStateDelta, b)
 MF_DELTA_HEADS(gated_delta_row_heads, 4u, kStateRowDelta, b)
 MF_DELTA_HEADS(selective_scan_heads, 4u, kStateScan, skip)
 #undef MF_DELTA_HEADS
+
+/// The same of sequences with several tokens each, which group z chooses one of. GROUPS run on a
+/// multiprocessor at once, as a group waits for its tokens one by one.
+#define MF_DELTA_SEGMENTS(name, UNITS, RULE, GROUPS, b)                                       \
+  MF_FITS(kDeltaThreads, GROUPS)                                                              \
+  MF_KERNEL(name, DeltaParams, MF_READ(0, f32, qkv), MF_READ(1, f32, a), MF_READ(2, f32, b),  \
+            MF_READ(3, f32, a_log), MF_READ(4, f32, dt_bias), MF_WRITE(5, f32, out),          \
+            MF_CONST(6, u64, states), MF_CONST(7, u64, segments)) {                           \
+    MF_THREAD;                                                                                \
+    const Segment own = segment_of(segments[t.group.z]);                                      \
+    delta_columns<UNITS, RULE>(t, p, own.number, qkv + own.first * p.qkv_stride,              \
+                               a + own.first * p.a_stride, b + own.first * p.b_stride, a_log, \
+                               dt_bias, MF_AT(t, f32, states[t.group.z]),                     \
+                               out + own.first * p.out.token_stride);                         \
+  }
+MF_DELTA_SEGMENTS(gated_delta_segments, 4u, kStateDelta, 2u, b)
+MF_DELTA_SEGMENTS(gated_delta_segments_wide, 8u, kStateDelta, 1u, b)
+MF_DELTA_SEGMENTS(gated_delta_row_segments, 4u, kStateRowDelta, 1u, b)
+MF_DELTA_SEGMENTS(selective_scan_segments, 4u, kStateScan, 2u, skip)
+#undef MF_DELTA_SEGMENTS
 
 }  // namespace kernels
 }  // namespace gpu

@@ -14,7 +14,7 @@ struct ConvParams {
   u32 tokens;
   u32 channels;
   u32 taps;
-  u32 wide;        // causal_conv_rows: few taps, four channels a thread, which begin on 16-byte
+  u32 wide;        // of several tokens: few taps, four channels a thread, which begin on 16-byte
                    // boundaries
   u32 activation;  // 0 silu, 3 identity
   u32 has_bias;
