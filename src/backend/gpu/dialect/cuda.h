@@ -50,6 +50,11 @@
 #define MF_HAS_MATRIX_UNITS 1
 #define MF_HAS_MATRIX_MULTIPLY 1
 #define MF_HAS_ASYNC_COPIES 1
+// A multiprocessor has more than 100 KiB of shared memory.
+#if !defined(__CUDA_ARCH__) || \
+    !(__CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 890 || __CUDA_ARCH__ >= 1200)
+#define MF_HAS_LARGE_SHARED 1
+#endif
 #define MF_SHARED_AT(t, T, offset_bytes) reinterpret_cast<T*>((t).shared + (offset_bytes))
 
 namespace moeflux {

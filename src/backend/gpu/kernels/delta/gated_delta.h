@@ -466,8 +466,15 @@ MF_DELTA_HEADS(gated_delta_row_heads, 4u, kStateRowDelta, b)
 MF_DELTA_HEADS(selective_scan_heads, 4u, kStateScan, skip)
 #undef MF_DELTA_HEADS
 
-/// The same of sequences with several tokens each, which group z chooses one of. GROUPS run on a
-/// multiprocessor at once, as a group waits for its tokens one by one.
+/// Groups of sequences that run on a multiprocessor at once, as a group waits for its tokens one by
+/// one. Where shared memory has no room for two, each has the registers of both.
+#if defined(MF_HAS_LARGE_SHARED)
+enum : u32 { kDeltaSegmentGroups = 2 };
+#else
+enum : u32 { kDeltaSegmentGroups = 1 };
+#endif
+
+/// The same of sequences with several tokens each, which group z chooses one of.
 #define MF_DELTA_SEGMENTS(name, UNITS, RULE, GROUPS, b)                                       \
   MF_FITS(kDeltaThreads, GROUPS)                                                              \
   MF_KERNEL(name, DeltaParams, MF_READ(0, f32, qkv), MF_READ(1, f32, a), MF_READ(2, f32, b),  \
@@ -480,10 +487,10 @@ MF_DELTA_HEADS(selective_scan_heads, 4u, kStateScan, skip)
                                dt_bias, MF_AT(t, f32, states[t.group.z]),                     \
                                out + own.first * p.out.token_stride);                         \
   }
-MF_DELTA_SEGMENTS(gated_delta_segments, 4u, kStateDelta, 2u, b)
+MF_DELTA_SEGMENTS(gated_delta_segments, 4u, kStateDelta, kDeltaSegmentGroups, b)
 MF_DELTA_SEGMENTS(gated_delta_segments_wide, 8u, kStateDelta, 1u, b)
 MF_DELTA_SEGMENTS(gated_delta_row_segments, 4u, kStateRowDelta, 1u, b)
-MF_DELTA_SEGMENTS(selective_scan_segments, 4u, kStateScan, 2u, skip)
+MF_DELTA_SEGMENTS(selective_scan_segments, 4u, kStateScan, kDeltaSegmentGroups, skip)
 #undef MF_DELTA_SEGMENTS
 
 }  // namespace kernels
