@@ -153,7 +153,7 @@ float QueryScale::at(int64_t position) const {
 }
 
 std::vector<float> default_frequencies(double theta, int64_t dim) {
-  std::vector<float> frequencies(static_cast<size_t>(dim / 2));
+  std::vector<float> frequencies(static_cast<size_t>((dim + 1) / 2));
   for (size_t i = 0; i < frequencies.size(); ++i) {
     const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(dim);
     frequencies[i] = static_cast<float>(1.0 / portable_pow(theta, exponent));
@@ -213,6 +213,18 @@ void absorb_common_keys(Config& c, Config& outer) {
   c.absorb(outer);
 }
 
+// The share of dimensions that turns; `share_of_wider` as in RopeDefaults.
+double read_fraction(Config& r, double usual, double share_of_wider) {
+  const double fraction = r.number_or("partial_rotary_factor", usual, 0.0, 1.0);
+  if (share_of_wider == 0.0) return fraction;
+  if (fraction != 1.0 && std::abs(fraction - share_of_wider) > 1e-6) {
+    const std::string share = share_of_wider < 1.0 ? formatted("{} or ", share_of_wider) : "";
+    r.fail(ErrorCode::kUnsupported,
+           formatted("partial_rotary_factor is {}, expected {}1", fraction, share));
+  }
+  return 1.0;
+}
+
 }  // namespace
 
 RopeSpec read_rope(Config& c, const RopeDefaults& defaults) {
@@ -227,16 +239,7 @@ RopeSpec read_rope(Config& c, const RopeDefaults& defaults) {
                                                  : c.require_number(defaults.theta_key, 1.0, 1e12);
   const double own_theta = r.number_or("rope_theta", outer_theta, 1.0, 1e12);
   const double theta = defaults.theta > 0.0 ? defaults.theta : own_theta;
-  double fraction = r.number_or("partial_rotary_factor", outer_fraction, 0.0, 1.0);
-  if (defaults.share_of_wider > 0.0) {
-    if (fraction != 1.0 && std::abs(fraction - defaults.share_of_wider) > 1e-6) {
-      const std::string share =
-          defaults.share_of_wider < 1.0 ? formatted("{} or ", defaults.share_of_wider) : "";
-      r.fail(ErrorCode::kUnsupported,
-             formatted("partial_rotary_factor is {}, expected {}1", fraction, share));
-    }
-    fraction = 1.0;
-  }
+  const double fraction = read_fraction(r, outer_fraction, defaults.share_of_wider);
   const std::string type = r.string_or("rope_type", r.string_or("type", "default"));
   // transformers looks for it beside the kinds of layers.
   const bool truncate = !nested || outer.bool_or("truncate", true);
@@ -275,6 +278,9 @@ RopeSpec read_rope(Config& c, const RopeDefaults& defaults) {
                      "llama3, proportional",
                      type));
   }
+  // A pair that only half belongs to the share turns as well, where its frequency is there.
+  const bool rounds = type == "default" || type == "linear" || type == "llama3";
+  if (rounds && spec.rotary_dim < defaults.head_dim) spec.rotary_dim += spec.rotary_dim % 2;
   if (spec.rotary_dim % 2 != 0) {
     r.fail(ErrorCode::kInvalidArgument,
            formatted("partial_rotary_factor {} of {} dimensions rotates an odd number of them",

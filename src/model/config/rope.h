@@ -62,7 +62,7 @@ struct RopeDefaults {
 /// Problems stick to `c`.
 RopeSpec read_rope(Config& c, const RopeDefaults& defaults);
 
-/// theta^(-2i / dim) for i below dim / 2, in f32 as the references store them.
+/// theta^(-2i / dim) for 2i below dim, in f32 as the references store them.
 std::vector<float> default_frequencies(double theta, int64_t dim);
 
 struct YarnSpec {

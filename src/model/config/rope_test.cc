@@ -188,6 +188,22 @@ TEST(ReadRope, ARampMayBeginBetweenDimensions) {
   EXPECT_EQ(frequencies(R"(, "truncate": true)", R"(, "truncate": false)"), whole);
 }
 
+// As in transformers, whose frequencies have the exponents of the odd number.
+TEST(ReadRope, AShareOfAnOddNumberOfDimensionsIsRoundedUp) {
+  const auto read_share = [](const std::string& keys) {
+    return read(
+        R"({"model_type": "m", "partial_rotary_factor": 0.334, "rope_theta": 1e4)" + keys + "}",
+        {.head_dim = 64});
+  };
+  const RopeSpec rope = read_share("");
+  EXPECT_EQ(rope.rotary_dim, 22);
+  ASSERT_EQ(rope.inverse_frequencies.size(), 11u);
+  EXPECT_NEAR(rope.inverse_frequencies[10], std::pow(1e4, -20.0 / 21.0), 1e-9);
+  const RopeSpec linear = read_share(R"(, "rope_scaling": {"type": "linear", "factor": 2.0})");
+  EXPECT_EQ(linear.rotary_dim, 22);
+  EXPECT_NEAR(linear.inverse_frequencies[10], std::pow(1e4, -20.0 / 21.0) / 2.0, 1e-9);
+}
+
 TEST(ReadRope, AnAttentionFactorIsTheWholeFactor) {
   const auto factor_of = [](const std::string& keys) {
     return read(R"({"model_type": "m", "rope_theta": 1e4, "rope_scaling": {"type": "yarn",

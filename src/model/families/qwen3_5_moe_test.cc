@@ -94,7 +94,11 @@ TEST(Qwen35MoeSpec, ContradictionsAreNamedWithBothNumbers) {
   expect_error(read_with("num_experts_per_tok", 5), invalid,
                {"num_experts_per_tok 5", "num_experts 4"});
   Json json = flat();
-  json["rope_parameters"]["partial_rotary_factor"] = 0.3125;
+  Json& rope = json["rope_parameters"];
+  rope["partial_rotary_factor"] = 0.3125;
+  rope["rope_type"] = "yarn";
+  rope["factor"] = 2.0;
+  rope["original_max_position_embeddings"] = 64;
   expect_error(read(json), invalid, {"partial_rotary_factor", "16 dimensions", "odd"});
 }
 
