@@ -23,7 +23,7 @@ void read_yarn(Config& r, double theta, bool truncate, RopeSpec& spec) {
   yarn.original_max_position = r.require_number("original_max_position_embeddings", 1.0, 1e9);
   yarn.beta_fast = r.number_or("beta_fast", 32.0, 1e-6, 1e6);
   yarn.beta_slow = r.number_or("beta_slow", 1.0, 1e-6, 1e6);
-  yarn.truncate = r.bool_or("truncate", truncate);
+  yarn.truncate = truncate;
   spec.inverse_frequencies = yarn_frequencies(yarn);
   const double all_dim = r.number_or("mscale_all_dim", 0.0, 0.0, 100.0);
   const double own = r.number_or("mscale", 0.0, 0.0, 100.0);  // 0 and absent are the same
@@ -241,8 +241,10 @@ RopeSpec read_rope(Config& c, const RopeDefaults& defaults) {
   const double theta = defaults.theta > 0.0 ? defaults.theta : own_theta;
   const double fraction = read_fraction(r, outer_fraction, defaults.share_of_wider);
   const std::string type = r.string_or("rope_type", r.string_or("type", "default"));
-  // transformers looks for it beside the kinds of layers.
-  const bool truncate = !nested || outer.bool_or("truncate", true);
+  // Where kinds of layers have positions of their own, transformers looks beside the kinds alone.
+  constexpr std::string_view kTruncate = "truncate";
+  const bool common_truncate = !nested || outer.bool_or(kTruncate, true);
+  if (nested) r.ignore(kTruncate);
 
   const bool is_longrope = defaults.is_longrope && names_longrope(type);
   RopeSpec spec;
@@ -263,7 +265,7 @@ RopeSpec read_rope(Config& c, const RopeDefaults& defaults) {
   } else if (type == "default") {
     spec.inverse_frequencies = default_frequencies(theta, spec.rotary_dim);
   } else if ((type == "yarn" && !is_longrope) || type == "deepseek_yarn") {  // Sarvam's word
-    read_yarn(r, theta, truncate, spec);
+    read_yarn(r, theta, nested ? common_truncate : r.bool_or(kTruncate, true), spec);
   } else if (type == "linear") {
     read_linear(r, theta, spec);
   } else if (type == "llama3") {

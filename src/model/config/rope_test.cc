@@ -184,8 +184,8 @@ TEST(ReadRope, ARampMayBeginBetweenDimensions) {
   const std::vector<float> between = frequencies("", R"(, "truncate": false)");
   EXPECT_NEAR(whole.at(2), 0.3448975, 1e-6);
   EXPECT_NEAR(between.at(2), 0.3265847, 1e-6);
-  EXPECT_EQ(frequencies(R"(, "truncate": false)", ""), between);
-  EXPECT_EQ(frequencies(R"(, "truncate": true)", R"(, "truncate": false)"), whole);
+  EXPECT_EQ(frequencies(R"(, "truncate": false)", ""), whole);
+  EXPECT_EQ(frequencies(R"(, "truncate": true)", R"(, "truncate": false)"), between);
 }
 
 // As in transformers, whose frequencies have the exponents of the odd number.
