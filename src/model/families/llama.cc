@@ -39,8 +39,9 @@ void set_smol_layers(Config& c, const AttentionSpec& attention, std::vector<Laye
   for (size_t i = 0; i < layers.size(); ++i) {
     AttentionSpec own = attention;
     if (!rotating[i]) own.rope = {};
-    const bool slides = sliding.empty() ? !rotating[i] : sliding[i];
-    if (has_windows && slides) own.window = window;
+    // layer_types alone decide where they are there, as in transformers.
+    const bool slides = sliding.empty() ? has_windows && !rotating[i] : sliding[i];
+    if (slides) own.window = window;
     layers[i].mixer = share_mixer(std::move(own));
   }
 }
