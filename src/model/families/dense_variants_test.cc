@@ -47,6 +47,15 @@ TEST(DenseVariants, BiasesAreWhereTheConfigPutsThem) {
   }
 }
 
+// Their code has no biases, whatever configs say.
+TEST(DenseVariants, MistralAndExaoneHaveNoBiases) {
+  for (const char* model : {"mistral", "ministral3", "exaone_moe"}) {
+    const auto spec = read_with(model, "attention_bias", true);
+    ASSERT_TRUE(spec.ok()) << model << spec.error().to_string();
+    EXPECT_FALSE(attention_of(spec->layers[0]).qkv_bias) << model;
+  }
+}
+
 TEST(DenseVariants, MistralsWindowIsThatOfTransformersWhereNoneIsMentioned) {
   Json json = config_of("mistral");
   json["sliding_window"] = nullptr;

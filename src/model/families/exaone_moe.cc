@@ -38,7 +38,7 @@ Result<ModelSpec> read_spec(Config& c) {
   const int64_t num_layers = read_num_layers(c);
   LayerSpec layer;
   AttentionSpec attention = read_heads(c, spec.hidden_size);
-  read_attention_bias(c, attention);
+  c.ignore("attention_bias");  // which its code does not know
   attention.qk_norm = QkNorm::kPerHead;
   const RopeSpec rope = read_rope(c, {.head_dim = attention.head_dim});
   layer.mixer = share_mixer(attention);

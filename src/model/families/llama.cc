@@ -54,7 +54,11 @@ Result<ModelSpec> read_spec(Config& c) {
   const int64_t num_layers = read_num_layers(c);
   LayerSpec layer;
   AttentionSpec attention = read_heads(c, spec.hidden_size);
-  read_attention_bias(c, attention);
+  if (type == "mistral" || type == "ministral3") {
+    c.ignore("attention_bias");  // which their code does not know
+  } else {
+    read_attention_bias(c, attention);
+  }
   // Llama 2 and its kin were published without a base, which transformers then has.
   if (type != "ministral3") c.assume("rope_theta", is_smol ? 2e6 : 1e4);
   attention.rope = read_rope(c, {.head_dim = attention.head_dim,
