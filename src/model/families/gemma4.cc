@@ -27,12 +27,7 @@ void read_layer_overrides(Config& c, Config& per_layer, size_t i, bool sliding,
         c.int_or("num_global_key_value_heads", attention.num_kv_heads, {1, 4096});
     if (attention.v_is_k) attention.num_kv_heads = global_kv_heads;
   }
-  // transformers writes "05" where there are more than ten layers.
-  std::string name = formatted("{}", i);
-  for (const std::string& padded : {formatted("{:02}", i), formatted("{:03}", i)}) {
-    if (per_layer.has(padded)) name = padded;
-  }
-  Config own = per_layer.object(name);
+  Config own = object_of_layer(per_layer, i);
   attention.head_dim = own.int_or("head_dim", attention.head_dim, {2, 4096});
   attention.num_kv_heads = own.int_or("num_key_value_heads", attention.num_kv_heads, {1, 4096});
   attention.v_head_dim = attention.head_dim;

@@ -337,6 +337,13 @@ void mark_listed_layers(Config& c, std::string_view key, std::vector<bool>& laye
   }
 }
 
+Config object_of_layer(Config& per_layer, size_t i) {
+  for (const std::string& padded : {formatted("{:02}", i), formatted("{:03}", i)}) {
+    if (per_layer.has(padded)) return per_layer.object(padded);
+  }
+  return per_layer.object(formatted("{}", i));
+}
+
 std::vector<bool> read_dense_layers(Config& c, int64_t num_layers) {
   std::vector<bool> dense(static_cast<size_t>(num_layers), false);
   const int64_t first_dense = c.int_or("first_k_dense_replace", 0, {0, 4096});

@@ -82,6 +82,8 @@ std::vector<GluOptions> read_capped_units(Config& c, std::string_view key, int64
 void mark_listed_layers(Config& c, std::string_view key, std::vector<bool>& layers,
                         std::vector<int64_t> absent = {});
 
+/// The numbers of layer `i` alone in per_layer_config, where transformers pads numbers of layers.
+Config object_of_layer(Config& per_layer, size_t i);
 /// The layers that have a dense feed-forward network instead of experts: mlp_layer_types ("dense"
 /// or "sparse"), else the first first_k_dense_replace.
 std::vector<bool> read_dense_layers(Config& c, int64_t num_layers);
