@@ -3,6 +3,7 @@
 // which silu is limited. Norms are stored as w of (1 + w).
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <utility>
 
 #include "base/format.h"
@@ -121,6 +122,9 @@ AttentionSpec read_full_heads(Config& c, int64_t hidden_size) {
   }
   attention.qk_norm = QkNorm::kPerHead;
   attention.gate = HeadGate::kPerHead;
+  const double width =
+      c.number_or("query_pre_attn_scalar", static_cast<double>(attention.head_dim), 1e-3, 1e6);
+  attention.scale = static_cast<float>(1.0 / std::sqrt(width));
   return attention;
 }
 
@@ -144,25 +148,30 @@ Result<ModelSpec> read_spec(Config& c) {
   AttentionSpec sliding_heads = read_sliding_heads(c, full);
   const std::vector<bool> sliding = read_sliding(c, num_layers);
   const std::vector<RopeSpec> ropes = read_ropes(c, full, sliding);
-  for (const AttentionSpec* heads : {&full, &sliding_heads}) {
-    if (heads->num_heads % heads->num_kv_heads == 0) continue;
-    c.fail(ErrorCode::kInvalidArgument, formatted("num_attention_groups {} do not divide {} heads",
-                                                  heads->num_kv_heads, heads->num_heads));
-  }
   LayerSpec layer;
   layer.mixer = share_mixer(full);
   spec.layers = make_layers(c, layer, read_moe(c), read_dense(c, num_layers));
   const std::vector<GluOptions> limits = read_capped_units(c, "swiglu_limits", num_layers);
   const std::vector<GluOptions> shared = read_capped_units(c, "swiglu_limits_shared", num_layers);
   for (const std::string_view key : {"mtp_layer_types", "mtp_mlp_layer_types"}) c.ignore(key);
+  Config per_layer = c.object("per_layer_config");  // as transformers saves it
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     AttentionSpec attention = sliding[i] ? sliding_heads : full;
+    Config own = object_of_layer(per_layer, i);
+    attention.num_heads = own.int_or("num_attention_heads", attention.num_heads, {1, 4096});
+    per_layer.absorb(own);
+    if (attention.num_heads % attention.num_kv_heads != 0) {
+      c.fail(ErrorCode::kInvalidArgument,
+             formatted("num_attention_groups {} do not divide {} heads", attention.num_kv_heads,
+                       attention.num_heads));
+    }
     attention.rope = ropes[i];
     spec.layers[i].mixer = share_mixer(attention);
     spec.layers[i].moe.glu = limits[i];
     spec.layers[i].moe.shared_glu = shared[i];
     spec.layers[i].dense_glu = shared[i];
   }
+  c.absorb(per_layer);
   return finish_spec(c, std::move(spec));
 }
 
