@@ -38,6 +38,14 @@ std::vector<bool> read_dense(Config& c, int64_t num_layers) {
   return dense;
 }
 
+// The publisher's sliding_window_size, which has precedence, counts the tokens before a token's
+// own.
+int64_t read_window(Config& c) {
+  if (!c.has("sliding_window_size")) return c.require_int("sliding_window", {1, 1 << 30});
+  c.ignore("sliding_window");
+  return c.require_int("sliding_window_size", {0, 1 << 30}) + 1;
+}
+
 Result<ModelSpec> read_spec(Config& c) {
   ModelSpec spec = read_trunk(c);
   for (const std::string_view key : {"head_dim", "num_key_value_heads"}) c.expect_present(key);
@@ -52,7 +60,7 @@ Result<ModelSpec> read_spec(Config& c) {
   sliding.head_dim = c.int_or("swa_head_dim", full.head_dim, {1, 4096});
   sliding.v_head_dim = c.int_or("swa_v_head_dim", full.v_head_dim, {1, 4096});
   sliding.scale = 1.0f / std::sqrt(static_cast<float>(sliding.head_dim));
-  sliding.window = c.require_int("sliding_window", {1, 1 << 30});
+  sliding.window = read_window(c);
   sliding.sinks = c.bool_or("add_swa_attention_sink_bias", true);
   c.expect_bool("add_full_attention_sink_bias", false);
   full.rope = read_rope(c, {.head_dim = full.head_dim, .layer_type = "full_attention"});
@@ -63,10 +71,7 @@ Result<ModelSpec> read_spec(Config& c) {
   read_noaux_tc(c, moe);
   const int64_t dense_size = c.require_int("intermediate_size");
   c.expect_number("n_shared_experts", 0);
-  for (const std::string_view key :
-       {"attention_chunk_size", "sliding_window_size", "hybrid_block_size"}) {
-    c.ignore(key);  // sliding_window says it
-  }
+  for (const std::string_view key : {"attention_chunk_size", "hybrid_block_size"}) c.ignore(key);
   spec.layers = make_layers({}, moe, read_dense(c, num_layers), dense_size);
   const std::vector<bool> pattern = read_pattern(c, num_layers);
   for (size_t i = 0; i < pattern.size(); ++i) {

@@ -422,6 +422,13 @@ TEST(Variants, MimoReadsItsOriginalSpelling) {
   }
 }
 
+// Its code counts the tokens before a token's own, and so does the key of the published file.
+TEST(Variants, MimosWindowSizeLeavesOutATokensOwn) {
+  const auto spec = read_with("mimo_v2_flash", "sliding_window_size", 7);
+  ASSERT_TRUE(spec.ok()) << spec.error().to_string();
+  EXPECT_EQ(attention_of(spec->layers[1]).window, 8);
+}
+
 // A layer has the entries and the choice of the last source before it, or its own.
 TEST(Variants, LayersOfOneModelShareEntriesAndChoices) {
   const auto spec = read(config_of("deepseek-v4.1-flash"));
