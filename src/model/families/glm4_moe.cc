@@ -11,6 +11,21 @@
 namespace moeflux::glm4_moe {
 namespace {
 
+// dots.llm1: windows in listed layers, else from max_window_layers on.
+void set_windows(Config& c, AttentionSpec attention, std::vector<LayerSpec>& layers) {
+  if (!c.mentions("sliding_window")) c.assume("sliding_window", 4096);
+  attention.window = c.int_or("sliding_window", 0, {0, 1 << 30});
+  const auto num_layers = static_cast<int64_t>(layers.size());
+  const int64_t first = c.int_or("max_window_layers", 62, {0, 4096});
+  std::vector<bool> sliding;
+  for (int64_t i = 0; i < num_layers; ++i) sliding.push_back(i >= first);
+  if (c.has("layer_types")) sliding = read_sliding_layers(c, num_layers);
+  const auto slides = share_mixer(std::move(attention));
+  for (size_t i = 0; i < layers.size(); ++i) {
+    if (sliding[i]) layers[i].mixer = slides;
+  }
+}
+
 Result<ModelSpec> read_spec(Config& c) {
   ModelSpec spec = read_trunk(c);
   const int64_t num_layers = read_num_layers(c);
@@ -32,7 +47,9 @@ Result<ModelSpec> read_spec(Config& c) {
     attention.qkv_bias = c.bool_or("attention_bias", false);
     attention.o_bias = is_dots && attention.qkv_bias;
     c.expect_bool("use_qk_norm", is_dots);
-    (void)read_layer_types(c, num_layers, {"layer_types", "full_attention", "full_attention", 1});
+    if (!is_dots) {
+      (void)read_layer_types(c, num_layers, {"layer_types", "full_attention", "full_attention", 1});
+    }
     attention.qk_norm = is_dots ? QkNorm::kPerHead : QkNorm::kNone;
     attention.rope = read_rope(c, {.head_dim = attention.head_dim});
   }
@@ -41,6 +58,7 @@ Result<ModelSpec> read_spec(Config& c) {
   read_noaux_tc(c, moe);
   read_shared_experts(c, moe);
   spec.layers = make_layers(c, layer, moe, read_dense_layers(c, num_layers));
+  if (c.model_type() == "dots1") set_windows(c, attention, spec.layers);
   if (c.model_type() == "glm4_moe") {
     layer.moe = moe;
     read_draft_layer(c, spec, "num_nextn_predict_layers", layer);

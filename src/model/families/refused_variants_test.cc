@@ -192,8 +192,6 @@ const std::vector<Variant> kVariants = {
     {"hy_v3", "expert_hidden_dim", 128},
     {"hy_v3", "mlp_layer_types", {"dense"}, {"1", "4"}, kInvalid},
     {"dots1", "use_qk_norm", false},
-    {"dots1", "layer_types", {"full_attention", "sliding_attention"}, {"sliding_attention"}},
-    {"dots1", "sliding_window", 4096},
     {"solar_open", "use_qk_norm", true},
     {"solar_open", "scoring_func", "softmax"},
     {"exaone_moe", "scoring_func", "softmax"},
