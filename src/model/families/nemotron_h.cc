@@ -88,14 +88,19 @@ AttentionSpec read_attention(Config& c, int64_t hidden_size) {
   return attention;
 }
 
+// Keys under which others keep the same; transformers reads them before its own.
+std::string_view either(const Config& c, std::string_view other, std::string_view own) {
+  return c.has(other) ? other : own;
+}
+
 Mamba2Spec read_mamba(Config& c) {
   Mamba2Spec mamba;
   mamba.scan.heads = c.require_int("mamba_num_heads", {1, 65536});
   mamba.scan.head_dim = c.require_int("mamba_head_dim", {1, 4096});
-  mamba.scan.groups = c.require_int("n_groups", {1, 65536});
+  mamba.scan.groups = c.require_int(either(c, "mamba_n_groups", "n_groups"), {1, 65536});
   mamba.scan.state_dim = c.require_int("ssm_state_size", {1, 4096});
-  mamba.conv_taps = c.require_int("conv_kernel", {2, 8});
-  mamba.conv_bias = c.bool_or("use_conv_bias", true);
+  mamba.conv_taps = c.require_int(either(c, "mamba_d_conv", "conv_kernel"), {2, 8});
+  mamba.conv_bias = c.bool_or(either(c, "mamba_conv_bias", "use_conv_bias"), true);
   mamba.norm_groups = mamba.scan.groups;
   if (mamba.scan.heads % mamba.scan.groups != 0) {
     c.fail(ErrorCode::kInvalidArgument,

@@ -429,6 +429,20 @@ TEST(Variants, MimosWindowSizeLeavesOutATokensOwn) {
   EXPECT_EQ(attention_of(spec->layers[1]).window, 8);
 }
 
+TEST(Variants, OtherKeysOfNemotronHAreReadBeforeItsOwn) {
+  Json json = config_of("nemotron_h");
+  json["mamba_n_groups"] = 4;
+  json["mamba_d_conv"] = 3;
+  json["mamba_conv_bias"] = false;
+  const auto spec = read(json);
+  ASSERT_TRUE(spec.ok()) << spec.error().to_string();
+  const auto* mamba = mixer_as<Mamba2Spec>(spec->layers[0]);
+  ASSERT_NE(mamba, nullptr);
+  EXPECT_EQ(mamba->scan.groups, 4);
+  EXPECT_EQ(mamba->conv_taps, 3);
+  EXPECT_FALSE(mamba->conv_bias);
+}
+
 // A layer has the entries and the choice of the last source before it, or its own.
 TEST(Variants, LayersOfOneModelShareEntriesAndChoices) {
   const auto spec = read(config_of("deepseek-v4.1-flash"));
