@@ -373,7 +373,8 @@ MoeSpec read_moe(Config& c) {
   c.expect_string("topk_method", "noaux_tc");
   c.expect_present("routed_scaling_factor");
   moe.router.score = RouterScore::kSqrtSoftplus;
-  moe.router.normalize = c.bool_or("norm_topk_prob", true);
+  c.ignore("norm_topk_prob");  // weights are normalised whatever it says
+  moe.router.normalize = true;
   moe.router.normalize_epsilon = 1e-20f;
   moe.router.scale = static_cast<float>(c.require_number("routed_scaling_factor", 0.0, 1e6));
   moe.glu = {.limit = static_cast<float>(c.require_number("swiglu_limit", 1e-6, 1e6))};

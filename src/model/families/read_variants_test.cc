@@ -443,6 +443,12 @@ TEST(Variants, OtherKeysOfNemotronHAreReadBeforeItsOwn) {
   EXPECT_FALSE(mamba->conv_bias);
 }
 
+TEST(Variants, DeepSeekV4NormalisesWhateverItsConfigSays) {
+  const auto spec = read_with("deepseek_v4_saved", "norm_topk_prob", false);
+  ASSERT_TRUE(spec.ok()) << spec.error().to_string();
+  EXPECT_TRUE(spec->layers.back().moe.router.normalize);
+}
+
 // A layer has the entries and the choice of the last source before it, or its own.
 TEST(Variants, LayersOfOneModelShareEntriesAndChoices) {
   const auto spec = read(config_of("deepseek-v4.1-flash"));
