@@ -42,8 +42,8 @@ Result<ModelSpec> read_spec(Config& c) {
   moe.router.normalize = c.bool_or("route_norm", true);
   moe.router.scale = static_cast<float>(c.number_or("route_scale", 1.0, 0.0, 1e6));
   moe.shared_intermediate_size =
-      moe.moe_intermediate_size * c.int_or("num_shared_experts", 1, {0, 1024});
-  const int64_t num_dense = c.int_or("num_dense_layers", 0, {0, 4096});
+      moe.moe_intermediate_size * c.int_or("num_shared_experts", 2, {0, 1024});
+  const int64_t num_dense = c.int_or("num_dense_layers", 1, {0, 4096});
   std::vector<bool> dense;
   for (int64_t i = 0; i < num_layers; ++i) dense.push_back(i < num_dense);
   spec.layers = make_layers(c, layer, moe, dense);

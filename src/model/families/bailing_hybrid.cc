@@ -81,7 +81,7 @@ Result<ModelSpec> read_spec(Config& c) {
   read_shared_experts(c, moe);
   moe.shared_intermediate_size =
       c.int_or("moe_shared_expert_intermediate_size", moe.shared_intermediate_size);
-  spec.layers = make_layers(c, {}, moe, read_dense_layers(c, num_layers));
+  spec.layers = make_layers(c, {}, moe, read_dense_layers(c, num_layers, 2));
   const std::vector<bool> pattern = read_full_layers(c, num_layers);
   // Neither the publisher's modelling file nor transformers reads the limits; the publisher's
   // code in sglang does, and without them texts go wrong.

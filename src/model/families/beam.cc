@@ -62,8 +62,7 @@ Result<ModelSpec> read_spec(Config& c) {
   const auto sliding = share_mixer(std::move(slides));
   const auto full = share_mixer(with_positions(c, attention, "full_attention"));
   const MoeSpec moe = read_moe(c);
-  if (!c.has("mlp_layer_types")) c.assume("first_k_dense_replace", 3);
-  spec.layers = make_layers(c, {}, moe, read_dense_layers(c, num_layers));
+  spec.layers = make_layers(c, {}, moe, read_dense_layers(c, num_layers, 3));
   const std::vector<bool> kinds = read_sliding(c, num_layers);
   for (size_t i = 0; i < kinds.size(); ++i) spec.layers[i].mixer = kinds[i] ? sliding : full;
   return finish_spec(c, std::move(spec));

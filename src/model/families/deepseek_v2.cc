@@ -41,7 +41,7 @@ Result<ModelSpec> read_spec(Config& c) {
   MoeSpec moe = read_experts(c);
   read_router(c, moe);
   c.expect_bool("mlp_bias", false);
-  read_shared_experts(c, moe);
+  read_shared_experts(c, moe, 2);
   spec.layers = make_layers(c, layer, moe, read_dense_layers(c, num_layers));
   return finish_spec(c, std::move(spec));
 }

@@ -30,6 +30,11 @@ bool predicts(const Config& c) {
   return c.model_type() != kAxk1 && c.model_type() != kAxk2 && c.model_type() != "sarvam_mla";
 }
 
+// Dense layers of a config that mentions none.
+int64_t usual_dense(std::string_view type) {
+  return type == "glm4_moe_lite" || type == kAxk1 || type == kAxk2 || type == "sarvam_mla" ? 1 : 3;
+}
+
 // Gives each layer its attention, with an index or without.
 void read_mixers(Config& c, ModelSpec& spec, LatentAttentionSpec attention) {
   if (!chooses_keys(c)) {
@@ -73,7 +78,8 @@ Result<ModelSpec> read_spec(Config& c) {
   read_shared_experts(c, moe);
   c.expect_number("moe_shared_expert_intermediate_size",
                   static_cast<double>(moe.shared_intermediate_size));
-  spec.layers = make_layers(c, {}, moe, read_dense_layers(c, num_layers));
+  spec.layers =
+      make_layers(c, {}, moe, read_dense_layers(c, num_layers, usual_dense(c.model_type())));
   read_mixers(c, spec, attention);
   // GLM-5.2's last layers share a choice of keys; that one has an index of its own.
   if (predicts(c)) {

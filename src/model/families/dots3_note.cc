@@ -163,8 +163,7 @@ Result<ModelSpec> read_spec(Config& c) {
                                  c.int_or("moe_shared_expert_intermediate_size",
                                           c.int_or("shared_experts_intermediate_size", 1536));
   c.expect_bool("mlp_bias", false);
-  c.assume("first_k_dense_replace", 1);
-  spec.layers = make_layers(c, {}, moe, read_dense_layers(c, num_layers));
+  spec.layers = make_layers(c, {}, moe, read_dense_layers(c, num_layers, 1));
   read_mixers(c, spec);
   return finish_spec(c, std::move(spec));
 }

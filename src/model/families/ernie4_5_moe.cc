@@ -23,6 +23,7 @@ std::vector<bool> read_dense(Config& c, int64_t num_layers) {
 
 Result<ModelSpec> read_spec(Config& c) {
   ModelSpec spec = read_trunk(c);
+  spec.tie_word_embeddings = c.bool_or("tie_word_embeddings", true);
   const int64_t num_layers = read_num_layers(c);
   LayerSpec layer;
   AttentionSpec attention = read_heads(c, spec.hidden_size);
@@ -35,7 +36,7 @@ Result<ModelSpec> read_spec(Config& c) {
   moe.correction_bias = true;
   moe.router.normalize_least = static_cast<float>(c.number_or("moe_norm_min", 1e-12, 0.0, 1.0));
   moe.shared_intermediate_size =
-      moe.moe_intermediate_size * c.int_or("moe_num_shared_experts", 0, {0, 1024});
+      moe.moe_intermediate_size * c.int_or("moe_num_shared_experts", 2, {0, 1024});
   spec.layers = make_layers(c, layer, moe, read_dense(c, num_layers));
   return finish_spec(c, std::move(spec));
 }

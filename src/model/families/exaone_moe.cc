@@ -17,7 +17,7 @@ std::vector<bool> read_dense(Config& c, int64_t num_layers) {
   const Json* is_moe = c.find("is_moe_layer");
   if (is_moe == nullptr || is_moe->is_null() || c.has("mlp_layer_types")) {
     c.ignore("is_moe_layer");
-    return read_dense_layers(c, num_layers);
+    return read_dense_layers(c, num_layers, 1);
   }
   for (const std::string_view key : {"is_moe_layer", "first_k_dense_replace"}) c.ignore(key);
   std::vector<bool> dense;

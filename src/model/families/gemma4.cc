@@ -79,7 +79,21 @@ void share_keys(Config& c, const std::vector<bool>& sliding, std::vector<LayerSp
   }
 }
 
+// Published configs leave out defaults of transformers' class.
+void assume_defaults(Config& c) {
+  if (!c.has("per_layer_config") && !c.mentions("global_head_dim")) {
+    c.assume("global_head_dim", 512);
+  }
+  if (c.has("rope_theta") || c.has("rope_scaling")) return;
+  c.assume(
+      "rope_parameters",
+      {{"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 1e4}}},
+       {"full_attention",
+        {{"rope_type", "proportional"}, {"partial_rotary_factor", 0.25}, {"rope_theta", 1e6}}}});
+}
+
 Result<ModelSpec> read_spec(Config& c) {
+  assume_defaults(c);
   c.ignore("hidden_act");
   ModelSpec spec = read_trunk(c);
   for (const std::string_view key : {"head_dim", "num_key_value_heads"}) c.expect_present(key);

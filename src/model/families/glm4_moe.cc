@@ -26,6 +26,11 @@ void set_windows(Config& c, AttentionSpec attention, std::vector<LayerSpec>& lay
   }
 }
 
+// Dense layers of a config that mentions none.
+int64_t usual_dense(std::string_view type) {
+  return type == "glm4_moe" || type == "sarvam_moe" ? 1 : 0;
+}
+
 Result<ModelSpec> read_spec(Config& c) {
   ModelSpec spec = read_trunk(c);
   const int64_t num_layers = read_num_layers(c);
@@ -55,9 +60,11 @@ Result<ModelSpec> read_spec(Config& c) {
   }
   layer.mixer = share_mixer(attention);
   MoeSpec moe = read_experts(c);
+  if (c.model_type() == "dots1") c.assume("norm_topk_prob", false);
   read_noaux_tc(c, moe);
-  read_shared_experts(c, moe);
-  spec.layers = make_layers(c, layer, moe, read_dense_layers(c, num_layers));
+  read_shared_experts(c, moe, c.model_type() == "dots1" ? 0 : 1);
+  spec.layers =
+      make_layers(c, layer, moe, read_dense_layers(c, num_layers, usual_dense(c.model_type())));
   if (c.model_type() == "dots1") set_windows(c, attention, spec.layers);
   if (c.model_type() == "glm4_moe") {
     layer.moe = moe;

@@ -148,7 +148,7 @@ Result<ModelSpec> read_spec(Config& c) {
   LayerSpec layer;
   layer.dense_glu = {.limit = static_cast<float>(c.require_number("swiglu_limit", 1e-6, 1e6))};
   moe.glu = layer.dense_glu;
-  spec.layers = make_layers(c, layer, moe, read_dense_layers(c, num_layers));
+  spec.layers = make_layers(c, layer, moe, read_dense_layers(c, num_layers, 3));
   for (size_t i = 0; i < full.size(); ++i) {
     if (!full[i]) {
       spec.layers[i].mixer = linear;

@@ -33,7 +33,7 @@ Result<ModelSpec> read_spec(Config& c) {
   c.expect_number("expert_hidden_dim", static_cast<double>(moe.moe_intermediate_size));
   moe.shared_intermediate_size =
       moe.moe_intermediate_size * c.int_or("num_shared_experts", 1, {0, 1024});
-  spec.layers = make_layers(c, layer, moe, read_dense_layers(c, num_layers));
+  spec.layers = make_layers(c, layer, moe, read_dense_layers(c, num_layers, 1));
   return finish_spec(c, std::move(spec));
 }
 

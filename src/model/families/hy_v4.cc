@@ -60,8 +60,7 @@ Result<ModelSpec> read_spec(Config& c) {
   const double limit = c.number_or("swiglu_limit", 10.0, -1e6, 1e6);
   if (limit > 0.0) moe.glu.limit = static_cast<float>(limit);
   moe.shared_glu = GluOptions{};
-  if (!c.has("mlp_layer_types")) c.assume("first_k_dense_replace", 1);
-  spec.layers = make_layers(c, {}, moe, read_dense_layers(c, num_layers));
+  spec.layers = make_layers(c, {}, moe, read_dense_layers(c, num_layers, 1));
   for (size_t i = 0; i < has_index.size(); ++i) {
     spec.layers[i].mixer = has_index[i] ? indexed : sharing;
   }

@@ -113,7 +113,7 @@ Result<ModelSpec> read_spec(Config& c) {
   read_shared_experts(c, moe);
   LayerSpec layer;
   layer.dense_glu = moe.glu;
-  spec.layers = make_layers(c, layer, moe, read_dense_layers(c, num_layers));
+  spec.layers = make_layers(c, layer, moe, read_dense_layers(c, num_layers, 1));
   for (size_t i = 0; i < types.size(); ++i) {
     spec.layers[i].mixer = types[i] == kFull ? full : linear;
   }

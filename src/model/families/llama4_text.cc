@@ -67,6 +67,7 @@ Result<ModelSpec> read_spec(Config& c) {
   AttentionSpec near = heads;
   near.qk_norm = c.bool_or("use_qk_norm", true) ? QkNorm::kPlain : QkNorm::kNone;
   near.rope = read_rope(c, {.head_dim = heads.head_dim, .interleaved = true});
+  if (!c.mentions("attention_chunk_size")) c.assume("attention_chunk_size", 8192);
   near.window = c.int_or("attention_chunk_size", 0, {0, 1 << 30});
   near.chunked = near.window > 0;
   AttentionSpec far = heads;

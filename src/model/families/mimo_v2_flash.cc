@@ -29,7 +29,7 @@ std::vector<bool> read_pattern(Config& c, int64_t num_layers) {
 std::vector<bool> read_dense(Config& c, int64_t num_layers) {
   const Json* freq = c.find("moe_layer_freq");
   if (freq == nullptr || !freq->is_array() || c.has("mlp_layer_types")) {
-    return read_dense_layers(c, num_layers);
+    return read_dense_layers(c, num_layers, 1);
   }
   std::vector<bool> dense;
   for (const int64_t sparse : read_layer_ints(c, "moe_layer_freq", num_layers)) {

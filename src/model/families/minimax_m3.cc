@@ -85,6 +85,7 @@ AttentionSpec read_attention(Config& c, int64_t hidden_size) {
 
 MoeSpec read_moe(Config& c, const GluOptions& glu) {
   MoeSpec moe = read_experts(c, "intermediate_size");
+  c.assume("routed_scaling_factor", 2.0);
   read_noaux_tc(c, moe);
   moe.router.normalize_epsilon = 0.0f;
   c.expect_bool("use_routing_bias", true);

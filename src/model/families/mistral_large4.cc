@@ -86,7 +86,18 @@ void read_mixers(Config& c, ModelSpec& spec) {
   }
 }
 
+// Positions of transformers' class, which reads a base nowhere else.
+void assume_positions(Config& c) {
+  if (c.has("rope_scaling") || c.has("rope_parameters")) return;
+  c.assume("rope_parameters", {{"rope_type", "yarn"},
+                               {"rope_theta", 1e4},
+                               {"factor", 2048.0},
+                               {"original_max_position_embeddings", 512},
+                               {"attention_factor", 1.0}});
+}
+
 Result<ModelSpec> read_spec(Config& c) {
+  assume_positions(c);
   ModelSpec spec = read_trunk(c);
   const int64_t num_layers = read_num_layers(c);
   spec.logit_soft_cap = static_cast<float>(c.number_or("final_logit_softcapping", 30.0, 1e-6, 1e6));
@@ -96,8 +107,7 @@ Result<ModelSpec> read_spec(Config& c) {
   moe.router.score = RouterScore::kSoftmax;
   moe.correction_bias = false;
   read_shared_experts(c, moe);
-  c.assume("first_k_dense_replace", 1);
-  spec.layers = make_layers(c, {}, moe, read_dense_layers(c, num_layers));
+  spec.layers = make_layers(c, {}, moe, read_dense_layers(c, num_layers, 1));
   read_mixers(c, spec);
   return finish_spec(c, std::move(spec));
 }

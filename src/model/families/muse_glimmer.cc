@@ -69,7 +69,10 @@ Result<ModelSpec> read_spec(Config& c) {
   attention.out_norm = has_experts;
   attention.scale *= static_cast<float>(
       c.number_or("qk_scale_factor", has_experts ? 5.4730064863875 : 3.87, 1e-6, 1e6));
-  if (has_experts) c.assume("rope_theta", 5e5);
+  // Its class reads a base nowhere else.
+  if (has_experts && !c.has("rope_scaling")) {
+    c.assume("rope_parameters", {{"rope_type", "default"}, {"rope_theta", 5e5}});
+  }
   RopeSpec rope = read_rope(
       c, {.head_dim = attention.head_dim, .interleaved = c.bool_or("rope_interleave", false)});
   // Queries and keys are normed here when they have turned, there before it: YaRN's factor of both,
@@ -77,6 +80,7 @@ Result<ModelSpec> read_spec(Config& c) {
   const float plain_scale = attention.scale;
   const float turned_scale = plain_scale * rope.attention_factor * rope.attention_factor;
   rope.attention_factor = 1.0f;
+  if (!c.mentions("sliding_window")) c.assume("sliding_window", 2048);
   const int64_t window = c.int_or("sliding_window", 0, {0, 1 << 30});
   const std::vector<bool> sliding = read_sliding(c, num_layers);
   const std::vector<bool> rotating = read_rotating(c, num_layers);

@@ -33,7 +33,7 @@ std::vector<bool> read_sliding(Config& c, int64_t num_layers) {
 // mlp_layer_types, or the original moe_layers_enum of layers with experts ("3,4,5").
 std::vector<bool> read_dense(Config& c, int64_t num_layers) {
   if (c.has("mlp_layer_types") || !c.has("moe_layers_enum")) {
-    return read_dense_layers(c, num_layers);
+    return read_dense_layers(c, num_layers, 3);
   }
   std::vector<bool> dense(static_cast<size_t>(num_layers), true);
   const std::string list = c.string_or("moe_layers_enum", "");

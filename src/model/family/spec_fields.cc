@@ -344,9 +344,9 @@ Config object_of_layer(Config& per_layer, size_t i) {
   return per_layer.object(formatted("{}", i));
 }
 
-std::vector<bool> read_dense_layers(Config& c, int64_t num_layers) {
+std::vector<bool> read_dense_layers(Config& c, int64_t num_layers, int64_t usual) {
   std::vector<bool> dense(static_cast<size_t>(num_layers), false);
-  const int64_t first_dense = c.int_or("first_k_dense_replace", 0, {0, 4096});
+  const int64_t first_dense = c.int_or("first_k_dense_replace", usual, {0, 4096});
   c.expect_number("moe_layer_freq", 1);
   if (c.has("mlp_layer_types")) {
     const std::vector<std::string> types =
@@ -358,10 +358,11 @@ std::vector<bool> read_dense_layers(Config& c, int64_t num_layers) {
   return dense;
 }
 
-void read_shared_experts(Config& c, MoeSpec& moe) {
-  moe.shared_intermediate_size =
-      moe.moe_intermediate_size *
-      c.int_or(key_of(c, {"n_shared_experts", "num_shared_experts"}), 0, {0, 1024});
+void read_shared_experts(Config& c, MoeSpec& moe, int64_t usual) {
+  const bool is_said = c.mentions("n_shared_experts") || c.mentions("num_shared_experts");
+  const int64_t count = c.int_or(key_of(c, {"n_shared_experts", "num_shared_experts"}),
+                                 is_said ? 0 : usual, {0, 1024});
+  moe.shared_intermediate_size = moe.moe_intermediate_size * count;
 }
 
 void read_dense_network(Config& c, LayerSpec& layer) {

@@ -85,10 +85,11 @@ void mark_listed_layers(Config& c, std::string_view key, std::vector<bool>& laye
 /// The numbers of layer `i` alone in per_layer_config, where transformers pads numbers of layers.
 Config object_of_layer(Config& per_layer, size_t i);
 /// The layers that have a dense feed-forward network instead of experts: mlp_layer_types ("dense"
-/// or "sparse"), else the first first_k_dense_replace.
-std::vector<bool> read_dense_layers(Config& c, int64_t num_layers);
-/// n_shared_experts (or num_shared_experts) experts in one network of their summed width.
-void read_shared_experts(Config& c, MoeSpec& moe);
+/// or "sparse"), else the first first_k_dense_replace, `usual` where a config says neither.
+std::vector<bool> read_dense_layers(Config& c, int64_t num_layers, int64_t usual = 0);
+/// n_shared_experts (or num_shared_experts) experts in one network of their summed width, `usual`
+/// where a config does not say how many.
+void read_shared_experts(Config& c, MoeSpec& moe, int64_t usual = 1);
 /// The network of a model without experts: intermediate_size, and mlp_bias of all its projections.
 void read_dense_network(Config& c, LayerSpec& layer);
 /// Layers like `layer`: dense ones of dense_size, or of intermediate_size, the others with `moe`.
