@@ -178,7 +178,7 @@ Result<ModelSpec> read_spec(Config& c) {
 // MLX and GGUF files have a network's parts together, and 1 + w as norms.
 std::unique_ptr<Model> create(const ModelSpec& spec, WeightStore& weights) {
   blocks::DecoderOptions options;
-  const bool original = blocks::any_layer_has(spec, weights, "moe.gate.weight");
+  const bool original = !blocks::any_layer_has(spec, weights, "mlp.gate.gate.weight");
   options.norm_add = original ? 1.0f : 0.0f;
   options.names.moe = original ? "moe" : "mlp";
   options.names.router = original ? "moe.gate" : "mlp.gate.gate";
