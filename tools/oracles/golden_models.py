@@ -11,6 +11,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from transformers.models.glm5_next import modeling_glm5_next
 from transformers.models.muse_glimmer import modeling_muse_glimmer
+from transformers.models.muse_spark import modeling_muse_spark
 
 TEXT_PREFIX = "model.language_model."
 
@@ -24,23 +25,24 @@ class GlmText(torch.nn.Module):
         self.lm_head = torch.nn.Linear(head.shape[1], head.shape[0], bias=False)
         self.lm_head.weight = torch.nn.Parameter(head)
 
-    def forward(self, input_ids):
-        hidden = self.model(input_ids=input_ids, use_cache=False).last_hidden_state
+    def forward(self, input_ids, use_cache=False):
+        hidden = self.model(input_ids=input_ids, use_cache=use_cache).last_hidden_state
         return transformers.modeling_outputs.CausalLMOutput(logits=self.lm_head(hidden))
 
 
 class MuseText(GlmText):
-    """Muse Glimmer's text alone, likewise."""
+    """The text of Muse Glimmer or Spark alone, likewise."""
 
-    def forward(self, input_ids):
+    def forward(self, input_ids, use_cache=False):
         cap, factor = self.model.config.final_logit_softcapping, self.model.config.output_multiplier
-        logits = super().forward(input_ids).logits
+        logits = super().forward(input_ids, use_cache).logits
         logits = cap * torch.tanh(logits * factor / cap)
         return transformers.modeling_outputs.CausalLMOutput(logits=logits)
 
 
 TEXTS = {"glm5_next_text": (modeling_glm5_next.Glm5NextTextModel, GlmText),
-         "muse_glimmer_text": (modeling_muse_glimmer.MuseGlimmerTextModel, MuseText)}
+         "muse_glimmer_text": (modeling_muse_glimmer.MuseGlimmerTextModel, MuseText),
+         "muse_spark_text": (modeling_muse_spark.MuseSparkTextModel, MuseText)}
 
 
 def load_text(folder, options, text_model, whole):

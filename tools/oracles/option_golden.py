@@ -29,6 +29,29 @@ OPTIONS = {
     "afmoe_without_mup": ("afmoe", {"mup_enabled": False}),
     "bailing_hybrid_default_groups": ("bailing_hybrid",
                                       {"topk_group": None, "routed_scaling_factor": None}),
+    # As transformers saves it, with a layer whose index is left out.
+    "dots3_note_saved": ("dots3_note_text", {
+        **{f"swa_{key}": None for key in (
+            "head_dim", "kv_lora_rank", "num_attention_heads", "num_key_value_heads",
+            "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "rope_theta", "v_head_dim")},
+        "use_dsa": None, "first_k_dense_replace": None, "rope_theta": None,
+        "moe_shared_expert_intermediate_size": None, "sliding_window_size": None,
+        "shared_experts_intermediate_size": 48, "sliding_window": 16,
+        "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"],
+        "layer_types": ["indexed_attention", "indexed_attention", "sliding_attention",
+                        "full_attention"],
+        "per_layer_config": {"2": {"head_dim": 48, "kv_lora_rank": 48, "num_attention_heads": 2,
+                                   "num_key_value_heads": 2, "q_lora_rank": 32,
+                                   "v_head_dim": 48}},
+        "rope_parameters": {
+            "full_attention": {"rope_type": "default", "rope_theta": 8e7,
+                               "partial_rotary_factor": 0.0625},
+            "indexed_attention": {"rope_type": "default", "rope_theta": 8e7,
+                                  "partial_rotary_factor": 0.0625},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 5e4,
+                                  "partial_rotary_factor": 1 / 3}}}, "layers.3.self_attn.indexer."),
+    "dots1_windows": ("dots1", {"sliding_window": 7, "layer_types": [
+        "sliding_attention", "full_attention"]}),
     "gpt_oss_alpha": ("gpt_oss", {"swiglu_alpha": 1.1, "swiglu_limit": 2.0}),
     "granite_swa_bases": ("granite_swa", {"layer_rope_theta": [500.0, 0, 10000.0, 1e6],
                                           "sliding_window": 7}),
@@ -40,10 +63,24 @@ OPTIONS = {
                                "block_sparse_moe"),
     "granitemoehybrid_no_positions": ("granitemoehybrid", {"position_embedding_type": None}),
     "hy_v3_bias": ("hy_v3", {"attention_bias": True}),
+    # Transformers looks for `truncate` beside the kinds of layers.
+    "laguna_truncate": ("laguna", {"rope_parameters": {
+        "full_attention": {"rope_type": "yarn", "rope_theta": 1e6, "factor": 2.0, "beta_fast": 2.0,
+                           "original_max_position_embeddings": 64, "truncate": False,
+                           "partial_rotary_factor": 0.5},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0,
+                              "partial_rotary_factor": 1.0}}}),
     "mellum_yarn": ("mellum", {"rope_parameters": {
         "full_attention": {"rope_type": "yarn", "rope_theta": 500000.0, "factor": 4.0,
                            "original_max_position_embeddings": 16, "attention_factor": 0.9},
         "sliding_attention": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}}}),
+    "mimo_v2_flash_odd_share": ("mimo_v2_flash", {"rope_parameters": {
+        "full_attention": {"rope_type": "default", "rope_theta": 5e6,
+                           "partial_rotary_factor": 0.32},
+        "sliding_attention": {"rope_type": "linear", "rope_theta": 500.0, "factor": 2.0,
+                              "partial_rotary_factor": 0.32}}}),
+    # As published, beside the same sliding_window, which counts a token's own.
+    "mimo_v2_flash_window": ("mimo_v2_flash", {"sliding_window": 7, "sliding_window_size": 7}),
     "mistral4_bias": ("mistral4", {"attention_bias": True}),
     "mistral4_halves": ("mistral4", {"rope_interleave": False, "norm_topk_prob": False,
                                      "routed_scaling_factor": 2.5}),
@@ -72,12 +109,22 @@ OPTIONS = {
         "experts.", "mixer.gate."),
     "qwen3_next_bias": ("qwen3_next", {"attention_bias": True}),
     "sarvam_moe_default_scale": ("sarvam_moe", {"routed_scaling_factor": None}),
+    "smollm3_windows": ("smollm3", {"sliding_window": 7, "layer_types": [
+        "sliding_attention", "full_attention", "full_attention", "sliding_attention"]}),
+    "step3p5_dense": ("step3p5", {
+        "num_hidden_layers": 1, "layer_types": ["full_attention"], "mlp_layer_types": ["dense"],
+        "swiglu_limits": [1.0], "swiglu_limits_shared": [0.4]},
+        "layers.1.", "layers.2.", "layers.3."),
     "step3p5_plain": ("step3p5", {
         "swiglu_limits": None, "swiglu_limits_shared": None, "moe_router_scaling_factor": None,
         "rope_parameters": {
             "full_attention": {"rope_type": "default", "rope_theta": 500.0},
             "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0,
                                   "partial_rotary_factor": 0.5}}}),
+    # As transformers saves it, but for the key that says the same.
+    "step3p5_saved": ("step3p5", {
+        "query_pre_attn_scalar": 100, "num_sliding_attention_heads": None,
+        "per_layer_config": {"1": {"num_attention_heads": 6}, "2": {"num_attention_heads": 6}}}),
     "step3p5_yarn": ("step3p5", {"sliding_window": 5, "rope_parameters": {
         "full_attention": {"rope_type": "yarn", "rope_theta": 20000.0, "factor": 4.0,
                            "original_max_position_embeddings": 16,
