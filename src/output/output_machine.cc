@@ -155,7 +155,7 @@ OutputMachine::Found OutputMachine::match(uint32_t roles) const {
     if (marker.token >= 0 && !spelled_) {
       if (token_here() != marker.token) continue;
     } else if (rest.size() < marker.text.size()) {
-      found.wait |= !at_end_ && std::string_view(marker.text).starts_with(rest);
+      if (marker.text.starts_with(rest)) (at_end_ ? found.is_cut : found.wait) = true;
       continue;
     } else if (!rest.starts_with(marker.text)) {
       continue;

@@ -61,6 +61,7 @@ class OutputMachine {
   struct Found {
     const Marker* marker = nullptr;
     bool wait = false;
+    bool is_cut = false;  // the text ends within a marker
     bool is(uint32_t roles) const { return marker != nullptr && (marker->role & roles) != 0; }
   };
 
@@ -118,6 +119,7 @@ class OutputMachine {
   uint32_t text_roles() const;
   void meet_marker(const Marker& marker);
   bool begin_bare();
+  bool drop_cut_marker(const Found& found);
   bool step_section();
   bool step_closing();
   bool step_bare_end();

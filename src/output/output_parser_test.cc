@@ -353,6 +353,21 @@ TEST(OutputParser, ACallThatIsCutInItsHeadLeavesNoMarkup) {
   EXPECT_GT(tried, 500u);
 }
 
+TEST(OutputParser, ASpelledMarkerThatIsCutBehindACallIsNoText) {
+  const OutputFormat& format = *find_output_format("tagged_json");
+  const std::string call = R"(<tool_call>
+{"name": "a", "arguments": {}}
+</tool_call>)";
+  const std::string head = call + "\n<tool_call>";
+  for (size_t cut = call.find("\n</tool_call>"); cut <= head.size(); ++cut) {
+    const std::string text = head.substr(0, cut);
+    const auto events = parse_pieces(format, {}, {text});
+    EXPECT_EQ(all_text(events, false), "") << text;
+    EXPECT_EQ(broken_rule(text, events), "") << text;
+  }
+  EXPECT_EQ(all_text(parse_pieces(format, {}, {call + "\n<to be"}), false), "\n<to be");
+}
+
 TEST(OutputParser, TheTokenThatEndsAnAnswerIsTextOfNothing) {
   for (const std::string& name : names_of_formats()) {
     const OutputFormat& format = *find_output_format(name);

@@ -31,6 +31,7 @@ bool OutputMachine::step_text() {
     meet_marker(*found.marker);
     return true;
   }
+  if (after_call_ && drop_cut_marker(found)) return true;
   if (begin_bare()) return true;
   holding_ = is_space(peek());
   if (holding_) {
@@ -112,6 +113,14 @@ bool OutputMachine::begin_bare() {
   return true;
 }
 
+/// Behind a call what ends within a marker is one that was cut, and no text.
+bool OutputMachine::drop_cut_marker(const Found& found) {
+  if (!found.is_cut) return false;
+  eat(input_.size() - at_);
+  drop_held();
+  return true;
+}
+
 bool OutputMachine::step_section() {
   holding_ = true;
   if (is_space(peek())) {
@@ -166,6 +175,8 @@ bool OutputMachine::step_closing() {
     eat(*found.marker);
     drop_held();
     if (found.is(kFenceClose)) return true;
+  } else if (drop_cut_marker(found)) {
+    return true;
   }
   if (in_section_) {
     state_ = State::kSection;
