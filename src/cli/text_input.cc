@@ -2,6 +2,7 @@
 
 #include "base/units.h"
 #include "io/file.h"
+#include "io/pipe_text.h"
 
 namespace moeflux {
 namespace {
@@ -11,7 +12,8 @@ constexpr uint64_t kTextBytesMax = kGiB;
 }  // namespace
 
 Result<std::string> read_text_input(const std::string& path) {
-  return path == "-" ? read_standard_input(kTextBytesMax) : read_text_file(path, kTextBytesMax);
+  if (path == "-") return read_standard_input(kTextBytesMax);
+  return read_text_file_or_pipe(path, kTextBytesMax);
 }
 
 }  // namespace moeflux

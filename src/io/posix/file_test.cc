@@ -6,6 +6,9 @@
 
 #include <filesystem>
 #include <fstream>
+#include <thread>
+
+#include "io/pipe_text.h"
 
 namespace moeflux {
 namespace {
@@ -98,6 +101,20 @@ TEST_F(FileTest, ReadTextFileReturnsEveryByteUpToTheLimit) {
 }
 
 #ifdef __linux__
+TEST_F(FileTest, APipeIsReadToItsEndWhereTextMayComeFromOne) {
+  const std::string pipe = path("pipe");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  for (const uint64_t bytes_max : {100u, 10u}) {
+    std::thread writer([&] { std::ofstream(pipe) << "twenty bytes of text"; });
+    const auto text = read_text_file_or_pipe(pipe, bytes_max);
+    writer.join();
+    ASSERT_EQ(text.ok(), bytes_max == 100);
+    EXPECT_EQ(text.ok() ? *text : "twenty bytes of text", "twenty bytes of text");
+  }
+  EXPECT_EQ(read_text_file_or_pipe(make("file", "a"), 10).value(), "a");
+  EXPECT_FALSE(read_text_file_or_pipe(folder_, 10).ok());
+}
+
 TEST_F(FileTest, ReadTextFileReadsProcFilesThatClaimToBeEmpty) {
   const auto text = read_text_file("/proc/self/status", 1 << 20);
   ASSERT_TRUE(text.ok()) << text.error().to_string();
