@@ -115,7 +115,8 @@ class Scheduler {
   /// The receiver is kept until its last call; the first may come before this returns. Fails with
   /// kInvalidArgument for an empty prompt, a token outside the vocabulary, a sampler or a number
   /// that cannot be, and, naming both counts, a prompt that exceeds the context with tokens_max.
-  /// Fails with kResourceExhausted when the queue is full, kFailedPrecondition after drain().
+  /// Fails with kResourceExhausted when the queue is full, unless it is a further text of a
+  /// request, and with kFailedPrecondition after drain().
   Result<TextRequestId> submit(TextRequest request, std::shared_ptr<TextReceiver> receiver);
   /// Ends the request as kCancelled: at once in the queue, otherwise after the step at hand. One
   /// that has ended, or was never there, is no error.

@@ -124,9 +124,9 @@ Result<TextRequestId> Scheduler::Loop::submit(TextRequest request,
     if (is_draining_) {
       return make_error(ErrorCode::kFailedPrecondition, "no more requests are taken");
     }
-    const size_t taken = queue_.size() + active_.size();
-    if (taken >=
-        static_cast<size_t>(options_.queue_max) + static_cast<size_t>(options_.active_max)) {
+    const auto taken = static_cast<int64_t>(queue_.size() + active_.size());
+    const int64_t taken_max = int64_t{options_.queue_max} + options_.active_max;
+    if (!request.is_further && taken >= taken_max) {
       return make_error(ErrorCode::kResourceExhausted,
                         "{} requests run and {} wait, expected at most {} that wait",
                         active_.size(), queue_.size(), options_.queue_max);

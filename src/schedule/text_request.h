@@ -53,6 +53,8 @@ struct TextRequest {
   std::string client = {};
   /// Receives the routes of the tokens that follow, or null.
   std::shared_ptr<RouteRecord> routes = {};
+  /// One of a client's request whose first text was taken: a full queue takes this one as well.
+  bool is_further = false;
 
   int64_t prompt_length() const { return static_cast<int64_t>(prompt.size()); }
 };

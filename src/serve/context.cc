@@ -30,6 +30,18 @@ ApiError too_long(const Json& body, size_t prompt, int64_t context) {
           .details = {{"n_prompt_tokens", prompt}, {"n_ctx", context}}};
 }
 
+// Each choice has a copy of the prompt: many choices are for short ones.
+std::optional<ApiError> too_many_copies(const GenerationFields& generation, size_t prompt,
+                                        int64_t context) {
+  constexpr int64_t kChoicesUsual = 8;
+  const int64_t most = kChoicesUsual * context;
+  if (generation.choices <= kChoicesUsual) return std::nullopt;
+  if (generation.choices * static_cast<int64_t>(prompt) <= most) return std::nullopt;
+  return bad_field("n", formatted("n is {} with a prompt of {} tokens, expected at most {} tokens "
+                                  "in the prompts of all choices",
+                                  generation.choices, prompt, most));
+}
+
 // Why the conversation is no prompt. That its end cannot be gone on with is said of that message,
 // unless the client asked for it by the field's name.
 ApiError no_prompt(const Json& body, const Error& error) {
@@ -181,6 +193,10 @@ std::optional<TextRequest> Context::prompted_text(const Call& call,
   const int64_t most = context_length() - (generation.tokens_max == 0 ? 0 : 1);
   if (static_cast<int64_t>(prompt.size()) > most) {
     call.fail(too_long(call.body, prompt.size(), context_length()));
+    return std::nullopt;
+  }
+  if (const auto error = too_many_copies(generation, prompt.size(), context_length())) {
+    call.fail(*error);
     return std::nullopt;
   }
   if (const auto error = unknown_token(call.body, generation, *model_)) {

@@ -48,6 +48,24 @@ TEST_F(ServiceTest, MoreMessagesThanTokensAreRefusedUnread) {
   }
 }
 
+TEST_F(ServiceTest, ARequestThatIsTakenIsTakenWhole) {
+  const auto service = start({.scheduler = {.queue_max = 2, .active_max = 1}});
+  Json body = {{"prompt", Json::array()}, {"max_tokens", 1}, {"n", 2}};
+  for (int i = 0; i < 6; ++i) body["prompt"].push_back("Once");
+  EXPECT_EQ(post(*service, "/v1/completions", body)->json()["choices"].size(), 12u);
+  body["prompt"] = "Once";
+  body["n"] = 20;
+  EXPECT_EQ(post(*service, "/v1/completions", body)->json()["choices"].size(), 20u);
+}
+
+TEST_F(ServiceTest, ManyChoicesAreForShortPrompts) {
+  const auto service = start();
+  const std::vector<int> prompt(100, 5);
+  const Json body = {{"prompt", prompt}, {"max_tokens", 1}, {"n", 128}};
+  const Json refused = post(*service, "/v1/completions", body)->json();
+  EXPECT_EQ(refused["error"]["param"], "n") << refused;
+}
+
 TEST_F(ServiceTest, ABodyOfMillionsOfValuesIsRefused) {
   const auto service = start();
   std::string lists = "[[]";

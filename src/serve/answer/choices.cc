@@ -39,6 +39,7 @@ void Choices::start(std::vector<ChoiceJob> jobs) {
   auto ids = std::make_shared<std::vector<TextRequestId>>();
   ids_ = ids;
   for (auto& [request, receiver] : jobs) {
+    request.is_further = !ids->empty();
     const Result<TextRequestId> id = scheduler_.submit(std::move(request), std::move(receiver));
     if (!id.ok()) {
       lock.unlock();

@@ -97,7 +97,7 @@ TEST(DecodeChat, NamesTheFieldThatCannotBe) {
                                                          {"temperature", -1},
                                                          {"top_p", 1.5},
                                                          {"n", 0},
-                                                         {"n", 9},
+                                                         {"n", 129},
                                                          {"stop", 3},
                                                          {"stop", Json::array({1})},
                                                          {"max_tokens", "5"},

@@ -127,7 +127,8 @@ std::variant<RawRequest, ApiError> decode_completion_request(const Json& body,
       request.generation.tokens_max = *most;
     }
   }
-  const int64_t best_of = fields.integer("best_of", {1, 8}).value_or(request.generation.choices);
+  const int64_t best_of =
+      fields.integer("best_of", {1, kChoicesMax}).value_or(request.generation.choices);
   if (best_of != request.generation.choices) {
     fields.fail(unsupported_field("best_of", "best_of differs from n; all choices are returned"));
   }

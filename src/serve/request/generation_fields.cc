@@ -12,7 +12,6 @@ namespace {
 
 constexpr double kAny = std::numeric_limits<float>::max();
 constexpr int64_t kIntegerMax = std::numeric_limits<int32_t>::max();
-constexpr int64_t kChoicesMax = 8;
 
 void read_number(Fields& fields, const char* name, Range<double> range, float& value) {
   if (const auto number = fields.number(name, range)) value = static_cast<float>(*number);

@@ -18,6 +18,8 @@ namespace moeflux::serve {
 /// Strings that end an answer; no request has more.
 inline constexpr size_t kStopsMax = 16;
 
+inline constexpr int64_t kChoicesMax = 128;
+
 struct GenerationFields {
   SamplerOptions sampler;   // the seed is that of the first choice
   int64_t tokens_max = -1;  // negative: until the text or the context ends
