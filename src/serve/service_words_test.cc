@@ -124,6 +124,16 @@ TEST_F(WordsTest, ASmallerNumCtxIsTheLimitOfItsRequest) {
   EXPECT_EQ(text["prompt_eval_count"].get<int>() + text["eval_count"].get<int>(), 6) << text;
 }
 
+TEST_F(WordsTest, ASeedBelowZeroIsOneAsWell) {
+  const auto service = start();
+  Json body = {{"prompt", "Once"}, {"max_tokens", 8}, {"seed", -7}};
+  const Json first = post(*service, "/v1/completions", body)->json();
+  EXPECT_EQ(first["moeflux"]["seed"], -7);
+  EXPECT_EQ(post(*service, "/v1/completions", body)->json()["choices"], first["choices"]);
+  body["seed"] = -1;  // drawn
+  EXPECT_GE(post(*service, "/v1/completions", body)->json()["moeflux"]["seed"], 0);
+}
+
 TEST_F(WordsTest, ContentToTokenizeMayBeAListOfTextsAndIds) {
   const auto service = start();
   const auto ids = [&](const Json& content) {

@@ -88,7 +88,7 @@ Json moeflux_json(const AnswerIdentity& identity, const std::vector<AnswerPart>&
   const uint64_t uses = experts.hits + experts.misses;
   const double rate =
       uses == 0 ? 1.0 : static_cast<double>(experts.hits) / static_cast<double>(uses);
-  Json json = {{"seed", identity.seed},
+  Json json = {{"seed", static_cast<int64_t>(identity.seed)},  // as a request has it
                {"expert_hit_rate", uses == 0 ? Json() : Json(rate)},
                {"bytes_read", experts.bytes_read},
                {"stall_ms", static_cast<double>(experts.stall_us) / 1e3}};

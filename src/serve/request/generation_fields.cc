@@ -152,8 +152,9 @@ SamplerOptions read_sampler(Fields& fields, const SamplerOptions& defaults) {
     std::random_device random;
     sampler.seed = (uint64_t{random()} << 21) ^ random();
   }
-  if (const auto seed = fields.integer("seed", {-1, std::numeric_limits<int64_t>::max()})) {
-    if (*seed >= 0) sampler.seed = static_cast<uint64_t>(*seed);
+  using Limits = std::numeric_limits<int64_t>;
+  if (const auto seed = fields.integer("seed", {Limits::min(), Limits::max()})) {
+    if (*seed != -1) sampler.seed = static_cast<uint64_t>(*seed);
   }
   const Status valid = validate(sampler);
   if (!valid.ok()) {
