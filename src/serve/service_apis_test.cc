@@ -418,7 +418,7 @@ TEST_F(ApisTest, ErrorsAreInTheWordsOfTheInterface) {
 TEST_F(ServiceTest, OllamaHearsOfTheModel) {
   const auto service = start({.model_name = "teller"});
   EXPECT_EQ(get(*service, "/")->status(), 200);
-  EXPECT_EQ(get(*service, "/api/tags")->json()["models"][0]["name"], "teller");
+  EXPECT_EQ(get(*service, "/api/tags")->json()["models"][0]["name"], "teller:latest");
   EXPECT_EQ(get(*service, "/api/ps")->json()["models"][0]["context_length"], 256);
   EXPECT_TRUE(get(*service, "/api/version")->json()["version"].is_string());
   const Json shown = post(*service, "/api/show", {{"model", "teller:latest"}})->json();

@@ -137,7 +137,7 @@ class Ollama(unittest.TestCase):
         for path in ("/api/tags", "/api/ps"):
             (model,) = json.loads(self.server.ask(path)[1])["models"]
             # Open WebUI looks for the tagged name that it asks for among these.
-            self.assertEqual((model["name"], model["model"]), ("parrot", "parrot:latest"))
+            self.assertEqual((model["name"], model["model"]), ("parrot:latest", "parrot:latest"))
             self.assertEqual(model["details"]["quantization_level"], "F16")
             self.assertRegex(model["details"]["parameter_size"], r"^[0-9]+K$")
             self.assertEqual(model["details"]["format"], "safetensors")

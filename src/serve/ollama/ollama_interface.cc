@@ -46,9 +46,8 @@ Json model_json(ServiceState& state, const ModelStatus& model) {
   const auto started = std::chrono::system_clock::time_point(std::chrono::seconds(state.started()));
   // With a tag, as Ollama has them: Open WebUI asks for no other.
   const bool is_tagged = name.find(':') != std::string::npos;
-  Json json = {{"name", name},
-               {"model", is_tagged ? name : name + ":latest"},
-               {"modified_at", utc_text(started)}};
+  const std::string tagged = is_tagged ? name : name + ":latest";
+  Json json = {{"name", tagged}, {"model", tagged}, {"modified_at", utc_text(started)}};
   if (!model.loaded) {
     json["size"] = model.listed.bytes;
     json["digest"] = "";
