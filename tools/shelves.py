@@ -100,7 +100,7 @@ SHELVES = {
     "serve/anthropic": _SERVE_PARTS | {"serve/openai"},
     "serve/ollama": _SERVE_PARTS | {"serve/openai"},
     "serve/page": {"serve", "serve/wire"},
-    "serve/responses": _SERVE_PARTS | {"serve/openai"},
+    "serve/responses": _SERVE_PARTS | {"serve/http", "serve/openai"},
 
     "text": {"text/bpe", "text/encoding", "text/regex", "text/spaces", "text/vocabulary"},
     "text/encoding": set(),

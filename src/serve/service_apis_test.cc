@@ -161,14 +161,47 @@ TEST_F(ApisTest, NoMessagesAreForTheTemplateToJudge) {
   EXPECT_EQ(post(*service, "/v1/messages", body)->status(), 400);
 }
 
+TEST_F(ApisTest, InputItemsComeInPages) {
+  if (testing::without_engine()) return;
+  const auto service = start();
+  Json body = responses(2);
+  body["input"] = Json::array();
+  for (const char* text : {"a", "b", "c"}) {
+    body["input"].push_back({{"role", "user"}, {"content", text}});
+  }
+  const std::string id = post(*service, "/v1/responses", body)->json()["id"];
+  const std::string path = "/v1/responses/" + id + "/input_items";
+  const auto texts = [](const Json& list) {
+    std::string joined;
+    for (const Json& item : list["data"]) joined += item["content"][0]["text"].get<std::string>();
+    return joined;
+  };
+  EXPECT_EQ(texts(get(*service, path)->json()), "cba");
+  EXPECT_EQ(texts(get(*service, path, "order=asc")->json()), "abc");
+  const Json first = get(*service, path, "limit=2")->json();
+  EXPECT_EQ(texts(first), "cb");
+  EXPECT_EQ(first["has_more"], true);
+  const std::string last = first["last_id"];
+  const Json rest = get(*service, path, "limit=2&after=" + last)->json();
+  EXPECT_EQ(texts(rest), "a");
+  EXPECT_EQ(rest["has_more"], false);
+  for (const char* query : {"limit=0", "limit=x", "order=up", "after=nobody"}) {
+    EXPECT_EQ(get(*service, path, query)->status(), 400) << query;
+  }
+}
+
 TEST_F(ApisTest, AResponseGoesOnFromAnother) {
   if (testing::without_engine()) return;
   const auto service = start();
   const Json first = post(*service, "/v1/responses", responses(6))->json();
   const std::string id = first["id"];
   EXPECT_EQ(get(*service, "/v1/responses/" + id)->json(), first);
-  EXPECT_EQ(get(*service, "/v1/responses/" + id + "/input_items")->json()["data"][0]["content"],
-            "Once upon a time");
+  const Json item = get(*service, "/v1/responses/" + id + "/input_items")->json()["data"][0];
+  EXPECT_EQ(item["type"], "message");
+  const Json part = {{"type", "input_text"}, {"text", "Once upon a time"}};
+  EXPECT_EQ(item["content"], Json::array({part}));
+  EXPECT_EQ(get(*service, "/v1/responses/" + id, "stream=true")->json()["error"]["param"],
+            "stream");
   const Json second = {
       {"input", "And then?"}, {"previous_response_id", id}, {"max_output_tokens", 6}, {"seed", 7}};
   const Json went_on = post(*service, "/v1/responses", second)->json();

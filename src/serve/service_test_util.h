@@ -189,8 +189,9 @@ class ServiceTest : public ::testing::Test {
                                               const Json& body) {
     return ask(service, {.method = "POST", .path = std::move(path), .body = body.dump()});
   }
-  static std::shared_ptr<MemoryResponse> get(Service& service, std::string path) {
-    return ask(service, {.method = "GET", .path = std::move(path)});
+  static std::shared_ptr<MemoryResponse> get(Service& service, std::string path,
+                                             std::string query = {}) {
+    return ask(service, {.method = "GET", .path = std::move(path), .query = std::move(query)});
   }
   static Json question(const std::string& text, int tokens) {
     return {{"messages", Json::array({{{"role", "user"}, {"content", text}}})},

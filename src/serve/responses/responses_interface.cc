@@ -4,7 +4,9 @@
 
 #include "base/format.h"
 #include "serve/call.h"
+#include "serve/http/http_text.h"
 #include "serve/responses/answer.h"
+#include "serve/responses/input_items.h"
 #include "serve/responses/request.h"
 #include "serve/responses/stored_response.h"
 
@@ -22,17 +24,6 @@ ApiError unknown_response(const std::string& id, std::string param = {}) {
                                "the server ended",
                                id),
           .param = std::move(param)};
-}
-
-// Items in lists need a name.
-Json with_ids(const Json& items, const std::string& id) {
-  Json named = Json::array();
-  for (size_t i = 0; i < items.size(); ++i) {
-    Json item = items[i];
-    if (item.is_object() && !item.contains("id")) item["id"] = formatted("item_{}_{}", id, i);
-    named.push_back(std::move(item));
-  }
-  return named;
 }
 
 std::optional<StoredResponse> find_response(ServiceState& state, const OwnedName& id) {
@@ -130,6 +121,10 @@ void count_tokens(Call& call) {
 }
 
 void stored_response(Call& call) {
+  if (query_value(call.request.query, "stream") == "true") {
+    return call.fail(unsupported_field(
+        "stream", "stream is true, which is not offered for a stored response: it is there whole"));
+  }
   const auto found = find_response(call.state, {call.request.owner, call.id});
   if (!found) return call.fail(unknown_response(call.id));
   call.answer(found->response);
@@ -138,12 +133,9 @@ void stored_response(Call& call) {
 void stored_input(Call& call) {
   const auto found = find_response(call.state, {call.request.owner, call.id});
   if (!found) return call.fail(unknown_response(call.id));
-  const Json items = with_ids(found->input, call.id);
-  call.answer({{"object", "list"},
-               {"data", items},
-               {"first_id", items.empty() ? Json() : items.front()["id"]},
-               {"last_id", items.empty() ? Json() : items.back()["id"]},
-               {"has_more", false}});
+  const auto list = list_input_items(found->input, call.id, call.request.query);
+  if (const auto* error = std::get_if<ApiError>(&list)) return call.fail(*error);
+  call.answer(std::get<Json>(list));
 }
 
 void delete_response(Call& call) {
