@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "base/format.h"
 #include "grammar/answer_grammar.h"
 #include "serve/answer/answer_json.h"
+#include "serve/answer/loosened_schema.h"
 #include "serve/wire/wire_json.h"
 
 namespace moeflux::serve {
@@ -32,29 +34,29 @@ const Json* function_of(const Json& tool) {
   return tool.is_object() && function != tool.end() && function->is_object() ? &*function : nullptr;
 }
 
-// The types of the parameters alone: what is left of a schema that nothing can be held to and that
-// need not be.
-Json loosened(const Json& parameters) {
-  Json properties = Json::object();
-  const auto stated = parameters.find("properties");
-  if (stated != parameters.end() && stated->is_object()) {
-    for (const auto& [name, schema] : stated->items()) {
-      const auto type = schema.is_object() ? schema.find("type") : schema.end();
-      const bool is_typed = schema.is_object() && type != schema.end();
-      properties[name] = is_typed ? Json{{"type", *type}} : Json::object();
-    }
+// As much of a tool's schema as arguments can be held to: what the compiler refuses is left out,
+// one part after the other.
+Json enforceable(OpenModel& model, const Json& parameters, const std::function<bool()>& is_over) {
+  constexpr int kPartsMax = 32;
+  Json left = parameters;
+  for (int i = 0; i < kPartsMax && !is_over(); ++i) {
+    const auto compiled =
+        model.compile({.kind = ConstraintKind::kJsonSchema, .text = dump_json(left)});
+    if (compiled.ok()) return left;
+    std::optional<Json> less = without_refused(left, compiled.error().message());
+    if (!less) less = types_alone(left);
+    if (*less == left) break;
+    left = *std::move(less);
   }
-  return {{"type", "object"}, {"properties", std::move(properties)}};
-}
-
-bool can_hold(OpenModel& model, const Json& schema) {
-  return model.compile({.kind = ConstraintKind::kJsonSchema, .text = dump_json(schema)}).ok();
+  return {{"type", "object"}};
 }
 
 // The tools that the rule allows, as grammars need them.
 Result<std::vector<CallableTool>> callable_tools(OpenModel& model, const ChatRequest& request,
                                                  const std::function<bool()>& is_given_up) {
   const auto begin = std::chrono::steady_clock::now();
+  const auto is_late = [&] { return std::chrono::steady_clock::now() - begin > kToolsTime; };
+  const auto is_over = [&] { return is_late() || is_given_up(); };
   std::vector<CallableTool> callable;
   const Json& tools = request.conversation.tools;
   const std::set<std::string> names(request.tool_rule.names.begin(), request.tool_rule.names.end());
@@ -72,14 +74,11 @@ Result<std::vector<CallableTool>> callable_tools(OpenModel& model, const ChatReq
     if (!tool.parameters.contains("type")) tool.parameters["type"] = "object";
     if (is_given_up()) return make_error(ErrorCode::kCancelled, "the client has gone");
     // Each may take as long as a grammar may; who sends a hundred of those waits for one.
-    if (std::chrono::steady_clock::now() - begin > kToolsTime) {
+    if (is_late()) {
       return make_error(ErrorCode::kInvalidArgument, "tools: takes longer than {} ms to compile",
                         kToolsTime.count());
     }
-    if (!tool.strict && !can_hold(model, tool.parameters)) {
-      tool.parameters = loosened(tool.parameters);
-      if (!can_hold(model, tool.parameters)) tool.parameters = {{"type", "object"}};
-    }
+    if (!tool.strict) tool.parameters = enforceable(model, tool.parameters, is_over);
     callable.push_back(std::move(tool));
   }
   return callable;
