@@ -218,8 +218,11 @@ int Program::unknown_command(const std::string& name) const {
 
 int Program::help_of(std::span<const std::string> arguments) const {
   if (arguments.empty()) return print_text(help());
-  const Command* command = find(arguments.front());
-  if (command == nullptr) return unknown_command(arguments.front());
+  const std::string& name = arguments.front();
+  // Both stand in the list of commands, and have no options of their own.
+  if (name == "help" || name == "version" || name.starts_with('-')) return print_text(help());
+  const Command* command = find(name);
+  if (command == nullptr) return unknown_command(name);
   return print_text(render_help(command->options, {.width = help_width()}));
 }
 

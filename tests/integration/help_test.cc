@@ -133,6 +133,7 @@ TEST(Help, VersionAndHelpComeByEveryName) {
   const ProgramOutput help = moeflux({"help"});
   EXPECT_EQ(help.status, 0);
   EXPECT_EQ(moeflux({"--help"}).out, help.out);
+  for (const char* name : {"help", "version"}) EXPECT_EQ(moeflux({"help", name}).out, help.out);
   const ProgramOutput nothing = moeflux({});
   EXPECT_EQ(nothing.status, 2);
   EXPECT_EQ(nothing.out, "");
