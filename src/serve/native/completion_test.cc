@@ -290,6 +290,18 @@ TEST_F(NativeCompletion, BiasesWordsAndTokens) {
   EXPECT_NE(post(*service, "/completion", body)->json()["tokens"][0], token);
 }
 
+// llama.vim sends these with every request, the second where lines are indented.
+TEST_F(NativeCompletion, WishesOfEditorsAboutTheEndAreNoReasonToRefuse) {
+  const auto service = start();
+  Json body = ask(4);
+  body.update({{"t_max_prompt_ms", 500}, {"t_max_predict_ms", 1000}, {"n_indent", 4}});
+  body["samplers"] = Json::array({"top_k", "top_p", "infill"});
+  const Json answer = post(*service, "/completion", body)->json();
+  EXPECT_EQ(answer["tokens_predicted"], 4) << answer;
+  EXPECT_EQ(answer["moeflux"]["ignored"],
+            Json::array({"t_max_prompt_ms", "t_max_predict_ms", "n_indent"}));
+}
+
 TEST_F(NativeCompletion, InfillNeedsTokensForIt) {
   const auto service = start();
   const Json body = {{"input_prefix", "int main() {\n"}, {"input_suffix", "}\n"}, {"prompt", ""}};

@@ -114,7 +114,11 @@ void read_order(Fields& fields, SamplerOptions& sampler) {
     const auto names = fields.texts("samplers", 64);
     if (!names) return;
     std::string joined;
-    for (const std::string& one : *names) joined += (joined.empty() ? "" : ";") + one;
+    for (const std::string& one : *names) {
+      // llama.vim names it in every request. It joins tokens of one beginning; no step here does.
+      if (one == "infill") continue;
+      joined += (joined.empty() ? "" : ";") + one;
+    }
     order = parse_sampler_order(joined);
   }
   if (order.ok()) {
