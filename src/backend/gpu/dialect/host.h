@@ -26,8 +26,10 @@
 #define MF_READ(index, T, name) ::moeflux::gpu::GlobalPointer<const T> name
 #define MF_CONST(index, T, name) ::moeflux::gpu::ConstantPointer<T> name
 #define MF_WRITE(index, T, name) ::moeflux::gpu::GlobalPointer<T> name
-#define MF_KERNEL(name, P, ...) \
-  void name([[maybe_unused]] const ::moeflux::gpu::Thread& t, const P& p, __VA_ARGS__)
+// Its call is in the function that unpacks it: no pointer is written down on the way.
+#define MF_KERNEL(name, P, ...)                                                             \
+  [[gnu::always_inline]] inline void name([[maybe_unused]] const ::moeflux::gpu::Thread& t, \
+                                          const P& p, __VA_ARGS__)
 #define MF_FITS(threads, groups)
 #define MF_THREAD_EARLY static_cast<void>(p)
 #define MF_THREAD  \
@@ -52,6 +54,7 @@ struct Thread {
   u32 index, threads, lane, simd, simds;
   Index3 group;
   emulator::Machine* machine;
+  mutable bool has_inputs = false;  // it may touch what kernels before this one write
 };
 
 /// A pointer into a bound range, or into the allocation around an address; it may point anywhere,
@@ -60,9 +63,9 @@ template <typename T>
 class GlobalPointer {
  public:
   GlobalPointer(const Thread& t, const emulator::BoundRange& range)
-      : GlobalPointer(t, range, reinterpret_cast<uintptr_t>(range.begin)) {}
+      : GlobalPointer(t, range, reinterpret_cast<uintptr_t>(range.begin), range.awaits) {}
   GlobalPointer(const Thread& t, u64 address)
-      : GlobalPointer(t, t.machine->resolve(t.index, address), address) {}
+      : GlobalPointer(t, t.machine->resolve(t.index, address), address, /*awaits=*/false) {}
 
   T& operator[](int64_t i) const { return *reinterpret_cast<T*>(checked(i, 1)); }
   GlobalPointer operator+(int64_t elements) const {
@@ -73,50 +76,65 @@ class GlobalPointer {
   template <typename U>
   GlobalPointer<U> cast() const {
     static_assert(std::is_const_v<U> || !std::is_const_v<T>);
-    return GlobalPointer<U>(*thread_, range_, at_);
+    return GlobalPointer<U>(*thread_, *range_, at_, awaits_);
   }
-  bool is_null() const { return range_.begin == nullptr; }
+  bool is_null() const { return range_->begin == nullptr; }
   u64 address() const { return at_; }
   /// The address of `count` elements from element i, which several must be aligned to in all.
   uintptr_t checked(int64_t i, size_t count) const {
-    const auto begin = reinterpret_cast<uintptr_t>(range_.begin);
-    const auto end = reinterpret_cast<uintptr_t>(range_.end);
     const uintptr_t address = at_ + static_cast<uintptr_t>(i * static_cast<int64_t>(sizeof(T)));
-    if (address < begin || address > end || end - address < count * sizeof(T)) {
-      thread_->machine->report_bounds(thread_->index, range_, static_cast<int64_t>(address - begin),
-                                      sizeof(T));
-    }
-    const size_t alignment = count == 1 ? alignof(T) : count * sizeof(T);
-    if (address % alignment != 0) {
-      thread_->machine->report_misaligned(thread_->index, range_, alignment);
-    }
-    if (range_.awaits && !thread_->machine->has_inputs(thread_->index)) {
-      thread_->machine->report_early(thread_->index, range_);
-    }
-    if (range_.watched != nullptr) {
-      thread_->machine->touch_watched(thread_->index, *range_.watched, address, count * sizeof(T),
-                                      !std::is_const_v<T>);
+    const auto begin = reinterpret_cast<uintptr_t>(range_->begin);
+    const auto end = reinterpret_cast<uintptr_t>(range_->end);
+    const size_t bytes = count * sizeof(T);
+    const bool is_inside = address >= begin && address <= end && end - address >= bytes;
+    if (!is_inside || address % (count == 1 ? alignof(T) : bytes) != 0 ||
+        range_->watched != nullptr || (awaits_ && !thread_->has_inputs)) {
+      examine(address, count);
     }
     return address;
   }
 
- private:
+ protected:
   template <typename U>
   friend class GlobalPointer;
-  GlobalPointer(const Thread& t, const emulator::BoundRange& range, uintptr_t at)
-      : thread_(&t), range_(range), at_(at) {}
+  GlobalPointer(const Thread& t, const emulator::BoundRange& range, uintptr_t at, bool awaits)
+      : thread_(&t), range_(&range), at_(at), awaits_(awaits) {}
+
+ private:
+  /// Reports what is wrong with an access, or notes it where copies have to do with the memory.
+  [[gnu::noinline]] void examine(uintptr_t address, size_t count) const {
+    const auto begin = reinterpret_cast<uintptr_t>(range_->begin);
+    const auto end = reinterpret_cast<uintptr_t>(range_->end);
+    if (address < begin || address > end || end - address < count * sizeof(T)) {
+      thread_->machine->report_bounds(thread_->index, *range_,
+                                      static_cast<int64_t>(address - begin), sizeof(T));
+    }
+    const size_t alignment = count == 1 ? alignof(T) : count * sizeof(T);
+    if (address % alignment != 0) {
+      thread_->machine->report_misaligned(thread_->index, *range_, alignment);
+    }
+    if (awaits_ && !thread_->has_inputs) {
+      thread_->machine->report_early(thread_->index, *range_);
+    }
+    if (range_->watched != nullptr) {
+      thread_->machine->touch_watched(thread_->index, *range_->watched, address, count * sizeof(T),
+                                      !std::is_const_v<T>);
+    }
+  }
 
   const Thread* thread_;
-  emulator::BoundRange range_;
+  const emulator::BoundRange* range_;
   uintptr_t at_;
+  bool awaits_;
 };
 
 /// A binding that nobody writes, which may be read before the inputs are there.
 template <typename T>
 class ConstantPointer : public GlobalPointer<const T> {
  public:
-  ConstantPointer(const Thread& t, emulator::BoundRange range)
-      : GlobalPointer<const T>(t, (range.awaits = false, range)) {}
+  ConstantPointer(const Thread& t, const emulator::BoundRange& range)
+      : GlobalPointer<const T>(t, range, reinterpret_cast<uintptr_t>(range.begin),
+                               /*awaits=*/false) {}
 };
 
 /// Shared memory: each read and write is recorded, which finds races and reads of nothing.
@@ -166,7 +184,7 @@ struct W2 {
   u32 v[2];
 };
 
-inline void await_inputs(const Thread& t) { t.machine->await_inputs(t.index); }
+inline void await_inputs(const Thread& t) { t.has_inputs = true; }
 inline void await_launch(const Thread& t) { await_inputs(t); }
 inline void let_next_start(const Thread&) {}
 template <typename T>
@@ -231,7 +249,14 @@ inline u32 count_bits(u32 bits) { return static_cast<u32>(std::popcount(bits)); 
 
 inline f32 as_float(u32 bits) { return std::bit_cast<f32>(bits); }
 inline u32 as_bits(f32 value) { return std::bit_cast<u32>(value); }
-inline f32 f16_to_float(u16 bits) { return to_float(F16{bits}); }
+/// Without branches, so that loops over it are vectors'.
+inline f32 f16_to_float(u16 bits) {
+  constexpr u32 kLeast = 113u << 23;  // 2^-14, of which lesser ones are parts
+  const u32 size = (bits & 0x7fffu) << 13;
+  const u32 lesser = as_bits(as_float(size + kLeast) - as_float(kLeast));
+  const u32 other = size + (size < 0x0f800000u ? 112u << 23 : 224u << 23);
+  return as_float((size < 1u << 23 ? lesser : other) | (bits & 0x8000u) << 16);
+}
 
 inline F4 load4(const GlobalPointer<const f32>& from) {
   return *reinterpret_cast<const F4*>(from.checked(0, 4));
@@ -273,7 +298,16 @@ inline void store4(const SharedPointer<f32>& to, F4 value) {
 
 inline void store_whole(const GlobalPointer<u64>& to, u64 value) { to[0] = value; }
 
-inline f32 mf_fma(f32 a, f32 b, f32 c) { return std::fma(a, b, c); }
+/// The library's, whose call takes five times as long as the instruction that it ends in.
+inline f32 mf_fma(f32 a, f32 b, f32 c) {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("fma")) {
+    asm("vfmadd213ss %2, %1, %0" : "+x"(a) : "x"(b), "x"(c));
+    return a;
+  }
+#endif
+  return std::fma(a, b, c);
+}
 inline f32 mf_exp(f32 x) { return std::exp(x); }
 inline f32 mf_exp2(f32 x) { return std::exp2(x); }
 inline f32 mf_log1p(f32 x) { return std::log1p(x); }
@@ -282,7 +316,7 @@ inline f32 mf_sin(f32 x) { return std::sin(x); }
 inline f32 mf_cos(f32 x) { return std::cos(x); }
 inline f32 mf_sqrt(f32 x) { return std::sqrt(x); }
 inline f32 mf_min(f32 a, f32 b) { return std::fmin(a, b); }
-inline f32 mf_max(f32 a, f32 b) { return std::fmax(a, b); }
+inline f32 mf_max(f32 a, f32 b) { return b != b || a > b ? a : b; }
 inline f32 mf_infinity() { return std::numeric_limits<f32>::infinity(); }
 
 }  // namespace moeflux::gpu

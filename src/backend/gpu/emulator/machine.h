@@ -102,21 +102,21 @@ class Machine {
   /// have numbers of one kind.
   static void multiply(const Thread& thread, const MatrixPart& part, SourceLine place);
   u32 shared_read(u32 thread, uint64_t offset_bytes) {
-    const uint64_t word = checked_word(thread, offset_bytes);
-    if (is_conflict_on_read(thread, word)) report_race(thread, word, "reads");
-    if (shadow_[word].write.epoch < first_epoch_) report_unwritten(thread, word);
+    SharedWord& word = checked_word(thread, offset_bytes);
+    if (is_concurrent(word.write, thread)) report_race(thread, word, "reads");
+    if (word.write.time < group_begin_) report_unwritten(thread, word);
     note_read(thread, word);
-    return shared_[word];
+    return word.bits;
   }
   void shared_write(u32 thread, uint64_t offset_bytes, u32 bits) {
-    const uint64_t word = checked_word(thread, offset_bytes);
-    if (is_conflict_on_write(thread, word)) report_race(thread, word, "writes");
-    shadow_[word].write = now(thread);
-    shared_[word] = bits;
+    SharedWord& word = checked_word(thread, offset_bytes);
+    if (is_concurrent(word.write, thread) || is_concurrent(word.reads[0], thread) ||
+        is_concurrent(word.reads[1], thread)) {
+      report_race(thread, word, "writes");
+    }
+    word.write = {clock_, thread};
+    word.bits = bits;
   }
-  /// The dialect's await_inputs().
-  void await_inputs(u32 thread) { has_inputs_[thread] = 1; }
-  bool has_inputs(u32 thread) const { return launch_->reads_early || has_inputs_[thread] != 0; }
   [[noreturn]] void report_early(u32 thread, const BoundRange& range);
   /// An access to memory that copies have to do with.
   void touch_watched(u32 thread, WatchedMemory& memory, uintptr_t address, size_t bytes,
@@ -128,8 +128,8 @@ class Machine {
   [[noreturn]] void report_bounds(u32 thread, const BoundRange& range, int64_t offset_bytes,
                                   size_t bytes);
   [[noreturn]] void report_misaligned(u32 thread, const BoundRange& range, size_t bytes);
-  /// The allocation that holds `address`; a report if there is none.
-  BoundRange resolve(u32 thread, u64 address);
+  /// The allocation that holds `address`, as long as the launch runs; a report if there is none.
+  const BoundRange& resolve(u32 thread, u64 address);
 
  private:
   enum class State : uint8_t { kReady, kAtBarrier, kAtExchange, kFinished };
@@ -137,35 +137,48 @@ class Machine {
     Fiber* fiber = nullptr;  // that it runs on, once it has begun
     Lane* next = nullptr;    // of its SIMD group, in their order
     u32 index = 0;
-    State state = State::kReady;
+    State state = State::kReady;  // where it stood last, unless its bit of Simd::ready is set
     Exchange op{};
-    u32 bits = 0;
-    u32 operand = 0;
-    u32 result = 0;
     const MatrixPart* part = nullptr;
     SourceLine place{};
   };
+  /// A SIMD group: the lanes that came to an exchange since the last one, and what they brought.
+  struct alignas(64) Simd {
+    u32 ready = 0;          // a bit for each lane that can go on
+    u32 arrived = 0;        // at an exchange
+    bool is_mixed = false;  // not all at the same one
+    Exchange op{};
+    SourceLine place{};
+    std::array<u32, kSimdLanes> bits{};
+    std::array<u32, kSimdLanes> operands{};
+    std::array<u32, kSimdLanes> results{};
+  };
   struct Touch {
-    u32 epoch = 0;       // of group barriers
-    u32 simd_epoch = 0;  // of the SIMD group's own barriers
+    u32 time = 0;  // by clock_
     u32 thread = 0;
   };
-  struct Shadow {
+  /// Four bytes of shared memory with their record: one line of a cache has both.
+  struct alignas(32) SharedWord {
+    u32 bits = 0;
     Touch write;
     std::array<Touch, 2> reads;  // note_read() says whose
   };
 
   /// Runs the lane that begins, and on the same stack those behind it that have not begun.
   static void run_lanes(void* machine);
-  void run_kernel(const Lane& lane);
   void prepare(const Launch& launch);
   bool run_group(Extent3 group);
   bool run_round();
   Lane* first_lane(u32 simd) { return &lanes_[simd * kSimdLanes + lane_order_[0]]; }
   /// The first that is ready, from a lane on in their order; null if there is none.
-  static Lane* ready_lane(Lane* lane) {
-    while (lane != nullptr && lane->state != State::kReady) lane = lane->next;
+  static Lane* ready_lane(const Simd& simd, Lane* lane) {
+    while (lane != nullptr && (simd.ready >> lane->index % kSimdLanes & 1u) == 0) lane = lane->next;
     return lane;
+  }
+  void wait_at(Lane& lane, State state, SourceLine place) {
+    lane.state = state;
+    lane.place = place;
+    simds_[lane.index / kSimdLanes].ready &= ~(1u << lane.index % kSimdLanes);
   }
   Fiber& fiber_of(Lane& lane);
   /// Leaves a lane that waits: the next one of its SIMD group that is ready goes on. Where all have
@@ -173,6 +186,7 @@ class Machine {
   void leave(Lane& lane);
   bool release_barrier();
   bool complete_exchange(u32 simd);
+  void exchange_all(u32 simd);
   static void multiply_halves(const Lane* lanes);
   static void multiply_bytes(const Lane* lanes);
   void report_divergence();
@@ -180,54 +194,51 @@ class Machine {
   /// Notes what went wrong; then stop() leaves the fiber for good, strings destroyed.
   void fault(u32 thread, const std::string& what);
   [[noreturn]] void stop(u32 thread);
-  [[noreturn]] void report_race(u32 thread, uint64_t word, const char* verb);
-  [[noreturn]] void report_unwritten(u32 thread, uint64_t word);
+  [[noreturn]] void report_race(u32 thread, const SharedWord& word, const char* verb);
+  [[noreturn]] void report_unwritten(u32 thread, const SharedWord& word);
   [[noreturn]] void report_copy_race(u32 thread, const WatchedMemory& memory, uintptr_t address,
                                      bool writes);
   [[noreturn]] void report_shared_bounds(u32 thread, uint64_t offset_bytes);
   std::string describe(const Lane& lane) const;
   std::string where() const;
+  std::string name_of(const SharedWord& word) const;
 
-  uint64_t checked_word(u32 thread, uint64_t offset_bytes) {
+  SharedWord& checked_word(u32 thread, uint64_t offset_bytes) {
     if (offset_bytes + 4 > shared_bytes_ || offset_bytes % 4 != 0) {
       report_shared_bounds(thread, offset_bytes);
     }
-    return offset_bytes / 4;
+    return shared_[offset_bytes / 4];
   }
-  Touch now(u32 thread) const { return {epoch_, simd_epochs_[thread / kSimdLanes], thread}; }
   /// True when nothing orders an earlier access before what `thread` does now.
   bool is_concurrent(const Touch& touch, u32 thread) const {
-    if (touch.epoch < epoch_ || touch.thread == thread) return false;
+    if (touch.time < barrier_ || touch.thread == thread) return false;
     const u32 simd = thread / kSimdLanes;
-    return touch.thread / kSimdLanes != simd || touch.simd_epoch >= simd_epochs_[simd];
-  }
-  bool is_conflict_on_read(u32 thread, uint64_t word) const {
-    return is_concurrent(shadow_[word].write, thread);
-  }
-  bool is_conflict_on_write(u32 thread, uint64_t word) const {
-    const Shadow& shadow = shadow_[word];
-    return is_concurrent(shadow.write, thread) || is_concurrent(shadow.reads[0], thread) ||
-           is_concurrent(shadow.reads[1], thread);
+    return touch.thread / kSimdLanes != simd || touch.time >= simd_barriers_[simd];
   }
   /// Two reads stand for any number of them. If two SIMD groups have read, every write until the
   /// next barrier of the group is a race with one of the two reads. If one SIMD group has read, two
   /// threads of it since its last barrier stand for all: every write by another thread is a race.
-  void note_read(u32 thread, uint64_t word) {
-    auto& [first, second] = shadow_[word].reads;
-    const Touch read = now(thread);
+  void note_read(u32 thread, SharedWord& word) const {
+    auto& [first, second] = word.reads;
+    const Touch read{clock_, thread};
     const u32 simd = thread / kSimdLanes;
     const u32 first_simd = first.thread / kSimdLanes;
-    if (first.epoch < epoch_) {
+    if (first.time < barrier_) {
       first = read;
-    } else if (second.epoch == epoch_ && second.thread / kSimdLanes != first_simd) {
+    } else if (second.time >= barrier_ && second.thread / kSimdLanes != first_simd) {
       return;
     } else if (simd != first_simd) {
       second = read;
-    } else if (first.simd_epoch < read.simd_epoch) {
+    } else if (first.time < simd_barriers_[simd]) {
       first = read;
     } else if (first.thread != thread) {
       second = read;
     }
+  }
+  /// Everything that was touched so far has an earlier time than the barrier.
+  void pass_barrier() {
+    barrier_ = ++clock_;
+    simd_barriers_.assign(simd_barriers_.size(), barrier_);
   }
 
   const Launch* launch_ = nullptr;
@@ -239,16 +250,22 @@ class Machine {
   u32 finished_ = 0;     // lanes
   Lane* begins_ = nullptr;
   std::vector<Lane> lanes_;
+  std::vector<Simd> simds_;
+  u32 at_barrier_ = 0;             // lanes
+  bool is_barrier_mixed_ = false;  // they came to several
+  SourceLine barrier_place_{};
   std::vector<u32> simd_order_;
   std::vector<u32> lane_order_;
-  std::vector<u32> simd_epochs_;
-  std::vector<uint8_t> has_inputs_;  // by thread
-  u32 epoch_ = 1;                    // never goes back, so that shadows need no clearing
-  u32 first_epoch_ = 1;              // of the group that runs
+  // Barriers so far. Never goes back, so that records need no clearing.
+  u32 clock_ = 0;
+  u32 group_begin_ = 0;             // when the group that runs began
+  u32 barrier_ = 0;                 // its last barrier
+  std::vector<u32> simd_barriers_;  // the last that each SIMD group came to, of either kind
   u32 shared_bytes_ = 0;
-  std::vector<u32> shared_;
-  std::vector<Shadow> shadow_;
-  std::array<BoundRange, 64> resolved_{};  // memory in which addresses of this launch lay
+  std::vector<SharedWord> shared_;
+  // Memory in which addresses of this launch lay, with room for all that it reaches.
+  std::vector<BoundRange> resolved_;
+  std::array<const BoundRange*, 64> recent_{};  // of it, by address
   uint64_t random_ = 0;
   std::string fault_;
 };
