@@ -1,4 +1,6 @@
 // MLX's affine groups, row-major and in tiles.
+#include <type_traits>
+
 #include "base/format.h"
 #include "quant/format_traits.h"
 #include "quant/formats/affine.h"
@@ -53,12 +55,19 @@ void decode(const Weight& weight, int64_t row, std::span<float> out) {
       host_ptr<std::byte>(weight.parts.codes) + row * (weight.cols * format.bits / 8);
   const std::byte* scales = host_ptr<std::byte>(weight.parts.scales);
   const std::byte* biases = host_ptr<std::byte>(weight.parts.offsets);
-  for (int64_t c = 0; c < weight.cols; ++c) {
-    const int64_t group = row * groups + c / format.group_size;
-    out[static_cast<size_t>(c)] = load_float(scales, group, format.dtype) *
-                                      static_cast<float>(affine::code_at(codes, c, format.bits)) +
-                                  load_float(biases, group, format.dtype);
-  }
+  const auto decode_codes = [&](auto bits) {
+    for (int64_t group = 0; group < groups; ++group) {
+      const float scale = load_float(scales, row * groups + group, format.dtype);
+      const float bias = load_float(biases, row * groups + group, format.dtype);
+      for (int64_t i = 0; i < format.group_size; ++i) {
+        const int64_t c = group * format.group_size + i;
+        const uint32_t code = affine::code_at(codes, c, bits);
+        out[static_cast<size_t>(c)] = scale * static_cast<float>(code) + bias;
+      }
+    }
+  };
+  if (format.bits == 4) return decode_codes(std::integral_constant<int, 4>{});
+  decode_codes(format.bits);
 }
 
 }  // namespace

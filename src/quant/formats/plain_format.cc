@@ -1,4 +1,5 @@
 // Arrays of F32, F16 or BF16.
+#include <cstring>
 #include <string>
 
 #include "quant/format_traits.h"
@@ -21,6 +22,19 @@ void lay_out_parts(Weight& weight) {
 
 void decode(const Weight& weight, int64_t row, std::span<float> out) {
   const std::byte* numbers = host_ptr<std::byte>(weight.parts.codes);
+  const auto cols = static_cast<size_t>(weight.cols);
+  if (weight.format.dtype == DType::kF32) {
+    std::memcpy(out.data(), numbers + row * weight.cols * 4, cols * sizeof(float));
+    return;
+  }
+  if (weight.format.dtype == DType::kBf16) {
+    for (size_t c = 0; c < cols; ++c) {
+      Bf16 number;
+      std::memcpy(&number, numbers + (row * weight.cols + static_cast<int64_t>(c)) * 2, 2);
+      out[c] = to_float(number);
+    }
+    return;
+  }
   for (int64_t c = 0; c < weight.cols; ++c) {
     out[static_cast<size_t>(c)] = load_float(numbers, row * weight.cols + c, weight.format.dtype);
   }
