@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <span>
@@ -43,6 +44,17 @@ inline double dot(std::span<const float> a, const float* b) {
     sum += static_cast<double>(a[i]) * static_cast<double>(b[i]);
   }
   return sum;
+}
+
+/// dot() with four rows, each in the same order: the four sums need not wait for each other.
+inline std::array<double, 4> dots(std::span<const float> a, const std::array<const float*, 4>& b) {
+  std::array<double, 4> sums{};
+  for (size_t i = 0; i < a.size(); ++i) {
+    for (size_t k = 0; k < 4; ++k) {
+      sums[k] += static_cast<double>(a[i]) * static_cast<double>(b[k][i]);
+    }
+  }
+  return sums;
 }
 
 inline double softplus(double x) { return x > 20.0 ? x : std::log1p(std::exp(x)); }

@@ -1,4 +1,7 @@
 // The networks of experts, as its formula reads.
+#include <span>
+#include <vector>
+
 #include "backend/reference/cells.h"
 #include "backend/reference/scalar.h"
 
@@ -17,21 +20,31 @@ void run(Reference& reference, const ops::ExpertFfn& op) {
   const RowsView to(op.slots);
   const int64_t top_k = op.routes.ids.dim(1);
   const int32_t* ids = host_ptr<int32_t>(op.routes.ids);
+  std::vector<int64_t> slots;  // of an expert, whose rows are decoded once for all of them
+  std::vector<double> gates;
   for (const ExpertWeights& expert : op.ready) {
+    slots.clear();
     for (int64_t slot = 0; slot < from.rows * top_k; ++slot) {
-      if (ids[slot] != index(expert.expert)) continue;
-      const float* input = from.row(slot / top_k);
-      float* h = hidden.row(slot);
-      for (int64_t m = 0; m < expert.gate.rows; ++m) {
-        const double gate =
-            dot(reference.decoded_row(expert.gate, m), input) + bias_at(expert.gate_bias, m);
-        const double up =
-            dot(reference.decoded_row(expert.up, m), input) + bias_at(expert.up_bias, m);
-        h[m] = static_cast<float>(gated(gate, up, op.glu));
+      if (ids[slot] == index(expert.expert)) slots.push_back(slot);
+    }
+    if (slots.empty()) continue;
+    gates.resize(slots.size());
+    for (int64_t m = 0; m < expert.gate.rows; ++m) {
+      const std::span<const float> gate = reference.decoded_row(expert.gate, m);
+      for (size_t i = 0; i < slots.size(); ++i) {
+        gates[i] = dot(gate, from.row(slots[i] / top_k)) + bias_at(expert.gate_bias, m);
       }
-      for (int64_t o = 0; o < expert.down.rows; ++o) {
-        to.row(slot)[o] = static_cast<float>(dot(reference.decoded_row(expert.down, o), h) +
-                                             bias_at(expert.down_bias, o));
+      const std::span<const float> up = reference.decoded_row(expert.up, m);
+      for (size_t i = 0; i < slots.size(); ++i) {
+        const double linear = dot(up, from.row(slots[i] / top_k)) + bias_at(expert.up_bias, m);
+        hidden.row(slots[i])[m] = static_cast<float>(gated(gates[i], linear, op.glu));
+      }
+    }
+    for (int64_t o = 0; o < expert.down.rows; ++o) {
+      const std::span<const float> down = reference.decoded_row(expert.down, o);
+      for (const int64_t slot : slots) {
+        to.row(slot)[o] =
+            static_cast<float>(dot(down, hidden.row(slot)) + bias_at(expert.down_bias, o));
       }
     }
   }
