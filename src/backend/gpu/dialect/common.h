@@ -16,6 +16,20 @@ MF_FN f32 simd_sum(MF_T t, f32 value) {
   return value;
 }
 
+/// The sums of N numbers, which take their places: one exchange on the emulator.
+template <u32 N>
+MF_FN void simd_sums(MF_T t, MF_LOCAL(f32) values) {
+  MF_UNROLL
+  for (u32 i = 0u; i < N; ++i) values[i] = simd_sum(t, values[i]);
+}
+
+/// N numbers of lane ^ mask take the places of the lane's own.
+template <u32 N>
+MF_FN void simd_shuffles_xor(MF_T t, MF_LOCAL(f32) values, u32 mask) {
+  MF_UNROLL
+  for (u32 i = 0u; i < N; ++i) values[i] = simd_shuffle_xor(t, values[i], mask);
+}
+
 MF_FN f32 simd_max(MF_T t, f32 value) {
   value = mf_max(value, simd_shuffle_xor(t, value, 16u));
   value = mf_max(value, simd_shuffle_xor(t, value, 8u));

@@ -222,6 +222,15 @@ inline f32 simd_sum(const Thread& t, f32 value, SourceLine place = SourceLine::h
   return std::bit_cast<f32>(
       emulator::Machine::exchange(t, Exchange::kSum, std::bit_cast<u32>(value), 0, place));
 }
+template <u32 N>
+void simd_sums(const Thread& t, f32* values, SourceLine place = SourceLine::here()) {
+  emulator::Machine::sum(t, {values, N}, place);
+}
+template <u32 N>
+void simd_shuffles_xor(const Thread& t, f32* values, u32 mask,
+                       SourceLine place = SourceLine::here()) {
+  emulator::Machine::shuffle_xor(t, {values, N}, mask, place);
+}
 inline f32 simd_max(const Thread& t, f32 value, SourceLine place = SourceLine::here()) {
   return std::bit_cast<f32>(
       emulator::Machine::exchange(t, Exchange::kMax, std::bit_cast<u32>(value), 0, place));

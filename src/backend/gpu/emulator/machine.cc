@@ -201,6 +201,36 @@ void Machine::multiply(const Thread& thread, const MatrixPart& part, SourceLine 
   exchange(thread, Exchange::kMultiply, 0, 0, place);
 }
 
+void Machine::sum(const Thread& thread, std::span<float> values, SourceLine place) {
+  thread.machine->lanes_[thread.index].values = values.data();
+  exchange(thread, Exchange::kSums, static_cast<u32>(values.size()), 0, place);
+}
+
+void Machine::shuffle_xor(const Thread& thread, std::span<float> values, u32 mask,
+                          SourceLine place) {
+  thread.machine->lanes_[thread.index].values = values.data();
+  exchange(thread, Exchange::kShufflesXor, static_cast<u32>(values.size()), mask, place);
+}
+
+void Machine::shuffle_values(const Lane* lanes, const Simd& simd) {
+  for (u32 at = 0; at < simd.bits[0]; ++at) {
+    float values[kSimdLanes];
+    for (u32 i = 0; i < kSimdLanes; ++i) values[i] = lanes[i].values[at];
+    for (u32 i = 0; i < kSimdLanes; ++i) {
+      lanes[i].values[at] = values[(i ^ simd.operands[i]) % kSimdLanes];
+    }
+  }
+}
+
+void Machine::sum_values(const Lane* lanes, u32 count) {
+  for (u32 at = 0; at < count; ++at) {
+    float values[kSimdLanes];
+    for (u32 i = 0; i < kSimdLanes; ++i) values[i] = lanes[i].values[at];
+    const float sum = fold(values, [](float a, float b) { return a + b; });
+    for (u32 i = 0; i < kSimdLanes; ++i) lanes[i].values[at] = sum;
+  }
+}
+
 void Machine::multiply_halves(const Lane* lanes) {
   // Columns 2 s and 2 s + 1 of a are in lane s of four, 8 more in its last two words; the first of
   // them in a word's lower half, where the host has it first too.
@@ -281,6 +311,9 @@ void Machine::multiply_bytes(const Lane* lanes) {
 bool Machine::complete_exchange(u32 simd) {
   Simd& all = simds_[simd];
   if (all.arrived != kSimdLanes || all.is_mixed) return false;
+  // Lanes that came with other numbers of values came from elsewhere.
+  const bool counts = all.op == Exchange::kSums || all.op == Exchange::kShufflesXor;
+  if (counts && std::ranges::count(all.bits, all.bits[0]) != kSimdLanes) return false;
   exchange_all(simd);
   all.arrived = 0;
   all.ready = ~0u;
@@ -298,6 +331,8 @@ void Machine::exchange_all(u32 simd) {
   switch (all.op) {
     case Exchange::kSum:
       return folded([](float a, float b) { return a + b; });
+    case Exchange::kSums:
+      return sum_values(lanes, all.bits[0]);
     case Exchange::kMax:
       return folded([](float a, float b) { return mf_max(a, b); });
     case Exchange::kHighest:
@@ -314,6 +349,8 @@ void Machine::exchange_all(u32 simd) {
         all.results[i] = all.bits[(i ^ all.operands[i]) % kSimdLanes];
       }
       return;
+    case Exchange::kShufflesXor:
+      return shuffle_values(lanes, all);
     case Exchange::kBallot: {
       u32 ballot = 0;
       for (u32 i = 0; i < kSimdLanes; ++i) ballot |= (all.bits[i] != 0 ? 1u : 0u) << i;

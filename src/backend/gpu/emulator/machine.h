@@ -52,11 +52,13 @@ using Allocations = std::map<uintptr_t, uintptr_t>;
 
 enum class Exchange : uint8_t {
   kSum,
+  kSums,
   kMax,
   kHighest,
   kLowest,
   kShuffle,
   kShuffleXor,
+  kShufflesXor,
   kBallot,
   kSimdBarrier,
   kMultiply
@@ -101,6 +103,11 @@ class Machine {
   /// Multiplies what all lanes hold, product by product in the order of columns of a; all lanes
   /// have numbers of one kind.
   static void multiply(const Thread& thread, const MatrixPart& part, SourceLine place);
+  /// Number by number, what kSum would give. All lanes have as many.
+  static void sum(const Thread& thread, std::span<float> values, SourceLine place);
+  /// The same of kShuffleXor.
+  static void shuffle_xor(const Thread& thread, std::span<float> values, u32 mask,
+                          SourceLine place);
   u32 shared_read(u32 thread, uint64_t offset_bytes) {
     SharedWord& word = checked_word(thread, offset_bytes);
     if (is_concurrent(word.write, thread)) report_race(thread, word, "reads");
@@ -140,6 +147,7 @@ class Machine {
     State state = State::kReady;  // where it stood last, unless its bit of Simd::ready is set
     Exchange op{};
     const MatrixPart* part = nullptr;
+    float* values = nullptr;  // of kSums and kShufflesXor
     SourceLine place{};
   };
   /// A SIMD group: the lanes that came to an exchange since the last one, and what they brought.
@@ -187,6 +195,8 @@ class Machine {
   bool release_barrier();
   bool complete_exchange(u32 simd);
   void exchange_all(u32 simd);
+  static void sum_values(const Lane* lanes, u32 count);
+  static void shuffle_values(const Lane* lanes, const Simd& simd);
   static void multiply_halves(const Lane* lanes);
   static void multiply_bytes(const Lane* lanes);
   void report_divergence();

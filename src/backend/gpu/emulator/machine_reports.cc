@@ -14,6 +14,8 @@ std::string_view exchange_name(Exchange op) {
   switch (op) {
     case Exchange::kSum:
       return "simd_sum";
+    case Exchange::kSums:
+      return "simd_sums";
     case Exchange::kMax:
       return "simd_max";
     case Exchange::kHighest:
@@ -24,6 +26,8 @@ std::string_view exchange_name(Exchange op) {
       return "simd_shuffle";
     case Exchange::kShuffleXor:
       return "simd_shuffle_xor";
+    case Exchange::kShufflesXor:
+      return "simd_shuffles_xor";
     case Exchange::kBallot:
       return "simd_ballot";
     case Exchange::kSimdBarrier:

@@ -149,6 +149,27 @@ TEST(Machine, ExchangesWithinSimdGroups) {
   EXPECT_EQ(problem.b, std::vector<u32>(64, 1));
 }
 
+MF_KERNEL(sums_of_three, Nothing, MF_READ(0, u32, a), MF_WRITE(1, u32, b)) {
+  MF_THREAD;
+  const f32 base = static_cast<f32>(a[t.index]) * 1.7f;
+  f32 together[3];
+  for (u32 i = 0u; i < 3u; ++i) together[i] = base / static_cast<f32>(i + 3u);
+  simd_sums<3>(t, together);
+  u32 same = 1u;
+  for (u32 i = 0u; i < 3u; ++i) {
+    const f32 alone = simd_sum(t, base / static_cast<f32>(i + 3u));
+    if (as_bits(alone) != as_bits(together[i])) same = 0u;
+  }
+  b[t.index] = same;
+}
+
+TEST(Machine, SeveralSumsInOneExchangeHaveTheBitsOfEach) {
+  Problem problem;
+  for (u32 i = 0; i < 64; ++i) problem.a[i] = i * i;
+  ASSERT_TRUE(problem.run(&Unpack<sums_of_three>::call, 5).ok());
+  EXPECT_EQ(problem.b, std::vector<u32>(64, 1));
+}
+
 // --- Kernels that are wrong ---
 
 MF_KERNEL(without_barrier, Nothing, MF_READ(0, u32, a), MF_WRITE(1, u32, b)) {
@@ -269,6 +290,41 @@ TEST(Machine, ReportsLanesAtExchangesOnOneLineOfTwoFiles) {
                {"divergence",
                 "thread 0 waits at simd_shuffle (one.h:7) while thread 16 waits at "
                 "simd_shuffle (another.h:7)"});
+}
+
+MF_KERNEL(shuffles_of_three, Nothing, MF_READ(0, u32, a), MF_WRITE(1, u32, b)) {
+  MF_THREAD;
+  f32 together[3];
+  for (u32 i = 0u; i < 3u; ++i) together[i] = static_cast<f32>(a[t.index] + i);
+  simd_shuffles_xor<3>(t, together, 5u);
+  u32 same = 1u;
+  for (u32 i = 0u; i < 3u; ++i) {
+    if (together[i] != static_cast<f32>(a[t.index ^ 5u] + i)) same = 0u;
+  }
+  b[t.index] = same;
+}
+
+TEST(Machine, ShufflesSeveralNumbersInOneExchange) {
+  Problem problem;
+  for (u32 i = 0; i < 64; ++i) problem.a[i] = i * i;
+  ASSERT_TRUE(problem.run(&Unpack<shuffles_of_three>::call, 5).ok());
+  EXPECT_EQ(problem.b, std::vector<u32>(64, 1));
+}
+
+MF_KERNEL(sums_of_two_or_three, Nothing, MF_READ(0, u32, a), MF_WRITE(1, u32, b)) {
+  MF_THREAD;
+  f32 values[3] = {1.0f, 2.0f, 3.0f};
+  const SourceLine place = {"one.h", 7};
+  if (t.lane < 16u) {
+    simd_sums<2>(t, values, place);
+  } else {
+    simd_sums<3>(t, values, place);
+  }
+  b[t.index] = a[t.index] + as_bits(values[0]);
+}
+
+TEST(Machine, ReportsLanesThatSumOtherNumbersOfValues) {
+  expect_words(report_of<sums_of_two_or_three>(), {"divergence", "waits at simd_sums (one.h:7)"});
 }
 
 TEST(Machine, ReportsThreadsAtDifferentBarriers) {

@@ -117,12 +117,12 @@ MF_FN void score_keys(MF_T t, MF_PARAMS(AttentionParams) p, TokenSequence sequen
         dots[k] = mf_fma(q, cached_number(keys + at[k], d, p.head_dim), dots[k]);
       }
     }
+    simd_sums<kPositionsAtOnce>(t, dots);
     MF_UNROLL
     for (u32 k = 0u; k < kPositionsAtOnce; ++k) {
       const u32 position = first + k * t.simds;
-      const f32 dot = simd_sum(t, dots[k]);
       if (t.lane == 0u && position < high) {
-        scores[position - tile] = dot * p.scale + bias_of(p, bias, own - position);
+        scores[position - tile] = dots[k] * p.scale + bias_of(p, bias, own - position);
       }
     }
   }

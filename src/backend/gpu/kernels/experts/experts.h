@@ -105,12 +105,13 @@ MF_FN void expert_linear_tile(MF_T t, MF_PARAMS(ExpertParams) p, MF_GLOBAL(const
     accumulate_expert<FORMAT, ROWS, TOKENS>(t, acc, p.gate, down, rows, staged, p.stage_cols, begin,
                                             count);
   }
+  simd_sums<ROWS * TOKENS>(t, acc);
   MF_UNROLL
   for (u32 r = 0u; r < ROWS; ++r) {
     const f32 bias = bias_at(t, down.bias, rows[r], p.bias_format);
     MF_UNROLL
     for (u32 j = 0u; j < TOKENS; ++j) {
-      const f32 sum = simd_sum(t, acc[r * TOKENS + j]) + bias;
+      const f32 sum = acc[r * TOKENS + j] + bias;
       if (t.lane == 0u && first + r < p.gate.rows && j < tile.count) {
         out[slot_of(p, list, tile, j) * p.out_stride + first + r] = sum;
       }
@@ -149,14 +150,16 @@ MF_FN void expert_gate_up_tile(MF_T t, MF_PARAMS(ExpertParams) p, MF_GLOBAL(cons
     accumulate_expert<FORMAT, ROWS, TOKENS>(t, ups, p.up, up, rows, staged, p.stage_cols, begin,
                                             count);
   }
+  simd_sums<ROWS * TOKENS>(t, gates);
+  simd_sums<ROWS * TOKENS>(t, ups);
   MF_UNROLL
   for (u32 r = 0u; r < ROWS; ++r) {
     const f32 gate_bias = bias_at(t, gate.bias, rows[r], p.bias_format);
     const f32 up_bias = bias_at(t, up.bias, rows[r], p.bias_format);
     MF_UNROLL
     for (u32 j = 0u; j < TOKENS; ++j) {
-      const f32 g = simd_sum(t, gates[r * TOKENS + j]) + gate_bias;
-      const f32 u = simd_sum(t, ups[r * TOKENS + j]) + up_bias;
+      const f32 g = gates[r * TOKENS + j] + gate_bias;
+      const f32 u = ups[r * TOKENS + j] + up_bias;
       if (t.lane == 0u && first + r < p.gate.rows && j < tile.count) {
         out[slot_of(p, list, tile, j) * p.out_stride + first + r] =
             gated_unit(g, u, p.activation, p.alpha, p.limit, p.up_offset);

@@ -194,11 +194,18 @@ struct LargeTileSums {
   template <u32 HALF, u32 BIT>
   MF_FN_MEMBER void exchange(MF_T t) {
     const bool is_upper = (t.lane & BIT) != 0u;
+    constexpr u32 kAtOnce = HALF < 8u ? HALF : 8u;
     MF_UNROLL
-    for (u32 i = 0u; i < HALF; ++i) {
-      const f32 sent = is_upper ? v[i] : v[i + HALF];
-      const f32 kept = is_upper ? v[i + HALF] : v[i];
-      v[i] = kept + simd_shuffle_xor(t, sent, BIT);
+    for (u32 first = 0u; first < HALF; first += kAtOnce) {
+      f32 sent[kAtOnce];
+      MF_UNROLL
+      for (u32 i = 0u; i < kAtOnce; ++i) sent[i] = is_upper ? v[first + i] : v[first + i + HALF];
+      simd_shuffles_xor<kAtOnce>(t, sent, BIT);
+      MF_UNROLL
+      for (u32 i = 0u; i < kAtOnce; ++i) {
+        const f32 kept = is_upper ? v[first + i + HALF] : v[first + i];
+        v[first + i] = kept + sent[i];
+      }
     }
   }
 };

@@ -42,14 +42,14 @@ MF_FN void linear_tile(MF_T t, MF_PARAMS(LinearParams) p, MF_GLOBAL(const u8) da
     Accumulate<FORMAT, ROWS, TOKENS>::run(t, acc, p.weight, data, scales, biases, rows, staged,
                                           p.stage_cols, begin, count);
   }
+  simd_sums<ROWS * TOKENS>(t, acc);
   const u64 out_head = t.group.z * p.out.head_stride;
   MF_UNROLL
   for (u32 r = 0u; r < ROWS; ++r) {
     MF_UNROLL
     for (u32 j = 0u; j < TOKENS; ++j) {
-      const f32 sum = simd_sum(t, acc[r * TOKENS + j]);
       if (t.lane == 0u && first + r < p.rows_per_head && token + j < p.tokens) {
-        out[(token + j) * p.out.token_stride + out_head + first + r] = sum;
+        out[(token + j) * p.out.token_stride + out_head + first + r] = acc[r * TOKENS + j];
       }
     }
   }
