@@ -7,6 +7,7 @@
 
 #include "chat/conversation.h"
 #include "io/file.h"
+#include "serve/ollama/model_card.h"
 #include "serve/service_test_util.h"
 #include "tests/support/temp_folder.h"
 
@@ -447,6 +448,14 @@ TEST_F(ApisTest, ErrorsAreInTheWordsOfTheInterface) {
 }
 
 }  // namespace
+
+TEST_F(ServiceTest, OllamaHearsOfADenseModelsFormat) {
+  const std::string source = MOEFLUX_SOURCE_DIR;
+  auto model = open_model(source + "/tests/golden/models/llama", {.device = {.threads = 1}},
+                          load_model_text(source + "/models/fable-20m").value());
+  ASSERT_TRUE(model.ok()) << model.error().message();
+  EXPECT_EQ(model_details(*model.value()->engine)["quantization_level"], "BF16");
+}
 
 TEST_F(ServiceTest, OllamaHearsOfTheModel) {
   const auto service = start({.model_name = "teller"});

@@ -17,17 +17,23 @@ constexpr uint64_t kMillion = kThousand * kThousand;
 constexpr uint64_t kBillion = kMillion * kThousand;
 constexpr uint64_t kLicenseBytesMax = uint64_t{1} << 20;
 
-// The format of most layers' experts, which are nearly all of a model's bytes: "Q4_K".
-std::string format_name(const ExpertTable& experts) {
-  std::map<std::string, int> layers;
-  for (const ExpertLayer& layer : experts.layers) {
-    if (layer.num_experts == 0) continue;
-    ++layers[layer.up.format.with_order(WeightOrder::kRowMajor).to_string()];
+// The format of most layers' experts, which are nearly all of a model's bytes: "Q4_K". Without
+// experts that of most numbers.
+std::string format_name(const LoadedModel& model) {
+  std::map<std::string, int64_t> uses;
+  const auto add = [&](const QuantFormat& format, int64_t count) {
+    uses[format.with_order(WeightOrder::kRowMajor).to_string()] += count;
+  };
+  for (const ExpertLayer& layer : model.experts.layers) {
+    if (layer.num_experts > 0) add(layer.up.format, 1);
   }
-  const auto most =
-      std::max_element(layers.begin(), layers.end(),
-                       [](const auto& a, const auto& b) { return a.second < b.second; });
-  std::string name = most == layers.end() ? "unknown" : most->first;
+  const bool is_dense = uses.empty();
+  for (const ClaimedModule& module : model.modules) {
+    if (is_dense && !module.is_table) add(module.format, module.shape.num_elements());
+  }
+  const auto most = std::max_element(
+      uses.begin(), uses.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  std::string name = most == uses.end() ? "unknown" : most->first;
   std::transform(name.begin(), name.end(), name.begin(),
                  [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
   return name;
@@ -61,7 +67,7 @@ Json model_details(const Engine& engine) {
           {"family", family},
           {"families", Json::array({family})},
           {"parameter_size", short_number(measure_model(model).parameters)},
-          {"quantization_level", format_name(model.experts)},
+          {"quantization_level", format_name(model)},
           {"context_length", engine.memory_plan().context_length},
           {"embedding_length", model.spec().hidden_size}};
 }
