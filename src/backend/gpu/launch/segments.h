@@ -46,6 +46,7 @@ void list_segments(std::span<const Sequence> sequences, std::vector<Segment>& se
   }
   std::ranges::stable_sort(segments, std::ranges::greater{}, &Segment::rows);
 }
+
 /// The tables that kernels/segments.h describes.
 struct SegmentTables {
   Binding segments;
@@ -54,6 +55,7 @@ struct SegmentTables {
 
   bool is_null() const { return segments.buffer == nullptr; }
 };
+
 /// A block is so many units, of which a row has `row_units`. False if the recorder fails.
 bool place_segments(Recorder& recorder, std::span<const Segment> segments, uint32_t block,
                     uint32_t row_units, SegmentTables& tables);
