@@ -44,6 +44,8 @@ void list_segments(std::span<const Sequence> sequences, std::vector<Segment>& se
     if (rows > 0) segments.push_back({i, row, rows});
     row += rows;
   }
+  // A sort allocates, also where rows of one token each leave nothing to do.
+  if (std::ranges::is_sorted(segments, std::ranges::greater{}, &Segment::rows)) return;
   std::ranges::stable_sort(segments, std::ranges::greater{}, &Segment::rows);
 }
 
