@@ -110,6 +110,23 @@ void append(std::vector<float>& to, const std::vector<float>& more) {
   to.insert(to.end(), more.begin(), more.end());
 }
 
+/// Each sequence has the bits of `expected` after all ways of steps.
+template <typename RunTogether>
+void check_steps(const std::string& what, const NamedDevice& device,
+                 const std::vector<std::vector<Pieces>>& ways,
+                 const std::vector<std::vector<float>>& expected, const RunTogether& run_together) {
+  for (const std::vector<Pieces>& steps : ways) {
+    Session together(*device.device);
+    const std::vector<std::vector<float>> results = run_together(together, steps);
+    ASSERT_EQ(results.size(), expected.size());
+    for (size_t i = 0; i < expected.size(); ++i) {
+      expect_same_bits(
+          formatted("{}[{}, sequence {}, {} steps]", what, device.name, i, steps.size()),
+          expected[i], results[i]);
+    }
+  }
+}
+
 /// `run_together` gives every sequence's results; alone they are problems[i].run().
 template <typename Problem, typename RunTogether>
 void check(const std::string& what, const std::vector<Problem>& problems,
@@ -123,15 +140,7 @@ void check(const std::string& what, const std::vector<Problem>& problems,
       Session session(*device.device);
       alone.push_back(problem.run(session, {problem.n}));
     }
-    for (const std::vector<Pieces>& steps : all_steps(random, lengths)) {
-      Session together(*device.device);
-      const std::vector<std::vector<float>> results = run_together(together, steps);
-      for (size_t i = 0; i < problems.size(); ++i) {
-        expect_same_bits(
-            formatted("{}[{}, sequence {}, {} steps]", what, device.name, i, steps.size()),
-            alone[i], results[i]);
-      }
-    }
+    check_steps(what, device, all_steps(random, lengths), alone, run_together);
   }
 }
 
@@ -145,15 +154,7 @@ void check_alike(const std::string& what, const std::vector<int64_t>& lengths,
   for (const NamedDevice& device : devices()) {
     Session apart(*device.device);
     const std::vector<std::vector<float>> expected = run_together(apart, alone);
-    for (const std::vector<Pieces>& steps : all_steps(random, lengths)) {
-      Session together(*device.device);
-      const std::vector<std::vector<float>> results = run_together(together, steps);
-      for (size_t i = 0; i < lengths.size(); ++i) {
-        expect_same_bits(
-            formatted("{}[{}, sequence {}, {} steps]", what, device.name, i, steps.size()),
-            expected[i], results[i]);
-      }
-    }
+    check_steps(what, device, all_steps(random, lengths), expected, run_together);
   }
 }
 
