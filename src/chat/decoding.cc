@@ -85,7 +85,6 @@ void Decoding::note_step(DraftPrice::Step step, int64_t accepted) {
   step.drafting_seconds = proposed.seconds;
   step.proposed = static_cast<int64_t>(proposed.draft.tokens.size());
   step.follow_seconds = proposed.draft.follow_seconds;
-  step.repeated = repeated_;
   steps_ += 1 + accepted;
   counts_.drafts += step.drafted > 0 ? 1 : 0;
   const double drafting = step.drafting_seconds + step.follow_seconds;
@@ -118,11 +117,10 @@ std::span<const TokenId> Decoding::begin_step(int64_t tokens_max) {
 void Decoding::index_text() {
   if (!index_) index_.emplace(draft_options_.match_min);
   const std::span<const TokenId> evaluated = session_->tokens();
-  const size_t end = evaluated.size() + step_tokens_.size();
-  while (index_->length() < static_cast<int64_t>(end)) {
-    const auto at = static_cast<size_t>(index_->length());
-    index_->push(at < evaluated.size() ? evaluated[at] : step_tokens_[at - evaluated.size()]);
-  }
+  const auto known = static_cast<size_t>(index_->length());
+  if (known < evaluated.size()) index_->append(evaluated.subspan(known));
+  const size_t ahead = known - std::min(known, evaluated.size());
+  index_->append(std::span(step_tokens_).subspan(ahead));
 }
 
 // As many as fit behind the step's tokens, and none where forced tokens come. Repetitions come
@@ -142,19 +140,15 @@ std::vector<TokenId> Decoding::find_drafts(int64_t tokens_max) {
 
 std::vector<TokenId> Decoding::find_repeats(int64_t tokens_max) {
   index_text();
-  std::vector<TokenId> drafts = index_->draft(tokens_max);
+  Draft draft = index_->draft(tokens_max);
   if (draft_options_.mode == DraftMode::kAuto) {
-    const int64_t worth = price_.worth_repeat({.drafted = std::ssize(drafts),
-                                               .repeated = index_->repeated(),
+    const int64_t worth = price_.worth_repeat({.confidences = draft.confidences,
                                                .lost_rows = std::ssize(lost_),
                                                .is_redone = overwrites_state_});
-    drafts.resize(static_cast<size_t>(worth));
+    draft.tokens.resize(static_cast<size_t>(worth));
   }
-  if (!drafts.empty()) {
-    origin_ = DraftOrigin::kText;
-    repeated_ = index_->repeated();
-  }
-  return drafts;
+  if (!draft.tokens.empty()) origin_ = DraftOrigin::kText;
+  return std::move(draft.tokens);
 }
 
 /// Tokens to ask the source for.

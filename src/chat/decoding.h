@@ -144,7 +144,6 @@ class Decoding {
   DraftPrice price_;
   DraftCounts counts_;
   DraftOrigin origin_ = DraftOrigin::kText;  // of the last drafts
-  int64_t repeated_ = 0;                     // before the last ones of kText
   // These are of the step at hand.
   std::optional<std::vector<TokenId>> found_;  // drafts, before begin_step() takes them
   std::vector<TokenId> step_tokens_;

@@ -14,7 +14,7 @@ constexpr int64_t kWaitMax = 1024;
 constexpr double kGainMin = 1.05;
 // Where experts come over a bus or from a drive, a step of several rows may take as long as twenty
 // of one: what is tried has to be small beside the text.
-constexpr double kLossMax = 0.01;
+constexpr double kLossMax = 0.02;
 // Drafts may lose what they have earned, but no more than so many steps of one row.
 constexpr double kBankSteps = 32.0;
 constexpr int64_t kFirstRows = 8;
@@ -54,19 +54,16 @@ size_t DraftPrice::level_of(float confidence) {
   return static_cast<size_t>(std::clamp<int64_t>(level, 0, int64_t{kLevels} - 1));
 }
 
-double& DraftPrice::repeat_acceptance(int64_t repeated) {
-  const auto level = static_cast<size_t>(std::bit_width(static_cast<uint64_t>(repeated)));
-  return repeat_levels_[std::min(level, repeat_levels_.size() - 1)];
-}
-
 void DraftPrice::note(const Step& step) {
-  double& seconds = seconds_[size_of(step.rows)];
-  if (seconds == 0.0) {
-    seconds = step.seconds;
+  Size& size = sizes_[size_of(step.rows)];
+  const auto rows = static_cast<double>(step.rows);
+  if (size.seconds == 0.0) {
+    size = {.seconds = step.seconds, .rows = rows};
   } else {
     // The first step of so many rows makes what later ones find: memory, and a GPU's graph.
-    if (step.seconds < seconds) move_towards(seconds, step.seconds);
-    move_towards(seconds, step.seconds);
+    if (step.seconds < size.seconds) move_towards(size.seconds, step.seconds);
+    move_towards(size.seconds, step.seconds);
+    move_towards(size.rows, rows);
   }
   const double all_seconds = step.seconds + step.drafting_seconds;
   all_seconds_ += all_seconds + step.follow_seconds;
@@ -79,7 +76,8 @@ void DraftPrice::note(const Step& step) {
     }
   }
   lose(step.follow_seconds, step.origin);
-  if (step.origin == DraftOrigin::kOther) note_source(step);
+  if (step.origin != DraftOrigin::kOther) return;
+  note_source(step);
   if (step.drafted > 0) note_acceptance(step);
 }
 
@@ -106,10 +104,6 @@ void DraftPrice::note_acceptance(const Step& step) {
   for (int64_t i = 0; i < trials; ++i) {
     const double outcome = i < step.accepted ? 1.0 : 0.0;
     const auto learn = [&](double& acceptance) { acceptance += (outcome - acceptance) / 16; };
-    if (step.origin == DraftOrigin::kText) {
-      learn(repeat_acceptance(step.repeated + i));
-      continue;
-    }
     learn(source_.acceptance);
     const auto at = static_cast<size_t>(i);
     if (at < step.confidences.size()) learn(levels_[level_of(step.confidences[at])]);
@@ -120,7 +114,7 @@ void DraftPrice::note_acceptance(const Step& step) {
 int64_t DraftPrice::known_rows() const {
   int64_t rows = 1;
   for (size_t size = 1; size < kSizes; ++size) {
-    if (seconds_[size] > 0.0) rows = int64_t{1} << size;
+    if (sizes_[size].seconds > 0.0) rows = int64_t{1} << size;
   }
   return rows;
 }
@@ -129,13 +123,20 @@ bool DraftPrice::is_little(double lost_seconds) const {
   return lost_seconds <= kLossMax * all_seconds_;
 }
 
-// A size that is not known costs what the next smaller does, so that it is tried once.
+// Between known sizes a row costs the same as the next; beyond the largest it costs nothing, so
+// that more are tried once.
 double DraftPrice::cost(int64_t rows) const {
-  double known = 0.0;
-  for (size_t size = 0; size <= size_of(rows); ++size) {
-    if (seconds_[size] > 0.0) known = seconds_[size];
+  const auto wanted = static_cast<double>(rows);
+  Size known;
+  for (const Size& size : sizes_) {
+    if (size.seconds == 0.0) continue;
+    if (wanted <= size.rows) {
+      const double share = (wanted - known.rows) / (size.rows - known.rows);
+      return known.seconds + share * (size.seconds - known.seconds);
+    }
+    known = size;
   }
-  return known;
+  return known.seconds;
 }
 
 // Steps of more rows than are known are tried at twice as many.
@@ -160,16 +161,16 @@ void DraftPrice::try_again(Trials& trials, bool goes_on, int64_t drafted, int64_
 
 // A draft that is wrong behind k right ones costs k + 1 rows of the next step as well, and those
 // that this one evaluates again.
-int64_t DraftPrice::best_of_repeat(const Repeat& repeat) {
+int64_t DraftPrice::best_of_repeat(const Repeat& repeat) const {
   const int64_t lost = repeat.lost_rows;
   int64_t best = 0;
   double best_rate = kGainMin / cost(lost + 1);
   double reached = 1.0;  // how likely all drafts so far are right
   double tokens = 1.0;
   double redone = 0.0;  // rows
-  const int64_t most = std::min(repeat.drafted, rows_to_try() - 1);
+  const int64_t most = std::min<int64_t>(std::ssize(repeat.confidences), rows_to_try() - 1);
   for (int64_t drafts = 1; drafts <= most; ++drafts) {
-    const double acceptance = repeat_acceptance(repeat.repeated + drafts - 1);
+    const double acceptance = repeat.confidences[static_cast<size_t>(drafts - 1)];
     redone += reached * (1.0 - acceptance) * static_cast<double>(drafts);
     reached *= acceptance;
     tokens += reached;
@@ -188,9 +189,9 @@ int64_t DraftPrice::best_of_repeat(const Repeat& repeat) {
 
 int64_t DraftPrice::worth_repeat(const Repeat& repeat) {
   // The first step says what one costs without.
-  if (repeat.drafted == 0 || plain_seconds() <= 0.0) return 0;
+  if (repeat.confidences.empty() || plain_seconds() <= 0.0) return 0;
   int64_t drafts = best_of_repeat(repeat);
-  try_again(repeats_, is_little(repeats_lost_), repeat.drafted, drafts);
+  try_again(repeats_, is_little(repeats_lost_), std::ssize(repeat.confidences), drafts);
   return drafts;
 }
 

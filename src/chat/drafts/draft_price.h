@@ -43,22 +43,21 @@ class DraftPrice {
     double drafting_seconds = 0.0;            // that the source took to propose
     int64_t proposed = 0;                     // tokens in that time, of which the step has some
     double follow_seconds = 0.0;              // that it took beside to learn the text
-    int64_t repeated = 0;                     // tokens before a draft of kText, as in Repeat
   };
   void note(const Step& step);
   /// A step of one row; 0 while it is not known.
-  double plain_seconds() const { return seconds_[0]; }
+  double plain_seconds() const { return sizes_[0].seconds; }
   /// A repetition of the text.
   struct Repeat {
-    int64_t drafted = 0;    // tokens that may follow
-    int64_t repeated = 0;   // tokens before them that are those at the text's end
+    /// One for each token that may follow: how likely it is, behind those before it.
+    std::span<const float> confidences = {};
     int64_t lost_rows = 0;  // that the step evaluates again, whatever is drafted
     /// Tokens of a step whose draft is wrong are evaluated again by the next: states have a fixed
     /// size.
     bool is_redone = false;
   };
   /// How many of the tokens give the most tokens a second: 0 where none pays. Losses of repetitions
-  /// stay within a hundredth of the text's time and what they earned lately. Beyond that they
+  /// stay within a fiftieth of the text's time and what they earned lately. Beyond that they
   /// are tried again, after waits that double while it does not pay.
   int64_t worth_repeat(const Repeat& repeat);
   /// How many tokens to ask a source for, with what it takes to propose them, as worth_repeat().
@@ -84,11 +83,10 @@ class DraftPrice {
     double earned = 0.0;             // what their tokens take one by one
   };
   static size_t level_of(float confidence);
-  double& repeat_acceptance(int64_t repeated);
   void lose(double seconds, DraftOrigin origin);
   void note_source(const Step& step);
   void note_acceptance(const Step& step);
-  int64_t best_of_repeat(const Repeat& repeat);
+  int64_t best_of_repeat(const Repeat& repeat) const;
   double gain_of_source(int64_t drafts) const;
   int64_t rows_to_try() const;
   /// Whether drafts go on; otherwise `drafts` becomes what is tried, 0 in most steps.
@@ -98,20 +96,23 @@ class DraftPrice {
     const auto size = static_cast<size_t>(std::bit_width(static_cast<uint64_t>(rows - 1)));
     return size < kSizes ? size : kSizes - 1;
   }
+  /// Steps of one size.
+  struct Size {
+    double seconds = 0.0;  // 0: not known
+    double rows = 0.0;     // on average
+  };
   double cost(int64_t rows) const;
   int64_t known_rows() const;
   bool may_lose() const { return is_little(lost_seconds_); }
   bool is_little(double lost_seconds) const;
 
-  std::array<double, kSizes> seconds_ = {};  // of a step; 0: not known
+  std::array<Size, kSizes> sizes_ = {};
   Trials repeats_;
   Source source_;
   std::array<double, kLevels> levels_;  // acceptance of a source's drafts, by confidence
-  /// That of a token behind fewer than 1, 2, 4, 8, ... repeated ones.
-  std::array<double, 9> repeat_levels_ = {0.5, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.97, 0.98};
-  double all_seconds_ = 0.0;   // of all steps
-  double lost_seconds_ = 0.0;  // by all drafts; below 0: earned
-  double repeats_lost_ = 0.0;  // of these by kText
+  double all_seconds_ = 0.0;            // of all steps
+  double lost_seconds_ = 0.0;           // by all drafts; below 0: earned
+  double repeats_lost_ = 0.0;           // of these by kText
 };
 
 }  // namespace moeflux
