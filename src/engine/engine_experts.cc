@@ -320,7 +320,8 @@ Status Engine::open_networks() {
 
 // Sequences share what is left now, which is what was planned for one at least: small things of the
 // experts' store came out of the reserve. Keys are gathered when a text needs it: of their room,
-// nothing is taken yet.
+// nothing is taken yet. A quarter of the reserve is for a checkpoint's copy of what every step
+// reads.
 void Engine::bound_states() {
   if (!device_->free_bytes()) return;
   std::vector<StateMemory::Bounds> bounds;
@@ -329,8 +330,9 @@ void Engine::bound_states() {
     const uint64_t left = device_->part(i).free_bytes().value_or(0);
     const uint64_t others = part.reserve_bytes + device_plan_.listed_bytes;
     const uint64_t beyond = left > others ? left - others : 0;
-    bounds.push_back(
-        {.near_bytes = std::max(beyond, part.state_bytes), .kept_bytes = part.state_kept_bytes});
+    const uint64_t copies = part.state_kept_bytes > 0 ? part.reserve_bytes / 4 : 0;
+    bounds.push_back({.near_bytes = std::max(beyond, part.state_bytes) + copies,
+                      .kept_bytes = part.state_kept_bytes + copies});
   }
   state_memory_->bound(std::move(bounds));
 }

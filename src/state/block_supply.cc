@@ -16,8 +16,6 @@ constexpr uint64_t kAlignment = 256;
 constexpr uint64_t kZerosMax = 4 * kMiB;
 constexpr uint64_t kCopyMax = 256 * kMiB;
 
-uint64_t aligned(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
-
 /// Keeps memory that a copy reads or writes until the copy has finished.
 template <typename T>
 class Kept : public Retained {
@@ -44,6 +42,10 @@ Tensor words_of(const StateBlock& block, uint64_t offset, uint64_t bytes) {
 }
 
 }  // namespace
+
+uint64_t BlockSupply::aligned(uint64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
 
 void BlockSupply::want(const Kind& kind, LayerId layer, uint64_t bytes) {
   Pool& pool = pools_[kind];

@@ -21,6 +21,7 @@ struct StateBlock {
   std::shared_ptr<Buffer> buffer;
   uint64_t offset_bytes = 0;
   uint64_t size_bytes = 0;
+  bool is_far = false;  // see StateMemory::Blocks
 };
 
 /// Lives for one call, whose encoder does the copies. Thread-compatible.
@@ -42,6 +43,8 @@ class BlockSupply {
   BlockSupply(const BlockSupply&) = delete;
   BlockSupply& operator=(const BlockSupply&) = delete;
 
+  /// Bytes that a block takes of an allocation.
+  static uint64_t aligned(uint64_t bytes);
   /// Counts a block that will be taken. The layer's part of the device is kind.part.
   void want(const Kind& kind, LayerId layer, uint64_t bytes);
   /// A block that was wanted, or null where the device's memory has no room for all of its kind:

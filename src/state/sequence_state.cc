@@ -1,6 +1,7 @@
 #include "state/sequence_state.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 namespace moeflux {
@@ -72,12 +73,14 @@ template <typename Use>
 Status SequenceState::visit_needs(Held& held, const Rows& rows, const Use& use) const {
   if (rows.only_behind && held.spec.behind == 0) return {};
   const size_t held_blocks = held.blocks.size();
-  const auto is_shared = [&](size_t block) {
-    return block < held_blocks && held.blocks[block].use_count() > 1;
+  const bool may_come = rows.comes_near && use_of(held.spec) == StateMemory::Use::kEveryStep;
+  const auto is_replaced = [&](size_t block) {
+    if (block >= held_blocks) return false;
+    return held.blocks[block].use_count() > 1 || (may_come && held.blocks[block]->is_far);
   };
   if (!held.spec.is_per_token()) {
     if (held_blocks == 0) return use(Need{});
-    return rows.end > rows.begin && is_shared(0) ? use(Need{.is_read = true}) : Status();
+    return rows.end > rows.begin && is_replaced(0) ? use(Need{.is_read = true}) : Status();
   }
   const auto pages =
       std::max(held_blocks, static_cast<size_t>(pages_held(held.spec, rows.end, step_tokens_max_)));
@@ -89,11 +92,31 @@ Status SequenceState::visit_needs(Held& held, const Rows& rows, const Use& use) 
       std::max<int64_t>(0, rows.begin - (rows.only_behind ? 0 : held.spec.behind));
   for (int64_t page = first / kPageTokens; page <= (rows.end - 1) / kPageTokens; ++page) {
     const size_t slot = static_cast<size_t>(page) % pages;
-    if (!is_shared(slot)) continue;
+    if (!is_replaced(slot)) continue;
     // Nobody reads what a page of a ring held before its first token is written anew.
     MF_RETURN_IF_ERROR(use(Need{.block = slot, .is_read = page * kPageTokens < length_}));
   }
   return {};
+}
+
+// Copies of what every step reads may lie in the host's memory, where a checkpoint has the
+// device's: such a copy takes the 35B over the bus for 2 ms a token. They come once all of them
+// find room.
+bool SequenceState::comes_near() const {
+  if (memory_->far_bytes() == 0) return false;
+  std::map<size_t, uint64_t> bytes;  // by part of the device
+  for (const Layer& layer : layers_) {
+    for (const Held& held : layer.tensors) {
+      const auto part = memory_->whole_part(held.layer, held.spec.num_own_heads());
+      if (!part || use_of(held.spec) != StateMemory::Use::kEveryStep) continue;
+      for (const Block& block : held.blocks) {
+        if (block->is_far) bytes[*part] += BlockSupply::aligned(block->size_bytes);
+      }
+    }
+  }
+  return !bytes.empty() && std::ranges::all_of(bytes, [&](const auto& part) {
+    return memory_->has_room(part.second, StateMemory::Use::kEveryStep, part.first);
+  });
 }
 
 // Copies are recorded however it ends: blocks that were replaced keep what was in them.
@@ -162,8 +185,8 @@ Result<SequenceState::Block> SequenceState::find_block(const Held& held, const N
         const StateMemory::Blocks taken,
         memory_->take(bytes, need.more, use_of(held.spec), held.layer, held.spec.num_own_heads()));
     for (size_t i = taken.count; i > 0; --i) {
-      rest.push_back(
-          std::make_shared<const StateBlock>(StateBlock{taken.buffer, (i - 1) * bytes, bytes}));
+      rest.push_back(std::make_shared<const StateBlock>(
+          StateBlock{taken.buffer, (i - 1) * bytes, bytes, taken.is_far}));
     }
   }
   Block block = std::move(rest.back());
@@ -196,7 +219,9 @@ uint64_t SequenceState::bytes_held(const LayerStateSpec& layer, int64_t length,
 Status SequenceState::reserve(int64_t length, Encoder& encoder) {
   MF_CHECK(length - length_ <= step_tokens_max_);
   torn_ = true;
-  const Status done = renew(layers_, {length_, length}, &encoder);
+  const Status done = renew(
+      layers_, {.begin = length_, .end = length, .comes_near = length > length_ && comes_near()},
+      &encoder);
   if (done.ok()) in_step_ = length > length_;
   torn_ = false;
   return done;

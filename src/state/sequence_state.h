@@ -130,13 +130,15 @@ class SequenceState {
     int64_t begin = 0;
     int64_t end = 0;
     bool only_behind = false;  // of tensors with StateTensor::behind alone
+    bool comes_near = false;   // what every step reads, out of the host's memory
   };
-  /// A block that they need: a further one, or in place of one that others share.
+  /// A block that they need: a further one, or in place of one that others share or that is far.
   struct Need {
     size_t block = 0;
     bool is_read = false;  // what it takes the place of
     size_t more = 1;       // this one and further ones of the tensor
   };
+  bool comes_near() const;
   template <typename Use>
   Status visit_needs(Held& held, const Rows& rows, const Use& use) const;
   Status renew(std::span<Layer> layers, const Rows& rows, Encoder* encoder);

@@ -33,7 +33,7 @@ uint64_t StateMemory::far_bytes() const {
 }
 
 uint64_t StateMemory::near_left(Use use, size_t part) const {
-  if (bounds_.empty()) return UINT64_MAX;
+  if (bounds_.empty()) return UINT64_MAX / 2;
   const Bounds& bounds = bounds_[part];
   const Taken& taken = shared_->taken[part];
   const uint64_t kept = taken.near_kept + taken.spare;
@@ -163,7 +163,7 @@ Result<StateMemory::Blocks> StateMemory::take(uint64_t bytes, size_t count, Use 
   }
   MF_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> buffer,
                       allocate(MemoryKind::kHostVisible, count, &Taken::far));
-  return Blocks{std::move(buffer), count};
+  return Blocks{std::move(buffer), count, /*is_far=*/true};
 }
 
 }  // namespace moeflux

@@ -1,7 +1,7 @@
 // Memory for what sequences remember: the device's own while there is some, then pinned memory of
-// the host that the device reads over its bus, with the same bits. Nothing moves between the two:
-// every token reads all pages of keys and values, so it does not matter which of them are far, and
-// memory that several states share never changes its place.
+// the host that the device reads over its bus, with the same bits. Pages of keys and values stay
+// where they are: every token reads them all, so it does not matter which of them are far. Memory
+// that several states share never changes its place.
 #pragma once
 
 #include <cstddef>
@@ -41,6 +41,7 @@ class StateMemory {
   struct Blocks {
     std::shared_ptr<Buffer> buffer;
     size_t count = 0;
+    bool is_far = false;  // in the host's memory, though the device has some of its own
   };
   /// Zeroed memory of a layer for up to `count` blocks of `bytes` each, at least one: fewer than
   /// asked for where the device's memory ends. Blocks have `heads` alike, which parts of the device
@@ -57,6 +58,10 @@ class StateMemory {
   /// Never heads that parts of the device divide.
   std::shared_ptr<Buffer> take_spare(uint64_t bytes, Use use, LayerId layer = {},
                                      int64_t heads = 1);
+  /// The device's own memory has room for that, perhaps once other memory's spares are gone.
+  bool has_room(uint64_t bytes, Use use, size_t part) const {
+    return near_left(use, part) + shared_->taken[part].spare >= bytes;
+  }
   /// The part of the device that has all of the layer's memory, or none where parts divide heads.
   std::optional<size_t> whole_part(LayerId layer, int64_t heads) const;
   /// At least so many zeros that nobody overwrites, on the layer's part of the device, or null
