@@ -63,18 +63,11 @@ Status set_draft(std::string_view value, const TuningTarget& target) {
   } else {
     return unexpected(value, "off, auto or on");
   }
-  target.drafts.mode_is_given = true;
   return {};
-}
-
-// A source that is named drafts, unless drafts are said to be off.
-void ask_for_drafts(DraftOptions& drafts) {
-  if (!drafts.mode_is_given) drafts.mode = DraftMode::kAuto;
 }
 
 Status set_draft_model(std::string_view value, const TuningTarget& target) {
   target.drafts.model = value == "none" ? "" : value;
-  if (!target.drafts.model.empty()) ask_for_drafts(target.drafts);
   return {};
 }
 
@@ -85,7 +78,6 @@ Status set_draft_max(std::string_view value, const TuningTarget& target) {
 Status set_draft_mtp(std::string_view value, const TuningTarget& target) {
   MF_RETURN_IF_ERROR(set_count(value, 0, kMtpTokensMax, target.drafts.mtp_tokens));
   target.engine.draft_layer = target.drafts.mtp_tokens > 0;
-  if (target.engine.draft_layer) ask_for_drafts(target.drafts);
   return {};
 }
 
@@ -160,7 +152,7 @@ constexpr std::array kKeys = std::to_array<KnownKey>({
     {{"cpu-isa", "portable, generic, avx2, avx-vnni, avx512, avx512-vnni, avx512-amx, neon, ...",
       "the fastest", "CPU kernels; portable gives the same bits on every CPU"},
      set_cpu_isa},
-    {{"draft", "off, auto, on", "off",
+    {{"draft", "off, auto, on", "auto",
       "Steps of several tokens where a text repeats itself; auto: where that pays"},
      set_draft},
     {{"draft-max", "N", "64", "Tokens of a draft at most"}, set_draft_max},

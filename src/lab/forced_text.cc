@@ -218,6 +218,7 @@ Result<ForcedPairs> run_forced_pairs(const std::shared_ptr<OpenModel>& model,
         "nothing of its drafts (see --draft-model)",
         options.drafts.model);
   }
+  const DraftOptions none = {.mode = DraftMode::kOff};
   ForcedPairs pairs;
   int finished = 0;
   const auto run = [&](const DraftOptions& drafts) {
@@ -225,10 +226,10 @@ Result<ForcedPairs> run_forced_pairs(const std::shared_ptr<OpenModel>& model,
     if (options.progress) options.progress(++finished);
     return done;
   };
-  for (int i = 0; i < options.warm_ups; ++i) MF_RETURN_IF_ERROR(run({}));
+  for (int i = 0; i < options.warm_ups; ++i) MF_RETURN_IF_ERROR(run(none));
   for (int i = 0; i < 2 * options.pairs; ++i) {
     const bool is_with = i % 4 == 1 || i % 4 == 2;
-    MF_ASSIGN_OR_RETURN(ForcedRun done, run(is_with ? options.drafts : DraftOptions()));
+    MF_ASSIGN_OR_RETURN(ForcedRun done, run(is_with ? options.drafts : none));
     (is_with ? pairs.with : pairs.without).push_back(done);
   }
   return pairs;

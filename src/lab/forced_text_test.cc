@@ -67,7 +67,7 @@ class ForcedTextTest : public TinyEngineTest {
 
 // The first token comes from the prompt's logits, and a step tells the one behind its own.
 TEST_F(ForcedTextTest, TakesAStepForEachTokenWithoutDrafts) {
-  const ForcedRun done = run(open_at(folder_.path(), 128), {});
+  const ForcedRun done = run(open_at(folder_.path(), 128), {.mode = DraftMode::kOff});
   EXPECT_EQ(done.steps, 29);
   EXPECT_EQ(done.rows, 29);
   EXPECT_EQ(done.tokens, 29);

@@ -17,12 +17,11 @@ enum class DraftMode : uint8_t { kOff, kAuto, kOn };
 constexpr int64_t kDraftTokensMax = 64;
 
 struct DraftOptions {
-  DraftMode mode = DraftMode::kOff;
+  DraftMode mode = DraftMode::kAuto;
   int64_t tokens_max = kDraftTokensMax;  // of one step, 1 to kDraftTokensMax
   /// So many tokens at the end must have come before. Over benchmarks/texts two find more that is
   /// wrong, and four find less.
   int64_t match_min = 3;
-  bool mode_is_given = false;  // otherwise a source makes it kAuto
   /// Folder or GGUF file of a model that drafts as well, with the same vocabulary; empty: none.
   std::string model = {};
   /// How likely such a model has to find a token for it to be drafted, 0 to 1.
