@@ -45,9 +45,10 @@ void AnswerReader::push_stop_token(TokenId token, std::vector<OutputEvent>& even
   }
 }
 
-void AnswerReader::finish(std::vector<OutputEvent>& events) {
+void AnswerReader::finish(std::vector<OutputEvent>& events, FinishReason reason) {
+  const bool is_cut = reason == FinishReason::kTokensMax || reason == FinishReason::kContextFull;
   std::vector<OutputEvent> parsed;
-  parser_.finish(&parsed);
+  parser_.finish(&parsed, is_cut ? OutputEnd::kCut : OutputEnd::kWhole);
   filter(parsed, events);
   if (!stop_.stopped()) release(events);
 }

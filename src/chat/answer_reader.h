@@ -10,6 +10,7 @@
 
 #include "base/ids.h"
 #include "chat/chat_format.h"
+#include "chat/continuation.h"
 #include "chat/stop_strings.h"
 #include "output/output_parser.h"
 
@@ -41,7 +42,7 @@ class AnswerReader {
   /// The token that ended the text: a marker of the format closes what is open.
   void push_stop_token(TokenId token, std::vector<OutputEvent>& events);
   /// Ends the answer: what was held back. Once.
-  void finish(std::vector<OutputEvent>& events);
+  void finish(std::vector<OutputEvent>& events, FinishReason reason);
 
   /// A stop string ended it.
   bool stopped() const { return stop_.stopped(); }

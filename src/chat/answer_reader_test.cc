@@ -54,7 +54,7 @@ class AnswerReaderTest : public ::testing::Test {
       if (next.stop) break;
     }
     told.all_tokens = tokens->size();
-    reader.finish(events);
+    reader.finish(events, FinishReason::kStopToken);
     for (const OutputEvent& event : events) {
       EXPECT_NE(event.kind, OutputKind::kMarkup);
       if (event.kind == OutputKind::kContent) told.content += event.text;
@@ -152,7 +152,7 @@ TEST(AnswerReaderOfChannels, TheEndTokenIsNoPartOfACallsArguments) {
   ASSERT_TRUE(tokens.ok());
   for (const TokenId token : *tokens) reader.push(token, tokenizer->token_text(token), events);
   reader.push_stop_token(249, events);
-  reader.finish(events);
+  reader.finish(events, FinishReason::kStopToken);
   OutputMessage message;
   message.add(events);
   EXPECT_EQ(message.content, "");

@@ -132,10 +132,11 @@ void OutputMachine::leave_bare() {
   emit_text(std::exchange(bare_text_, {}));
 }
 
-void OutputMachine::finish(std::vector<OutputEvent>* out) {
+void OutputMachine::finish(std::vector<OutputEvent>* out, OutputEnd end) {
   push({}, -1, out);
   out_ = out;
   at_end_ = true;
+  is_cut_ = end == OutputEnd::kCut;
   run();
   MF_CHECK(input_.empty());
   if (bare_ && state_ == State::kBareEnd && !deferred_.empty() && calls_ > 0) {

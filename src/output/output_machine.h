@@ -21,7 +21,7 @@ class OutputMachine {
   OutputMachine(const OutputFormat& format, const OutputParserOptions& options);
 
   void push(std::string_view text, TokenId token, std::vector<OutputEvent>* out);
-  void finish(std::vector<OutputEvent>* out);
+  void finish(std::vector<OutputEvent>* out, OutputEnd end);
   int complete_calls() const { return complete_calls_; }
   int misfits() const { return misfits_; }
   bool in_reasoning() const { return in_reasoning_; }
@@ -180,6 +180,7 @@ class OutputMachine {
   uint64_t consumed_ = 0;
   std::vector<std::pair<uint64_t, TokenId>> tokens_;  // where markers' tokens begin
   bool at_end_ = false;
+  bool is_cut_ = false;  // there, by a limit
 
   std::vector<OutputEvent>* out_ = nullptr;
   size_t out_begin_ = 0;

@@ -66,14 +66,16 @@ void OutputParser::push_end(std::string_view text, TokenId token, std::vector<Ou
   tried.push(text, token, &events);
   OutputMachine ended = tried;
   std::vector<OutputEvent> all = events;
-  ended.finish(&all);
+  ended.finish(&all, OutputEnd::kWhole);
   std::string said;
   for (const OutputEvent& event : all) said += event.text;
   if (said.find(text) != std::string::npos) return;
   *machine_ = std::move(tried);
   std::move(events.begin(), events.end(), std::back_inserter(*out));
 }
-void OutputParser::finish(std::vector<OutputEvent>* out) { machine_->finish(out); }
+void OutputParser::finish(std::vector<OutputEvent>* out, OutputEnd end) {
+  machine_->finish(out, end);
+}
 int OutputParser::complete_calls() const { return machine_->complete_calls(); }
 int OutputParser::misfits() const { return machine_->misfits(); }
 bool OutputParser::in_reasoning() const { return machine_->in_reasoning(); }

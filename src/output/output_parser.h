@@ -38,6 +38,11 @@ struct OutputEvent {
   uint64_t end = 0;
 };
 
+enum class OutputEnd {
+  kWhole,
+  kCut,  // by a limit of tokens: more would have followed
+};
+
 /// The markers of a format that are one added token each, by their text.
 using MarkerTokens = std::map<std::string, TokenId, std::less<>>;
 
@@ -80,8 +85,8 @@ class OutputParser {
   /// The token that ends the answer. It closes what it can close, and is text of nothing.
   void push_end(std::string_view text, TokenId token, std::vector<OutputEvent>* out);
   /// Ends the answer: what was held back becomes text, an open call ends. A call that is cut before
-  /// its arguments is reported as markup.
-  void finish(std::vector<OutputEvent>* out);
+  /// its arguments is reported as markup, and so is a marker that the limit cuts, with tools.
+  void finish(std::vector<OutputEvent>* out, OutputEnd end = OutputEnd::kWhole);
 
   /// Calls that ended whole.
   int complete_calls() const;

@@ -368,6 +368,30 @@ TEST(OutputParser, ASpelledMarkerThatIsCutBehindACallIsNoText) {
   EXPECT_EQ(all_text(parse_pieces(format, {}, {call + "\n<to be"}), false), "\n<to be");
 }
 
+TEST(OutputParser, ASpelledMarkerThatTheLimitCutsIsNoText) {
+  const ToolTypes tools;
+  for (const std::string& name : names_of_formats()) {
+    const OutputFormat& format = *find_output_format(name);
+    if (format.call_open.empty() || format.has_messages()) continue;
+    const std::string& marker =
+        format.section_open.empty() ? format.call_open.front() : format.section_open.front();
+    for (size_t size = 1; size < marker.size(); ++size) {
+      const std::string text = "Well, " + marker.substr(0, size);
+      const auto content = [&](const OutputParserOptions& options, OutputEnd end) {
+        OutputParser parser(format, options);
+        std::vector<OutputEvent> events;
+        parser.push(text, &events);
+        parser.finish(&events, end);
+        EXPECT_EQ(broken_rule(text, events), "") << name << ": " << text;
+        return all_text(events, false);
+      };
+      EXPECT_EQ(content({.tools = &tools}, OutputEnd::kCut), "Well,") << name << ": " << text;
+      EXPECT_EQ(content({.tools = &tools}, OutputEnd::kWhole), text) << name;
+      EXPECT_EQ(content({}, OutputEnd::kCut), text) << name;
+    }
+  }
+}
+
 TEST(OutputParser, TheTokenThatEndsAnAnswerIsTextOfNothing) {
   for (const std::string& name : names_of_formats()) {
     const OutputFormat& format = *find_output_format(name);

@@ -31,7 +31,8 @@ bool OutputMachine::step_text() {
     meet_marker(*found.marker);
     return true;
   }
-  if (after_call_ && drop_cut_marker(found)) return true;
+  const bool may_be_call = after_call_ || (is_cut_ && tools_ != nullptr);
+  if (may_be_call && drop_cut_marker(found)) return true;
   if (begin_bare()) return true;
   holding_ = is_space(peek());
   if (holding_) {
@@ -113,7 +114,7 @@ bool OutputMachine::begin_bare() {
   return true;
 }
 
-/// Behind a call what ends within a marker is one that was cut, and no text.
+/// A marker that the end cuts is no text.
 bool OutputMachine::drop_cut_marker(const Found& found) {
   if (!found.is_cut) return false;
   eat(input_.size() - at_);

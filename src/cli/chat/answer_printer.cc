@@ -53,7 +53,7 @@ Verdict AnswerPrinter::on_token(const DrawnToken& token) {
 
 void AnswerPrinter::on_done(const TextStatistics& statistics) {
   std::vector<OutputEvent> events;
-  reader_.finish(events);
+  reader_.finish(events, statistics.reason);
   print(events);
   answer_.statistics = statistics;
   end();

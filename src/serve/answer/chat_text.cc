@@ -29,7 +29,7 @@ Verdict ChatText::on_token(const DrawnToken& token) {
 
 void ChatText::on_done(const TextStatistics& statistics) {
   std::vector<OutputEvent> events;
-  reader_.finish(events);
+  reader_.finish(events, statistics.reason);
   tell_all(events);
   answer_.complete_calls = reader_.complete_calls();
   answer_.misfits = reader_.misfits();
