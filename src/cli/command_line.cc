@@ -80,11 +80,23 @@ class ArgumentReader {
       }
       found.emplace_back(option, "true");
     }
-    for (auto& [option, value] : found) option->give(value, OptionOrigin::kCommandLine);
+    for (auto& [option, value] : found) {
+      note_again(*option, value);
+      option->give(value, OptionOrigin::kCommandLine);
+    }
     return true;
   }
 
-  static Status give(Option& option, std::string value) {
+  void note_again(const Option& option, const std::string& value) {
+    if (option.origin() != OptionOrigin::kCommandLine || !option.spec().takes_last) return;
+    const std::string& before = option.values().back();
+    if (before == value) return;
+    parsed_.notes.push_back(
+        formatted("{} is given twice: {} counts, {} does not", option.name(), value, before));
+  }
+
+  Status give(Option& option, std::string value) {
+    note_again(option, value);
     option.give(std::move(value), OptionOrigin::kCommandLine);
     return {};
   }

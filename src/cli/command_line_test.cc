@@ -80,6 +80,16 @@ TEST_F(CommandLineTest, TheLastValueWinsAndNamesHaveAliases) {
   EXPECT_TRUE(values_.quiet);
 }
 
+TEST_F(CommandLineTest, AnOptionThatIsGivenTwiceIsNoted) {
+  const std::vector<std::string> repeated = {"-m", "a",  "-r", "x",  "-r", "y",   "-q",
+                                             "-q", "-m", "b",  "-m", "b",  "-t1", "-t2"};
+  ASSERT_TRUE(parse(repeated).ok());
+  EXPECT_EQ(values_.model, "b");
+  EXPECT_EQ(parsed_.notes,
+            (std::vector<std::string>{"--model is given twice: b counts, a does not",
+                                      "--threads is given twice: 2 counts, 1 does not"}));
+}
+
 TEST_F(CommandLineTest, BehindTwoDashesAllIsPositional) {
   ASSERT_TRUE(parse({"--", "--model"}).ok());
   EXPECT_EQ(values_.prompt, "--model");

@@ -188,6 +188,7 @@ void add_engine_options(CommandOptions& command, ModelOptions& options) {
   command
       .add_call("-t,--threads", "N", set_threads,
                 "Compute threads; auto: measured beyond 8 cores (default: auto)")
+      .takes_last()
       .range(0, kThreadsMax);
   add_memory_options(command, options);
   command.group("Tuning");

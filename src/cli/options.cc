@@ -117,7 +117,12 @@ Option& Option::choices(std::vector<std::string> names) {
   spec_.choices = std::move(names);
   return *this;
 }
+Option& Option::takes_last() {
+  spec_.takes_last = true;
+  return *this;
+}
 Option& Option::joined(std::string_view between) {
+  spec_.takes_last = false;
   set_ = [set = std::move(set_), between](std::span<const std::string> values) {
     std::string all;
     for (const std::string& value : values) {
@@ -258,7 +263,9 @@ Option& CommandOptions::add_number(std::string_view names, T& number, std::strin
   const auto set = [&number](std::span<const std::string> values) {
     return parse_number(values.back(), number);
   };
-  return add_call(names, "N", set, std::move(help)).default_text(text_of(double(number)));
+  return add_call(names, "N", set, std::move(help))
+      .takes_last()
+      .default_text(text_of(double(number)));
 }
 Option& CommandOptions::add(std::string_view names, int& number, std::string help) {
   return add_number(names, number, std::move(help));
@@ -278,7 +285,7 @@ Option& CommandOptions::add(std::string_view names, std::optional<double>& numbe
   const auto set = [&number](std::span<const std::string> values) {
     return parse_number(values.back(), number.emplace());
   };
-  return add_call(names, "N", set, std::move(help));
+  return add_call(names, "N", set, std::move(help)).takes_last();
 }
 
 Option& CommandOptions::add(std::string_view names, bool& flag, std::string help) {
@@ -303,7 +310,7 @@ Option& CommandOptions::add(std::string_view names, std::string& text, std::stri
     text = values.back();
     return Status();
   };
-  return add_call(names, "TEXT", set, std::move(help)).default_text(text);
+  return add_call(names, "TEXT", set, std::move(help)).takes_last().default_text(text);
 }
 
 Option& CommandOptions::add(std::string_view names, std::optional<std::string>& text,
@@ -312,7 +319,7 @@ Option& CommandOptions::add(std::string_view names, std::optional<std::string>& 
     text = values.back();
     return Status();
   };
-  return add_call(names, "TEXT", set, std::move(help));
+  return add_call(names, "TEXT", set, std::move(help)).takes_last();
 }
 
 Option& CommandOptions::add(std::string_view names, std::vector<std::string>& texts,

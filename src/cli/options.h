@@ -35,6 +35,7 @@ struct OptionSpec {
   bool takes_all = false;  // a positional argument: all those that nobody else takes
   bool is_secret = false;
   bool is_list = false;         // values have commas between
+  bool takes_last = false;      // of several values the last counts
   bool is_configurable = true;  // a file or a variable may set it
 
   bool is_flag() const { return value_name.empty(); }
@@ -59,6 +60,8 @@ class Option {
   Option& repeatable();
   /// One that is given again goes on with what was given before, behind `between`.
   Option& joined(std::string_view between);
+  /// The last of several values counts, and a note says so.
+  Option& takes_last();
   /// A further test: the text says what is wrong, or is empty.
   Option& check(std::function<std::string(const std::string& value)> problem);
   Option& required();

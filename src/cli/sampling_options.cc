@@ -86,7 +86,7 @@ class NumberFlags {
       flags.numbers.push_back([field, value](SamplerOptions& options) { options.*field = value; });
       return {};
     };
-    return command_.add_call(name, "N", set, help);
+    return command_.add_call(name, "N", set, help).takes_last();
   }
 
  private:
