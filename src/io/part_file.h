@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "io/file_access.h"
 
 namespace moeflux {
 
@@ -35,7 +36,7 @@ class PartFile {
 /// written; 0 when it is absent.
 uint64_t disk_bytes(const std::string& path);
 /// Makes the folder and those above it that are absent.
-Status create_folders(const std::string& path);
+Status create_folders(const std::string& path, FileAccess access = FileAccess::kOrdinary);
 /// A symbolic link at `path` to `target`, in one step in place of the file or link that is there.
 Status write_link(const std::string& path, const std::string& target);
 /// The text of a symbolic link; nullopt where there is none.

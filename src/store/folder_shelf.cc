@@ -8,6 +8,7 @@
 #include "base/format.h"
 #include "io/file.h"
 #include "io/output_folder.h"
+#include "io/part_file.h"
 #include "store/json_seal.h"
 
 namespace moeflux {
@@ -248,7 +249,7 @@ class FolderShelf final : public Shelf {
 }  // namespace
 
 Result<std::unique_ptr<Shelf>> open_folder_shelf(ShelfOptions options) {
-  MF_RETURN_IF_ERROR(create_folder(options.directory, FileAccess::kPrivate));
+  MF_RETURN_IF_ERROR(create_folders(options.directory, FileAccess::kPrivate));
   const bool makes_room = options.limits.makes_room;
   auto shelf = std::make_unique<FolderShelf>(std::move(options));
   MF_RETURN_IF_ERROR(shelf->remove_dead_locks());

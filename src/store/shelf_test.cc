@@ -131,6 +131,14 @@ TEST_F(ShelfTest, AFolderIsItsOwnersAloneAndOutlivesTheObject) {
   EXPECT_EQ(again->place_of("a"), file("a"));
 }
 
+TEST_F(ShelfTest, FoldersAboveItAreMade) {
+  const std::string above = folder_ / "a";
+  open({.limits = kLimits, .directory = above + "/b/kept/"});
+  struct stat info = {};
+  ASSERT_EQ(::stat(above.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0700u);
+}
+
 TEST_F(ShelfTest, AFileInTheFoldersPlaceIsRefused) {
   testing::write_bytes(path_, "a file");
   const auto shelf = Shelf::open({.limits = kLimits, .directory = path_, .is_name = is_name});

@@ -3,9 +3,8 @@
 #include <cstdlib>
 #include <utility>
 
-#include "io/file.h"
 #include "io/line_log.h"
-#include "io/output_folder.h"
+#include "io/part_file.h"
 #include "io/path_text.h"
 
 namespace moeflux {
@@ -13,12 +12,6 @@ namespace {
 
 constexpr size_t kEntryBytesMax = 64 << 10;
 constexpr LineLogLimits kLimits{.lines_max = ChatHistory::kEntriesMax, .bytes_max = 1 << 20};
-
-/// The folder and those above it that are missing.
-bool make_folders(const std::string& path) {
-  if (is_directory(path)) return true;
-  return make_folders(folder_of(path)) && create_folder(path, FileAccess::kPrivate).ok();
-}
 
 }  // namespace
 
@@ -41,7 +34,8 @@ std::vector<std::string> ChatHistory::load() const {
 
 void ChatHistory::add(std::string_view entry) const {
   if (!path_ || entry.empty() || entry.size() > kEntryBytesMax) return;
-  if (make_folders(folder_of(*path_))) (void)append_line(*path_, as_history_line(entry), kLimits);
+  if (create_folders(folder_of(*path_), FileAccess::kPrivate).ok())
+    (void)append_line(*path_, as_history_line(entry), kLimits);
 }
 
 std::string as_history_line(std::string_view entry) {

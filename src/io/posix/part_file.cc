@@ -111,11 +111,11 @@ uint64_t disk_bytes(const std::string& path) {
   return ::lstat(path.c_str(), &info) == 0 ? static_cast<uint64_t>(info.st_blocks) * 512 : 0;
 }
 
-Status create_folders(const std::string& path) {
+Status create_folders(const std::string& path, FileAccess access) {
   if (path.empty() || is_directory(path)) return {};
   const std::string above = folder_of(path);
-  if (above != path && above != ".") MF_RETURN_IF_ERROR(create_folders(above));
-  return create_folder(path);
+  if (above != path && above != ".") MF_RETURN_IF_ERROR(create_folders(above, access));
+  return create_folder(path, access);
 }
 
 Status write_link(const std::string& path, const std::string& target) {
