@@ -210,12 +210,12 @@ TEST_F(ModelsTest, AnIdleModelLeavesAfterItsTime) {
   EXPECT_EQ(chat(*service, "a")->status(), 200);
   wait_until([&] { return state_of(*service, "a") == "unloaded"; });
   const Json stays = {{"model", "a"}, {"prompt", ""}, {"keep_alive", -1}};
-  EXPECT_EQ(post(*service, "/api/generate", stays)->status(), 200);
+  EXPECT_EQ(post(*service, "/api/generate", stays)->json()["done_reason"], "load");
   EXPECT_EQ(chat(*service, "b")->status(), 200);
   wait_until([&] { return state_of(*service, "b") == "unloaded"; });
   EXPECT_EQ(state_of(*service, "a"), "loaded");
   const Json goes = {{"model", "a"}, {"prompt", ""}, {"keep_alive", 0}};
-  EXPECT_EQ(post(*service, "/api/generate", goes)->status(), 200);
+  EXPECT_EQ(post(*service, "/api/generate", goes)->json()["done_reason"], "unload");
   wait_until([&] { return state_of(*service, "a") == "unloaded"; });
 }
 

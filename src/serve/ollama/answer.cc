@@ -113,9 +113,9 @@ std::string OllamaEncoder::end(const AnswerPart& answer) {
 
 std::string OllamaEncoder::fail(const ApiError& error) { return ollama_error_text(error) + "\n"; }
 
-Json OllamaEncoder::loaded() const {
+Json OllamaEncoder::moved(std::string_view reason) const {
   Json json = line(said("", "", Json::array()), true);
-  json["done_reason"] = "load";
+  json["done_reason"] = reason;
   return json;
 }
 

@@ -39,7 +39,7 @@ class OllamaEncoder : public AnswerEncoder {
   Json whole() override { return whole_; }
 
   /// The answer to a request that asks for nothing.
-  Json loaded() const;
+  Json moved(std::string_view reason) const;
   /// The answer to a request for a prompt alone.
   Json shown(const std::string& prompt) const;
 

@@ -226,7 +226,11 @@ void answer(Call& call, DecodedOllama decoded, bool is_chat) {
   service.state().note_ignored(request.chat.generation);
   options.ignored = request.chat.generation.ignored;
   if (request.chat.top_logprobs >= 0) options.spelling.emplace(service.tokenizer());
-  if (request.is_empty) return call.answer(OllamaEncoder(std::move(options)).loaded());
+  if (request.is_empty) {
+    // One that the server was started with stays.
+    const bool leaves = request.unloads && !call.models.unload(options.model);
+    return call.answer(OllamaEncoder(std::move(options)).moved(leaves ? "unload" : "load"));
+  }
   if (request.is_raw || !request.suffix.empty()) {
     return generate_raw(call, request, std::make_unique<OllamaEncoder>(std::move(options)));
   }

@@ -343,7 +343,7 @@ TEST(OllamaEncoder, SaysACutTextOfGenerate) {
                 "\n" + R"({"model":"m","created_at":"now","response":"","done":true,)" +
                 R"("done_reason":"length",)" + kNumbers + "\n");
   EXPECT_EQ(one.fail({.message = "the drive"}), "{\"error\":\"the drive\"}\n");
-  EXPECT_EQ(one.loaded()["done_reason"], "load");
+  EXPECT_EQ(one.moved("load")["done_reason"], "load");
 }
 
 // 100,000 calls that each result looks through are ten billion comparisons.

@@ -100,9 +100,12 @@ void read_logprobs(Fields& fields, ChatRequest& chat) {
 }
 
 // The service has read it; see ModelUse.
-void check_keep_alive(Fields& fields) {
+void read_unload(Fields& fields, OllamaRequest& request) {
   const Json* time = fields.find("keep_alive");
-  if (time == nullptr || read_keep_alive(*time)) return;
+  if (time == nullptr) return;
+  const auto keeps = read_keep_alive(*time);
+  request.unloads = request.is_empty && keeps == KeepAlive(0);
+  if (keeps) return;
   fields.fail(bad_field("keep_alive", formatted("keep_alive is {}, expected seconds or a time as "
                                                 "\"5m\"",
                                                 json_excerpt(*time))));
@@ -120,7 +123,7 @@ void read_shared(Fields& fields, const RequestDefaults& defaults, int64_t contex
   read_template_variables(fields, chat);
   chat.constraint = read_constraint(fields, read_format(fields));
   read_logprobs(fields, chat);
-  check_keep_alive(fields);
+  read_unload(fields, request);
   for (const char* name : {"truncate", "shift"}) fields.boolean(name);
   fields.boolean("return_progress");  // the service has read it; see LoadingStream
   chat.generation.stream = fields.boolean("stream").value_or(true);

@@ -17,6 +17,7 @@ struct OllamaRequest {
   ChatRequest chat;
   /// There is nothing to answer: the client wants the model loaded.
   bool is_empty = false;
+  bool unloads = false;  // empty, with a keep_alive of 0
   /// The prompt is answered with, and nothing is generated.
   bool shows_prompt = false;
   /// More tokens of context than there are were asked for; the answer has what there is.
