@@ -14,7 +14,8 @@ RawText::RawText(const Tokenizer& tokenizer, const RawRequest& request, std::vec
       skips_special_(request.skip_special),
       prompt_(std::move(prompt)),
       tokens_min_(request.generation.tokens_min),
-      stop_(request.generation.stop, request.generation.includes_stop) {}
+      stop_(request.generation.stop, request.generation.includes_stop),
+      indent_(request.indent_min) {}
 
 void RawText::on_prompt_logprobs(std::span<const TokenLogprobs> scores) {
   prompt_scores_.insert(prompt_scores_.end(), scores.begin(), scores.end());
@@ -39,7 +40,7 @@ Verdict RawText::on_token(const DrawnToken& token) {
   const bool is_left_out = skips_special_ && tokenizer_.is_special(token.token);
   const bool is_exempt = ++tokens_ <= tokens_min_;
   if (!is_left_out) {
-    delta.text += is_exempt ? stop_.push_exempt(token.text) : stop_.push(token.text);
+    delta.text += indent_.push(is_exempt ? stop_.push_exempt(token.text) : stop_.push(token.text));
   }
   if (wants_tokens_ && !token.is_stop) {
     const bool is_scored = token.logprobs != nullptr;
@@ -47,15 +48,15 @@ Verdict RawText::on_token(const DrawnToken& token) {
                             .logprobs = is_scored ? *token.logprobs : TokenLogprobs{},
                             .has_score = is_scored});
   }
-  return {.stop = stop_.stopped(), .park = tell_and_keep(std::move(delta))};
+  return {.stop = stop_.stopped() || indent_.stopped(), .park = tell_and_keep(std::move(delta))};
 }
 
 void RawText::on_done(const TextStatistics& statistics) {
   AnswerDelta delta;
   echo(delta);
-  if (!stop_.stopped()) delta.text += stop_.finish();
+  if (!stop_.stopped()) delta.text += indent_.push(stop_.finish());
   tell_and_keep(std::move(delta));
-  answer_.stopped_by = stop_.stopped_by();
+  if (!indent_.stopped()) answer_.stopped_by = stop_.stopped_by();
   end(std::move(answer_), statistics);
 }
 

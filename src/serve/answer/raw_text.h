@@ -11,6 +11,7 @@
 #include "constraint/output_constraint.h"
 #include "schedule/scheduler.h"
 #include "serve/answer/choices.h"
+#include "serve/answer/least_indent.h"
 #include "serve/request/generation_fields.h"
 #include "text/tokenizer.h"
 
@@ -23,6 +24,7 @@ struct RawRequest {
   bool skip_special = false;    // special tokens have no text
   bool tells_tokens = false;    // its tokens, with or without scores
   bool sampled_scores = false;  // of what was drawn from, not the model's own
+  int64_t indent_min = 0;       // of every line but the first, else the text ends before it
   int32_t logprobs = -1;        // of each token, beside so many of the best; negative: none
   OutputConstraint constraint;
 };
@@ -51,6 +53,7 @@ class RawText : public ChoiceReceiver {
   const int64_t tokens_min_;  // stop strings that these complete do not count
   int64_t tokens_ = 0;
   StopStrings stop_;
+  LeastIndent indent_;
   AnswerPart answer_;
   std::vector<TokenLogprobs> prompt_scores_;
 };

@@ -30,6 +30,7 @@ constexpr std::array kNative = {
     served("stream"),
     served("stream_options"),
     served("n_predict"),
+    served("n_indent"),
     served("max_tokens"),
     served("max_completion_tokens"),
     served("n_probs"),
@@ -71,6 +72,7 @@ void read_common(Fields& fields, NativeCompletionRequest& request) {
       text.generation.tokens_max = std::max<int64_t>(*most, -1);
     }
   }
+  text.indent_min = fields.integer("n_indent", {0, kTokensMax}).value_or(0);
   const char* scores = fields.has("n_probs") ? "n_probs" : "logprobs";
   const int64_t count = fields.integer(scores, {0, kTopLogprobsMax}).value_or(0);
   text.logprobs = count > 0 ? static_cast<int32_t>(count) : -1;
@@ -345,6 +347,7 @@ Json NativeEncoder::settings() const {
           {"stop", generation.stop},
           {"max_tokens", generation.tokens_max},
           {"n_predict", generation.tokens_max},
+          {"n_indent", request_.text.indent_min},
           {"ignore_eos", generation.ignore_stop_tokens},
           {"stream", generation.stream},
           {"logit_bias", std::move(biases)},

@@ -3,6 +3,7 @@
 
 #include "base/format.h"
 #include "chat/drafts/draft_test_util.h"
+#include "constraint/constraint.h"
 #include "serve/service_test_util.h"
 
 namespace moeflux::serve {
@@ -298,8 +299,27 @@ TEST_F(NativeCompletion, WishesOfEditorsAboutTheEndAreNoReasonToRefuse) {
   body["samplers"] = Json::array({"top_k", "top_p", "infill"});
   const Json answer = post(*service, "/completion", body)->json();
   EXPECT_EQ(answer["tokens_predicted"], 4) << answer;
-  EXPECT_EQ(answer["moeflux"]["ignored"],
-            Json::array({"t_max_prompt_ms", "t_max_predict_ms", "n_indent"}));
+  EXPECT_EQ(answer["moeflux"]["ignored"], Json::array({"t_max_prompt_ms", "t_max_predict_ms"}));
+}
+
+TEST_F(NativeCompletion, ALineThatIsIndentedByLessEndsTheText) {
+  if (!has_constraints()) GTEST_SKIP() << "hardware: a build without constraints";
+  const auto service = start();
+  Json body = ask(20);
+  body.update({{"regex", "a\n    b\n c"}, {"n_indent", 2}});
+  const Json answer = post(*service, "/completion", body)->json();
+  EXPECT_EQ(answer["content"], "a\n    b\n ") << answer;
+  EXPECT_EQ(answer["stop_type"], "limit");
+  EXPECT_EQ(answer["generation_settings"]["n_indent"], 2);
+  body["stream"] = true;
+  std::string told;
+  for (const Json& piece : frames(*post(*service, "/completion", body))) {
+    told += piece["content"].get<std::string>();
+  }
+  EXPECT_EQ(told, "a\n    b\n ");
+  body["n_indent"] = 1;
+  body["stream"] = false;
+  EXPECT_EQ(post(*service, "/completion", body)->json()["content"], "a\n    b\n c");
 }
 
 TEST_F(NativeCompletion, InfillNeedsTokensForIt) {
