@@ -136,7 +136,7 @@ Result<std::unique_ptr<Context>> Context::create(std::shared_ptr<OpenModel> mode
 }
 
 void Context::note_dropped(const ChatRequest& request) {
-  state_.note_ignored(request.generation);
+  state_.note_ignored(request.generation.ignored);
   for (const std::string& type : request.dropped_tools) {
     state_.note(formatted("tools of type {} are left out: nobody here can run them",
                           json_excerpt(Json(type))),
@@ -254,7 +254,7 @@ void Context::complete(Call& call, const RawRequest& request,
   const AnswerConstraint constraint = compile_text(*model_, request.constraint);
   if (const auto* error = std::get_if<ApiError>(&constraint)) return call.fail(*error);
   const GenerationFields& generation = request.generation;
-  state_.note_ignored(generation);
+  state_.note_ignored(generation.ignored);
   const auto choices = std::make_shared<Choices>(
       *scheduler_, call.target, std::move(encoder),
       ChoicesOptions{.stream = generation.stream, .tells_on = &state_.tells()});

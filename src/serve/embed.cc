@@ -146,11 +146,8 @@ EmbedRequest read_embed_request(Context& service, Fields& fields, const TextsFor
                   formatted("{} has {} texts, whose {} numbers each are more than {} together",
                             form.field, request.texts.size(), numbers, kNumbersMax)));
   }
-  for (const std::string& name : fields.ignored()) {
-    service.state().note(
-        formatted("requests have a field {}, which is ignored", json_excerpt(Json(name))),
-        /*once=*/true);
-  }
+  request.ignored = fields.ignored();
+  service.state().note_ignored(request.ignored);
   return request;
 }
 

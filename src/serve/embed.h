@@ -20,7 +20,8 @@ inline constexpr size_t kNumbersMax = size_t{1} << 23;
 
 struct EmbedRequest {
   std::vector<std::vector<TokenId>> texts;
-  int64_t dimensions = 0;  // 0: all
+  int64_t dimensions = 0;                 // 0: all
+  std::vector<std::string> ignored = {};  // names of the request that nobody reads
 
   int64_t tokens() const;
 };

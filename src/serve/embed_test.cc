@@ -114,6 +114,23 @@ TEST_F(EmbedTest, ProblemsNameTheField) {
   expect_problem(*service, path, {{"input", {"a", long_text}}}, 400, "input[1]",
                  "the context takes 256");
   expect_problem(*service, path, {{"input", "a"}, {"model", "other"}}, 404, "model", "other");
+  // Fields of llama.cpp, Jina and vLLM that ask for other vectors.
+  for (const Json& asked : {Json{{"embd_normalize", -1}}, Json{{"normalized", false}},
+                            Json{{"embedding_type", "binary"}}}) {
+    Json body = asked;
+    body["input"] = "a";
+    const std::string name = asked.begin().key();
+    expect_problem(*service, path, body, 400, name, "not offered");
+  }
+}
+
+TEST_F(EmbedTest, AFieldThatNobodyReadsIsNamed) {
+  const auto service = start();
+  const Json plain = numbers(*service, {{"input", "a"}, {"user", "u"}, {"embd_normalize", 2}});
+  EXPECT_FALSE(plain.contains("moeflux"));
+  const Json answer = numbers(*service, {{"input", "a"}, {"input_type", "query"}});
+  EXPECT_EQ(answer["moeflux"]["ignored"], Json({"input_type"}));
+  EXPECT_EQ(answer["data"], plain["data"]);
 }
 
 TEST_F(EmbedTest, OllamasFormsGiveTheSameVectors) {
@@ -216,8 +233,10 @@ TEST_F(RerankTest, ScoresAreTheProbabilityOfYesAndComeInTheirOrder) {
                             {"query", "a fox"},
                             {"documents", documents},
                             {"top_n", 3},
-                            {"return_documents", true}})
+                            {"return_documents", true},
+                            {"max_tokens_per_doc", 9}})
                           ->json();
+  EXPECT_EQ(answer["moeflux"]["ignored"], Json({"max_tokens_per_doc"}));
   const Json& results = answer["results"];
   ASSERT_EQ(results.size(), 3u) << answer.dump();
   EXPECT_GT(answer["usage"]["total_tokens"], 20);

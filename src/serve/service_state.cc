@@ -61,8 +61,8 @@ bool ServiceState::add_tool_job(ToolJob job) {
   return true;
 }
 
-void ServiceState::note_ignored(const GenerationFields& generation) {
-  for (const std::string& name : generation.ignored) {
+void ServiceState::note_ignored(const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
     note(formatted("requests have a field {}, which is ignored", json_excerpt(Json(name))),
          /*once=*/true);
   }

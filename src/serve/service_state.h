@@ -55,7 +55,7 @@ class ServiceState {
   /// `once`: unless the same was said before.
   void note(const std::string& line, bool once = false);
   /// Names of a request that nobody reads, once for each.
-  void note_ignored(const GenerationFields& generation);
+  void note_ignored(const std::vector<std::string>& names);
 
   /// A stream without an end; see end_watching(). It is held until a later call finds it closed: an
   /// answer that nobody holds is given up.

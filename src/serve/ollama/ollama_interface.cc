@@ -223,7 +223,7 @@ void answer(Call& call, DecodedOllama decoded, bool is_chat) {
   }
   OllamaAnswerOptions options{
       .model = service.options().model_name, .is_chat = is_chat, .clock = now_text};
-  service.state().note_ignored(request.chat.generation);
+  service.state().note_ignored(request.chat.generation.ignored);
   options.ignored = request.chat.generation.ignored;
   if (request.chat.top_logprobs >= 0) options.spelling.emplace(service.tokenizer());
   if (request.is_empty) {

@@ -1,15 +1,40 @@
 #include "serve/openai/embeddings.h"
 
+#include <array>
 #include <bit>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/format.h"
 #include "serve/embed.h"
+#include "serve/request/field_list.h"
 #include "text/encoding/base64.h"
 
 namespace moeflux::serve {
 namespace {
+
+constexpr std::string_view kAsFilesSay = "the model's files say how vectors are normalised";
+
+/// The fields, and those of other servers that would change the vectors.
+constexpr std::array kRows = {
+    served("model"),
+    served("input"),
+    served("encoding_format"),
+    served("dimensions"),
+    served("prompt_name"),
+    harmless("user"),
+    refused("embd_normalize", kAsFilesSay, "[2]"),
+    refused("normalize", kAsFilesSay, "[true]"),
+    refused("normalized", kAsFilesSay, "[true]"),
+    refused("embedding_type", "encoding_format is float or base64", R"(["float"])"),
+    refused("add_special_tokens", "the tokenizer says what stands around a text", "[true]"),
+};
+
+const FieldList& field_list() {
+  static const FieldList kList("embeddings", {kRows});
+  return kList;
+}
 
 std::string base64_of(std::span<const float> numbers) {
   std::string bytes;
@@ -25,14 +50,14 @@ std::string base64_of(std::span<const float> numbers) {
 
 void embeddings(Call& call) {
   if (!may_evaluate(call)) return;
-  Fields fields(call.body);
+  Fields fields(call.body, field_list());
   const std::string format = fields.text("encoding_format").value_or("float");
   if (format != "float" && format != "base64") {
     fields.fail(bad_field("encoding_format",
                           formatted("encoding_format is {}, expected \"float\" or \"base64\"",
                                     json_excerpt(Json(format)))));
   }
-  for (const char* name : {"model", "user"}) (void)fields.has(name);
+  (void)fields.has("model");
   const EmbedRequest request = read_embed_request(call.service(), fields, {.takes_ids = true});
   if (fields.problem()) return call.fail(*fields.problem());
   const auto vectors = embed(call, request);
@@ -45,8 +70,12 @@ void embeddings(Call& call) {
     text += '}';
   }
   const Json usage = {{"prompt_tokens", request.tokens()}, {"total_tokens", request.tokens()}};
-  text += formatted(R"(],"model":{},"usage":{}}})", dump_json(call.service().options().model_name),
+  text += formatted(R"(],"model":{},"usage":{})", dump_json(call.service().options().model_name),
                     dump_json(usage));
+  if (!request.ignored.empty()) {
+    text += formatted(R"(,"moeflux":{})", dump_json({{"ignored", request.ignored}}));
+  }
+  text += '}';
   send_json(call, std::move(text));
 }
 

@@ -49,6 +49,7 @@ RerankRequest read_request(Fields& fields) {
   request.top_n = static_cast<size_t>(std::min(top_n, count));
   request.returns_documents = fields.boolean("return_documents").value_or(false);
   (void)fields.has("model");
+  (void)fields.has("user");
   return request;
 }
 
@@ -99,6 +100,8 @@ void rerank(Call& call) {
   Fields fields(call.body);
   const RerankRequest request = read_request(fields);
   if (fields.problem()) return call.fail(*fields.problem());
+  const std::vector<std::string> ignored = fields.ignored();
+  service.state().note_ignored(ignored);
   const auto prompts = read_prompts(service, fields, *reranker, request);
   if (fields.problem()) return call.fail(*fields.problem());
   const auto scores = reranker->score(
@@ -117,11 +120,13 @@ void rerank(Call& call) {
   }
   const int64_t tokens = EmbedRequest{.texts = prompts}.tokens();
   call.target.response->count_tokens(tokens, 0);
-  call.answer({{"id", make_id("rerank-")},
-               {"object", "list"},
-               {"model", service.options().model_name},
-               {"results", std::move(results)},
-               {"usage", {{"prompt_tokens", tokens}, {"total_tokens", tokens}}}});
+  Json answer = {{"id", make_id("rerank-")},
+                 {"object", "list"},
+                 {"model", service.options().model_name},
+                 {"results", std::move(results)},
+                 {"usage", {{"prompt_tokens", tokens}, {"total_tokens", tokens}}}};
+  if (!ignored.empty()) answer["moeflux"] = {{"ignored", ignored}};
+  call.answer(answer);
 }
 
 }  // namespace moeflux::serve
