@@ -9,6 +9,7 @@ from typing import (Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequ
 from . import _arguments as take, _core
 from ._errors import (CancelledError, Error, FailedPreconditionError, InvalidArgumentError,
                       NotFoundError, ResourceExhaustedError, WrongTypeError)
+from ._exit import cancelled_at_exit
 
 #: A text of the user, or messages with "role" and "content".
 Messages = Union[str, Seq[Mapping[str, Any]]]
@@ -112,7 +113,8 @@ class Reply:
     def _take(self) -> None:
         self._check()
         try:
-            status, ended, _, _, data, _, _ = self._answer.next(_WAIT_MS)
+            with cancelled_at_exit(self._answer.abort):
+                status, ended, _, _, data, _, _ = self._answer.next(_WAIT_MS)
         except (CancelledError, FailedPreconditionError):
             self._ended = True
             raise

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from . import _arguments as take, _core
 from ._errors import FailedPreconditionError, InvalidArgumentError, WrongTypeError
+from ._exit import cancelled_at_exit
 
 if TYPE_CHECKING:
     from ._model import Model
@@ -118,7 +119,7 @@ class Sequence:
         library into `out` or a new array."""
         given = take.tokens("tokens", tokens)
         logits = self._array(out, ())
-        self._turn.eval(given, False, logits, take.callback("on_progress", on_progress))
+        self._eval(given, False, logits, on_progress)
         return logits
 
     def eval_all(self, tokens: Tokens, *, out: Optional[Logits] = None,
@@ -126,8 +127,14 @@ class Sequence:
         """Appends tokens; the logits of each as float32 [tokens, vocab_size]."""
         given = take.tokens("tokens", tokens)
         logits = self._array(out, (len(given),))
-        self._turn.eval(given, True, logits, take.callback("on_progress", on_progress))
+        self._eval(given, True, logits, on_progress)
         return logits
+
+    def _eval(self, tokens: List[int], all_logits: bool, logits: Logits,
+              on_progress: Optional[Progress]) -> None:
+        core = self._turn
+        with cancelled_at_exit(core.cancel):
+            core.eval(tokens, all_logits, logits, take.callback("on_progress", on_progress))
 
     def logits(self, *, out: Optional[Logits] = None) -> Logits:
         """The logits of the last token, float32 [vocab_size]."""
@@ -219,8 +226,10 @@ class Sequence:
             pieces.append(text)
             return on_text(text) if on_text is not None and text else None
 
-        reason, prompt_tokens, tokens, prefill_us, decode_us = self._turn.generate(
-            given, options, receive, take.callback("on_progress", on_progress))
+        core = self._turn
+        with cancelled_at_exit(core.cancel):
+            reason, prompt_tokens, tokens, prefill_us, decode_us = core.generate(
+                given, options, receive, take.callback("on_progress", on_progress))
         return Generated("".join(pieces), _REASONS[reason], prompt_tokens, tokens,
                          prefill_us / 1e6, decode_us / 1e6)
 
@@ -245,13 +254,21 @@ class Sequence:
             turn.acquire()
             return wanted
 
+        def leave() -> None:
+            nonlocal wanted
+            wanted = False
+            turn.release()
+            core.cancel()
+
         def run() -> None:
             turn.acquire()
             try:
                 if wanted:
-                    self.generate(prompt, max_tokens=max_tokens, stop=stop,
-                                  stop_tokens=stop_tokens, ignore_stop_tokens=ignore_stop_tokens,
-                                  on_text=on_text, on_progress=lambda done, total: wanted)
+                    with cancelled_at_exit(leave):
+                        self.generate(prompt, max_tokens=max_tokens, stop=stop,
+                                      stop_tokens=stop_tokens,
+                                      ignore_stop_tokens=ignore_stop_tokens, on_text=on_text,
+                                      on_progress=lambda done, total: wanted)
             except BaseException as error:  # comes out of the iterator
                 failure.append(error)
             ready.release()
@@ -272,10 +289,8 @@ class Sequence:
                 finally:
                     streams.remove(thread)
         finally:
-            wanted = False
-            turn.release()
             while worker.is_alive():  # once its call has begun, it can be cancelled
-                core.cancel()
+                leave()
                 worker.join(0.02)
         if failure:
             raise failure[0]

@@ -1,0 +1,76 @@
+"""Programs that end while other threads compute: nothing aborts the process."""
+
+import pathlib
+import subprocess
+import sys
+import textwrap
+import unittest
+
+FABLE = pathlib.Path(__file__).resolve().parents[2] / "models" / "fable-20m"
+BEGIN = f"""
+import os, sys, threading
+import moeflux
+model = moeflux.Model({str(FABLE)!r}, context_length=256, threads=1)
+begun = threading.Event()
+def work(call):
+    threading.Thread(target=call, daemon=True).start()
+    begun.wait()
+"""
+
+
+class ExitTest(unittest.TestCase):
+    def ends(self, program, status=0):
+        run = subprocess.run([sys.executable, "-c", BEGIN + textwrap.dedent(program)],
+                             capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(run.returncode, status, run.stderr)
+
+    def test_in_the_middle_of_a_stream(self):
+        self.ends("""
+            stream = model.sequence().stream("Once", max_tokens=200)
+            next(stream)
+        """)
+
+    def test_with_an_exception_in_the_middle_of_a_stream(self):
+        self.ends("""
+            stream = model.sequence().stream("Once", max_tokens=200)
+            next(stream)
+            sys.exit(7)
+        """, status=7)
+
+    def test_while_a_thread_generates(self):
+        self.ends("""
+            def generate():
+                while True:
+                    model.sequence().generate("Once", max_tokens=200, ignore_stop_tokens=True,
+                                              on_text=lambda text: begun.set())
+            work(generate)
+        """)
+
+    def test_while_a_thread_loops_over_a_stream(self):
+        self.ends("""
+            def loop():
+                for _ in model.sequence().stream("Once", max_tokens=200, ignore_stop_tokens=True):
+                    begun.set()
+            work(loop)
+        """)
+
+    def test_while_a_thread_chats(self):
+        self.ends("""
+            def chat():
+                for _ in model.chat("Once", max_tokens=200, ignore_eos=True):
+                    begun.set()
+            work(chat)
+        """)
+
+    def test_a_child_that_was_forked_meanwhile_ends_too(self):
+        self.ends("""
+            stream = model.sequence().stream("Once", max_tokens=200)
+            next(stream)
+            if os.fork() == 0:
+                os._exit(0)
+            os.wait()
+        """)
+
+
+if __name__ == "__main__":
+    unittest.main()
