@@ -30,6 +30,7 @@ constexpr std::array kNative = {
     served("stream"),
     served("stream_options"),
     served("n_predict"),
+    served("max_new_tokens", "as n_predict"),
     served("n_indent"),
     served("max_tokens"),
     served("max_completion_tokens"),
@@ -67,7 +68,7 @@ std::optional<TokenId> find_first(const Tokenizer& tokenizer,
 
 void read_common(Fields& fields, NativeCompletionRequest& request) {
   RawRequest& text = request.text;
-  for (const char* name : {"max_tokens", "max_completion_tokens", "n_predict"}) {
+  for (const char* name : {"max_new_tokens", "max_tokens", "max_completion_tokens", "n_predict"}) {
     if (const auto most = fields.integer(name, {-2, kTokensMax})) {
       text.generation.tokens_max = std::max<int64_t>(*most, -1);
     }

@@ -302,6 +302,19 @@ TEST_F(NativeCompletion, WishesOfEditorsAboutTheEndAreNoReasonToRefuse) {
   EXPECT_EQ(answer["moeflux"]["ignored"], Json::array({"t_max_prompt_ms", "t_max_predict_ms"}));
 }
 
+// SillyTavern names llama.cpp's fields and those of other servers at once.
+TEST_F(NativeCompletion, NamesOfOtherServersThatAskForNothingMoreAreTaken) {
+  const auto service = start();
+  Json body = ask(4);
+  const Json plain = post(*service, "/completion", body)->json();
+  body.update({{"max_new_tokens", 9}, {"max_tokens", 9}, {"adaptive_target", -0.01}});
+  body["samplers"] = {"penalties", "dry",   "top_n_sigma", "top_k",       "tfs_z",     "typical_p",
+                      "top_p",     "min_p", "xtc",         "temperature", "adaptive_p"};
+  EXPECT_EQ(post(*service, "/completion", body)->json()["content"], plain["content"]);
+  for (const char* name : {"n_predict", "max_tokens"}) body.erase(name);
+  EXPECT_EQ(post(*service, "/completion", body)->json()["tokens_predicted"], 9);
+}
+
 TEST_F(NativeCompletion, ALineThatIsIndentedByLessEndsTheText) {
   if (!has_constraints()) GTEST_SKIP() << "hardware: a build without constraints";
   const auto service = start();

@@ -1,8 +1,11 @@
 #include "serve/request/generation_fields.h"
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <limits>
 #include <random>
+#include <string_view>
 #include <utility>
 
 #include "base/format.h"
@@ -102,6 +105,10 @@ void read_penalties(Fields& fields, SamplerOptions& sampler) {
   if (penalised && !fields.has("repeat_last_n")) sampler.repeat_last_n = -1;
 }
 
+// llama.vim and SillyTavern name these in every request. No step here joins tokens of one
+// beginning, and the other two do nothing unless another field asks for them.
+constexpr std::array<std::string_view, 3> kNoSteps = {"infill", "adaptive_p", "tfs_z"};
+
 // Names or letters, as llama.cpp has them.
 void read_order(Fields& fields, SamplerOptions& sampler) {
   const Json* given = fields.find("samplers");
@@ -115,9 +122,8 @@ void read_order(Fields& fields, SamplerOptions& sampler) {
     if (!names) return;
     std::string joined;
     for (const std::string& one : *names) {
-      // llama.vim names it in every request. It joins tokens of one beginning; no step here does.
-      if (one == "infill") continue;
-      joined += (joined.empty() ? "" : ";") + one;
+      if (std::ranges::find(kNoSteps, one) != kNoSteps.end()) continue;
+      joined += (joined.empty() ? "" : ";") + (one == "typical_p" ? "typ_p" : one);
     }
     order = parse_sampler_order(joined);
   }
