@@ -1,7 +1,6 @@
 // Tokens that may be drawn, a bit each.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <span>
 

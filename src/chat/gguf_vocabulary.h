@@ -1,8 +1,6 @@
 // The vocabulary in the keys of a GGUF file.
 #pragma once
 
-#include <string_view>
-
 #include "base/result.h"
 #include "checkpoint/gguf.h"
 #include "text/formats/stored_vocabulary.h"

@@ -5,7 +5,6 @@
 
 #include "base/format.h"
 #include "base/json.h"
-#include "base/units.h"
 #include "checkpoint/checksum.h"
 #include "checkpoint/expert_pack.h"
 #include "quant/format_traits.h"

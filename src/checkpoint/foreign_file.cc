@@ -3,11 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <optional>
 #include <string_view>
-#include <utility>
 
-#include "base/format.h"
 #include "io/path_text.h"
 
 namespace moeflux {

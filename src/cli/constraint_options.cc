@@ -1,8 +1,5 @@
 #include "cli/constraint_options.h"
 
-#include <utility>
-
-#include "base/format.h"
 #include "cli/text_input.h"
 
 namespace moeflux {

@@ -1,6 +1,7 @@
 #include "cli/foreign_options.h"
 
 #include <algorithm>
+#include <array>
 
 namespace moeflux {
 namespace {

@@ -2,7 +2,6 @@
 // why it is taken and does nothing.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <span>
 #include <string_view>

@@ -3,16 +3,11 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <stop_token>
 #include <string>
-#include <vector>
 
 #include "base/result.h"
 #include "cli/terminal.h"
-#include "hub/fetcher.h"
-#include "hub/hub_cache.h"
-#include "hub/repository.h"
 #include "hub/settings.h"
 
 namespace moeflux {

@@ -4,7 +4,6 @@
 #include <cstdlib>
 #include <random>
 #include <string_view>
-#include <utility>
 
 #include "base/format.h"
 

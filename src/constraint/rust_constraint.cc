@@ -1,6 +1,7 @@
 // The engine of rust/, behind its C interface.
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/format.h"
 #include "constraint/constraint.h"

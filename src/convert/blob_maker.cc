@@ -1,7 +1,6 @@
 #include "convert/blob_maker.h"
 
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
 #include "base/format.h"

@@ -1,7 +1,6 @@
 #include "engine/engine.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "base/format.h"

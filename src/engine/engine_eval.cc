@@ -4,7 +4,6 @@
 #include <functional>
 #include <new>
 #include <numeric>
-#include <utility>
 
 #include "base/check.h"
 #include "base/format.h"

@@ -1,7 +1,5 @@
 #include "grammar/answer_grammar.h"
 
-#include <utility>
-
 #include "base/format.h"
 #include "grammar/lark_text.h"
 #include "output/output_parser.h"

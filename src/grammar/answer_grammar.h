@@ -2,8 +2,6 @@
 // are what a request asks for.
 #pragma once
 
-#include <optional>
-#include <string>
 #include <string_view>
 #include <vector>
 

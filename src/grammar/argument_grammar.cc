@@ -1,6 +1,5 @@
 // Arguments: a JSON document, a tag for each parameter, or the compact spelling.
 #include <algorithm>
-#include <utility>
 
 #include "base/format.h"
 #include "grammar/call_grammar.h"

@@ -1,8 +1,5 @@
 #include "grammar/call_grammar.h"
 
-#include <algorithm>
-#include <utility>
-
 #include "base/format.h"
 
 namespace moeflux {

@@ -1,7 +1,6 @@
 // libcurl's multi interface. Proxies are taken from the environment by libcurl itself (HTTPS_PROXY,
 // NO_PROXY); certificates from where the variables of other programs say, else from the places of
 // common systems: a program that was built on one may run on another.
-#include <array>
 #include <charconv>
 #include <cstdlib>
 #include <map>

@@ -1,6 +1,7 @@
 #include "hub/fetcher.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 #include <vector>
 

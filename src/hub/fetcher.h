@@ -2,7 +2,6 @@
 // again and who sees the token. Knows nothing about models and files.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>

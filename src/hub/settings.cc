@@ -6,7 +6,6 @@
 
 #include "base/ascii.h"
 #include "base/format.h"
-#include "base/units.h"
 #include "io/file.h"
 
 namespace moeflux::hub {

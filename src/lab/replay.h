@@ -4,7 +4,6 @@
 
 #include <cstdint>
 
-#include "base/result.h"
 #include "experts/cache/eviction_policy.h"
 #include "experts/routes/route_trace.h"
 

@@ -1,7 +1,6 @@
 // Chats of moeflux.h: structs as the request that the service knows, and its events as pieces.
 #include <algorithm>
 #include <cmath>
-#include <string>
 #include <utility>
 #include <vector>
 

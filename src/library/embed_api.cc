@@ -1,6 +1,5 @@
 // Embeddings in moeflux.h.
 #include <algorithm>
-#include <string>
 #include <string_view>
 #include <vector>
 

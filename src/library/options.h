@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstring>
 #include <functional>
-#include <string>
 #include <vector>
 
 #include "base/format.h"

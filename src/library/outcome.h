@@ -1,7 +1,6 @@
 // How a function of moeflux.h ends: a code and a message, and never an exception.
 #pragma once
 
-#include <cstring>
 #include <exception>
 #include <memory>
 #include <new>

@@ -8,7 +8,6 @@
 
 #include "base/format.h"
 #include "base/json.h"
-#include "checkpoint/expert_pack.h"
 #include "checkpoint/foreign_file.h"
 #include "checkpoint/gguf_header.h"
 #include "io/file.h"

@@ -7,7 +7,6 @@
 #include "base/format.h"
 #include "base/json.h"
 #include "base/units.h"
-#include "checkpoint/expert_pack.h"
 #include "checkpoint/foreign_file.h"
 #include "io/file.h"
 #include "load/gguf_source.h"

@@ -1,7 +1,6 @@
 #include "load/ngram_codes.h"
 
 #include <algorithm>
-#include <string>
 #include <vector>
 
 #include "base/format.h"

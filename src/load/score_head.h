@@ -2,7 +2,6 @@
 // place of the head over the vocabulary.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>

@@ -1,6 +1,5 @@
 #include "model/ngram.h"
 
-#include <algorithm>
 #include <limits>
 
 #include "base/check.h"

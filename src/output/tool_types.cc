@@ -1,7 +1,5 @@
 #include "output/tool_types.h"
 
-#include <algorithm>
-#include <array>
 #include <utility>
 
 #include "base/json.h"

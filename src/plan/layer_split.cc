@@ -7,7 +7,6 @@
 #include "base/check.h"
 #include "plan/cost_model.h"
 #include "plan/device_plan.h"
-#include "plan/dry_run.h"
 #include "plan/tier_cost.h"
 
 namespace moeflux {

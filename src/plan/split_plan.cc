@@ -1,7 +1,6 @@
 #include "plan/split_plan.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "experts/stores/split_expert_store.h"
 #include "plan/layer_split.h"

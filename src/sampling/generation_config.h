@@ -6,7 +6,7 @@
 #include "base/ids.h"
 #include "base/json_fwd.h"
 #include "base/result.h"
-#include "sampling/sampler.h"
+#include "sampling/sampler_options.h"
 
 namespace moeflux {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/ascii.h"
 #include "base/format.h"
+#include "serve/answer/answer_grammar.h"
 #include "serve/answer/chat_text.h"
 #include "serve/call.h"
 #include "serve/service_limits.h"

@@ -15,7 +15,6 @@
 #include "chat/open_model.h"
 #include "schedule/scheduler.h"
 #include "serve/answer/answer_encoder.h"
-#include "serve/answer/answer_grammar.h"
 #include "serve/answer/answer_json.h"
 #include "serve/answer/choices.h"
 #include "serve/answer/raw_text.h"

@@ -6,7 +6,6 @@
 
 #include "base/format.h"
 #include "chat/embedding/embedding.h"
-#include "serve/service_limits.h"
 
 namespace moeflux::serve {
 namespace {

@@ -1,7 +1,6 @@
 #include "serve/log_ring.h"
 
 #include <chrono>
-#include <utility>
 
 namespace moeflux::serve {
 

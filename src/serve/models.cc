@@ -10,7 +10,6 @@
 #include "serve/call.h"
 #include "serve/counter_sums.h"
 #include "serve/service_limits.h"
-#include "serve/wire/wire_json.h"
 
 namespace moeflux::serve {
 namespace {

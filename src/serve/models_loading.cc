@@ -7,7 +7,6 @@
 #include "base/units.h"
 #include "chat/turn_queue.h"
 #include "serve/models.h"
-#include "serve/service_limits.h"
 
 namespace moeflux::serve {
 namespace {

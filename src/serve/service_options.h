@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "schedule/scheduler.h"
-#include "serve/kept/keeper.h"
 #include "serve/kept/resumable_streams.h"
 #include "serve/page_options.h"
 #include "serve/request/chat_request.h"

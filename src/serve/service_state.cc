@@ -5,7 +5,6 @@
 #include "base/format.h"
 #include "serve/answer/answer_json.h"
 #include "serve/wire/interface.h"
-#include "serve/wire/wire_json.h"
 
 namespace moeflux::serve {
 namespace {

@@ -1,6 +1,5 @@
 #include "store/json_seal.h"
 
-#include <cstring>
 #include <span>
 #include <string_view>
 

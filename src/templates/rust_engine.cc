@@ -1,5 +1,4 @@
 // The engine of rust/, behind its C interface.
-#include <utility>
 
 #include "base/format.h"
 #include "templates/rust_interface.h"

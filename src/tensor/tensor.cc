@@ -1,7 +1,5 @@
 #include "tensor/tensor.h"
 
-#include "base/format.h"
-
 namespace moeflux {
 namespace {
 

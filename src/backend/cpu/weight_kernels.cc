@@ -1,5 +1,6 @@
 #include "backend/cpu/weight_kernels.h"
 
+#include <algorithm>
 #include <bit>
 #include <optional>
 

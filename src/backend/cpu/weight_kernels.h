@@ -2,7 +2,6 @@
 // token's bits do not depend on what else is computed.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "backend/host_buffer.h"
 #include "base/check.h"
 #include "quant/q8_rows.h"
 

@@ -11,7 +11,7 @@
 #include "base/result.h"
 #include "chat/answer_reader.h"
 #include "cli/terminal.h"
-#include "schedule/scheduler.h"
+#include "schedule/text_request.h"
 
 namespace moeflux {
 

@@ -1,7 +1,6 @@
 // moeflux bench: tokens per second of prompts and of single tokens, held against what the memory
 // allows.
 #include <algorithm>
-#include <chrono>
 #include <ctime>
 #include <memory>
 #include <optional>

@@ -3,7 +3,6 @@
 #include "lab/replay.h"
 
 #include <algorithm>
-#include <charconv>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,7 +12,6 @@
 #include "base/units.h"
 #include "cli/commands/command.h"
 #include "cli/commands/replay_points.h"
-#include "cli/model_options.h"
 #include "cli/terminal.h"
 
 namespace moeflux {

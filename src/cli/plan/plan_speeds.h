@@ -10,7 +10,6 @@
 #include "cli/model_options.h"
 #include "cli/plan/tier_report.h"
 #include "plan/dense_stream.h"
-#include "plan/forecast.h"
 
 namespace moeflux {
 

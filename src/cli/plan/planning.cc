@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <memory>
 #include <numeric>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -18,7 +17,6 @@
 #include "plan/dense_fit.h"
 #include "plan/dry_run.h"
 #include "plan/machine_probe.h"
-#include "plan/model_sizes.h"
 
 namespace moeflux {
 namespace {

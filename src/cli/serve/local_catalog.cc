@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <utility>
 
 #include "base/format.h"

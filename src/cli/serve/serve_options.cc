@@ -1,7 +1,6 @@
 #include "cli/serve/serve_options.h"
 
 #include <functional>
-#include <utility>
 
 #include "base/format.h"
 #include "cli/template_option.h"

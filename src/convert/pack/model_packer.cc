@@ -6,7 +6,6 @@
 #include "backend/trace/trace_device.h"
 #include "base/format.h"
 #include "base/json.h"
-#include "base/units.h"
 #include "checkpoint/checksum.h"
 #include "convert/blob_maker.h"
 #include "convert/pack/dense_writer.h"

@@ -1,7 +1,6 @@
 // Reading a packed folder back: against its own checksums, and against the source it came from.
 #include <algorithm>
 #include <cstring>
-#include <memory>
 #include <vector>
 
 #include "base/format.h"

@@ -9,8 +9,8 @@
 #include "base/units.h"
 #include "checkpoint/expert_pack.h"
 #include "convert/quantize/shard_quantizer.h"
+#include "convert/written_folder.h"
 #include "io/file.h"
-#include "io/output_folder.h"
 #include "load/model_source.h"
 
 namespace moeflux {

@@ -11,7 +11,6 @@
 #include "backend/device.h"
 #include "convert/pack_source.h"
 #include "convert/quantize/quantize_plan.h"
-#include "convert/written_folder.h"
 
 namespace moeflux {
 

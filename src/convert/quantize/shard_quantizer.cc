@@ -3,7 +3,6 @@
 #include "convert/quantize/shard_quantizer.h"
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 
 #include "base/format.h"

@@ -1,6 +1,5 @@
 #include "convert/random/random_weights.h"
 
-#include <array>
 #include <cmath>
 #include <string_view>
 

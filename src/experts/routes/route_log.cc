@@ -1,7 +1,6 @@
 #include "experts/routes/route_log.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "base/check.h"

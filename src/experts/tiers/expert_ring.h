@@ -3,7 +3,6 @@
 // host only asks for both.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>

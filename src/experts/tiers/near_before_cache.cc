@@ -1,8 +1,5 @@
 #include "experts/tiers/near_before_cache.h"
 
-#include <algorithm>
-#include <utility>
-
 #include "base/check.h"
 
 namespace moeflux {

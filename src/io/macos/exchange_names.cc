@@ -1,7 +1,6 @@
 #include "io/exchange_names.h"
 
 #include <cerrno>
-#include <cstdio>
 
 namespace moeflux {
 

@@ -3,7 +3,6 @@
 // what it gets of the result. The norm is part of reading, so branches and the head have none.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <string>
 

@@ -2,11 +2,6 @@
 // for the streams of a residual, and a convolution of what each stream gets.
 #pragma once
 
-#include <cstdint>
-#include <memory>
-#include <string>
-
-#include "backend/encoder.h"
 #include "base/ids.h"
 #include "model/model.h"
 #include "model/weights/weight_store.h"

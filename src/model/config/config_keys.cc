@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "base/json.h"
 

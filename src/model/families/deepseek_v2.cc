@@ -6,7 +6,6 @@
 #include "model/blocks/decoder.h"
 #include "model/family/family.h"
 #include "model/family/spec_fields.h"
-#include "model/mixers/latent_attention.h"
 
 namespace moeflux::deepseek_v2 {
 namespace {

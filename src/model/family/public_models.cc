@@ -1,6 +1,5 @@
 #include "model/family/public_models.h"
 
-#include <string>
 #include <vector>
 
 #include "base/ascii.h"

@@ -17,7 +17,6 @@
 #include "model/weights/expert_claims.h"
 
 #include <array>
-#include <utility>
 #include <vector>
 
 #include "base/format.h"

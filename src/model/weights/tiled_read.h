@@ -1,8 +1,6 @@
 // Reads a row-major affine matrix of a checkpoint into memory in tiled order.
 #pragma once
 
-#include <cstdint>
-
 #include "backend/device.h"
 #include "base/result.h"
 #include "checkpoint/tensor_index.h"

@@ -2,7 +2,6 @@
 // numbers: GGML's types. A format states what one number of a block is; the rest is common.
 #pragma once
 
-#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <string_view>

@@ -3,7 +3,6 @@
 // are DeepSeek's blocks, 1 x 32 MXFP8, whole rows scales per channel, the whole matrix a scale per
 // tensor. Scales are floats, or powers of two of a byte (E8M0).
 // Source: DeepSeek-V3's published checkpoints, OCP Microscaling Formats 1.0, compressed-tensors.
-#include <algorithm>
 #include <bit>
 
 #include "base/format.h"

@@ -10,7 +10,6 @@
 
 #include "base/format.h"
 #include "grammar/answer_grammar.h"
-#include "serve/answer/answer_json.h"
 #include "serve/answer/loosened_schema.h"
 #include "serve/wire/wire_json.h"
 

@@ -4,12 +4,10 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "chat/stop_strings.h"
 #include "constraint/output_constraint.h"
-#include "schedule/scheduler.h"
 #include "serve/answer/choices.h"
 #include "serve/answer/least_indent.h"
 #include "serve/request/generation_fields.h"

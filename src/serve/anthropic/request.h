@@ -3,7 +3,6 @@
 #pragma once
 
 #include "base/json.h"
-#include "serve/openai/chat.h"
 #include "serve/request/chat_request.h"
 
 namespace moeflux::serve {

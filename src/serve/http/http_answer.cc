@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "serve/http/http_text.h"
 
 namespace moeflux::serve {
 namespace {

@@ -9,7 +9,6 @@
 #include <optional>
 #include <string>
 
-#include "serve/http/http_text.h"
 #include "serve/wire/exchange.h"
 
 namespace moeflux::serve {

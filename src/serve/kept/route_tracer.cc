@@ -1,7 +1,5 @@
 #include "serve/kept/route_tracer.h"
 
-#include <utility>
-
 namespace moeflux::serve {
 
 /// Told on the scheduler's thread, which holds it for a step.

@@ -1,6 +1,5 @@
 #include "serve/native/chats.h"
 
-#include <optional>
 #include <string>
 #include <utility>
 

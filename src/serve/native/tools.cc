@@ -1,8 +1,5 @@
 #include "serve/native/tools.h"
 
-#include <functional>
-#include <memory>
-#include <string>
 #include <utility>
 
 #include "serve/request/fields.h"

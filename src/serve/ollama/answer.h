@@ -1,7 +1,6 @@
 // Ollama's chat and generate: an answer as lines of JSON, or as one.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>

@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <memory>
-#include <optional>
 #include <stop_token>
 #include <string>
 #include <utility>

@@ -1,9 +1,7 @@
 #include "serve/ollama/request.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
-#include <string_view>
 #include <utility>
 
 #include "base/format.h"
@@ -13,7 +11,6 @@
 #include "serve/ollama/messages.h"
 #include "serve/openai/constraint_fields.h"
 #include "serve/request/left_out_media.h"
-#include "serve/wire/wire_json.h"
 
 namespace moeflux::serve {
 namespace {

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "base/format.h"
 #include "schedule/text_request.h"
 #include "serve/openai/chat_messages.h"
 #include "serve/openai/constraint_fields.h"

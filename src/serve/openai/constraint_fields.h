@@ -1,7 +1,6 @@
 // The fields of OpenAI's requests that say what an answer has to be like.
 #pragma once
 
-#include "base/json.h"
 #include "constraint/output_constraint.h"
 #include "serve/request/chat_request.h"
 #include "serve/request/fields.h"

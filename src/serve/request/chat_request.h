@@ -9,11 +9,11 @@
 #include <variant>
 #include <vector>
 
-#include "chat/chat_format.h"
 #include "constraint/output_constraint.h"
 #include "output/tool_types.h"
 #include "serve/request/generation_fields.h"
 #include "serve/wire/api_error.h"
+#include "templates/chat_template.h"
 
 namespace moeflux::serve {
 

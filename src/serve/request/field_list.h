@@ -6,7 +6,6 @@
 #include <initializer_list>
 #include <map>
 #include <span>
-#include <string>
 #include <string_view>
 
 #include "base/json.h"

@@ -1,6 +1,5 @@
 #include "serve/request/fields.h"
 
-#include <cmath>
 #include <utility>
 
 #include "base/format.h"

@@ -6,7 +6,6 @@
 
 #include "base/format.h"
 #include "serve/http/http_text.h"
-#include "serve/request/fields.h"
 
 namespace moeflux::serve {
 namespace {

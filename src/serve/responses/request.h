@@ -5,7 +5,6 @@
 #include <variant>
 
 #include "base/json.h"
-#include "serve/openai/chat.h"
 #include "serve/request/chat_request.h"
 
 namespace moeflux::serve {

@@ -3,8 +3,6 @@
 // offset to its children by exclusive or, and whether a value stands at that offset.
 #include "text/spaces/sentencepiece_normalizer.h"
 
-#include <optional>
-
 #include "base/format.h"
 #include "text/encoding/utf8.h"
 #include "text/spaces/space_symbol.h"

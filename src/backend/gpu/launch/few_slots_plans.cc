@@ -5,7 +5,6 @@
 #include <initializer_list>
 #include <optional>
 
-#include "backend/gpu/launch/expert_tables.h"
 #include "backend/gpu/launch/mma_plans.h"
 #include "backend/gpu/launch/plan_building.h"
 #include "backend/gpu/ops/plans.h"

@@ -1,13 +1,10 @@
 // Slots of experts that have a few each: two launches, with the shared expert where they can.
-#include <array>
 #include <optional>
 
-#include "backend/gpu/launch/expert_tables.h"
 #include "backend/gpu/launch/few_slots_plans.h"
 #include "backend/gpu/launch/mma_linear_plans.h"
 #include "backend/gpu/launch/mma_plans.h"
 #include "backend/gpu/launch/plan_building.h"
-#include "backend/gpu/ops/plans.h"
 #include "base/units.h"
 
 namespace moeflux::gpu {

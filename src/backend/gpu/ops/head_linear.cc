@@ -2,7 +2,6 @@
 
 #include "backend/gpu/gpu_context.h"
 #include "backend/gpu/launch/matmul_plans.h"
-#include "backend/gpu/launch/plan_building.h"
 
 namespace moeflux::gpu {
 

@@ -3,7 +3,6 @@
 // and GPTQ's version.
 //   AWQ   qweight [cols, rows / 8], qzeros [groups, rows / 8]
 //   GPTQ  qweight [cols * bits / 32, rows], qzeros [groups, rows * bits / 32]
-#include <algorithm>
 
 #include "base/format.h"
 #include "model/weights/stored_formats.h"

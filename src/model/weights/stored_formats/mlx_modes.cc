@@ -2,7 +2,6 @@
 // rows, cols / group], no biases. Bits and group tell mxfp4, mxfp8 and nvfp4 apart. Words are
 // little-endian, so that their bytes are those of the other spellings.
 #include "model/weights/stored_formats.h"
-#include "quant/formats/tensor_formats.h"
 
 namespace moeflux::stored_mlx_modes {
 namespace {
