@@ -44,7 +44,6 @@ class AnswerReader {
   /// Ends the answer: what was held back. Once.
   void finish(std::vector<OutputEvent>& events, FinishReason reason);
 
-  /// A stop string ended it.
   bool stopped() const { return stop_.stopped(); }
   const std::string& stopped_by() const { return stop_.stopped_by(); }
   int complete_calls() const { return parser_.complete_calls(); }

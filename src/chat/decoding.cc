@@ -151,7 +151,6 @@ std::vector<TokenId> Decoding::find_repeats(int64_t tokens_max) {
   return std::move(draft.tokens);
 }
 
-/// Tokens to ask the source for.
 int64_t Decoding::worth_asking(int64_t tokens_max) {
   if (source_ == nullptr) return 0;
   if (draft_options_.mode != DraftMode::kAuto) return tokens_max;

@@ -24,7 +24,6 @@ class TurnQueue {
  public:
   /// Stops the calls of the session that compute or wait.
   void cancel(const Session& session);
-  /// Calls that wait.
   uint64_t num_waiting() const;
   /// Destroys the sequence now or, while a call computes, at the end of that. The caller keeps the
   /// model alive.

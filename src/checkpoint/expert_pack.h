@@ -84,7 +84,6 @@ Json packed_layer_json(const PackedLayer& layer);
 /// The checksums of a layer's blobs, read from the end of its open file. Fails with kCorruption
 /// when the file does not have the length that the manifest means, or the table its checksum.
 Result<std::vector<uint64_t>> read_blob_checksums(const File& file, const PackedLayer& layer);
-/// The bytes of a table of checksums.
 std::vector<std::byte> blob_checksum_table(const std::vector<uint64_t>& checksums);
 
 }  // namespace moeflux

@@ -66,7 +66,6 @@ class TensorIndex {
 
   bool has_canonical_names() const { return has_canonical_names_; }
   bool has_expert_pack() const { return !packed_.empty(); }
-  /// The layers of the folder's expert pack, by number.
   const std::map<int32_t, PackedExperts>& packed_layers() const { return packed_; }
   /// The dense_fingerprint() of the folder that the pack belongs to, as the pack has it.
   uint64_t packed_model() const { return packed_model_; }

@@ -69,7 +69,6 @@ Result<std::shared_ptr<OpenModel>> open_model(const ModelOptions& options,
 /// The same of model_directory() and engine_options().
 Result<std::shared_ptr<OpenModel>> open_model(const ModelOptions& options);
 
-/// --pooling.
 Option& add_pooling_option(CommandOptions& command, std::string& pooling);
 /// In place of what the model's files say; empty: theirs.
 void set_pooling(const std::string& pooling, ModelText& text);
@@ -82,7 +81,6 @@ void note_host_share(const ModelOptions& options, const OpenModel& model);
 /// Notes on standard error that the model would be faster packed, and how much, where that is so.
 void note_pack_gain(const ModelOptions& options, const OpenModel& model);
 
-/// --route-trace, for commands that run a model.
 void add_route_trace_option(CommandOptions& command, ModelOptions& options);
 /// Records the engine's routes from now on, as --route-trace says; null when it does not. The
 /// writer must be taken away or committed before the engine runs again without it.

@@ -23,7 +23,6 @@ bool stderr_has_colour();
 /// Writes to standard output at once. Fails with kCancelled when its reader has left (`| head`),
 /// which ends a program without a complaint, and with kIo otherwise (a full disk).
 Status print_out(std::string_view text);
-/// Writes a line to standard error.
 void print_err(std::string_view line);
 /// "error: ..." on standard error, in red on a terminal; one line, whatever names from files hold.
 void print_error(std::string_view message);

@@ -45,7 +45,6 @@ struct ListedDevice {
 /// The CPU, each GPU, and the devices for tests.
 std::vector<ListedDevice> list_devices();
 
-/// The GPUs that CUDA has here.
 size_t count_cuda_gpus();
 
 /// Fails with kInvalidArgument for a name, instruction set or precision that does not exist, and as

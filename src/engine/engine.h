@@ -346,7 +346,6 @@ class Engine {
   void add_draft_rows(const RunningItem& running);
   void write_inputs();
   Status forward_drafts();
-  /// An item of draft() that goes on.
   struct DraftingItem {
     DraftItem* item = nullptr;
     int64_t first = 0;  // the row of its first token

@@ -62,7 +62,6 @@ class LarkText {
   int count_ = 0;
 };
 
-/// Text as a literal of Lark.
 std::string lark_literal(std::string_view text);
 /// Text as a regular expression within slashes that matches it alone.
 std::string regex_escaped(std::string_view text);

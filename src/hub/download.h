@@ -31,7 +31,6 @@ Result<Repository> ask_repository(Fetcher& fetcher, const std::string& name,
 std::string file_url(const HubSettings& settings, const Repository& repository,
                      std::string_view file);
 
-/// The bytes that are missing of the files.
 uint64_t missing_bytes(const HubCache& cache, const Repository& repository,
                        std::span<const RemoteFile> files);
 

@@ -44,7 +44,6 @@ struct LoadedModel {
   const ModelSpec& spec() const { return model->spec(); }
   /// A trace of this model's routes begins with it.
   RouteTraceHeader trace_header(std::string name) const;
-  /// The state that each layer keeps for a sequence.
   std::vector<LayerStateSpec> states() const { return state_specs(spec(), cache_types); }
   /// The least length to which any sequence of `length` tokens can be truncated with nothing
   /// evaluated again, whatever was evaluated last: 0, or `length` itself.

@@ -76,7 +76,6 @@ class MixerSpec {
   virtual Json config_value(std::string_view key) const = 0;
 };
 
-/// For LayerSpec::mixer.
 template <typename Spec>
 std::shared_ptr<const MixerSpec> share_mixer(Spec spec) {
   return std::make_shared<const Spec>(std::move(spec));

@@ -128,7 +128,6 @@ TierCost least_cost(TierStep step, const FarDense& far, const TierSpeeds& speeds
   return least;
 }
 
-/// StepWork::device_share of a token.
 double device_share_of(const LoadedModel& model, const StepWork& token) {
   if (!has_blocks(model.experts)) return 1.0;
   const double least = token.multiply_adds * mean_token_bits(model.experts) / 8;

@@ -41,7 +41,6 @@ struct MemoryPlan {
 
   /// Bytes of the host's memory for all parts beside the experts, the reserve included.
   uint64_t taken_bytes() const;
-  /// True when the cache cannot hold all experts.
   bool streams() const { return expert_cache_bytes < experts_bytes; }
   /// True when at least one expert fits beside them.
   bool fits() const { return available_bytes >= taken_bytes() + expert_slot_bytes; }

@@ -47,7 +47,6 @@ struct FormatTraits {
                        int64_t count, const Parts<std::span<std::byte>>& to) = nullptr;
 };
 
-/// Every format there is.
 std::span<const FormatTraits* const> known_formats();
 /// By name; null when there is none.
 const FormatTraits* find_format(std::string_view name);

@@ -9,7 +9,6 @@
 
 namespace moeflux {
 
-/// A token and its logit.
 struct TokenLogit {
   float logit = 0.0f;
   TokenId id = 0;
@@ -26,7 +25,6 @@ struct Candidates {
   std::vector<TokenLogit> list = {};
   double temperature = 1.0;  // above 0
 
-  /// The best one.
   const TokenLogit& best() const;
   /// How far below `highest` a logit lies, after temperature: the logarithm of its probability but
   /// for a constant.

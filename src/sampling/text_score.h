@@ -30,7 +30,6 @@ class TextScore {
   /// Nats a token. Without any tokens, this and the following are NaN.
   double mean() const;
   double perplexity() const;
-  /// Standard error of perplexity().
   double perplexity_error() const;
 
  private:

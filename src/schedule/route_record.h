@@ -45,7 +45,6 @@ class RouteRecord {
   /// A layer's routes of the decoded token at hand, the last one of `routes`; `bytes` read for the
   /// misses.
   void add(const LayerRoutes& routes, std::span<const ExpertId> misses, uint64_t bytes);
-  /// The token's step has ended.
   void end_token(const StepCosts& costs);
   /// It has failed: its routes are forgotten.
   void drop_token() { token_ = {}; }

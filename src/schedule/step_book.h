@@ -42,7 +42,6 @@ class StepBook {
   /// Completes a view of the texts that can go on. A request that comes, or is resumed, has no
   /// claim on what others had before: it begins where the least served of them is.
   void complete(StepView& view);
-  /// A step of the plan is over.
   void note(const StepPlan& plan, const StepMeasure& measure);
 
   uint64_t steps() const { return steps_; }

@@ -26,7 +26,6 @@ namespace moeflux::serve {
 
 struct Call;
 
-/// A chat request with its prompt.
 struct Chat {
   ChatRequest request;
   ChatPrompt prompt;

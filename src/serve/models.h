@@ -108,7 +108,6 @@ class Models {
 
   // --- All of them ---
 
-  /// Leases of those that are loaded.
   std::vector<ModelLease> all_loaded();
   /// Sums, with those of models that have left.
   SchedulerCounters texts();

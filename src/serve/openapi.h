@@ -5,7 +5,6 @@
 
 namespace moeflux::serve {
 
-/// The text of openapi.json.
 std::string_view openapi_text();
 
 }  // namespace moeflux::serve

@@ -49,7 +49,6 @@ class Service {
   bool is_compiling() const { return put_off_bytes_ > 0; }
 
   Models& models() { return *models_; }
-  /// A model is being loaded.
   bool is_loading() const { return models_->is_loading(); }
   /// The one model's; empty where there may be several.
   const std::string& model_name() const { return model_name_; }
@@ -69,7 +68,6 @@ class Service {
   static std::optional<ModelUse> read_use(const Call& call);
   /// Goes on when the model is loaded.
   void wait(Call& call, const Route& route, const ModelUse& use);
-  /// Calls the handler of a route.
   void answer(Call& call, const Route& route);
   /// The request for another thread. Null where there are too many, which has been answered.
   std::shared_ptr<PutOff> put_aside(Call& call);

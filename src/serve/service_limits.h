@@ -23,7 +23,6 @@ inline constexpr size_t kPutOffBytesMin = size_t{512} << 10;
 /// three letters of Hangul become one syllable.
 size_t text_bytes_max(const OpenModel& model);
 
-/// Bytes of all texts in it.
 size_t text_bytes(const Json& json);
 
 /// The error for a body that has more messages than the context tokens, before they are read.

@@ -23,7 +23,6 @@ namespace moeflux {
 
 class SequenceState {
  public:
-  /// Tokens in one page.
   static constexpr int64_t kPageTokens = 256;
 
   /// `step_tokens_max` bounds the tokens of one step: a window's ring of pages covers both.
@@ -77,7 +76,6 @@ class SequenceState {
   /// A tensor of each token, as pages [kPageTokens, shape...]: the token at position t lies in page
   /// (t / kPageTokens) % pages.size().
   std::span<const Tensor> pages(LayerId layer, size_t tensor) const;
-  /// A tensor of a fixed size.
   Tensor fixed(LayerId layer, size_t tensor) const;
   /// Keys in tensor 0 of the layer and values in tensor 1; or both in tensor 0, if it is the only
   /// one, the values being the first elements of the keys.

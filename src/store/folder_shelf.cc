@@ -177,7 +177,6 @@ class FolderShelf final : public Shelf {
  private:
   std::string file_of(const std::string& name) const { return name + options_.suffix; }
   std::string lock_of(const std::string& name) const { return place_of(name) + std::string(kLock); }
-  /// The file has the suffix.
   std::string_view name_of(std::string_view file) const {
     return file.substr(0, file.size() - options_.suffix.size());
   }

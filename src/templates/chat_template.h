@@ -17,7 +17,6 @@
 
 namespace moeflux {
 
-/// Template texts as a model has them.
 struct TemplateTexts {
   std::string what;                          // where they are from, for messages
   std::optional<std::string> text;           // the default one

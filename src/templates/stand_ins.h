@@ -18,7 +18,6 @@ namespace moeflux {
 /// A private code point that stands for nothing: what is looked for in a rendering (U+FFFFD).
 inline constexpr std::string_view kContinuationMark = "\xF3\xBF\xBF\xBD";
 
-/// A rendered prompt.
 struct RenderedPrompt {
   std::string text;
   /// Parts of `text` that spell a special token and are none: EncodeOptions::inert_ranges. Sorted.

@@ -54,7 +54,6 @@ struct Tensor {
   Tensor reshape(const Shape& to) const;
   /// Splits the innermost extent d into [d / inner, inner]; outer strides may be anything.
   Tensor split_last(int64_t inner) const;
-  /// Elements [begin, begin + count) of dimension `dim`.
   Tensor slice(int dim, int64_t begin, int64_t count) const;
 };
 

@@ -47,7 +47,6 @@ class GpuContext {
     }
     return action;
   }
-  /// Launches what waits.
   void flush();
   /// Launches what waits for a table that the next one may take the place of.
   void flush_tables();

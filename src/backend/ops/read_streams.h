@@ -38,7 +38,6 @@ struct ReadStreams {
   Tensor logits;
   StreamGateOptions options;
 
-  /// Kinds of gates.
   int64_t kinds() const { return gates.write.is_null() ? 1 : gates.mix.is_null() ? 2 : 3; }
   Status check() const;
   Cost cost() const { return {}; }

@@ -70,7 +70,6 @@ struct SyntheticCheckpoint {
   void add_ggml(const std::string& name, const Shape& shape, const GgmlType& type, float deviation);
 };
 
-/// Fills `out` with the bytes of a tensor from `offset` on.
 void fill_synthetic(const SyntheticTensor& tensor, uint64_t seed, uint64_t offset,
                     std::span<std::byte> out);
 

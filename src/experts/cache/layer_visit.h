@@ -56,7 +56,6 @@ class LayerVisit {
   /// until recycle(); the span until the next call of anything.
   std::span<const Entry> deliver(size_t max);
   bool has_undelivered() const { return delivered_ < ready_.size(); }
-  /// Delivered and not recycled.
   size_t num_delivered() const { return delivered_ - recycled_; }
   /// Unpins what was delivered: its work has finished. The others stay pinned.
   void recycle();

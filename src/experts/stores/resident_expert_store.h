@@ -15,7 +15,6 @@
 
 namespace moeflux {
 
-/// Bytes of the experts on the device.
 uint64_t resident_experts_bytes(const ExpertTable& table);
 
 /// Where the experts of each device end, of so many, by shares whose sum is 1.

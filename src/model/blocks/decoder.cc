@@ -98,7 +98,6 @@ class Decoder : public Model {
   const LayerSpec& layer_spec(LayerId id) const {
     return spec_.layers[static_cast<size_t>(index(id))];
   }
-  /// The layer whose weights it has.
   LayerId weights_of(LayerId id) const {
     const int64_t other = layer_spec(id).pass_over;
     return other < 0 ? id : LayerId{static_cast<int32_t>(other)};

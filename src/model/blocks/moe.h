@@ -92,7 +92,6 @@ MoeWeights take_moe(WeightStore& weights, LayerId layer, const MoeNames& names, 
 /// The experts of each token. Where `moe` says so, the correction is added to a copy of the logits.
 void choose_experts(Encoder& e, const Routes& out, Tensor logits, const MoeSpec& moe,
                     const RouterOptions& options);
-/// The options of a router for these tokens, i32 [n].
 RouterOptions options_for(const MoeWeights& weights, Tensor token_ids);
 /// logits [n, MoeSpec::num_scored()] from x [n, hidden]. `carried` is ForwardStep's, and updated.
 void router_logits(Encoder& e, Tensor logits, Tensor x, const MoeWeights& weights, Tensor carried);

@@ -75,7 +75,6 @@ KeyIndexWeights take_normed_index(WeightStore& weights, const KeyIndexSpec& spec
 KeyIndexWeights take_mean_index(WeightStore& weights, const KeyIndexSpec& spec,
                                 const MixerPlace& place);
 
-/// Inputs of an index.
 struct KeyIndexInput {
   Tensor queries_from;
   Tensor x;           // the layer's input

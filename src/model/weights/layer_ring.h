@@ -24,7 +24,6 @@ struct LayerRing {
   bool holds(LayerId layer) const {
     return !streamed.empty() && streamed[static_cast<size_t>(index(layer))];
   }
-  /// The slot of a layer that it holds.
   int64_t slot_of(LayerId layer) const {
     return std::count(streamed.begin(), streamed.begin() + index(layer), true) % slots;
   }

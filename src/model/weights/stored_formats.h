@@ -91,10 +91,8 @@ Status check_stated(const QuantConfig& quant, const StoredModule& module);
 /// Fails when config.json says that routed experts are of other numbers than this module of them.
 Status check_experts(const QuantConfig& quant, const StoredModule& module);
 
-/// Claims the tensors of a module that was found.
 void claim_parts(TensorClaims& claims, const StoredModule& module);
 
-/// Names of the tensors of an affine module.
 Parts<std::string> affine_names(const std::string& module, std::string_view weight_name);
 
 }  // namespace moeflux

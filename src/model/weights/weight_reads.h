@@ -48,7 +48,6 @@ class WeightReads {
 
   // The work of run(), in the order of these calls. Tensors are places of place().
 
-  /// A module in the order that its weight has.
   void add_module(const Weight& to, const StoredModule& from);
   /// Numbers of any float dtype, or in blocks, as f32, each mapped.
   void add_floats(const Tensor& to, std::string name, const TensorEntry& from,

@@ -180,7 +180,6 @@ class WeightStore {
   /// Sizes of the weights claimed so far, without routed experts.
   const DenseSizes& sizes() const { return sizes_; }
 
-  /// TensorClaims::finish() of all claims.
   Status finish() const { return claims_.finish(); }
   /// Fills what has been claimed; for kRead, after finish().
   Status read(const ReadProgress& progress = {}) { return reads_.run(progress); }

@@ -16,7 +16,6 @@ constexpr bool is_valid_group(int group_size) {
   return group_size == 32 || group_size == 64 || group_size == 128;
 }
 
-/// Code `e` of a packed row.
 inline uint32_t code_at(const std::byte* row, int64_t e, int bits) {
   const int64_t bit = e * bits;
   const auto* bytes = reinterpret_cast<const uint8_t*>(row) + bit / 8;

@@ -91,7 +91,6 @@ class Choices : public std::enable_shared_from_this<Choices> {
   std::optional<ApiError> stopped_;
 };
 
-/// Stops the answer when its stored object is deleted.
 void stop_when_deleted(KeptAnswer& kept, const std::shared_ptr<Choices>& answer);
 
 /// Hears of one choice from the scheduler, and tells it.

@@ -31,7 +31,6 @@ struct OwnedName {
   std::string text() const { return owned_text(owner, name); }
 };
 
-/// An answer that is to be kept.
 class KeptAnswer {
  public:
   KeptAnswer(Shelf& shelf, OwnedName name, std::unique_ptr<ShelfClaim> claim)

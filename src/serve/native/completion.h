@@ -54,7 +54,6 @@ class NativeEncoder : public AnswerEncoder {
   Json final_answer(size_t choice, const AnswerPart& answer) const;
   Json settings() const;
   bool streams() const { return request_.text.generation.stream; }
-  /// The prompt of a choice.
   const std::vector<TokenId>& prompt_of(size_t choice) const;
 
   const AnswerIdentity identity_;

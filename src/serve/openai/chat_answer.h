@@ -45,7 +45,6 @@ class ChatEncoder : public AnswerEncoder {
 
  private:
   Json head(const char* object, Json choices) const;
-  /// A frame, and one about a choice.
   std::string frame(Json json) const;
   Json chunk(size_t choice, Json delta, const Json& reason = nullptr) const;
   Json logprobs(const std::vector<ScoredToken>& scores) const;

@@ -92,7 +92,6 @@ struct AnswerTarget {
   void answer(const Json& json) const;
   /// Answers what is wrong, in place of an answer. With headers beside those of all errors.
   void fail(const ApiError& error, Headers headers = {}) const;
-  /// Begins a stream.
   void begin_stream() const;
 };
 

@@ -10,7 +10,6 @@ namespace moeflux::serve {
 
 /// The text of JSON whose strings may hold what is no UTF-8.
 std::string dump_json(const Json& json);
-/// A server-sent event without a name.
 std::string data_frame(const Json& json);
 /// A server-sent event of that name.
 std::string event_frame(std::string_view event, const Json& json);

@@ -8,7 +8,6 @@
 
 namespace moeflux {
 
-/// The White_Space property.
 bool is_white_space(char32_t code_point);
 
 /// A character of \w as Unicode's regular expressions define it: alphabetic, mark, decimal digit,

@@ -65,7 +65,6 @@ MF_INLINE void put_signed_eights(To& to, int line, const EntryPairs& entries, Wo
   put_signed_lines(to, line, levels, signs, kIq2Codes);
 }
 
-/// d * (0.5 + code) / 4
 MF_INLINE Floats quarter_scales(Floats d, Words code) {
   return d * ((to_floats(code) + 0.5f) * 0.25f);
 }
@@ -152,7 +151,6 @@ struct FillIq2S {
 MF_INLINE Words mask_of(Words words, int bit) {
   return reinterpret_cast<Words>(reinterpret_cast<Ints>(words << (31 - bit)) >> 31);
 }
-/// d * (2 * code + 1) / 8
 MF_INLINE Floats odd_scales(Floats d, Words code) {
   return d * (to_floats(code + code + 1u) * 0.125f);
 }

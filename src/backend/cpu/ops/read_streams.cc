@@ -10,7 +10,6 @@
 namespace moeflux::cpu {
 namespace {
 
-/// The gates of one token.
 struct TokenGates {
   const float* logits;
   const float* scale;

@@ -51,7 +51,6 @@ class Select {
     constexpr int64_t kKeys = 512;
     return keys_of_candidate_ * std::max<int64_t>(1, kKeys / keys_of_candidate_);
   }
-  /// Keys that the token of a row sees.
   int64_t keys_seen(int64_t row) const { return (position_ + row + 1) / key_tokens_; }
   /// None is empty: kernels look at a segment's first key.
   int64_t segments(int64_t row, int64_t rows) const {

@@ -154,7 +154,6 @@ bool takes_many(const Platform& platform, const Weight& weight);
 Plan make_mma_many_plan(KernelId kernel, const Extent3& groups, uint32_t tile, uint32_t stages,
                         uint32_t place_words);
 
-/// Bytes [begin, begin + bytes) of a range.
 Binding part_of(const Binding& whole, size_t begin, size_t bytes, Access access);
 
 }  // namespace moeflux::gpu

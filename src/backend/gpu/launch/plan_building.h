@@ -80,7 +80,6 @@ std::optional<KernelId> large_tile_kernel(KernelId first, const Weight& weight, 
 Plan make_large_tile_plan(KernelId kernel, const Weight& weight, const Extent3& groups);
 /// Columns of x in shared memory at a time for tiles of `tokens` tokens.
 uint32_t stage_cols(int64_t cols, uint32_t tokens);
-/// The tile for n tokens.
 uint32_t tile_tokens(int64_t n);
 
 constexpr uint32_t groups_for(uint64_t items, uint64_t per_group) {
