@@ -1,9 +1,7 @@
 // Index types that must not be interchanged.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <functional>
 
 namespace moeflux {
 
@@ -21,14 +19,6 @@ struct ExpertKey {
   LayerId layer{};
   ExpertId expert{};
   friend bool operator==(ExpertKey, ExpertKey) = default;
-};
-
-struct ExpertKeyHash {
-  size_t operator()(ExpertKey key) const {
-    const auto packed = (static_cast<uint64_t>(static_cast<uint32_t>(index(key.layer))) << 32) |
-                        static_cast<uint32_t>(index(key.expert));
-    return std::hash<uint64_t>()(packed);
-  }
 };
 
 }  // namespace moeflux
