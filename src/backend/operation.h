@@ -2,13 +2,12 @@
 // backend/ops/, which says what it computes, and has
 //   kName        its name, as errors and plans write it;
 //   check()      what has to hold, whatever the device: kInvalidArgument with the name, the
-//   operand,
-//                what was found and what was expected;
-//   cost()       bytes of weights that are read, and multiply-adds of products;
+//                operand, what was found and what was expected;
 //   text()       a line of a plan, without what the line's operation is not about;
 //   operands(v)  v(Use, name, tensor or weight) for each operand that is there, in order.
-// One along sequences has `sequences`, rows() and part(): the operation of one of them alone. One
-// that is made of others where a device has nothing better has compose(). One that may take scratch
+// One that reads weights or multiplies matrices has cost(): bytes of weights and multiply-adds. One
+// along sequences has `sequences`, rows() and part(): the operation of one of them alone. One that
+// is made of others where a device has nothing better has compose(). One that may take scratch
 // while it runs has reserve(), which takes as much.
 #pragma once
 

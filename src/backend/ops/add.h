@@ -22,7 +22,6 @@ struct Add {
         .is("b", b, out.shape)
         .status();
   }
-  Cost cost() const { return {}; }
   std::string text() const { return line_of(kName, out); }
   template <typename Visit>
   void operands(Visit&& visit) const {

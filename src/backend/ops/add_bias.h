@@ -17,7 +17,6 @@ struct AddBias {
   Status check() const {
     return Conditions(kName).is_float("x", x).has("bias", bias, x.shape.back()).status();
   }
-  Cost cost() const { return {}; }
   std::string text() const { return line_of(kName, x); }
   template <typename Visit>
   void operands(Visit&& visit) const {

@@ -31,7 +31,6 @@ struct CausalConv {
   std::span<const StateRows> sequences;
 
   Status check() const;
-  Cost cost() const { return {}; }
   std::string text() const;
   int64_t rows() const { return x.dim(0); }
   /// Sequence number i alone: part(x) gives its rows of x.

@@ -21,7 +21,6 @@ struct ClipRows {
         .holds("longest", longest > 0.0f, "above 0")
         .status();
   }
-  Cost cost() const { return {}; }
   std::string text() const { return line_of(kName, x); }
   template <typename Visit>
   void operands(Visit&& visit) const {

@@ -19,7 +19,6 @@ struct CombineExperts {
   Routes routes;
 
   Status check() const;
-  Cost cost() const { return {}; }
   std::string text() const;
   template <typename Visit>
   void operands(Visit&& visit) const {

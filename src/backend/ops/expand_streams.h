@@ -20,7 +20,6 @@ struct ExpandStreams {
   StreamGates gates;
 
   Status check() const;
-  Cost cost() const { return {}; }
   std::string text() const;
   template <typename Visit>
   void operands(Visit&& visit) const {

@@ -40,7 +40,6 @@ struct ExpertFfn {
   GluOptions glu;
 
   Status check() const;
-  Cost cost() const { return {}; }
   std::string text() const;
   template <typename Visit>
   void operands(Visit&& visit) const {

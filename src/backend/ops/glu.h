@@ -27,7 +27,6 @@ struct Glu {
                "silu, gelu_tanh, relu, capped_silu or soft_capped")
         .status();
   }
-  Cost cost() const { return {}; }
   std::string text() const {
     return formatted("glu_{} {}", activation_name(options.activation), out.shape.to_string());
   }

@@ -24,7 +24,6 @@ struct LayerNorm {
         .has("weight", weight, x.shape.back())
         .status();
   }
-  Cost cost() const { return {}; }
   std::string text() const { return line_of(kName, out); }
   template <typename Visit>
   void operands(Visit&& visit) const {

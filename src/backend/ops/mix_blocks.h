@@ -31,7 +31,6 @@ struct MixBlocks {
   BlockMix options;
 
   Status check() const;
-  Cost cost() const { return {}; }
   std::string text() const;
   template <typename Visit>
   void operands(Visit&& visit) const {

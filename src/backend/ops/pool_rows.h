@@ -43,7 +43,6 @@ struct PoolRows {
   int64_t unit = 0;
 
   Status check() const;
-  Cost cost() const { return {}; }
   std::string text() const;
   int64_t rows() const { return x.dim(0); }
   /// Sequence number i alone: part(x) gives its rows of x.

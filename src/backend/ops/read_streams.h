@@ -40,7 +40,6 @@ struct ReadStreams {
 
   int64_t kinds() const { return gates.write.is_null() ? 1 : gates.mix.is_null() ? 2 : 3; }
   Status check() const;
-  Cost cost() const { return {}; }
   std::string text() const;
   template <typename Visit>
   void operands(Visit&& visit) const {

@@ -26,7 +26,6 @@ struct RmsNorm {
     }
     return c.status();
   }
-  Cost cost() const { return {}; }
   std::string text() const { return line_of(kName, out); }
   template <typename Visit>
   void operands(Visit&& visit) const {

@@ -33,7 +33,6 @@ struct RootDots {
         .has("out", out, row_count(a))
         .status();
   }
-  Cost cost() const { return {}; }
   std::string text() const {
     return formatted("root_dots {} = {}", out.shape.to_string(), a.shape.to_string());
   }

@@ -30,7 +30,6 @@ struct Rope {
   RopeOptions options;
 
   Status check() const;
-  Cost cost() const { return {}; }
   std::string text() const;
   template <typename Visit>
   void operands(Visit&& visit) const {

@@ -40,7 +40,6 @@ struct RoundBlocks {
                "columns in whole blocks")
         .status();
   }
-  Cost cost() const { return {}; }
   std::string text() const { return line_of(kName, x); }
   template <typename Visit>
   void operands(Visit&& visit) const {

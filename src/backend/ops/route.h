@@ -45,7 +45,6 @@ struct Route {
   RouterOptions options;
 
   Status check() const;
-  Cost cost() const { return {}; }
   std::string text() const;
   template <typename Visit>
   void operands(Visit&& visit) const {

@@ -18,7 +18,6 @@ struct Scale {
   Status check() const {
     return Conditions(kName).is_float("out", out).is("x", x, out.shape).status();
   }
-  Cost cost() const { return {}; }
   std::string text() const { return line_of(kName, out); }
   template <typename Visit>
   void operands(Visit&& visit) const {

@@ -17,7 +17,6 @@ struct SoftCap {
   Status check() const {
     return Conditions(kName).is_float("x", x).holds("cap", cap > 0.0f, "above 0").status();
   }
-  Cost cost() const { return {}; }
   std::string text() const { return line_of(kName, x); }
   template <typename Visit>
   void operands(Visit&& visit) const {

@@ -17,7 +17,6 @@ struct SumGated {
   Tensor gates;
 
   Status check() const;
-  Cost cost() const { return {}; }
   std::string text() const;
   template <typename Visit>
   void operands(Visit&& visit) const {

@@ -45,7 +45,6 @@ struct TokenConv {
     }
     return c.equal("rows of sequences", rows, x.dim(0)).status();
   }
-  Cost cost() const { return {}; }
   std::string text() const {
     return formatted("token_conv {} taps {} groups {}", out.shape.to_string(), weight.dim(0),
                      shares.dim(1));

@@ -24,7 +24,6 @@ struct TopRows {
   Tensor x;
 
   Status check() const;
-  Cost cost() const { return {}; }
   std::string text() const;
   template <typename Visit>
   void operands(Visit&& visit) const {

@@ -62,7 +62,8 @@ void TraceEncoder::trace(const Op& op) {
     op.compose(*this);
   } else {
     const auto one = [&](const Op& part) {
-      const Cost cost = part.cost();
+      Cost cost;
+      if constexpr (requires { part.cost(); }) cost = part.cost();
       record(part.text(), cost.weight_bytes, cost.multiply_adds);
     };
     if constexpr (requires { op.sequences; }) {
