@@ -154,45 +154,7 @@ bool has_unit_products(const QuantFormat& format, int64_t cols) {
     const int64_t least = format.dtype == DType::kF32 ? 2 * kUnitCols : kUnitCols;
     return (format.bits == 4 || format.bits == 8) && format.group_size % least == 0;
   }
-  const std::optional<BlockKind> kind = block_kind(format);
-  if (!kind) return false;
-  switch (*kind) {
-    case BlockKind::kQ4_0:
-    case BlockKind::kQ4_1:
-    case BlockKind::kQ5_0:
-    case BlockKind::kQ5_1:
-    case BlockKind::kQ8_0:
-    case BlockKind::kQ2K:
-    case BlockKind::kQ3K:
-    case BlockKind::kQ4K:
-    case BlockKind::kQ5K:
-    case BlockKind::kQ6K:
-    case BlockKind::kIq4Nl:
-    case BlockKind::kIq4Xs:
-    case BlockKind::kMxfp4:
-    case BlockKind::kNvfp4:
-    case BlockKind::kQ1_0:
-    case BlockKind::kQ2_0:
-    case BlockKind::kQ2_0Of128:
-    case BlockKind::kIq2Xxs:
-    case BlockKind::kIq2Xs:
-    case BlockKind::kIq2S:
-    case BlockKind::kIq3Xxs:
-    case BlockKind::kIq3S:
-    case BlockKind::kIq1S:
-    case BlockKind::kIq1M:
-    case BlockKind::kTq1_0:
-    case BlockKind::kTq2_0:
-      return true;
-    case BlockKind::kAffine4x32:
-    case BlockKind::kAffine4x64:
-    case BlockKind::kAffine4x128:
-    case BlockKind::kAffine8x32:
-    case BlockKind::kAffine8x64:
-    case BlockKind::kAffine8x128:
-      return false;
-  }
-  __builtin_unreachable();
+  return block_kind(format).has_value();  // of GGML's types each has them
 }
 
 std::optional<BlockKind> block_kind(const QuantFormat& format) {
