@@ -62,17 +62,7 @@ MF_INLINE Vec vload_bf16(const uint8_t* p) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_16_bytes(p)), 16));
 }
 MF_INLINE Vec vload_f16(const uint8_t* p) { return _mm256_cvtph_ps(load_16_bytes(p)); }
-/// The first `count` < kLanes elements, zeros behind them.
-MF_INLINE Vec vload_bf16_partial(const uint8_t* p, int64_t count) {
-  uint8_t bytes[2 * kLanes] = {};
-  __builtin_memcpy(bytes, p, static_cast<uint64_t>(2 * count));
-  return vload_bf16(bytes);
-}
-MF_INLINE Vec vload_f16_partial(const uint8_t* p, int64_t count) {
-  uint8_t bytes[2 * kLanes] = {};
-  __builtin_memcpy(bytes, p, static_cast<uint64_t>(2 * count));
-  return vload_f16(bytes);
-}
+#include "backend/cpu/kernels/vec_partial-inl.h"
 /// Rounds to nearest even, as all of them do.
 MF_INLINE void vstore_f16(uint8_t* p, Vec v) {
   const __m128i halves = _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT);
@@ -108,11 +98,6 @@ MF_INLINE Vec vload_e4m3(const uint8_t* p) {
   return _mm256_cvtph_ps(_mm_or_si128(_mm_or_si128(magnitude, nan), sign));
 }
 
-struct NibbleTable {
-  Vec scale;
-  Vec bias;
-};
-MF_INLINE NibbleTable make_nibble_table(Vec scale, Vec bias) { return {scale, bias}; }
 /// 16 bytes, 32 codes: lane i of out[k] is code 4 i + k.
 MF_INLINE void vdecode_nibbles(const NibbleTable& table, const uint8_t* p, Vec* out) {
   const __m256i words = _mm256_cvtepu16_epi32(load_16_bytes(p));

@@ -89,17 +89,7 @@ MF_INLINE Vec vload_f16(const uint8_t* p) {
   }
   return v;
 }
-/// The first `count` < kLanes elements, zeros behind them.
-MF_INLINE Vec vload_bf16_partial(const uint8_t* p, int64_t count) {
-  uint8_t bytes[2 * kLanes] = {};
-  __builtin_memcpy(bytes, p, static_cast<uint64_t>(2 * count));
-  return vload_bf16(bytes);
-}
-MF_INLINE Vec vload_f16_partial(const uint8_t* p, int64_t count) {
-  uint8_t bytes[2 * kLanes] = {};
-  __builtin_memcpy(bytes, p, static_cast<uint64_t>(2 * count));
-  return vload_f16(bytes);
-}
+#include "backend/cpu/kernels/vec_partial-inl.h"
 MF_INLINE uint16_t scalar_to_f16(float value) {
   uint32_t bits;
   __builtin_memcpy(&bits, &value, sizeof(bits));
@@ -153,11 +143,6 @@ MF_INLINE Vec vload_e4m3(const uint8_t* p) {
   return v;
 }
 
-struct NibbleTable {
-  Vec scale;
-  Vec bias;
-};
-MF_INLINE NibbleTable make_nibble_table(Vec scale, Vec bias) { return {scale, bias}; }
 /// 16 bytes, 32 codes: lane i of out[k] is code 8 i + k.
 MF_INLINE void vdecode_nibbles(const NibbleTable& table, const uint8_t* p, Vec* out) {
   VecInt words;

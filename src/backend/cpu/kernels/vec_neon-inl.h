@@ -52,17 +52,7 @@ MF_INLINE Vec vload_bf16(const uint8_t* p) {
   return vreinterpretq_f32_u32(vshll_n_u16(half, 16));
 }
 MF_INLINE Vec vload_f16(const uint8_t* p) { return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p))); }
-/// The first `count` < kLanes elements, zeros behind them.
-MF_INLINE Vec vload_bf16_partial(const uint8_t* p, int64_t count) {
-  uint8_t bytes[2 * kLanes] = {};
-  __builtin_memcpy(bytes, p, static_cast<uint64_t>(2 * count));
-  return vload_bf16(bytes);
-}
-MF_INLINE Vec vload_f16_partial(const uint8_t* p, int64_t count) {
-  uint8_t bytes[2 * kLanes] = {};
-  __builtin_memcpy(bytes, p, static_cast<uint64_t>(2 * count));
-  return vload_f16(bytes);
-}
+#include "backend/cpu/kernels/vec_partial-inl.h"
 /// Rounds to nearest even, as all of them do.
 MF_INLINE void vstore_f16(uint8_t* p, Vec v) { vst1_u8(p, vreinterpret_u8_f16(vcvt_f16_f32(v))); }
 MF_INLINE Vec vload_u8(const uint8_t* p) {
@@ -98,11 +88,6 @@ MF_INLINE Vec vload_e4m3(const uint8_t* p) {
   return vcvt_f32_f16(vreinterpret_f16_u16(vorr_u16(vorr_u16(magnitude, nan), sign)));
 }
 
-struct NibbleTable {
-  Vec scale;
-  Vec bias;
-};
-MF_INLINE NibbleTable make_nibble_table(Vec scale, Vec bias) { return {scale, bias}; }
 /// 16 bytes, 32 codes: lane i of out[k] is code 8 i + k.
 MF_INLINE void vdecode_nibbles(const NibbleTable& table, const uint8_t* p, Vec* out) {
   const uint32x4_t words = vreinterpretq_u32_u8(vld1q_u8(p));

@@ -73,17 +73,7 @@ MF_INLINE Vec vload_bf16(const uint8_t* p) {
   return {four::vload_bf16(p), four::vload_bf16(p + 8)};
 }
 MF_INLINE Vec vload_f16(const uint8_t* p) { return {four::vload_f16(p), four::vload_f16(p + 8)}; }
-/// The first `count` < kLanes elements, zeros behind them.
-MF_INLINE Vec vload_bf16_partial(const uint8_t* p, int64_t count) {
-  uint8_t bytes[2 * kLanes] = {};
-  __builtin_memcpy(bytes, p, static_cast<uint64_t>(2 * count));
-  return vload_bf16(bytes);
-}
-MF_INLINE Vec vload_f16_partial(const uint8_t* p, int64_t count) {
-  uint8_t bytes[2 * kLanes] = {};
-  __builtin_memcpy(bytes, p, static_cast<uint64_t>(2 * count));
-  return vload_f16(bytes);
-}
+#include "backend/cpu/kernels/vec_partial-inl.h"
 /// Rounds to nearest even, as all of them do.
 MF_INLINE void vstore_f16(uint8_t* p, Vec v) {
   four::vstore_f16(p, v.low);
@@ -101,11 +91,6 @@ MF_INLINE Vec vload_e4m3(const uint8_t* p) {
   return {four::vload_e4m3(p), four::vload_e4m3(p + 4)};
 }
 
-struct NibbleTable {
-  Vec scale;
-  Vec bias;
-};
-MF_INLINE NibbleTable make_nibble_table(Vec scale, Vec bias) { return {scale, bias}; }
 /// Code 4 i + k of 16 bytes.
 MF_INLINE int nibble_of(const uint8_t* p, int i, int k) {
   return p[2 * i + k / 2] >> (4 * (k % 2)) & 15;
