@@ -14,19 +14,13 @@ namespace isa_int8_avx512_vnni {
 //
 #include "backend/cpu/kernels/int8_quantize-inl.h"
 //
-#include "backend/cpu/kernels/block_codes-inl.h"
-//
 #include "backend/cpu/kernels/block_lanes_avx512-inl.h"
-//
-#include "backend/cpu/kernels/block_fill-inl.h"
 //
 #include "backend/cpu/kernels/block_rows-inl.h"
 
 constexpr int kBlockTokens = 12;  // times kPairPanels of accumulators, of 32 registers
 
 #include "backend/cpu/kernels/int8_tiles-inl.h"
-//
-#include "backend/cpu/kernels/q16_quantize-inl.h"
 //
 #include "backend/cpu/kernels/q16_tiles-inl.h"
 //

@@ -16,17 +16,11 @@ namespace isa_int8_avx_vnni {
 //
 #include "backend/cpu/kernels/int8_quantize-inl.h"
 //
-#include "backend/cpu/kernels/block_codes-inl.h"
-//
 #include "backend/cpu/kernels/block_lanes_avx2-inl.h"
-//
-#include "backend/cpu/kernels/block_fill-inl.h"
 //
 #include "backend/cpu/kernels/block_rows-inl.h"
 //
 #include "backend/cpu/kernels/int8_tiles-inl.h"
-//
-#include "backend/cpu/kernels/q16_quantize-inl.h"
 //
 #include "backend/cpu/kernels/q16_tiles-inl.h"
 //

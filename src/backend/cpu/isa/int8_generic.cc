@@ -10,11 +10,7 @@ namespace isa_int8_generic {
 //
 #include "backend/cpu/kernels/q16_quantize-inl.h"
 //
-#include "backend/cpu/kernels/block_codes-inl.h"
-//
 #include "backend/cpu/kernels/block_lanes_generic-inl.h"
-//
-#include "backend/cpu/kernels/block_fill-inl.h"
 //
 #include "backend/cpu/kernels/block_rows-inl.h"
 

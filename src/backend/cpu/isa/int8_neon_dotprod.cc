@@ -14,19 +14,13 @@ namespace isa_int8_neon_dotprod {
 //
 #include "backend/cpu/kernels/int8_quantize-inl.h"
 //
-#include "backend/cpu/kernels/block_codes-inl.h"
-//
 #include "backend/cpu/kernels/block_lanes_neon-inl.h"
-//
-#include "backend/cpu/kernels/block_fill-inl.h"
 //
 #include "backend/cpu/kernels/block_rows-inl.h"
 
 constexpr int kBlockTokens = 6;  // times four vectors of accumulators, of 32 registers
 
 #include "backend/cpu/kernels/int8_tiles-inl.h"
-//
-#include "backend/cpu/kernels/q16_quantize-inl.h"
 //
 #include "backend/cpu/kernels/q16_tiles-inl.h"
 //

@@ -1,7 +1,7 @@
 // Blocks to lines of bytes, as tiles of 8-bit codes are, for the int8 products: line j of a block
 // has columns 4j to 4j + 3 of each row in a 32-bit lane.
-// Included inside a namespace, after block_codes-inl.h and a block_lanes_*-inl.h. Stored bytes are
-// transposed first, four bytes of a row at a time, then kWordLanes rows are unpacked at once.
+// Included inside a namespace, after a block_lanes_*-inl.h. Stored bytes are transposed first, four
+// bytes of a row at a time, then kWordLanes rows are unpacked at once.
 //
 // The fill of a type is a struct with
 //   Block    its type of block_codes-inl.h

@@ -1,5 +1,5 @@
 // Rows of blocks and of MLX's affine groups, kWordLanes at a time: what the int8 products read.
-// Included inside a namespace, after block_fill-inl.h.
+// Included inside a namespace, after a block_lanes_*-inl.h.
 //
 // Rows of a kind are a struct with
 //   kElements, kBytes, kGroup, kCodeBits  as BlockKernel has them
@@ -8,6 +8,8 @@
 //   kChunk                              blocks that are read together, at most
 //   Rows(args, row, block, count)       `count` blocks from `block` on of the rows from `row` on
 //   fill(i, to)                         the i-th of them; block_fill-inl.h says what `to` is
+
+#include "backend/cpu/kernels/block_fill-inl.h"
 
 template <class Fill>
 struct BlockRows {

@@ -2,6 +2,8 @@
 // what block_fill-inl.h unpacks rows with, a row in a lane. Included by the block_lanes_*-inl.h,
 // which say kWordBytes.
 
+#include "backend/cpu/kernels/block_codes-inl.h"
+
 using Words = uint32_t __attribute__((vector_size(kWordBytes)));
 using Ints = int32_t __attribute__((vector_size(kWordBytes)));
 using Floats = float __attribute__((vector_size(kWordBytes)));

@@ -1,8 +1,10 @@
 // Tiles and blocks times activations of 16 bits: the machinery of int8_tiles-inl.h with two dots
 // for each line, of the 256s and of the ones, and the floats of backend/unit_text.h.
-// Included inside the namespace of one ISA, after int8_tiles-inl.h and q16_quantize-inl.h.
+// Included inside the namespace of one ISA, after int8_tiles-inl.h.
 //
 // A unit is the columns of one scale, 64 at most: a scale of 128 columns serves two units.
+
+#include "backend/cpu/kernels/q16_quantize-inl.h"
 
 constexpr int kUnitBlockLines = kUnitBlock / kLineCols;
 constexpr int kUnitChunkLines = kUnitChunk / kLineCols;
