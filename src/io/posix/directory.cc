@@ -1,20 +1,14 @@
 // Folders: what is in them, and names that must stay inside them.
-#include <dirent.h>
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <memory>
 
 #include "io/file.h"
 #include "io/folder_list.h"
-#include "io/posix/errno_text.h"
+#include "io/posix/folder_entries.h"
 
 namespace moeflux {
 namespace {
-
-struct CloseDirectory {
-  void operator()(DIR* directory) const { ::closedir(directory); }
-};
 
 bool has_climbing_component(std::string_view name) {
   while (true) {
@@ -25,28 +19,15 @@ bool has_climbing_component(std::string_view name) {
   }
 }
 
-}  // namespace
-
-namespace {
-
 /// Names of the entries for whose mode `is_wanted` is true.
 template <typename Wanted>
 Result<std::vector<std::string>> list_entries(const std::string& directory, Wanted is_wanted) {
-  const std::unique_ptr<DIR, CloseDirectory> stream(::opendir(directory.c_str()));
-  if (stream == nullptr) return errno_error(errno, directory, "cannot list the folder");
   std::vector<std::string> names;
-  while (true) {
-    errno = 0;  // readdir returns null for both the end and a failure
-    const dirent* entry = ::readdir(stream.get());
-    if (entry == nullptr && errno != 0) {
-      return errno_error(errno, directory, "cannot list the folder");
-    }
-    if (entry == nullptr) break;
+  MF_RETURN_IF_ERROR(visit_entries(directory, [&](int folder, const char* name) {
     struct stat info = {};
     // Follows symbolic links: download caches keep the files elsewhere and link to them.
-    if (::fstatat(::dirfd(stream.get()), entry->d_name, &info, 0) != 0) continue;
-    if (is_wanted(info.st_mode)) names.emplace_back(entry->d_name);
-  }
+    if (::fstatat(folder, name, &info, 0) == 0 && is_wanted(info.st_mode)) names.emplace_back(name);
+  }));
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -58,10 +39,7 @@ Result<std::vector<std::string>> list_files(const std::string& directory) {
 }
 
 Result<std::vector<std::string>> list_folders(const std::string& directory) {
-  MF_ASSIGN_OR_RETURN(std::vector<std::string> names,
-                      list_entries(directory, [](mode_t mode) { return S_ISDIR(mode); }));
-  std::erase_if(names, [](const std::string& name) { return name == "." || name == ".."; });
-  return names;
+  return list_entries(directory, [](mode_t mode) { return S_ISDIR(mode); });
 }
 
 Result<std::string> join_inside(const std::string& directory, std::string_view name) {

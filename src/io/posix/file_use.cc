@@ -1,6 +1,5 @@
 #include "io/file_use.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -15,6 +14,7 @@
 #include "io/output_folder.h"
 #include "io/path_text.h"
 #include "io/posix/errno_text.h"
+#include "io/posix/folder_entries.h"
 #include "io/posix/sync_folder.h"
 #include "io/posix/unique_fd.h"
 
@@ -22,10 +22,6 @@ namespace moeflux {
 namespace {
 
 constexpr int64_t kNanoseconds = 1'000'000'000;
-
-struct CloseUsedFolder {
-  void operator()(DIR* directory) const { ::closedir(directory); }
-};
 
 // File systems keep times that 64 bits of nanoseconds do not reach.
 int64_t nanoseconds(const timespec& time) {
@@ -69,22 +65,12 @@ class PosixFileLock final : public FileLock {
 }  // namespace
 
 Result<std::vector<FileUse>> list_file_uses(const std::string& directory) {
-  const std::unique_ptr<DIR, CloseUsedFolder> stream(::opendir(directory.c_str()));
-  if (stream == nullptr) return errno_error(errno, directory, "cannot list the folder");
   std::vector<FileUse> files;
-  while (true) {
-    errno = 0;  // readdir returns null for both the end and a failure
-    const dirent* entry = ::readdir(stream.get());
-    if (entry == nullptr && errno != 0) {
-      return errno_error(errno, directory, "cannot list the folder");
-    }
-    if (entry == nullptr) break;
+  MF_RETURN_IF_ERROR(visit_entries(directory, [&](int folder, const char* name) {
     struct stat info = {};
-    const int fd = ::dirfd(stream.get());
-    if (::fstatat(fd, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
-    if (!S_ISREG(info.st_mode)) continue;
-    files.push_back({entry->d_name, static_cast<uint64_t>(info.st_size), modified_ns(info)});
-  }
+    if (::fstatat(folder, name, &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(info.st_mode)) return;
+    files.push_back({name, static_cast<uint64_t>(info.st_size), modified_ns(info)});
+  }));
   std::ranges::sort(files, {}, &FileUse::name);
   return files;
 }

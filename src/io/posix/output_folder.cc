@@ -1,6 +1,5 @@
 #include "io/output_folder.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -8,36 +7,24 @@
 
 #include <filesystem>
 #include <memory>
-#include <string_view>
 #include <vector>
 
 #include "io/exchange_names.h"
 #include "io/file.h"
 #include "io/path_text.h"
 #include "io/posix/errno_text.h"
+#include "io/posix/folder_entries.h"
 #include "io/posix/sync_folder.h"
 #include "io/posix/unique_fd.h"
 
 namespace moeflux {
 namespace {
 
-struct CloseOutputFolder {
-  void operator()(DIR* directory) const { ::closedir(directory); }
-};
-
-/// Names of everything in a folder but "." and "..".
+/// Names of everything in a folder.
 Result<std::vector<std::string>> list_entries(const std::string& path) {
-  const std::unique_ptr<DIR, CloseOutputFolder> stream(::opendir(path.c_str()));
-  if (stream == nullptr) return errno_error(errno, path, "cannot list the folder");
   std::vector<std::string> names;
-  while (true) {
-    errno = 0;  // readdir returns null for both the end and a failure
-    const dirent* entry = ::readdir(stream.get());
-    if (entry == nullptr && errno != 0) return errno_error(errno, path, "cannot list the folder");
-    if (entry == nullptr) return names;
-    const std::string_view name = entry->d_name;
-    if (name != "." && name != "..") names.emplace_back(name);
-  }
+  MF_RETURN_IF_ERROR(visit_entries(path, [&](int, const char* name) { names.emplace_back(name); }));
+  return names;
 }
 
 bool is_folder_itself(const std::string& path) {  // and no link to one

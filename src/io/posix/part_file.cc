@@ -1,6 +1,5 @@
 #include "io/part_file.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 
@@ -13,6 +12,7 @@
 #include "io/output_folder.h"
 #include "io/path_text.h"
 #include "io/posix/errno_text.h"
+#include "io/posix/folder_entries.h"
 #include "io/posix/sync_folder.h"
 #include "io/posix/unique_fd.h"
 
@@ -20,10 +20,6 @@ namespace moeflux {
 namespace {
 
 constexpr size_t kPartBytesMax = size_t{1} << 30;  // of one call: Linux cuts it at 2 GiB
-
-struct ClosePartFolder {
-  void operator()(DIR* directory) const { ::closedir(directory); }
-};
 
 class PosixPartFile final : public PartFile {
  public:
@@ -140,20 +136,12 @@ std::optional<std::string> read_link(const std::string& path) {
 }
 
 Result<std::vector<FolderEntry>> list_folder(const std::string& path) {
-  const std::unique_ptr<DIR, ClosePartFolder> stream(::opendir(path.c_str()));
-  if (stream == nullptr) return errno_error(errno, path, "cannot list the folder");
   std::vector<FolderEntry> entries;
-  while (true) {
-    errno = 0;  // readdir returns null for both the end and a failure
-    const dirent* entry = ::readdir(stream.get());
-    if (entry == nullptr && errno != 0) return errno_error(errno, path, "cannot list the folder");
-    if (entry == nullptr) break;
-    const std::string name = entry->d_name;
-    if (name == "." || name == "..") continue;
+  MF_RETURN_IF_ERROR(visit_entries(path, [&](int folder, const char* name) {
     struct stat info = {};
-    if (::fstatat(::dirfd(stream.get()), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
+    if (::fstatat(folder, name, &info, AT_SYMLINK_NOFOLLOW) != 0) return;
     entries.push_back({name, kind_of(info.st_mode), static_cast<uint64_t>(info.st_size)});
-  }
+  }));
   std::ranges::sort(entries, {}, &FolderEntry::name);
   return entries;
 }
