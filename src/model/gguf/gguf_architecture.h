@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json_fwd.h"
+#include "base/json.h"
 #include "model/gguf/gguf_keys.h"
 
 namespace moeflux {
@@ -53,6 +53,13 @@ std::span<const GgufArchitecture* const> gguf_architectures();
 
 // Parts that many architectures share. Each writes what config.json would say.
 
+/// A list of what `of_layer` says of each layer, by its number.
+template <typename OfLayer>
+Json list_gguf_layers(GgufKeys& keys, const OfLayer& of_layer) {
+  Json list = Json::array();
+  for (int64_t i = 0; i < keys.num_layers(); ++i) list.push_back(of_layer(static_cast<size_t>(i)));
+  return list;
+}
 /// Layers, widths, vocabulary, eps, context length, embedding tying.
 void read_gguf_trunk(GgufKeys& keys, Json& config);
 /// Heads, their size and rotary positions, with YaRN.
@@ -88,6 +95,12 @@ struct GgufScan {
   bool conv_bias = false;
 };
 GgufScan read_gguf_scan(GgufKeys& keys);
+/// layer_types of a hybrid model: `recurrent` where a block has no key-value heads, else
+/// `attention`.
+void read_gguf_hybrid_types(GgufKeys& keys, Json& config, std::string_view recurrent,
+                            std::string_view attention = "full_attention");
+/// Names of tensors of the delta rule with a decay of each channel, behind an architecture's own.
+std::vector<GgufName> gguf_kda_names(std::vector<GgufName> own);
 /// Widths of the gated delta rule, and which layers have it.
 void read_gguf_gated_delta(GgufKeys& keys, Json& config);
 /// Names of its tensors, and of shared experts with a gate, behind an architecture's own.
@@ -111,10 +124,13 @@ void read_gguf_dense_network(GgufKeys& keys, Json& config);
 /// layer_types, by the pattern in the file, which has a truth value of each block; else the
 /// full_at-th of each `interval` layers sees all and the others a window.
 struct GgufPattern {
-  int64_t interval = 1;
-  int64_t full_at = 0;
+  size_t interval = 1;
+  size_t full_at = 0;
 };
 void read_gguf_layer_types(GgufKeys& keys, Json& config, const GgufPattern& usual);
+/// rope_parameters, of what read_gguf_attention() has read, with a base of their own for layers
+/// that slide; those are never scaled.
+void read_gguf_rope_by_window(GgufKeys& keys, Json& config);
 /// The rope_scaling of config.json; null where positions are not scaled. Keys that would change the
 /// numbers in a way that is not computed here fail by name.
 Json read_gguf_rope_scaling(GgufKeys& keys);

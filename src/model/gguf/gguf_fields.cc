@@ -166,12 +166,12 @@ void read_gguf_index(GgufKeys& keys, Json& config) {
   config["index_head_dim"] = keys.require_int("attention.indexer.key_length");
   config["index_topk"] = keys.require_int("attention.indexer.top_k");
   keys.ignore("attention.indexer.types");  // says the same; older files have no such key
-  Json types = Json::array();
-  for (int64_t i = 0; i < keys.num_layers(); ++i) {
-    const bool has_index = keys.tensor(formatted("blk.{}.indexer.proj.weight", i)) != nullptr;
-    types.push_back(has_index ? "full" : "shared");
-  }
-  config["indexer_types"] = types;
+  config["indexer_types"] = list_gguf_layers(keys, [&](size_t i) {
+    // Nothing is known of files without tensors, as tests have them.
+    const bool has_index = keys.tensor(formatted("blk.{}.indexer.proj.weight", i)) != nullptr ||
+                           keys.model().tensors().empty();
+    return has_index ? "full" : "shared";
+  });
 }
 
 std::vector<GgufName> gguf_latent_names(std::vector<GgufName> own) {
@@ -202,6 +202,28 @@ GgufScan read_gguf_scan(GgufKeys& keys) {
   return scan;
 }
 
+void read_gguf_hybrid_types(GgufKeys& keys, Json& config, std::string_view recurrent,
+                            std::string_view attention) {
+  const std::vector<int64_t> kv_heads = keys.of_blocks("attention.head_count_kv");
+  config["layer_types"] =
+      list_gguf_layers(keys, [&](size_t i) { return kv_heads[i] == 0 ? recurrent : attention; });
+}
+
+std::vector<GgufName> gguf_kda_names(std::vector<GgufName> own) {
+  own.insert(own.end(), {{"ssm_conv1d_q", "self_attn.q_conv1d"},
+                         {"ssm_conv1d_k", "self_attn.k_conv1d"},
+                         {"ssm_conv1d_v", "self_attn.v_conv1d"},
+                         {"ssm_f_a", "self_attn.f_a_proj"},
+                         {"ssm_f_b", "self_attn.f_b_proj"},
+                         {"ssm_g_a", "self_attn.g_a_proj"},
+                         {"ssm_g_b", "self_attn.g_b_proj"},
+                         {"ssm_beta", "self_attn.b_proj"},
+                         {"ssm_a", "self_attn.decay_rate"},
+                         {"ssm_dt.bias", "self_attn.dt_bias"},
+                         {"ssm_norm", "self_attn.o_norm"}});
+  return own;
+}
+
 void read_gguf_gated_delta(GgufKeys& keys, Json& config) {
   const int64_t interval = std::max<int64_t>(keys.int_or("full_attention_interval", 4), 1);
   std::vector<int64_t> recurrent;
@@ -209,11 +231,8 @@ void read_gguf_gated_delta(GgufKeys& keys, Json& config) {
   if (keys.has("attention.recurrent_layers")) {
     recurrent = keys.of_blocks("attention.recurrent_layers");
   }
-  Json types = Json::array();
-  for (int64_t i = 0; i < keys.num_layers(); ++i) {
-    types.push_back(recurrent[static_cast<size_t>(i)] != 0 ? "linear_attention" : "full_attention");
-  }
-  config["layer_types"] = types;
+  config["layer_types"] = list_gguf_layers(
+      keys, [&](size_t i) { return recurrent[i] != 0 ? "linear_attention" : "full_attention"; });
   const int64_t value_heads = keys.require_int("ssm.time_step_rank");
   config["linear_num_key_heads"] = keys.require_int("ssm.group_count");
   config["linear_num_value_heads"] = value_heads;
@@ -312,13 +331,20 @@ void read_gguf_layer_types(GgufKeys& keys, Json& config, const GgufPattern& usua
   constexpr std::string_view kPattern = "attention.sliding_window_pattern";
   std::vector<int64_t> sliding;
   if (keys.has(kPattern)) sliding = keys.of_blocks(kPattern);
-  Json types = Json::array();
-  for (int64_t i = 0; i < keys.num_layers(); ++i) {
-    const bool slides = sliding.empty() ? i % usual.interval != usual.full_at
-                                        : sliding[static_cast<size_t>(i)] != 0;
-    types.push_back(slides ? "sliding_attention" : "full_attention");
-  }
-  config["layer_types"] = types;
+  config["layer_types"] = list_gguf_layers(keys, [&](size_t i) {
+    const bool slides = sliding.empty() ? i % usual.interval != usual.full_at : sliding[i] != 0;
+    return slides ? "sliding_attention" : "full_attention";
+  });
+}
+
+void read_gguf_rope_by_window(GgufKeys& keys, Json& config) {
+  const double theta = config["rope_theta"];
+  Json full = config.value("rope_scaling", Json::object());
+  full["rope_theta"] = theta;
+  const double local = keys.number_or("rope.freq_base_swa", theta);
+  config["rope_parameters"] = {{"full_attention", std::move(full)},
+                               {"sliding_attention", {{"rope_theta", local}}}};
+  for (const char* said : {"rope_theta", "rope_scaling"}) config.erase(said);
 }
 
 void read_gguf_dense_layers(GgufKeys& keys, Json& config) {

@@ -27,10 +27,6 @@ Json full_rope(GgufKeys& keys) {
   return rope;
 }
 
-void expect_whole_heads(GgufKeys& keys, std::string_view rotary, int64_t head_dim) {
-  keys.expect_int(rotary, head_dim);
-}
-
 void read_layers(GgufKeys& keys, Json& c) {
   const std::vector<int64_t> sliding = keys.of_blocks("attention.sliding_window_pattern");
   const std::vector<int64_t> kv_heads = keys.of_blocks("attention.head_count_kv");
@@ -38,8 +34,8 @@ void read_layers(GgufKeys& keys, Json& c) {
   const int64_t sliding_dim = keys.int_or("attention.key_length_swa", full_dim);
   keys.expect_int("attention.value_length", full_dim);
   keys.expect_int("attention.value_length_swa", sliding_dim);
-  expect_whole_heads(keys, "rope.dimension_count", full_dim);
-  expect_whole_heads(keys, "rope.dimension_count_swa", sliding_dim);
+  keys.expect_int("rope.dimension_count", full_dim);  // whole heads
+  keys.expect_int("rope.dimension_count_swa", sliding_dim);
   c["head_dim"] = sliding_dim;
   c["num_key_value_heads"] = *std::max_element(kv_heads.begin(), kv_heads.end());
   Json types = Json::array();

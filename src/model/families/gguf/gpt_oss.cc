@@ -22,11 +22,8 @@ void config(GgufKeys& keys, Json& c) {
   c.erase("moe_intermediate_size");
   keys.ignore("feed_forward_length");  // the same
   c["sliding_window"] = keys.require_int("attention.sliding_window");
-  Json types = Json::array();
-  for (int64_t i = 0; i < keys.num_layers(); ++i) {
-    types.push_back(i % 2 == 0 ? "sliding_attention" : "full_attention");
-  }
-  c["layer_types"] = types;
+  c["layer_types"] = list_gguf_layers(
+      keys, [](size_t i) { return i % 2 == 0 ? "sliding_attention" : "full_attention"; });
 }
 
 }  // namespace

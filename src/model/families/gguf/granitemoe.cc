@@ -7,12 +7,7 @@ namespace moeflux::gguf_granitemoe {
 namespace {
 
 void read_hybrid(GgufKeys& keys, Json& c) {
-  const std::vector<int64_t> kv_heads = keys.of_blocks("attention.head_count_kv");
-  Json types = Json::array();
-  for (int64_t i = 0; i < keys.num_layers(); ++i) {
-    types.push_back(kv_heads[static_cast<size_t>(i)] == 0 ? "mamba" : "attention");
-  }
-  c["layer_types"] = types;
+  read_gguf_hybrid_types(keys, c, "mamba", "attention");
   const GgufScan scan = read_gguf_scan(keys);
   c["mamba_n_heads"] = scan.heads;
   c["mamba_d_head"] = scan.head_dim;
@@ -29,11 +24,9 @@ void read_windows(GgufKeys& keys, Json& c) {
   read_gguf_layer_types(keys, c, {.interval = 4, .full_at = 0});
   if (!keys.has(kTurning)) return;
   const std::vector<int64_t> turning = keys.of_blocks(kTurning);
-  Json bases = Json::array();
-  for (int64_t i = 0; i < keys.num_layers(); ++i) {
-    bases.push_back(turning[static_cast<size_t>(i)] != 0 ? c["rope_theta"] : Json(0));
-  }
-  c["layer_rope_theta"] = bases;
+  const Json theta = c["rope_theta"];
+  c["layer_rope_theta"] =
+      list_gguf_layers(keys, [&](size_t i) { return turning[i] != 0 ? theta : Json(0); });
 }
 
 void config(GgufKeys& keys, Json& c) {

@@ -14,12 +14,9 @@ void read_attention(GgufKeys& keys, Json& c) {
   const std::vector<int64_t> sliding = keys.of_blocks("attention.sliding_window_pattern", true);
   const int64_t window = keys.require_int("attention.sliding_window");
   keys.expect_int("rel_extent_swa", window);
-  Json types = Json::array();
-  for (int64_t i = 0; i < keys.num_layers(); ++i) {
-    const auto at = static_cast<size_t>(i);
-    types.push_back(at < sliding.size() && sliding[at] != 0 ? "hybrid_sliding" : "hybrid");
-  }
-  c["layer_types"] = types;
+  c["layer_types"] = list_gguf_layers(keys, [&](size_t i) {
+    return i < sliding.size() && sliding[i] != 0 ? "hybrid_sliding" : "hybrid";
+  });
   c["num_attention_heads"] = c["swa_num_attention_heads"] = heads;
   c["head_dim"] = c["swa_head_dim"] = head_dim;
   c["num_key_value_heads"] = read_gguf_heads(keys, sliding, {kKvHeads, false, heads});

@@ -46,22 +46,13 @@ void config(GgufKeys& keys, Json& c) {
 extern const GgufArchitecture architecture = {
     .names = {"kimi-k3"},
     .config = config,
-    .tensors = gguf_latent_names({{"attn_gate", "self_attn.g_proj"},
-                                  {"attn_res_score", "self_attention_res_score"},
-                                  {"ffn_res_score", "mlp_res_score"},
-                                  {"output_res_score", "output_attn_res_score"},
-                                  {"ffn_routed_down", "mlp.routed_expert_down_proj"},
-                                  {"ffn_routed_up", "mlp.routed_expert_up_proj"},
-                                  {"ffn_routed_norm", "mlp.routed_expert_norm"},
-                                  {"ssm_conv1d_q", "self_attn.q_conv1d"},
-                                  {"ssm_conv1d_k", "self_attn.k_conv1d"},
-                                  {"ssm_conv1d_v", "self_attn.v_conv1d"},
-                                  {"ssm_f_a", "self_attn.f_a_proj"},
-                                  {"ssm_f_b", "self_attn.f_b_proj"},
-                                  {"ssm_g", "self_attn.g_proj"},
-                                  {"ssm_beta", "self_attn.b_proj"},
-                                  {"ssm_a", "self_attn.decay_rate"},
-                                  {"ssm_dt.bias", "self_attn.dt_bias"},
-                                  {"ssm_norm", "self_attn.o_norm"}})};
+    .tensors = gguf_latent_names(gguf_kda_names({{"attn_gate", "self_attn.g_proj"},
+                                                 {"attn_res_score", "self_attention_res_score"},
+                                                 {"ffn_res_score", "mlp_res_score"},
+                                                 {"output_res_score", "output_attn_res_score"},
+                                                 {"ffn_routed_down", "mlp.routed_expert_down_proj"},
+                                                 {"ffn_routed_up", "mlp.routed_expert_up_proj"},
+                                                 {"ffn_routed_norm", "mlp.routed_expert_norm"},
+                                                 {"ssm_g", "self_attn.g_proj"}}))};
 
 }  // namespace moeflux::gguf_kimi_k3

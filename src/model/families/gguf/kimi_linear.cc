@@ -12,13 +12,7 @@ void read_delta(GgufKeys& keys, Json& c) {
   c["linear_num_heads"] = keys.require_int("attention.head_count");
   c["linear_head_dim"] = keys.require_int("kda.head_dim");
   c["linear_conv_kernel_dim"] = keys.require_int("ssm.conv_kernel");
-  const std::vector<int64_t> kv_heads = keys.of_blocks("attention.head_count_kv");
-  Json types = Json::array();
-  for (int64_t i = 0; i < keys.num_layers(); ++i) {
-    const bool is_delta = kv_heads[static_cast<size_t>(i)] == 0;
-    types.push_back(is_delta ? "linear_attention" : "full_attention");
-  }
-  c["layer_types"] = types;
+  read_gguf_hybrid_types(keys, c, "linear_attention");
 }
 
 void read_ling(GgufKeys& keys, Json& c) {
@@ -57,19 +51,9 @@ void config(GgufKeys& keys, Json& c) {
 extern const GgufArchitecture architecture = {
     .names = {"kimi-linear", "bailingmoe3"},
     .config = config,
-    .tensors = gguf_latent_names({{"attn_gate", "self_attn.g_proj"},
-                                  {"ssm_conv1d_q", "self_attn.q_conv1d"},
-                                  {"ssm_conv1d_k", "self_attn.k_conv1d"},
-                                  {"ssm_conv1d_v", "self_attn.v_conv1d"},
-                                  {"ssm_f_a", "self_attn.f_proj", "ssm_f_b.weight"},
-                                  {"ssm_f_a", "self_attn.f_a_proj"},
-                                  {"ssm_f_b", "self_attn.f_b_proj"},
-                                  {"ssm_g_a", "self_attn.g_proj", "ssm_g_b.weight"},
-                                  {"ssm_g_a", "self_attn.g_a_proj"},
-                                  {"ssm_g_b", "self_attn.g_b_proj"},
-                                  {"ssm_beta", "self_attn.b_proj"},
-                                  {"ssm_a", "self_attn.decay_rate"},
-                                  {"ssm_dt.bias", "self_attn.dt_bias"},
-                                  {"ssm_norm", "self_attn.o_norm"}})};
+    .tensors =
+        gguf_latent_names(gguf_kda_names({{"attn_gate", "self_attn.g_proj"},
+                                          {"ssm_f_a", "self_attn.f_proj", "ssm_f_b.weight"},
+                                          {"ssm_g_a", "self_attn.g_proj", "ssm_g_b.weight"}}))};
 
 }  // namespace moeflux::gguf_kimi_linear

@@ -62,11 +62,8 @@ void config(GgufKeys& keys, Json& c) {
   read_gguf_dense_layers(keys, c);
   const int64_t num_dense = c["first_k_dense_replace"];
   c.erase("first_k_dense_replace");
-  Json types = Json::array();
-  for (int64_t i = 0; i < keys.num_layers(); ++i) {
-    types.push_back(i < num_dense ? "dense" : "sparse");
-  }
-  c["mlp_layer_types"] = types;
+  c["mlp_layer_types"] = list_gguf_layers(
+      keys, [&](size_t i) { return static_cast<int64_t>(i) < num_dense ? "dense" : "sparse"; });
 }
 
 }  // namespace

@@ -8,12 +8,7 @@ namespace {
 void config(GgufKeys& keys, Json& c) {
   c["model_type"] = "lfm2_moe";
   read_gguf_attention(keys, c);
-  const std::vector<int64_t> kv_heads = keys.of_blocks("attention.head_count_kv");
-  Json types = Json::array();
-  for (int64_t i = 0; i < keys.num_layers(); ++i) {
-    types.push_back(kv_heads[static_cast<size_t>(i)] == 0 ? "conv" : "full_attention");
-  }
-  c["layer_types"] = types;
+  read_gguf_hybrid_types(keys, c, "conv");
   c["conv_L_cache"] = keys.require_int("shortconv.l_cache");
   read_gguf_experts(keys, c);
   keys.expect_int("expert_gating_func", 2);

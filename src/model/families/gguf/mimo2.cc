@@ -20,12 +20,10 @@ void read_ropes(GgufKeys& keys, Json& c) {
 }
 
 void read_dense_layers(GgufKeys& keys, Json& c) {
-  Json types = Json::array();
-  for (int64_t i = 0; i < keys.num_layers(); ++i) {
+  c["mlp_layer_types"] = list_gguf_layers(keys, [&](size_t i) {
     const bool has_router = keys.tensor(formatted("blk.{}.ffn_gate_inp.weight", i)) != nullptr;
-    types.push_back(has_router ? "sparse" : "dense");
-  }
-  c["mlp_layer_types"] = types;
+    return has_router ? "sparse" : "dense";
+  });
   c["intermediate_size"] = keys.require_int("feed_forward_length");
   keys.ignore("leading_dense_block_count");  // says the same where a file has it
 }
@@ -43,11 +41,8 @@ void config(GgufKeys& keys, Json& c) {
   c["sliding_window"] = keys.require_int("attention.sliding_window");
   read_ropes(keys, c);
   c["add_swa_attention_sink_bias"] = keys.any_block_has("attn_sinks.weight");
-  Json types = Json::array();
-  for (int64_t i = 0; i < keys.num_layers(); ++i) {
-    types.push_back(sliding[static_cast<size_t>(i)] != 0 ? "sliding_attention" : "full_attention");
-  }
-  c["layer_types"] = types;
+  c["layer_types"] = list_gguf_layers(
+      keys, [&](size_t i) { return sliding[i] != 0 ? "sliding_attention" : "full_attention"; });
   read_gguf_experts(keys, c);
   read_gguf_noaux_tc(keys, c);
   c["norm_topk_prob"] = keys.bool_or("expert_weights_norm", true);

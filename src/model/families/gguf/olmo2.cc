@@ -13,13 +13,7 @@ void config(GgufKeys& keys, Json& c) {
   c["model_type"] = "olmo3";
   c["sliding_window"] = window;
   read_gguf_layer_types(keys, c, {.interval = 4, .full_at = 3});
-  const double theta = c["rope_theta"];
-  Json full = c.contains("rope_scaling") ? c["rope_scaling"] : Json::object();
-  full["rope_theta"] = theta;
-  c["rope_parameters"] = {
-      {"full_attention", full},
-      {"sliding_attention", {{"rope_theta", keys.number_or("rope.freq_base_swa", theta)}}}};
-  c.erase("rope_scaling");
+  read_gguf_rope_by_window(keys, c);
 }
 
 }  // namespace
