@@ -88,9 +88,6 @@ struct OutputFormat {
   bool addressed = false;  // headers may have a recipient, to=
 
   bool has_messages() const { return !message.empty(); }
-
-  /// Markers count when they are spelled out, too, where the vocabulary has a token for them.
-  bool spelled_markers = false;
 };
 
 /// The formats we know, most particular signs first; the last has no calls and fits everything.

@@ -14,14 +14,10 @@ std::string output_text::unquoted(std::string_view json) {
 }
 
 OutputMachine::OutputMachine(const OutputFormat& format, const OutputParserOptions& options)
-    : format_(&format),
-      tools_(options.tools),
-      id_seed_(options.id_seed),
-      spelled_(format.spelled_markers) {
+    : format_(&format), tools_(options.tools), id_seed_(options.id_seed) {
   bind(format, options.markers);
   if (format.has_messages()) state_ = State::kChannelStart;
   follow_prompt(options.prompt_tail);
-  if (options.starts_in_reasoning && !in_reasoning_) start_in_reasoning();
 }
 
 void OutputMachine::add_markers(const std::vector<std::string>& texts, Role role,
@@ -152,7 +148,7 @@ OutputMachine::Found OutputMachine::match(uint32_t roles) const {
   const std::string_view rest = std::string_view(input_).substr(at_);
   for (const Marker& marker : markers_) {
     if ((marker.role & roles) == 0) continue;
-    if (marker.token >= 0 && !spelled_) {
+    if (marker.token >= 0 && !following_prompt_) {
       if (token_here() != marker.token) continue;
     } else if (rest.size() < marker.text.size()) {
       if (marker.text.starts_with(rest)) (at_end_ ? found.is_cut : found.wait) = true;
@@ -177,11 +173,9 @@ void OutputMachine::eat(size_t bytes) {
 
 void OutputMachine::follow_prompt(std::string_view tail) {
   if (tail.empty()) return;
-  following_prompt_ = true;
-  const bool spelled = std::exchange(spelled_, true);  // a prompt's markers are its template's own
+  following_prompt_ = true;  // whose markers are its template's own, spelled or not
   std::vector<OutputEvent> events;
   push(tail, -1, &events);
-  spelled_ = spelled;
   following_prompt_ = false;
   input_.clear();
   tokens_.clear();
@@ -203,18 +197,6 @@ void OutputMachine::follow_prompt(std::string_view tail) {
     event.begin = event.end = 0;
     early_.push_back(std::move(event));
   }
-}
-
-void OutputMachine::start_in_reasoning() {
-  early_.clear();
-  begun_ = false;
-  holding_ = false;
-  in_section_ = false;
-  calls_ = 0;
-  in_reasoning_ = true;
-  reasoning_seen_ = true;
-  drop_leading_ = true;
-  state_ = State::kText;
 }
 
 }  // namespace moeflux

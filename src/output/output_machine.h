@@ -100,7 +100,6 @@ class OutputMachine {
   void eat(size_t bytes);
   void eat(const Marker& marker) { eat(marker.text.size()); }
   void follow_prompt(std::string_view tail);
-  void start_in_reasoning();
 
   // Events and attempts (output_events.cc).
   OutputEvent& add(OutputKind kind, uint64_t end);
@@ -173,7 +172,6 @@ class OutputMachine {
   uint64_t id_seed_;
   std::vector<Marker> markers_;
   std::array<bool, 256> begins_marker_{};
-  bool spelled_ = false;
 
   std::string input_;  // consumed up to at_
   size_t at_ = 0;

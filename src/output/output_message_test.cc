@@ -46,22 +46,6 @@ TEST(OutputMessage, IsTheSameWhereEventsComeOneByOne) {
   EXPECT_EQ(message.calls[1].arguments, whole.calls[1].arguments);
 }
 
-TEST(OutputMessage, BeginsInReasoningWhereTheCallerSaysSo) {
-  for (const char* name : {"function_tags", "bracket_markers", "compact_calls"}) {
-    const OutputFormat& format = *find_output_format(name);
-    const std::string text = "\nHm." + format.reasoning_close.front() + "\nYes.";
-    const OutputMessage message = read_output(format, text, {.starts_in_reasoning = true});
-    EXPECT_EQ(message.reasoning, "Hm.") << name;
-    EXPECT_EQ(message.content, "Yes.") << name;
-  }
-  const OutputMessage message =
-      read_output(*find_output_format("channels"),
-                  "Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes.<|return|>",
-                  {.starts_in_reasoning = true});
-  EXPECT_EQ(message.reasoning, "Hm.");
-  EXPECT_EQ(message.content, "Yes.");
-}
-
 TEST(OutputMessage, CountsWhatBeganLikeACallAndWasNone) {
   const std::string text = "<tool_call>[1]</tool_call> <tool_call>x";
   const OutputMessage message = read_output(*find_output_format("tagged_json"), text);

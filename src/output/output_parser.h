@@ -55,10 +55,8 @@ struct OutputParserOptions {
   /// The template's text behind the last message, for example "<|im_start|>assistant\n<think>\n".
   /// It tells where the answer begins: in reasoning, in content or within a call.
   std::string_view prompt_tail;
-  /// The answer begins in reasoning, whatever the tail says.
-  bool starts_in_reasoning = false;
-  /// With these, push() must be told ids: a marker counts as its token only, unless the format says
-  /// that it may be spelled. Without, markers are found in the text.
+  /// With these, push() must be told ids: a marker counts as its token only. Without, markers are
+  /// found in the text.
   const MarkerTokens* markers = nullptr;
   /// The request's tools. Without them, calls that have no marker of their own are text.
   const ToolTypes* tools = nullptr;
