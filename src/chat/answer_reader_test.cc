@@ -5,7 +5,7 @@
 
 #include "chat/model_text.h"
 #include "io/file.h"
-#include "output/output_message.h"
+#include "output/output_message_test_util.h"
 #include "templates/engine_test_util.h"
 #include "tests/support/temp_folder.h"
 

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "output/output_message.h"
+#include "output/output_message_test_util.h"
 
 namespace moeflux {
 namespace {

@@ -8,7 +8,7 @@
 #include <random>
 
 #include "grammar/token_tree.h"
-#include "output/output_message.h"
+#include "output/output_message_test_util.h"
 #include "output/output_parser.h"
 #include "output/value_reader.h"
 

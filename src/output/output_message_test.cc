@@ -1,6 +1,6 @@
-#include "output/output_message.h"
-
 #include <gtest/gtest.h>
+
+#include "output/output_message_test_util.h"
 
 namespace moeflux {
 namespace {
