@@ -1,10 +1,10 @@
-#include "serve/native/chats.h"
-
+// Chats of a page, which the server keeps where it may: JSON objects that it does not look into.
 #include <string>
 #include <utility>
 
 #include "base/format.h"
 #include "serve/native/conversations.h"
+#include "serve/native/handlers.h"
 
 namespace moeflux::serve {
 namespace {

@@ -1,11 +1,11 @@
-#include "serve/native/complete.h"
-
+// llama.cpp's routes that continue texts, in its own words.
 #include <initializer_list>
 #include <memory>
 #include <utility>
 #include <variant>
 
 #include "serve/native/completion.h"
+#include "serve/native/handlers.h"
 
 namespace moeflux::serve {
 namespace {

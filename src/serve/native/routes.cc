@@ -1,5 +1,5 @@
-#include "serve/native/routes.h"
-
+// Recorded routes: those of an answer's tokens for its owner, and a trace of all texts for an
+// administrator.
 #include <algorithm>
 #include <charconv>
 #include <chrono>
@@ -10,6 +10,7 @@
 
 #include "base/format.h"
 #include "serve/http/http_text.h"
+#include "serve/native/handlers.h"
 #include "serve/native/watching.h"
 #include "serve/request/fields.h"
 

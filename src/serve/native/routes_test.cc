@@ -1,6 +1,5 @@
-#include "serve/native/routes.h"
-
 #include "experts/routes/route_trace.h"
+#include "serve/native/handlers.h"
 #include "serve/service_test_util.h"
 
 namespace moeflux::serve {

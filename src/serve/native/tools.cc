@@ -1,7 +1,7 @@
-#include "serve/native/tools.h"
-
+// The tools of MCP servers, which the program names and this server asks: a page reaches no other.
 #include <utility>
 
+#include "serve/native/handlers.h"
 #include "serve/request/fields.h"
 
 namespace moeflux::serve {

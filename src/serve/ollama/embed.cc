@@ -1,11 +1,12 @@
-#include "serve/ollama/embed.h"
+// Ollama's /api/embed and its predecessor.
+#include "serve/embed.h"
 
 #include <chrono>
 #include <string>
 #include <utility>
 
 #include "base/format.h"
-#include "serve/embed.h"
+#include "serve/ollama/handlers.h"
 
 namespace moeflux::serve {
 namespace {

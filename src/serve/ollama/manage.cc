@@ -1,5 +1,4 @@
-#include "serve/ollama/manage.h"
-
+// Ollama's requests that bring, rename and remove models. They need --manage-models.
 #include <chrono>
 #include <memory>
 #include <stop_token>
@@ -7,6 +6,7 @@
 #include <utility>
 
 #include "base/format.h"
+#include "serve/ollama/handlers.h"
 #include "serve/request/fields.h"
 #include "serve/wire/wire_json.h"
 

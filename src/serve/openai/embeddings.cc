@@ -1,5 +1,4 @@
-#include "serve/openai/embeddings.h"
-
+// POST /v1/embeddings.
 #include <array>
 #include <bit>
 #include <string>
@@ -8,6 +7,7 @@
 
 #include "base/format.h"
 #include "serve/embed.h"
+#include "serve/openai/handlers.h"
 #include "serve/request/field_list.h"
 #include "text/encoding/base64.h"
 

@@ -3,13 +3,12 @@
 #include <utility>
 
 #include "serve/call.h"
-#include "serve/native/complete.h"
 #include "serve/native/conversations.h"
+#include "serve/native/handlers.h"
 #include "serve/openai/chat.h"
 #include "serve/openai/chat_answer.h"
 #include "serve/openai/completions.h"
-#include "serve/openai/embeddings.h"
-#include "serve/openai/rerank.h"
+#include "serve/openai/handlers.h"
 #include "serve/openai/text_answer.h"
 #include "serve/wire/utc_time.h"
 

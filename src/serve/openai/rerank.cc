@@ -1,5 +1,4 @@
-#include "serve/openai/rerank.h"
-
+// POST /v1/rerank, as Jina, Cohere, llama.cpp and vLLM have it.
 #include <algorithm>
 #include <numeric>
 #include <string>
@@ -8,6 +7,7 @@
 #include "base/format.h"
 #include "serve/answer/answer_json.h"
 #include "serve/embed.h"
+#include "serve/openai/handlers.h"
 
 namespace moeflux::serve {
 namespace {
