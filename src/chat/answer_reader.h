@@ -47,7 +47,6 @@ class AnswerReader {
   bool stopped() const { return stop_.stopped(); }
   const std::string& stopped_by() const { return stop_.stopped_by(); }
   int complete_calls() const { return parser_.complete_calls(); }
-  int misfits() const { return parser_.misfits(); }
   int64_t reasoning_tokens() const { return reasoning_tokens_; }
 
  private:

@@ -44,7 +44,6 @@ struct AnswerPart {
   std::vector<ScoredToken> scores;
   std::vector<TokenId> tokens;  // as they were drawn, with one that ended the text
   int complete_calls = 0;
-  int misfits = 0;
   int64_t reasoning_tokens = 0;
   std::string stopped_by;  // the request's stop string that ended it; empty: none did
   TextStatistics statistics;

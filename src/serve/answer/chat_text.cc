@@ -32,7 +32,6 @@ void ChatText::on_done(const TextStatistics& statistics) {
   reader_.finish(events, statistics.reason);
   tell_all(events);
   answer_.complete_calls = reader_.complete_calls();
-  answer_.misfits = reader_.misfits();
   answer_.reasoning_tokens = reader_.reasoning_tokens();
   answer_.stopped_by = reader_.stopped_by();
   end(std::move(answer_), statistics);
