@@ -99,9 +99,6 @@ void Log::warning(std::string_view message) const {
 void Log::note(std::string_view message) const {
   if (shows(LogLevel::kInfo)) print_note(message);
 }
-void Log::debug(std::string_view message) const {
-  if (shows(LogLevel::kDebug)) print_note(message);
-}
 
 void end_interrupted() {
   pollfd terminal{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};

@@ -42,7 +42,6 @@ class Log {
   bool shows(LogLevel level) const { return level <= level_; }
   void warning(std::string_view message) const;
   void note(std::string_view message) const;
-  void debug(std::string_view message) const;
 
  private:
   LogLevel level_ = LogLevel::kInfo;
