@@ -41,10 +41,6 @@ class PreTokenizer {
   /// One matcher per pattern, to be made once per encode() call.
   std::vector<Regex::Matcher> make_matchers() const;
 
-  /// Whether a piece not beginning with a space gets one in front (ByteLevel's add_prefix_space;
-  /// it applies before the ByteLevel's own pattern and after all other splits).
-  bool add_prefix_space() const { return add_prefix_space_; }
-
   /// Replaces `pieces` (views into well-formed UTF-8, none empty) by the pieces of the splits, none
   /// empty; only splits in the byte alphabet cut a character.
   /// `prefixed` receives the strings that add_prefix_space made; pieces may point into them, so it
@@ -69,6 +65,8 @@ class PreTokenizer {
   size_t splits_before_byte_level_ = 0;
   size_t splits_of_text_ = 0;  // later splits see the byte alphabet
   bool has_byte_level_ = false;
+  /// Whether a piece not beginning with a space gets one in front: ByteLevel's, before its own
+  /// pattern and after all other splits.
   bool add_prefix_space_ = false;
 };
 
