@@ -151,7 +151,6 @@ def step35(w, c):
     w.add_swiglu_clamp_exp(c["swiglu_limits"])
     w.add_swiglu_clamp_shexp(c["swiglu_limits_shared"])
     full, local = (c["rope_parameters"][k] for k in ("full_attention", "sliding_attention"))
-    w.add_rope_dimension_count(int(c["head_dim"] * full["partial_rotary_factor"]))
     w.add_rope_freq_base(full["rope_theta"])
     w.add_rope_freq_base_swa(local["rope_theta"])
 

@@ -101,6 +101,25 @@ TEST(GgufConfig, AFactorWithoutATypeDividesPositions) {
   EXPECT_EQ(frequencies(none.text("qwen3moe.rope.scaling.type", "none")), usual);
 }
 
+// llama.cpp's converter does not write the length, and its reader halves it.
+TEST(GgufConfig, FullLayersOfStepTurnHalfOfAHead) {
+  for (const uint32_t stated : {0u, 32u}) {
+    GgufImage image = model_of("step35");
+    image.u32("step35.attention.key_length", 32).u32("step35.attention.value_length", 32);
+    image.u32("step35.attention.head_count_kv", 2).u32("step35.attention.sliding_window", 16);
+    image.key("step35.attention.sliding_window_pattern", 9, array_of({1, 0}));
+    image.u32("step35.expert_shared_feed_forward_length", 32);
+    if (stated != 0) image.u32("step35.rope.dimension_count", stated);
+    const auto spec = spec_of(image);
+    ASSERT_TRUE(spec.ok()) << spec.error().to_string();
+    const auto turned = [&](size_t layer) {
+      return mixer_as<AttentionSpec>(spec->layers[layer])->rope.rotary_dim;
+    };
+    EXPECT_EQ(turned(0), 32);
+    EXPECT_EQ(turned(1), 16);
+  }
+}
+
 TEST(GgufConfig, YarnWithoutALengthStretchesThatOfTheContext) {
   GgufImage image = model_of("qwen3moe");
   image.text("qwen3moe.rope.scaling.type", "yarn").f32("qwen3moe.rope.scaling.factor", 4.0f);

@@ -23,6 +23,8 @@ int64_t of_kind(GgufKeys& keys, std::string_view key, const Json& types, std::st
   return std::max<int64_t>(found, 1);
 }
 
+// Full layers turn half of what the key says, a whole head where it is absent, as in llama.cpp
+// (src/models/step35.cpp). Its converter does not write the key.
 void read_ropes(GgufKeys& keys, Json& c) {
   const int64_t head_dim = c["head_dim"];
   const double base = keys.number_or("rope.freq_base", 10000.0);
@@ -31,7 +33,7 @@ void read_ropes(GgufKeys& keys, Json& c) {
     return static_cast<double>(dims) / static_cast<double>(std::max<int64_t>(head_dim, 1));
   };
   Json full = {
-      {"rope_type", "default"}, {"rope_theta", base}, {"partial_rotary_factor", share(rotary)}};
+      {"rope_type", "default"}, {"rope_theta", base}, {"partial_rotary_factor", share(rotary / 2)}};
   if (keys.tensor("rope_freqs.weight") != nullptr) {
     full["rope_type"] = "factors";
     full["frequency_factors"] = keys.read_floats("rope_freqs.weight");
@@ -41,7 +43,7 @@ void read_ropes(GgufKeys& keys, Json& c) {
       {"sliding_attention",
        {{"rope_type", "default"},
         {"rope_theta", keys.number_or("rope.freq_base_swa", base)},
-        {"partial_rotary_factor", share(keys.int_or("rope.dimension_count_swa", head_dim))}}}};
+        {"partial_rotary_factor", share(keys.int_or("rope.dimension_count_swa", rotary))}}}};
 }
 
 void config(GgufKeys& keys, Json& c) {
