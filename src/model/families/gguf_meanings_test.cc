@@ -30,8 +30,7 @@ TEST(GgufConfig, KeysThatChangeNumbersAreReadOrRefusedByName) {
     std::vector<float> neutral;
   };
   for (const auto& [key, refused, neutral] :
-       std::vector<Case>{{"rope.scaling.yarn_attn_factor", 0.5f, {1.0f}},
-                         {"rope.scaling.yarn_ext_factor", 0.5f, {1.0f, -1.0f}},
+       std::vector<Case>{{"rope.scaling.yarn_ext_factor", 0.5f, {1.0f, -1.0f}},
                          {"rope.scaling.yarn_log_multiplier", 0.1f, {0.0f}},
                          {"rope.scaling.alpha", 2.0f, {0.0f}},
                          {"attention.clamp_kqv", 8.0f, {0.0f}},
@@ -99,6 +98,23 @@ TEST(GgufConfig, AFactorWithoutATypeDividesPositions) {
   }
   GgufImage none = model_of("qwen3moe").f32("qwen3moe.rope.scaling.factor", 4.0f);
   EXPECT_EQ(frequencies(none.text("qwen3moe.rope.scaling.type", "none")), usual);
+}
+
+// The converter writes attention_factor of a config.json, the whole product, as yarn_attn_factor.
+TEST(GgufConfig, YarnMultipliesByTheFactorThatTheFileStates) {
+  const auto factor = [](float stated, float attention) {
+    GgufImage image = model_of("qwen3moe");
+    image.text("qwen3moe.rope.scaling.type", "yarn").f32("qwen3moe.rope.scaling.factor", 4.0f);
+    image.f32("qwen3moe.rope.scaling.yarn_attn_factor", stated);
+    const auto spec = spec_of(image.f32("qwen3moe.rope.scaling.attn_factor", attention));
+    EXPECT_TRUE(spec.ok()) << spec.error().to_string();
+    return spec.ok() ? first_mixer<AttentionSpec>(*spec)->rope.attention_factor : 0.0f;
+  };
+  const float usual = 1.138629436f;  // 1 + 0.1 ln 4
+  EXPECT_FLOAT_EQ(factor(0.5f, 1.0f), 0.5f);
+  EXPECT_FLOAT_EQ(factor(0.5f, 3.0f), 1.5f);
+  EXPECT_FLOAT_EQ(factor(1.0f, 1.0f), usual);
+  EXPECT_FLOAT_EQ(factor(0.0f, 1.0f), usual);
 }
 
 // llama.cpp's converter does not write the length, and its reader halves it.

@@ -49,7 +49,8 @@ void read_gguf_trunk(GgufKeys& keys, Json& config) {
 
 // Applies YaRN's keys as llama.cpp does (src/llama-context.cpp, since its pull request 17945): cos
 // and sin are multiplied by 1 + 0.1 ln(factor), and by attn_factor whatever the type.
-// yarn_attn_factor is the whole product of a config.json there, and llama.cpp computes its own.
+// yarn_attn_factor is the whole product of a config.json. llama.cpp computes its own instead, as is
+// done here for 1, which some converters write whatever the config says.
 Json read_gguf_rope_scaling(GgufKeys& keys) {
   const double factor = keys.number_or("rope.scaling.factor", 0.0);
   // A factor alone divides positions, as in llama.cpp's first files.
@@ -70,9 +71,12 @@ Json read_gguf_rope_scaling(GgufKeys& keys) {
   }
   if (!is_yarn) return scaling;
   const double product = factor > 1.0 ? 1.0 + 0.1 * std::log(factor) : 1.0;
-  expect_gguf_number(keys, "rope.scaling.yarn_attn_factor", {1.0, product});
+  const double stated = keys.number_or("rope.scaling.yarn_attn_factor", 1.0);
+  const double whole = stated == 0.0 || stated == 1.0 ? product : stated;
   expect_gguf_number(keys, "rope.scaling.yarn_ext_factor", {1.0, -1.0});
-  if (attention != 1.0) scaling["attention_factor"] = attention * product;
+  if (attention != 1.0 || std::abs(whole - product) > 1e-5) {
+    scaling["attention_factor"] = attention * whole;
+  }
   const auto turns = [&](std::string_view key, double absent) {
     const double found = keys.number_or(key, 0.0);
     return found == 0.0 ? absent : found;

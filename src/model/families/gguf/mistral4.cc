@@ -33,13 +33,8 @@ void read_rope(GgufKeys& keys, Json& c) {
   }
   scaling["mscale"] = 1.0;
   scaling["mscale_all_dim"] = keys.number_or("rope.scaling.yarn_log_multiplier", 0.0) / 0.1;
-  for (const std::string_view factor : {"rope.scaling.attn_factor", "rope.scaling.yarn_attn_factor",
-                                        "rope.scaling.yarn_ext_factor"}) {
-    const double stored = keys.number_or(factor, 1.0);
-    if (stored == 1.0) continue;
-    keys.fail(ErrorCode::kUnsupported,
-              formatted("{}.{} is {}, expected 1", keys.architecture(), factor, stored));
-  }
+  // llama.cpp multiplies the scale of scores with it as well.
+  expect_gguf_number(keys, "rope.scaling.attn_factor", {1.0});
   read_query_scale(keys, scaling);
   c["rope_scaling"] = scaling;
 }
