@@ -12,7 +12,10 @@ transformers 5, a fifth leave out keys that have a default.
 
 A draw that differs is repeated with fewer options, and its folder is kept in WORK_FOLDER.
 
+With --gguf the program reads the GGUF file that llama.cpp's converter makes of the checkpoint.
+
 usage: random_configs.py MOEFLUX WORK_FOLDER [FAMILY...] [--seeds FIRST:END:STEP] [--list]
+           [--gguf LLAMA_CPP]
        (transformers 5.24, torch 2.11, safetensors)
 """
 import argparse
@@ -24,12 +27,14 @@ import re
 import shutil
 import subprocess
 import sys
+import traceback
 
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
 from golden_models import (NO_AUTO, SEEING, SMALL_VISION, TEXT_PREFIX, TEXTS, in_float64, load)
+from random_config_gguf import Converter, given
 from random_config_options import ABSENT, FAMILIES, PER_LAYER, Draw, Follows
 
 MODELS = pathlib.Path(__file__).resolve().parents[2] / "tests/golden/models"
@@ -201,11 +206,11 @@ def distance(logits, expected):
     return (logits - expected).abs().amax(1) / expected.abs().amax(1).clamp_min(1e-9)
 
 
-def ours(program, folder, tokens, seed):
+def run(program, folder, model, tokens, seed):
     device = ["--device", "reference"] if seed % 3 == 0 else ["--device", "cpu", "--precision",
                                                               "f32"]
     chunk = ["--tune", "prefill-chunk=7"] if seed % 3 == 1 else []
-    command = [program, "logits", "-m", str(folder), *device, "--cache-type-k", "f32",
+    command = [program, "logits", "-m", str(model), *device, "--cache-type-k", "f32",
                "--cache-type-v", "f32", "-t", "1", *chunk,
                "--tokens", ",".join(map(str, tokens.tolist())),
                "-o", str(folder / "ours.safetensors")]
@@ -220,12 +225,31 @@ def ours(program, folder, tokens, seed):
     return load_file(folder / "ours.safetensors")["logits"], done.stderr.strip()
 
 
-def judge(program, folder, config, seed):
+class Subject:
+    """The program and, where it reads GGUF files, what makes them."""
+
+    def __init__(self, program, converter=None):
+        self.program, self.converter = program, converter
+
+    def logits(self, folder, architectures, tokens, seed):
+        model = folder
+        if self.converter:
+            try:
+                model = self.converter.convert(folder, architectures, seed)
+            except Exception as error:  # an option that the converter does not know
+                at = traceback.extract_tb(error.__traceback__)[-1]
+                return None, (f"UNCONVERTED {pathlib.Path(at.filename).name}:{at.lineno} "
+                              f"{type(error).__name__}: {str(error)[:150]}")
+        return run(self.program, folder, model, tokens, seed)
+
+
+def judge(subject, folder, config, seed):
     """A word, and what there is to say about it."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     written = in_old_words(config) if seed % 4 == 1 else config
     written = without_some(written, seed) if seed % 5 == 3 else written
+    written = given(written) if subject.converter else written
     (folder / "config.json").write_text(json.dumps(written))
     generator = torch.Generator().manual_seed(seed)
     tokens = torch.randint(3, config["vocab_size"], (NUM_TOKENS,), generator=generator)
@@ -237,7 +261,9 @@ def judge(program, folder, config, seed):
     if not expected.isfinite().all():
         return "invalid", "not finite"
     publish(folder, config)
-    logits, said = ours(program, folder, tokens, seed)
+    logits, said = subject.logits(folder, config["architectures"], tokens, seed)
+    if logits is None and said.startswith("UNCONVERTED"):
+        return "unconverted", said
     if logits is None:
         return ("DEFECT" if said.startswith(("HANGS", "CRASHES", "SILENT")) else "refused"), said
     if logits.shape != expected.shape:
@@ -254,15 +280,15 @@ def judge(program, folder, config, seed):
     return "DIFFERS", f"{far} in {int(bad.sum())} positions, from {bad.nonzero()[0].item()} {said}"
 
 
-def smallest(program, folder, family, seed, changes, verdict):
+def smallest(subject, folder, family, seed, changes, verdict):
     """The changes that suffice for the verdict."""
     needed = set(changes)
     for key in list(changes):
         config, left = drawn(family, seed, needed - {key})
-        if key not in left and judge(program, folder, config, seed)[0] == verdict:
+        if key not in left and judge(subject, folder, config, seed)[0] == verdict:
             needed -= {key}
     config, left = drawn(family, seed, needed)
-    return left, judge(program, folder, config, seed)[1]
+    return left, judge(subject, folder, config, seed)[1]
 
 
 def refused_by(said, changes):
@@ -271,22 +297,25 @@ def refused_by(said, changes):
         isinstance(value, dict) and any(word in said for word in value))]
 
 
-def examine(program, folder, family, seed):
+def examine(subject, folder, family, seed):
     """A draw until it runs: what is refused is put back. The last verdict and all refusals."""
     keep, refusals = None, []
     while True:
         config, changes = drawn(family, seed, keep)
-        verdict, said = judge(program, folder, config, seed)
-        if verdict != "refused":
+        verdict, said = judge(subject, folder, config, seed)
+        if verdict in ("same", "invalid", "DIFFERS", "DEFECT"):
             break
         refusals.append(said.replace(f"{folder}: ", ""))
         named, last = refused_by(said, changes), keep
+        if subject.converter and (not named or verdict != "refused"):  # whose file has other names
+            named = smallest(subject, folder, family, seed, changes, verdict)[0]
         keep = set(changes) - set(named)
         if not named or keep == last:
-            verdict = "refused" if refused_by(said, config | base_config(family)) else "UNNAMED"
+            if not subject.converter and not refused_by(said, config | base_config(family)):
+                verdict = "UNNAMED"
             break
     if verdict in ("DIFFERS", "DEFECT"):
-        changes, said = smallest(program, folder, family, seed, changes, verdict)
+        changes, said = smallest(subject, folder, family, seed, changes, verdict)
     elif verdict != "UNNAMED":
         shutil.rmtree(folder)
     return verdict, said, changes, refusals
@@ -299,6 +328,7 @@ def main():
     parser.add_argument("families", nargs="*")
     parser.add_argument("--seeds", default="0:8")
     parser.add_argument("--list", action="store_true", help="keys of each family without options")
+    parser.add_argument("--gguf", metavar="LLAMA_CPP", help="folder of llama.cpp's sources")
     options = parser.parse_args()
     if options.list:
         for family, table in FAMILIES.items():
@@ -308,11 +338,12 @@ def main():
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
+    subject = Subject(options.program, options.gguf and Converter(options.gguf))
     for family in options.families or FAMILIES:
         words = collections.Counter()
         for seed in range(*map(int, options.seeds.split(":"))):
             folder = options.work / f"{family}-{seed}"
-            verdict, said, changes, refusals = examine(options.program, folder, family, seed)
+            verdict, said, changes, refusals = examine(subject, folder, family, seed)
             words.update([verdict] + ["refused"] * len(refusals))
             print(family, seed, verdict, said, {} if verdict == "same" else changes, *refusals,
                   sep=" | ", flush=True)
