@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "model/families/gguf_test_util.h"
 #include "model/mixers/attention.h"
 #include "model/mixers/latent_attention.h"
@@ -115,6 +116,29 @@ TEST(GgufConfig, YarnMultipliesByTheFactorThatTheFileStates) {
   EXPECT_FLOAT_EQ(factor(0.5f, 3.0f), 1.5f);
   EXPECT_FLOAT_EQ(factor(1.0f, 1.0f), usual);
   EXPECT_FLOAT_EQ(factor(0.0f, 1.0f), usual);
+}
+
+// As llama.cpp reads it (load_swa_pattern). The architecture says whether the first layer slides.
+TEST(GgufConfig, OneNumberAsAPatternIsAnInterval) {
+  const auto types = [](const std::string& architecture, uint32_t interval) {
+    GgufImage image = model_of(architecture, 4);
+    image.u32(architecture + ".attention.sliding_window", 16);
+    image.f32(architecture + ".attention.scale", 0.2f);
+    image.u32(architecture + ".attention.sliding_window_pattern", interval);
+    const auto text = config_of(image);
+    EXPECT_TRUE(text.ok()) << text.error().to_string();
+    std::string out;
+    const Json config = text.ok() ? *parse_json(*text, "m.gguf", {}) : Json::object();
+    for (const Json& type : config.value("layer_types", Json::array())) {
+      out += type == "full_attention" ? 'f' : 's';
+    }
+    return out;
+  };
+  EXPECT_EQ(types("gpt-oss", 2), "sfsf");
+  EXPECT_EQ(types("gpt-oss", 3), "ssfs");
+  EXPECT_EQ(types("gpt-oss", 1), "ffff");
+  EXPECT_EQ(types("gpt-oss", 0), "ssss");
+  EXPECT_EQ(types("granite_swa", 2), "fsfs");
 }
 
 // llama.cpp's converter does not write the length, and its reader halves it.

@@ -121,11 +121,12 @@ std::vector<GgufName> gguf_stream_names(std::vector<GgufName> own);
 void read_gguf_dense_layers(GgufKeys& keys, Json& config);
 /// The network of a model without experts, and whether projections have biases.
 void read_gguf_dense_network(GgufKeys& keys, Json& config);
-/// layer_types, by the pattern in the file, which has a truth value of each block; else the
-/// full_at-th of each `interval` layers sees all and the others a window.
+/// layer_types, by the pattern in the file, which has a truth value of each block or an interval;
+/// else the full_at-th of each `interval` layers, its first or last, sees all and the others a
+/// window.
 struct GgufPattern {
-  size_t interval = 1;
-  size_t full_at = 0;
+  int64_t interval = 1;
+  int64_t full_at = 0;
 };
 void read_gguf_layer_types(GgufKeys& keys, Json& config, const GgufPattern& usual);
 /// rope_parameters, of what read_gguf_attention() has read, with a base of their own for layers

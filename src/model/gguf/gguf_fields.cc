@@ -334,9 +334,17 @@ std::vector<GgufName> gguf_stream_names(std::vector<GgufName> own) {
 void read_gguf_layer_types(GgufKeys& keys, Json& config, const GgufPattern& usual) {
   constexpr std::string_view kPattern = "attention.sliding_window_pattern";
   std::vector<int64_t> sliding;
-  if (keys.has(kPattern)) sliding = keys.of_blocks(kPattern);
+  GgufPattern pattern = usual;
+  if (keys.has_array(kPattern)) {
+    sliding = keys.of_blocks(kPattern);
+  } else if (keys.has(kPattern)) {  // 0: all slide
+    pattern.interval = keys.require_int(kPattern);
+    if (usual.full_at != 0) pattern.full_at = pattern.interval - 1;
+  }
   config["layer_types"] = list_gguf_layers(keys, [&](size_t i) {
-    const bool slides = sliding.empty() ? i % usual.interval != usual.full_at : sliding[i] != 0;
+    const auto layer = static_cast<int64_t>(i);
+    const bool follows = pattern.interval == 0 || layer % pattern.interval != pattern.full_at;
+    const bool slides = sliding.empty() ? follows : sliding[i] != 0;
     return slides ? "sliding_attention" : "full_attention";
   });
 }

@@ -102,6 +102,11 @@ int64_t GgufKeys::as_int(std::string_view key, const gguf::Value& value) {
   return found;
 }
 
+bool GgufKeys::has_array(std::string_view key) const {
+  const gguf::Value* value = find(key);
+  return value != nullptr && value->type == gguf::ValueType::kArray;
+}
+
 int64_t GgufKeys::require_int(std::string_view key) {
   if (const gguf::Value* value = take(key)) return as_int(key, *value);
   fail(ErrorCode::kCorruption, formatted("key {} is missing", full(key)));

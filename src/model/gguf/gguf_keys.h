@@ -24,6 +24,7 @@ class GgufKeys {
 
   const std::string& architecture() const { return model_.architecture(); }
   bool has(std::string_view key) const { return find(key) != nullptr; }
+  bool has_array(std::string_view key) const;
   /// A whole number from 0 to 2^30. Also an array of one for each block, which must all be the
   /// same: zeros, which mean that a block has none, do not count.
   int64_t require_int(std::string_view key);

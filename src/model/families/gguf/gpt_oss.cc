@@ -22,8 +22,7 @@ void config(GgufKeys& keys, Json& c) {
   c.erase("moe_intermediate_size");
   keys.ignore("feed_forward_length");  // the same
   c["sliding_window"] = keys.require_int("attention.sliding_window");
-  c["layer_types"] = list_gguf_layers(
-      keys, [](size_t i) { return i % 2 == 0 ? "sliding_attention" : "full_attention"; });
+  read_gguf_layer_types(keys, c, {.interval = 2, .full_at = 1});
 }
 
 }  // namespace
