@@ -141,6 +141,16 @@ TEST(GgufConfig, OneNumberAsAPatternIsAnInterval) {
   EXPECT_EQ(types("granite_swa", 2), "fsfs");
 }
 
+TEST(GgufConfig, AScaleOfNothingLeavesWeightsOfExpertsAlone) {
+  for (const float stated : {0.0f, 1.0f, 2.5f}) {
+    GgufImage image = model_of("dots1");
+    image.u32("dots1.expert_gating_func", 2).f32("dots1.expert_weights_scale", stated);
+    const auto spec = spec_of(image);
+    ASSERT_TRUE(spec.ok()) << spec.error().to_string();
+    EXPECT_EQ(last_moe(*spec).router.scale, stated == 0.0f ? 1.0f : stated);
+  }
+}
+
 // llama.cpp's converter does not write the length, and its reader halves it.
 TEST(GgufConfig, FullLayersOfStepTurnHalfOfAHead) {
   for (const uint32_t stated : {0u, 32u}) {

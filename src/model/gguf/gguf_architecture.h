@@ -107,6 +107,8 @@ void read_gguf_gated_delta(GgufKeys& keys, Json& config);
 std::vector<GgufName> gguf_gated_delta_names(std::vector<GgufName> own);
 /// Number, choice and width of experts.
 void read_gguf_experts(GgufKeys& keys, Json& config);
+/// The factor of experts' weights; 0 and 1 leave them alone, as in llama.cpp.
+double read_gguf_weights_scale(GgufKeys& keys);
 /// Sigmoid scores with a bias that selects, groups, and weights that are scaled.
 void read_gguf_noaux_tc(GgufKeys& keys, Json& config);
 /// The limits that gated units of layers have, under `own`, if the file has the key.

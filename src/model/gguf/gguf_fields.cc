@@ -280,13 +280,18 @@ void read_gguf_experts(GgufKeys& keys, Json& config) {
   config["moe_intermediate_size"] = width;
 }
 
+double read_gguf_weights_scale(GgufKeys& keys) {
+  const double scale = keys.number_or("expert_weights_scale", 1.0);
+  return scale == 0.0 ? 1.0 : scale;
+}
+
 void read_gguf_noaux_tc(GgufKeys& keys, Json& config) {
   keys.expect_int("expert_gating_func", kSigmoid);
   config["scoring_func"] = "sigmoid";
   config["n_group"] = keys.int_or("expert_group_count", 1);
   config["topk_group"] = keys.int_or("expert_group_used_count", 1);
   config["norm_topk_prob"] = keys.bool_or("expert_weights_norm", false);
-  config["routed_scaling_factor"] = keys.number_or("expert_weights_scale", 1.0);
+  config["routed_scaling_factor"] = read_gguf_weights_scale(keys);
 }
 
 void read_gguf_limits(GgufKeys& keys, std::string_view key, Json& config, std::string_view own) {

@@ -35,7 +35,7 @@ swiglu_clamp_shexp swin_norm token_shift_count use_parallel_residual)"},
     {NeutralValue::kZeroOrOne, R"(
 attention.output_scale attention.value_scale decoder_sparse_step expert_group_scale
 full_attention_interval hyper_connection.count interleave_moe_layer_step moe_every_n_layers
-rope.scaling.attn_factor rope.scaling.factor rope.swa.scaling.factor)"},
+rope.scale_linear rope.scaling.attn_factor rope.scaling.factor rope.swa.scaling.factor)"},
     {NeutralValue::kTrue, "attention.causal"},
     {NeutralValue::kNone, "rope.scaling.type rope.swa.scaling.type"},
     {NeutralValue::kSilu, "hidden_activation"},

@@ -33,7 +33,7 @@ void read_router(GgufKeys& keys, Json& c) {
   c["n_group"] = groups;
   c["topk_group"] = keys.int_or("expert_group_used_count", 1);
   c["norm_topk_prob"] = keys.bool_or("expert_weights_norm", false);
-  c["routed_scaling_factor"] = keys.number_or("expert_weights_scale", 1.0);
+  c["routed_scaling_factor"] = read_gguf_weights_scale(keys);
 }
 
 void config(GgufKeys& keys, Json& c) {

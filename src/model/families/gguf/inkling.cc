@@ -38,7 +38,7 @@ void config(GgufKeys& keys, Json& c) {
   read_gguf_experts(keys, c);
   keys.expect_int("expert_gating_func", 2);
   c["n_shared_experts"] = keys.require_int("expert_shared_count");
-  c["route_scale"] = keys.number_or("expert_weights_scale", 1.0);
+  c["route_scale"] = read_gguf_weights_scale(keys);
   c["intermediate_size"] = keys.require_int("feed_forward_length");
   c["dense_mlp_idx"] = keys.int_or("dense_block_count", 0);
   c["logits_mup_width_multiplier"] = keys.require_number("logit_scale_denom");

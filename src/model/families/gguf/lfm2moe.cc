@@ -14,7 +14,7 @@ void config(GgufKeys& keys, Json& c) {
   keys.expect_int("expert_gating_func", 2);
   c["use_expert_bias"] = keys.any_block_has("exp_probs_b.bias");
   c["norm_topk_prob"] = keys.bool_or("expert_weights_norm", true);
-  c["routed_scaling_factor"] = keys.number_or("expert_weights_scale", 1.0);
+  c["routed_scaling_factor"] = read_gguf_weights_scale(keys);
   c["num_dense_layers"] = keys.int_or("leading_dense_block_count", 0);
   c["intermediate_size"] = keys.require_int("feed_forward_length");
 }

@@ -51,7 +51,7 @@ void read_gguf_growing_queries(GgufKeys& keys, Json& c) {
   c["n_group"] = keys.int_or("expert_group_count", 1);
   c["topk_group"] = keys.int_or("expert_group_used_count", 1);
   c["norm_topk_prob"] = keys.bool_or("expert_weights_norm", false);
-  c["routed_scaling_factor"] = keys.number_or("expert_weights_scale", 1.0);
+  c["routed_scaling_factor"] = read_gguf_weights_scale(keys);
   c["n_shared_experts"] = keys.int_or("expert_shared_count", 0);
   read_gguf_dense_layers(keys, c);
 }

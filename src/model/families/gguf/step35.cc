@@ -63,7 +63,7 @@ void config(GgufKeys& keys, Json& c) {
   read_gguf_experts(keys, c);
   keys.expect_int("expert_gating_func", 2);
   c["norm_expert_weight"] = keys.bool_or("expert_weights_norm", true);
-  c["moe_router_scaling_factor"] = keys.number_or("expert_weights_scale", 1.0);
+  c["moe_router_scaling_factor"] = read_gguf_weights_scale(keys);
   c["share_expert_dim"] = keys.require_int("expert_shared_feed_forward_length");
   keys.expect_int("moe_every_n_layers", 1);
   read_gguf_limits(keys, "swiglu_clamp_exp", c, "swiglu_limits");
