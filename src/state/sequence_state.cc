@@ -107,10 +107,11 @@ bool SequenceState::comes_near() const {
   std::map<size_t, uint64_t> bytes;  // by part of the device
   for (const Layer& layer : layers_) {
     for (const Held& held : layer.tensors) {
-      const auto part = memory_->whole_part(held.layer, held.spec.num_own_heads());
-      if (!part || use_of(held.spec) != StateMemory::Use::kEveryStep) continue;
+      if (use_of(held.spec) != StateMemory::Use::kEveryStep) continue;
       for (const Block& block : held.blocks) {
-        if (block->is_far) bytes[*part] += BlockSupply::aligned(block->size_bytes);
+        if (!block->is_far) continue;
+        const auto part = memory_->whole_part(held.layer, held.spec.num_own_heads());
+        if (part) bytes[*part] += BlockSupply::aligned(block->size_bytes);
       }
     }
   }

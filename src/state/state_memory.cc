@@ -33,7 +33,7 @@ uint64_t StateMemory::far_bytes() const {
 }
 
 uint64_t StateMemory::near_left(Use use, size_t part) const {
-  if (bounds_.empty()) return UINT64_MAX / 2;
+  if (bounds_.empty()) return UINT64_MAX;
   const Bounds& bounds = bounds_[part];
   const Taken& taken = shared_->taken[part];
   const uint64_t kept = taken.near_kept + taken.spare;

@@ -60,7 +60,7 @@ class StateMemory {
                                      int64_t heads = 1);
   /// The device's own memory has room for that, perhaps once other memory's spares are gone.
   bool has_room(uint64_t bytes, Use use, size_t part) const {
-    return near_left(use, part) + shared_->taken[part].spare >= bytes;
+    return bounds_.empty() || near_left(use, part) + shared_->taken[part].spare >= bytes;
   }
   /// The part of the device that has all of the layer's memory, or none where parts divide heads.
   std::optional<size_t> whole_part(LayerId layer, int64_t heads) const;

@@ -161,21 +161,21 @@ void DraftPrice::try_again(Trials& trials, bool goes_on, int64_t drafted, int64_
 
 // A draft that is wrong behind k right ones costs k + 1 rows of the next step as well, and those
 // that this one evaluates again.
-int64_t DraftPrice::best_of_repeat(const Repeat& repeat) const {
-  const int64_t lost = repeat.lost_rows;
+template <typename Acceptance>
+int64_t DraftPrice::best_length(int64_t most, const Acceptance& acceptance_of, double best_rate,
+                                const Repeat& again) const {
+  const int64_t lost = again.lost_rows;
   int64_t best = 0;
-  double best_rate = kGainMin / cost(lost + 1);
   double reached = 1.0;  // how likely all drafts so far are right
   double tokens = 1.0;
   double redone = 0.0;  // rows
-  const int64_t most = std::min<int64_t>(std::ssize(repeat.confidences), rows_to_try() - 1);
   for (int64_t drafts = 1; drafts <= most; ++drafts) {
-    const double acceptance = repeat.confidences[static_cast<size_t>(drafts - 1)];
+    const double acceptance = acceptance_of(static_cast<size_t>(drafts - 1));
     redone += reached * (1.0 - acceptance) * static_cast<double>(drafts);
     reached *= acceptance;
     tokens += reached;
     double seconds = cost(lost + 1 + drafts);
-    if (repeat.is_redone) {
+    if (again.is_redone) {
       const double each = (seconds - plain_seconds()) / static_cast<double>(lost + drafts);
       seconds += (redone + (1.0 - reached) * static_cast<double>(lost)) * std::max(each, 0.0);
     }
@@ -190,7 +190,10 @@ int64_t DraftPrice::best_of_repeat(const Repeat& repeat) const {
 int64_t DraftPrice::worth_repeat(const Repeat& repeat) {
   // The first step says what one costs without.
   if (repeat.confidences.empty() || plain_seconds() <= 0.0) return 0;
-  int64_t drafts = best_of_repeat(repeat);
+  const int64_t most = std::min<int64_t>(std::ssize(repeat.confidences), rows_to_try() - 1);
+  int64_t drafts = best_length(
+      most, [&](size_t i) { return repeat.confidences[i]; }, kGainMin / cost(repeat.lost_rows + 1),
+      repeat);
   try_again(repeats_, is_little(repeats_lost_), std::ssize(repeat.confidences), drafts);
   return drafts;
 }
@@ -224,21 +227,8 @@ int64_t DraftPrice::worth_asking(int64_t tokens_max) {
 int64_t DraftPrice::worth_rows(std::span<const float> confidences) const {
   const auto drafted = static_cast<int64_t>(confidences.size());
   if (source_.trials.is_trial) return drafted;
-  int64_t best = 0;
-  double best_rate = 0.0;
-  double reached = 1.0;  // how likely all drafts so far are right
-  double tokens = 1.0;
-  for (int64_t drafts = 0; drafts <= drafted; ++drafts) {
-    const double seconds = cost(drafts + 1);
-    if (seconds > 0.0 && tokens > best_rate * seconds) {
-      best_rate = tokens / seconds;
-      best = drafts;
-    }
-    if (drafts == drafted) break;
-    reached *= levels_[level_of(confidences[static_cast<size_t>(drafts)])];
-    tokens += reached;
-  }
-  return best;
+  return best_length(drafted, [&](size_t i) { return levels_[level_of(confidences[i])]; },
+                     1.0 / cost(1), {});
 }
 
 }  // namespace moeflux

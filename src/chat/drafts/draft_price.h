@@ -86,7 +86,11 @@ class DraftPrice {
   void lose(double seconds, DraftOrigin origin);
   void note_source(const Step& step);
   void note_acceptance(const Step& step);
-  int64_t best_of_repeat(const Repeat& repeat) const;
+  /// The number of drafts, up to `most`, that gives the most tokens a second: 0 where none gives
+  /// more than `best_rate`. `again`: rows that are evaluated again.
+  template <typename Acceptance>
+  int64_t best_length(int64_t most, const Acceptance& acceptance_of, double best_rate,
+                      const Repeat& again) const;
   double gain_of_source(int64_t drafts) const;
   int64_t rows_to_try() const;
   /// Whether drafts go on; otherwise `drafts` becomes what is tried, 0 in most steps.
