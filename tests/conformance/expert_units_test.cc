@@ -272,6 +272,15 @@ TEST(MatrixUnits, ALayerOfExpertsOfManyTokensInGgmlTypesHasTheSameBitsToo) {
   expect_one_layer("IQ1 and digits, many tokens", make("IQ1_M", "TQ1_0", 3, 2, 9, 256));
 }
 
+TEST(MatrixUnits, ALayerOfExpertsOfTypesThatKernelsKnowHasTheSameBitsToo) {
+  Random random(69);
+  const auto make = [&](auto... sizes) { return ggml_layer(random, sizes...); };
+  expect_one_layer("a split and a half", make("Q4_K", "Q4_0", 36, 4, 17, 768));
+  expect_one_layer("a part of a split", make("Q6_K", "Q4_K", 36, 4, 17, 256));
+  expect_one_layer("rows of odd bytes", make("MXFP4", "MXFP4", 36, 4, 17, 832));
+  expect_one_layer("rows that are not wide", make("Q4_0", "MXFP4", 36, 4, 17, 832));
+}
+
 TEST(MatrixUnits, ALayerOfGgmlExpertsOfMoreThan128TokensHasTheSameBitsToo) {
   Random random(68);
   expect_one_layer("139 tokens", ggml_layer(random, "IQ2_XS", "Q4_0", 2, 2, 139, 256));

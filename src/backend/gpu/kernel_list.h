@@ -2,9 +2,10 @@
 // own table: functions for the emulator and CUDA, names for Metal.
 //
 // A line is X(name, bindings, parameter struct, kWaits or kReadsEarly). A name is words, then what
-// the kernel is made for, in this order: how numbers are stored (_f32 _fp8 _q8,
-// or bits, _w4), tokens of a group (_t1), rows of a group (_r16), and columns (_d128). mma_ stands
-// before what is computed on matrix units. kernel_list_test.cc holds names to that.
+// the kernel is made for, in this order: how numbers are stored (_f32 _fp8 _q8
+// _q4_k _mxfp4, or bits, _w4), tokens of a group (_t1), rows of a group (_r16), and columns
+// (_d128). mma_ stands before what is computed on matrix units. kernel_list_test.cc holds names to
+// that.
 #pragma once
 
 #include <array>

@@ -91,6 +91,7 @@ MF_FN u32 even_bytes(u32 low, u32 high) {
   return (low & 0xffu) | (low >> 8u & 0xff00u) | (high & 0xffu) << 16u | (high << 8u & 0xff000000u);
 }
 MF_FN u32 odd_bytes(u32 low, u32 high) { return even_bytes(low >> 8u, high >> 8u); }
+MF_FN u32 settled(u32 value) { return value; }
 MF_FN W2 look_up_halves(W4 table, u32 bytes) {
   W2 looked_up = {{0u, 0u}};
   for (u32 i = 0u; i < 8u; ++i) {

@@ -229,15 +229,27 @@ MF_FN u32 even_bytes(u32 low, u32 high) { return __byte_perm(low, high, 0x6420u)
 MF_FN u32 odd_bytes(u32 low, u32 high) { return __byte_perm(low, high, 0x7531u); }
 /// Looks up the halves of four bytes: each becomes that byte of a table. Low halves, then high
 /// ones.
+/// `value`, without what the compiler knows of it: it is computed once, where this is, and not
+/// again at each use.
+MF_FN u32 settled(u32 value) {
+  asm("" : "+r"(value));
+  return value;
+}
+/// __byte_perm() without its mask: no index may be beyond 7.
+MF_FN u32 permute_bytes(u32 first, u32 second, u32 indices) {
+  u32 bytes;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(first), "r"(second), "r"(indices));
+  return bytes;
+}
 MF_FN W2 look_up_halves(W4 table, u32 bytes) {
   const u32 which = bytes & 0x77777777u;
   const u32 upper = (bytes >> 1u & 0x44444444u) | 0x32103210u;  // from which eight of the table
   u32 in_order[2];
   MF_UNROLL
   for (u32 i = 0u; i < 2u; ++i) {
-    const u32 low = __byte_perm(table.v[0], table.v[1], which >> (16u * i));
-    const u32 high = __byte_perm(table.v[2], table.v[3], which >> (16u * i));
-    in_order[i] = __byte_perm(low, high, upper >> (16u * i));
+    const u32 low = permute_bytes(table.v[0], table.v[1], which >> (16u * i));
+    const u32 high = permute_bytes(table.v[2], table.v[3], which >> (16u * i));
+    in_order[i] = permute_bytes(low, high, upper >> (16u * i));
   }
   const W2 looked_up = {
       {even_bytes(in_order[0], in_order[1]), odd_bytes(in_order[0], in_order[1])}};

@@ -10,25 +10,79 @@
 namespace moeflux::gpu {
 namespace {
 
-// Kernels of a step, by their slots a tile.
-struct TileKernels {
-  KernelId of4;
-  KernelId of8;
-  KernelId of16;
+// Gate and up, and down.
+struct StepKernels {
+  KernelId gate_up;
+  KernelId down;
 };
-constexpr TileKernels kGateUpW4 = {KernelId::mma_gate_up_w4_t4, KernelId::mma_gate_up_w4_t8,
-                                   KernelId::mma_gate_up_w4_t16};
-constexpr TileKernels kDownW4 = {KernelId::mma_down_w4_t4, KernelId::mma_down_w4_t8,
-                                 KernelId::mma_down_w4_t16};
-constexpr TileKernels kGateUpGgml = {KernelId::mma_gate_up_ggml_t4, KernelId::mma_gate_up_ggml_t8,
-                                     KernelId::mma_gate_up_ggml_t16};
-constexpr TileKernels kDownGgml = {KernelId::mma_down_ggml_t4, KernelId::mma_down_ggml_t8,
-                                   KernelId::mma_down_ggml_t16};
+// By their slots a tile.
+struct TileKernels {
+  StepKernels of4;
+  StepKernels of8;
+  StepKernels of16;
+};
+constexpr TileKernels kW4 = {{KernelId::mma_gate_up_w4_t4, KernelId::mma_down_w4_t4},
+                             {KernelId::mma_gate_up_w4_t8, KernelId::mma_down_w4_t8},
+                             {KernelId::mma_gate_up_w4_t16, KernelId::mma_down_w4_t16}};
+constexpr TileKernels kGgml = {{KernelId::mma_gate_up_ggml_t4, KernelId::mma_down_ggml_t4},
+                               {KernelId::mma_gate_up_ggml_t8, KernelId::mma_down_ggml_t8},
+                               {KernelId::mma_gate_up_ggml_t16, KernelId::mma_down_ggml_t16}};
 
-KernelId kernel_of(bool is_ggml, bool is_down, uint32_t tile) {
-  const TileKernels& kernels =
-      is_down ? (is_ggml ? kDownGgml : kDownW4) : (is_ggml ? kGateUpGgml : kGateUpW4);
-  return tile == 4 ? kernels.of4 : tile == 8 ? kernels.of8 : kernels.of16;
+// Kernels of four slots that know their type, whether its rows must be wide, and the order of
+// activations' bytes that they want.
+struct KnownType {
+  uint32_t bits;
+  bool wide;
+  uint32_t order;
+  StepKernels of4;
+};
+constexpr KnownType kKnownTypes[] = {
+    {kGgml_q4_0, true, kRowsByNibbles, {KernelId::mma_gate_up_q4_0_t4, KernelId::mma_down_q4_0_t4}},
+    {kGgml_q4_k,
+     true,
+     kRowsByLanesOfHalves,
+     {KernelId::mma_gate_up_q4_k_t4, KernelId::mma_down_q4_k_t4}},
+    {kGgml_q6_k,
+     false,
+     kRowsByLanesOfHalves,
+     {KernelId::mma_gate_up_q6_k_t4, KernelId::mma_down_q6_k_t4}},
+    {kGgml_mxfp4_gguf,
+     false,
+     kRowsByNibbles,
+     {KernelId::mma_gate_up_mxfp4_t4, KernelId::mma_down_mxfp4_t4}},
+};
+
+bool has_wide_rows(const MmaExpertsFewParams& p) {
+  const MmaMatrix& matrix = p.expert.matrix;
+  bool wide = matrix.wide != 0 && matrix.row_bytes % 16 == 0;
+  for (const ExpertMatrix& shared : p.shared) wide = wide && shared.data % 16 == 0;
+  return wide;
+}
+
+const KnownType* known_type(const MmaExpertsFewParams& p) {
+  for (const KnownType& type : kKnownTypes) {
+    if (p.expert.tile == 4 && p.expert.matrix.bits == type.bits &&
+        (!type.wide || has_wide_rows(p))) {
+      return &type;
+    }
+  }
+  return nullptr;
+}
+
+KernelId kernel_of(const MmaExpertsFewParams& p, bool is_down) {
+  const KnownType* const type = known_type(p);
+  const TileKernels& all = is_ggml(p.expert.matrix) ? kGgml : kW4;
+  const StepKernels& kernels = type != nullptr      ? type->of4
+                               : p.expert.tile == 4 ? all.of4
+                               : p.expert.tile == 8 ? all.of8
+                                                    : all.of16;
+  return is_down ? kernels.down : kernels.gate_up;
+}
+
+uint32_t order_of(const MmaExpertsFewParams& p) {
+  const KnownType* const type = known_type(p);
+  if (type != nullptr) return type->order;
+  return is_ggml(p.expert.matrix) ? kRowsByLanesOfHalves : kRowsByLanes;
 }
 
 // Slots of a tile: as few as most experts have.
@@ -90,7 +144,7 @@ Plan plan_of(const MmaExpertsFewParams& p, const FewSlots& s, const MmaFewLaunch
              bool is_down, uint32_t bytes) {
   const uint32_t rows = launch.rows / (is_down ? 1 : 2);
   Plan plan =
-      make_plan(kernel_of(is_ggml(p.expert.matrix), is_down, p.expert.tile),
+      make_plan(kernel_of(p, is_down),
                 {groups_for(p.expert.matrix.rows, rows), p.shared_tiles + s.launch.groups, 1},
                 launch.threads);
   plan.shared_bytes = bytes;
@@ -137,8 +191,7 @@ void record_tiled_slots(Recorder& recorder, const FewSlots& s, const TiledSlots&
                       &like.gate_bias,     s.launch.wide_gate && s.launch.wide_up,
                       s.launch.wide_scales};
   const MmaExpertsFewParams p = step_params(recorder, s, tiles, first, tiles.gate_up);
-  const QuantizedRows* const rows = quantize_rows(
-      recorder, s.experts.x, is_ggml(p.expert.matrix) ? kRowsByLanesOfHalves : kRowsByLanes);
+  const QuantizedRows* const rows = quantize_rows(recorder, s.experts.x, order_of(p));
   if (rows == nullptr) return;
   Plan gate_up = plan_of(p, s, tiles.gate_up, /*is_down=*/false, tiles.gate_up.bytes);
   gate_up.bind(rows->integers);
@@ -161,7 +214,7 @@ void record_tiled_slots(Recorder& recorder, const FewSlots& s, const TiledSlots&
       if (is_ggml(q.expert.matrix)) down.bind({});
       return true;
     }
-    const QuantizedRows* const own = quantize_rows(recorder, x, kRowsByLanesOfHalves);
+    const QuantizedRows* const own = quantize_rows(recorder, x, order_of(q));
     if (own == nullptr) return false;
     down.bind(own->integers);
     down.bind(own->sums);

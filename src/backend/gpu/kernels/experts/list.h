@@ -29,12 +29,20 @@
   X(mma_gate_up_w4_t4, 7, MmaExpertsFewParams, kWaits)         \
   X(mma_gate_up_w4_t8, 7, MmaExpertsFewParams, kWaits)         \
   X(mma_gate_up_w4_t16, 7, MmaExpertsFewParams, kWaits)        \
+  X(mma_gate_up_q4_0_t4, 7, MmaExpertsFewParams, kWaits)       \
+  X(mma_gate_up_q4_k_t4, 7, MmaExpertsFewParams, kWaits)       \
+  X(mma_gate_up_q6_k_t4, 7, MmaExpertsFewParams, kWaits)       \
+  X(mma_gate_up_mxfp4_t4, 7, MmaExpertsFewParams, kWaits)      \
   X(mma_gate_up_ggml_t4, 7, MmaExpertsFewParams, kWaits)       \
   X(mma_gate_up_ggml_t8, 7, MmaExpertsFewParams, kWaits)       \
   X(mma_gate_up_ggml_t16, 7, MmaExpertsFewParams, kWaits)      \
   X(mma_down_w4_t4, 8, MmaExpertsFewParams, kWaits)            \
   X(mma_down_w4_t8, 8, MmaExpertsFewParams, kWaits)            \
   X(mma_down_w4_t16, 8, MmaExpertsFewParams, kWaits)           \
+  X(mma_down_q4_0_t4, 10, MmaExpertsFewParams, kWaits)         \
+  X(mma_down_q4_k_t4, 10, MmaExpertsFewParams, kWaits)         \
+  X(mma_down_q6_k_t4, 10, MmaExpertsFewParams, kWaits)         \
+  X(mma_down_mxfp4_t4, 10, MmaExpertsFewParams, kWaits)        \
   X(mma_down_ggml_t4, 10, MmaExpertsFewParams, kWaits)         \
   X(mma_down_ggml_t8, 10, MmaExpertsFewParams, kWaits)         \
   X(mma_down_ggml_t16, 10, MmaExpertsFewParams, kWaits)        \

@@ -70,7 +70,7 @@ MF_FN MmaFewTile mma_few_tile(MF_T t, MF_PARAMS(MmaExpertsFewParams) p,
   return tile;
 }
 
-template <u32 BITS, u32 TOKENS, u32 ROWS>
+template <u32 BITS, u32 TOKENS, u32 ROWS, u32 TYPE>
 MF_FN void mma_gate_up_few(MF_T t, MF_PARAMS(MmaExpertsFewParams) p, MF_GLOBAL(const u64) entries,
                            MF_GLOBAL(const u32) list, MF_GLOBAL(const u32) tiles,
                            MF_GLOBAL(const u32) split, MF_GLOBAL(const f32) split_sums,
@@ -86,8 +86,8 @@ MF_FN void mma_gate_up_few(MF_T t, MF_PARAMS(MmaExpertsFewParams) p, MF_GLOBAL(c
   const MmaFewSlots slots = {list, tile.slots.begin, tile.slots.count - 1u, e.top_k,
                              tile.is_shared};
   MmaFewTokens<TOKENS> tokens = {split, MF_CAST(const u32, split_sums), {0u}, {0u}};
-  tokens.begin(t, e.cols, MmaFewSums<BITS, TOKENS, ROWS>::kSumWords, &slots);
-  mma_few_multiply<BITS, TOKENS, ROWS>(t, units, &part, e.cols, &tokens);
+  tokens.begin(t, e.cols, MmaFewSums<BITS, TOKENS, ROWS, TYPE>::kSumWords, &slots);
+  mma_few_multiply<BITS, TOKENS, ROWS, TYPE>(t, units, &part, e.cols, &tokens);
   MF_GLOBAL(f32) out = tile.is_shared ? shared_out : routed_out;
   const u64 stride = tile.is_shared ? p.shared_out_stride : e.out_stride;
   const u32 rows = units.sets * (ROWS * kMmaHalfRows);
@@ -149,7 +149,7 @@ MF_FN void mma_down_few(MF_T t, MF_PARAMS(MmaExpertsFewParams) p, MF_GLOBAL(cons
   tokens.stage(t, tile.is_shared ? shared_x : x, tile.is_shared ? p.shared_x_stride : e.x_stride,
                e.cols, e.wide, &slots);
   barrier(t);
-  mma_few_multiply<BITS, TOKENS, ROWS>(t, units, &part, e.cols, &tokens);
+  mma_few_multiply<BITS, TOKENS, ROWS, kMmaAnyType>(t, units, &part, e.cols, &tokens);
   out.template store<TOKENS, ROWS>(t, p, units, tile, slots);
 }
 
@@ -161,7 +161,7 @@ struct MmaFewIntegers {
 
 /// The same of GGML's types, for activations that are integers in memory: so a group needs no
 /// memory for them, and those of one expert do not make them again.
-template <u32 TOKENS, u32 ROWS>
+template <u32 TOKENS, u32 ROWS, u32 TYPE>
 MF_FN void mma_down_few_ggml(MF_T t, MF_PARAMS(MmaExpertsFewParams) p, MF_GLOBAL(const u64) entries,
                              MF_GLOBAL(const u32) list, MF_GLOBAL(const u32) tiles,
                              MmaFewIntegers x, MmaFewIntegers shared_x, MmaDownFewOut out) {
@@ -178,52 +178,66 @@ MF_FN void mma_down_few_ggml(MF_T t, MF_PARAMS(MmaExpertsFewParams) p, MF_GLOBAL
   MF_GLOBAL(const f32) sums = tile.is_shared ? shared_x.sums : x.sums;
   MmaFewTokens<TOKENS> tokens = {split, MF_CAST(const u32, sums), {0u}, {0u}};
   tokens.begin(t, e.cols, kGgmlSumWords, &slots);
-  mma_few_multiply<kMmaGgml, TOKENS, ROWS>(t, units, &part, e.cols, &tokens);
+  mma_few_multiply<kMmaGgml, TOKENS, ROWS, TYPE>(t, units, &part, e.cols, &tokens);
   out.template store<TOKENS, ROWS>(t, p, units, tile, slots);
 }
 
 // Group x has as many sets of tiles as MmaWalk::tiles says, of 8 rows of gate and of up, or of 16
 // rows of down. Group y has a tile of TOKENS tokens of the shared expert, then one of as many
-// slots. Up to 256 threads.
-#define MF_MMA_GATE_UP_FEW(suffix, BITS, TOKENS, threads)                                       \
+// slots. Up to 256 threads. `type`: that of GGML's, or kMmaAnyType.
+#define MF_MMA_GATE_UP_FEW(suffix, BITS, TOKENS, type, threads)                                 \
   MF_FITS(threads, 2u)                                                                          \
   MF_KERNEL(mma_gate_up_##suffix, MmaExpertsFewParams, MF_READ(0, u64, entries),                \
             MF_READ(1, u32, list), MF_READ(2, u32, tiles), MF_READ(3, u32, split),              \
             MF_READ(4, f32, split_sums), MF_WRITE(5, f32, out), MF_WRITE(6, f32, shared_out)) { \
     MF_THREAD_EARLY;                                                                            \
-    mma_gate_up_few<BITS, TOKENS, kMmaFewTiles>(t, p, entries, list, tiles, split, split_sums,  \
-                                                out, shared_out);                               \
+    mma_gate_up_few<BITS, TOKENS, kMmaFewTiles, type>(t, p, entries, list, tiles, split,        \
+                                                      split_sums, out, shared_out);             \
   }
-#define MF_MMA_EXPERTS_FEW(suffix, TOKENS, threads)                                            \
-  MF_MMA_GATE_UP_FEW(w4_##suffix, 4u, TOKENS, threads)                                         \
-  MF_MMA_GATE_UP_FEW(ggml_##suffix, kMmaGgml, TOKENS, kMmaThreads)                             \
-  MF_FITS(threads, 2u)                                                                         \
-  MF_KERNEL(mma_down_w4_##suffix, MmaExpertsFewParams, MF_READ(0, u64, entries),               \
-            MF_READ(1, u32, list), MF_READ(2, u32, tiles), MF_READ(3, f32, x),                 \
-            MF_WRITE(4, f32, out), MF_READ(5, f32, shared_x), MF_READ(6, f32, shared_gate),    \
-            MF_WRITE(7, f32, shared_out)) {                                                    \
-    MF_THREAD_EARLY;                                                                           \
-    const MmaDownFewOut results = {out, shared_out, shared_gate};                              \
-    mma_down_few<4u, TOKENS, kMmaFewTiles>(t, p, entries, list, tiles, x, shared_x, results);  \
-  }                                                                                            \
-  MF_FITS(kMmaThreads, 2u)                                                                     \
-  MF_KERNEL(mma_down_ggml_##suffix, MmaExpertsFewParams, MF_READ(0, u64, entries),             \
-            MF_READ(1, u32, list), MF_READ(2, u32, tiles), MF_READ(3, u32, split),             \
-            MF_READ(4, f32, split_sums), MF_WRITE(5, f32, out), MF_READ(6, u32, shared_split), \
-            MF_READ(7, f32, shared_sums), MF_READ(8, f32, shared_gate),                        \
-            MF_WRITE(9, f32, shared_out)) {                                                    \
-    MF_THREAD_EARLY;                                                                           \
-    const MmaFewIntegers integers = {split, split_sums};                                       \
-    const MmaFewIntegers of_shared = {shared_split, shared_sums};                              \
-    const MmaDownFewOut results = {out, shared_out, shared_gate};                              \
-    mma_down_few_ggml<TOKENS, kMmaFewTiles>(t, p, entries, list, tiles, integers, of_shared,   \
-                                            results);                                          \
+#define MF_MMA_DOWN_FEW_W4(suffix, TOKENS, threads)                                           \
+  MF_FITS(threads, 2u)                                                                        \
+  MF_KERNEL(mma_down_##suffix, MmaExpertsFewParams, MF_READ(0, u64, entries),                 \
+            MF_READ(1, u32, list), MF_READ(2, u32, tiles), MF_READ(3, f32, x),                \
+            MF_WRITE(4, f32, out), MF_READ(5, f32, shared_x), MF_READ(6, f32, shared_gate),   \
+            MF_WRITE(7, f32, shared_out)) {                                                   \
+    MF_THREAD_EARLY;                                                                          \
+    const MmaDownFewOut results = {out, shared_out, shared_gate};                             \
+    mma_down_few<4u, TOKENS, kMmaFewTiles>(t, p, entries, list, tiles, x, shared_x, results); \
   }
-MF_MMA_EXPERTS_FEW(t4, 4u, kMmaFewThreads)
-MF_MMA_EXPERTS_FEW(t8, 8u, kMmaThreads)
-MF_MMA_EXPERTS_FEW(t16, 16u, kMmaThreads)
+#define MF_MMA_DOWN_FEW_GGML(suffix, TOKENS, type, threads)                                        \
+  MF_FITS(threads, 2u)                                                                             \
+  MF_KERNEL(mma_down_##suffix, MmaExpertsFewParams, MF_READ(0, u64, entries),                      \
+            MF_READ(1, u32, list), MF_READ(2, u32, tiles), MF_READ(3, u32, split),                 \
+            MF_READ(4, f32, split_sums), MF_WRITE(5, f32, out), MF_READ(6, u32, shared_split),     \
+            MF_READ(7, f32, shared_sums), MF_READ(8, f32, shared_gate),                            \
+            MF_WRITE(9, f32, shared_out)) {                                                        \
+    MF_THREAD_EARLY;                                                                               \
+    const MmaFewIntegers integers = {split, split_sums};                                           \
+    const MmaFewIntegers of_shared = {shared_split, shared_sums};                                  \
+    const MmaDownFewOut results = {out, shared_out, shared_gate};                                  \
+    mma_down_few_ggml<TOKENS, kMmaFewTiles, type>(t, p, entries, list, tiles, integers, of_shared, \
+                                                  results);                                        \
+  }
+#define MF_MMA_EXPERTS_FEW_GGML(suffix, TOKENS, type, threads) \
+  MF_MMA_GATE_UP_FEW(suffix, kMmaGgml, TOKENS, type, threads)  \
+  MF_MMA_DOWN_FEW_GGML(suffix, TOKENS, type, threads)
+MF_MMA_GATE_UP_FEW(w4_t4, 4u, 4u, kMmaAnyType, kMmaFewThreads)
+MF_MMA_GATE_UP_FEW(w4_t8, 4u, 8u, kMmaAnyType, kMmaThreads)
+MF_MMA_GATE_UP_FEW(w4_t16, 4u, 16u, kMmaAnyType, kMmaThreads)
+MF_MMA_DOWN_FEW_W4(w4_t4, 4u, kMmaFewThreads)
+MF_MMA_DOWN_FEW_W4(w4_t8, 8u, kMmaThreads)
+MF_MMA_DOWN_FEW_W4(w4_t16, 16u, kMmaThreads)
+MF_MMA_EXPERTS_FEW_GGML(q4_0_t4, 4u, kGgml_q4_0, kMmaFewThreads)
+MF_MMA_EXPERTS_FEW_GGML(q4_k_t4, 4u, kGgml_q4_k, kMmaFewThreads)
+MF_MMA_EXPERTS_FEW_GGML(q6_k_t4, 4u, kGgml_q6_k, kMmaThreads)
+MF_MMA_EXPERTS_FEW_GGML(mxfp4_t4, 4u, kGgml_mxfp4_gguf, kMmaFewThreads)
+MF_MMA_EXPERTS_FEW_GGML(ggml_t4, 4u, kMmaAnyType, kMmaThreads)
+MF_MMA_EXPERTS_FEW_GGML(ggml_t8, 8u, kMmaAnyType, kMmaThreads)
+MF_MMA_EXPERTS_FEW_GGML(ggml_t16, 16u, kMmaAnyType, kMmaThreads)
 #undef MF_MMA_GATE_UP_FEW
-#undef MF_MMA_EXPERTS_FEW
+#undef MF_MMA_DOWN_FEW_W4
+#undef MF_MMA_DOWN_FEW_GGML
+#undef MF_MMA_EXPERTS_FEW_GGML
 
 }  // namespace kernels
 }  // namespace gpu

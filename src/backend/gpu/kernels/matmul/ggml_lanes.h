@@ -122,6 +122,28 @@ struct GgmlLoad {
     lane->template load<Type>(t, rows, within);
   }
 };
+/// The same of types whose bytes have two columns 16 apart, for activations in that order.
+template <class Type>
+struct GgmlNibbleLoad {
+  typename Type::Words above;
+  typename Type::Words below;
+
+  /// Blocks come in order, from the first of a split.
+  MF_FN_MEMBER void load(MF_T t, MF_LOCAL(GgmlLane<2u>) lane, GgmlLaneRows rows, u32 within, u32) {
+    if (within == 0u) {
+      above.begin(rows.above_at + (t.lane & 3u) * 4u);
+      below.begin(rows.below_at + (t.lane & 3u) * 4u);
+    }
+    MF_UNROLL
+    for (u32 i = 0u; i < 2u; ++i) {
+      const u32 skip = Type::words_begin(within, i);
+      lane->codes[i] = GgmlOctet<Type, Type::kLooksUp>::nibbles(above.word(t, skip));
+      lane->codes[2u + i] = GgmlOctet<Type, Type::kLooksUp>::nibbles(below.word(t, skip));
+    }
+    Type::scales(t, rows.above_at, within, lane->above);
+    Type::scales(t, rows.below_at, within, lane->below);
+  }
+};
 struct GgmlAny {};
 template <>
 struct GgmlLoad<GgmlAny> {

@@ -39,9 +39,15 @@ struct GgmlOctet {
   static MF_FN_MEMBER W2 known_codes(W2 low, W2 high, u32 block, u32 octet) {
     return codes(low, high, block, octet);
   }
+  /// Those of the lower halves of four bytes, and of the upper ones.
+  static MF_FN_MEMBER W2 nibbles(u32 word) {
+    const W2 codes = {{bits_of_bytes(word, 0u, 15u), bits_of_bytes(word, 4u, 15u)}};
+    return codes;
+  }
 };
 template <class Type>
 struct GgmlOctet<Type, 1u> {
+  static MF_FN_MEMBER W2 nibbles(u32 word) { return look_up_halves(Type::table(), word); }
   static MF_FN_MEMBER W2 codes(W2 low, W2, u32, u32 octet) {
     const u32 shift = Type::odd_halves(octet) * 4u;
     const u32 first = bits_of_bytes(low.v[0], shift, 15u);

@@ -50,10 +50,10 @@ MF_FN void mma_few_issue(MF_T t, MmaFewUnits units, MF_LOCAL(const MmaPart<BITS>
 }
 
 /// Multiplies them. Ends with a barrier.
-template <u32 BITS, u32 TOKENS, u32 ROWS, class Tokens>
+template <u32 BITS, u32 TOKENS, u32 ROWS, u32 TYPE, class Tokens>
 MF_FN void mma_few_multiply(MF_T t, MmaFewUnits units, MF_LOCAL(const MmaPart<BITS>) part, u32 cols,
                             MF_LOCAL(const Tokens) tokens) {
-  MmaFewSums<BITS, TOKENS, ROWS> sums;
+  MmaFewSums<BITS, TOKENS, ROWS, TYPE> sums;
   sums.begin(t, units.first_block(t.simd), units.blocks(t.simd, cols), tokens);
   copies_wait<0u>(t);
   simd_barrier(t);

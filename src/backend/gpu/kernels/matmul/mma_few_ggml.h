@@ -37,9 +37,142 @@ struct GgmlFewBlock {
   MF_FN_MEMBER f32 factor(u32 j) const { return as_float(sums[j].v[kGgmlSumFactor]); }
 };
 
+/// Adds the products of a block to the lane's sums.
+template <u32 TOKENS, u32 GROUPS, class Block>
+MF_FN void add_few_block(MF_T t, MF_LOCAL(const GgmlLane<GROUPS>) lane, MF_LOCAL(const Block) x,
+                         MF_LOCAL(f32) sums) {
+  enum : u32 { kOwn = MmaFewShape<TOKENS>::kOwn };
+  f32 blocks[2u * kOwn];
+  MF_UNROLL
+  for (u32 i = 0u; i < 2u * kOwn; ++i) blocks[i] = 0.0f;
+  MF_UNROLL
+  for (u32 g = 0u; g < GROUPS; ++g) {
+    MmaFewProducts<TOKENS> products;
+    products.clear();
+    products.add(t, lane->of_group(t, 0u, g), lane->of_group(t, 1u, g), x->integers,
+                 GROUPS == 4u ? g / 2u : g);
+    MF_UNROLL
+    for (u32 i = 0u; i < 2u * kOwn; ++i) {
+      blocks[i] =
+          add_ggml_group(blocks[i], products.high(i), products.low(i),
+                         i < u32{kOwn} ? lane->above[g] : lane->below[g], x->sum(i % kOwn, g));
+    }
+  }
+  MF_UNROLL
+  for (u32 i = 0u; i < 2u * kOwn; ++i) sums[i] = mf_fma(x->factor(i % kOwn), blocks[i], sums[i]);
+}
+
+/// Those of all blocks of a split, of four tokens. Lanes have the sums of a block each, which the
+/// others read.
+template <u32 TOKENS, u32 GROUPS>
+struct GgmlFewHeld {
+  typedef GgmlFewBlock<TOKENS, GROUPS> Block;
+  W4 integers[kMmaSplitBlocks];
+  W4 sums;
+  W4 quarters;
+
+  template <class Tokens>
+  MF_FN_MEMBER void load(MF_T t, MF_LOCAL(const Tokens) tokens, u32 first, u32 count) {
+    const u32 last = count - 1u;
+    MF_UNROLL
+    for (u32 i = 0u; i < kMmaSplitBlocks; ++i) {
+      integers[i] = tokens->integers_of(t, 0u, 0u, first + (i < last ? i : last));
+    }
+    const u32 own = first + (t.lane / 4u < last ? t.lane / 4u : last);
+    sums = tokens->four_sums(t, 0u, 0u, own, 0u);
+    if (GROUPS == 4u) quarters = tokens->four_sums(t, 0u, 0u, own, kGgmlSumQuarters);
+  }
+  MF_FN_MEMBER Block block(MF_T t, u32 i) const {
+    const u32 from = i * 4u + (t.lane & 3u);
+    Block own;
+    own.integers[0] = integers[i];
+    MF_UNROLL
+    for (u32 j = 0u; j < 4u; ++j) {
+      if (GROUPS == 4u) own.quarters[0].v[j] = simd_shuffle(t, quarters.v[j], from);
+      if (j == kGgmlSumFactor || (GROUPS == 2u && j < 2u)) {
+        own.sums[0].v[j] = simd_shuffle(t, sums.v[j], from);
+      }
+    }
+    return own;
+  }
+};
+
+/// How loops that know a type bring codes and scales of a block. Rows of Q4_0 and Q4_K are wide.
+template <u32 TYPE>
+struct GgmlFewType;
+template <>
+struct GgmlFewType<kGgml_q4_0> {
+  typedef GgmlNibbleLoad<GgmlWideQ40> Load;
+  enum : u32 { kGroups = 2 };
+};
+template <>
+struct GgmlFewType<kGgml_q4_k> {
+  typedef GgmlQuadLoad<GgmlHighQ4K> Load;
+  enum : u32 { kGroups = 2 };
+};
+template <>
+struct GgmlFewType<kGgml_q6_k> {
+  typedef GgmlQ6KLoad Load;
+  enum : u32 { kGroups = 4 };
+};
+template <>
+struct GgmlFewType<kGgml_mxfp4_gguf> {
+  typedef GgmlNibbleLoad<GgmlCodes<kGgml_mxfp4_gguf>> Load;
+  enum : u32 { kGroups = 2 };
+};
+
+/// The same of a type that the kernel knows: registers hold the activations of four tokens.
+template <u32 TOKENS, u32 ROWS, u32 TYPE>
+struct MmaFewSums<kMmaGgml, TOKENS, ROWS, TYPE> : MmaFewTotals<TOKENS, ROWS> {
+  typedef MmaFewShape<TOKENS> Shape;
+  typedef MmaPart<kMmaGgml> Part;
+  typedef GgmlFewType<TYPE> Type;
+  enum : u32 { kSumWords = kGgmlSumWords, kOwn = Shape::kOwn, kGroups = Type::kGroups };
+  GgmlFewHeld<TOKENS, kGroups> held;
+
+  template <class Tokens>
+  MF_FN_MEMBER void begin(MF_T t, u32 first, u32 count, MF_LOCAL(const Tokens) tokens) {
+    held.load(t, tokens, first, count);
+  }
+  template <class Tokens>
+  MF_FN_MEMBER void multiply(MF_T t, MF_LOCAL(const Part), u32 at, u32 place_words, u32, u32 count,
+                             MF_LOCAL(const Tokens)) {
+    MF_ROLLED
+    for (u32 r = 0u; r < ROWS; ++r) {
+      const u32 place = at + r * place_words;
+      f32 sums[2u * kOwn];
+      MF_UNROLL
+      for (u32 i = 0u; i < 2u * kOwn; ++i) sums[i] = 0.0f;
+      // Without branches blocks share addresses, and one is unpacked while units multiply another.
+      if (count == kMmaSplitBlocks) {
+        add_blocks<true>(t, sums, place, count);
+      } else {
+        add_blocks<false>(t, sums, place, count);
+      }
+      this->keep(r, sums);
+    }
+  }
+
+ private:
+  template <bool ALL>
+  MF_FN_MEMBER void add_blocks(MF_T t, MF_LOCAL(f32) sums, u32 place, u32 count) const {
+    GgmlLaneRows rows;
+    rows.begin(t, place);
+    typename Type::Load load;
+    MF_UNROLL
+    for (u32 block = 0u; block < kMmaSplitBlocks; ++block) {
+      if (!ALL && block >= count) continue;
+      GgmlLane<kGroups> lane;
+      load.load(t, &lane, rows, block, block);
+      const GgmlFewBlock<TOKENS, kGroups> x = held.block(t, block);
+      add_few_block<TOKENS, kGroups>(t, &lane, &x, sums);
+    }
+  }
+};
+
 /// The same of GGML's types whose scales are of 32 or of 16 columns, and that have no grid.
 template <u32 TOKENS, u32 ROWS>
-struct MmaFewSums<kMmaGgml, TOKENS, ROWS> : MmaFewTotals<TOKENS, ROWS> {
+struct MmaFewSums<kMmaGgml, TOKENS, ROWS, kMmaAnyType> : MmaFewTotals<TOKENS, ROWS> {
   typedef MmaFewShape<TOKENS> Shape;
   typedef MmaPart<kMmaGgml> Part;
   enum : u32 { kSumWords = kGgmlSumWords, kOwn = Shape::kOwn };
@@ -47,14 +180,16 @@ struct MmaFewSums<kMmaGgml, TOKENS, ROWS> : MmaFewTotals<TOKENS, ROWS> {
   template <class Tokens>
   MF_FN_MEMBER void begin(MF_T, u32, u32, MF_LOCAL(const Tokens)) {}
 
-  /// Types that files have most of have loops of their own.
+  /// Types that files have most of have loops of their own, or kernels for four tokens.
   template <class Tokens>
   MF_FN_MEMBER void multiply(MF_T t, MF_LOCAL(const Part) part, u32 at, u32 place_words, u32 first,
                              u32 count, MF_LOCAL(const Tokens) tokens) {
     this->clear();
     const u32 type = part->format();
     const bool wide = part->rows.has_wide_rows();
-    if (wide && type == kGgml_q4_0) {
+    if (TOKENS < 8u) {
+      multiply_any(t, type, wide, at, place_words, first, count, tokens);
+    } else if (wide && type == kGgml_q4_0) {
       multiply_as<2u>(t, GgmlLoad<GgmlWideQ40>(), at, place_words, first, count, tokens);
     } else if (wide && type == kGgml_q4_k) {
       multiply_as<2u>(t, GgmlQuadLoad<GgmlHighQ4K>(), at, place_words, first, count, tokens);
@@ -64,16 +199,21 @@ struct MmaFewSums<kMmaGgml, TOKENS, ROWS> : MmaFewTotals<TOKENS, ROWS> {
       multiply_as<2u>(t, GgmlLoad<GgmlCodes<kGgml_mxfp4_gguf>>(), at, place_words, first, count,
                       tokens);
     } else {
-      const GgmlLoad<GgmlAny> any = {type, wide};
-      if (ggml_groups(type) == 2u) {
-        multiply_as<2u>(t, any, at, place_words, first, count, tokens);
-      } else {
-        multiply_as<4u>(t, any, at, place_words, first, count, tokens);
-      }
+      multiply_any(t, type, wide, at, place_words, first, count, tokens);
     }
   }
 
  private:
+  template <class Tokens>
+  MF_FN_MEMBER void multiply_any(MF_T t, u32 type, bool wide, u32 at, u32 place_words, u32 first,
+                                 u32 count, MF_LOCAL(const Tokens) tokens) {
+    const GgmlLoad<GgmlAny> any = {type, wide};
+    if (ggml_groups(type) == 2u) {
+      multiply_as<2u>(t, any, at, place_words, first, count, tokens);
+    } else {
+      multiply_as<4u>(t, any, at, place_words, first, count, tokens);
+    }
+  }
   /// Activations serve all tiles of rows, and are on their way while those before them are
   /// multiplied. Four scales a block leave no registers for either of more than four tokens.
   template <u32 GROUPS, class Load, class Tokens>
@@ -100,7 +240,7 @@ struct MmaFewSums<kMmaGgml, TOKENS, ROWS> : MmaFewTotals<TOKENS, ROWS> {
         MF_UNROLL
         for (u32 n = 0u; n < Shape::kTiles; ++n) {
           x.load(t, tokens, n, first + block);
-          add_block<GROUPS>(t, &lanes[r], &x, this->totals[r] + n * (2u * kOwn));
+          add_few_block<TOKENS, GROUPS>(t, &lanes[r], &x, this->totals[r] + n * (2u * kOwn));
         }
       }
       if (!ahead) continue;
@@ -110,7 +250,7 @@ struct MmaFewSums<kMmaGgml, TOKENS, ROWS> : MmaFewTotals<TOKENS, ROWS> {
         next.load(t, tokens, n + 1u < Shape::kTiles ? n + 1u : 0u, first + then);
         MF_UNROLL
         for (u32 r = 0u; r < ROWS; ++r) {
-          add_block<GROUPS>(t, &lanes[r], &x, this->totals[r] + n * (2u * kOwn));
+          add_few_block<TOKENS, GROUPS>(t, &lanes[r], &x, this->totals[r] + n * (2u * kOwn));
         }
         x = next;
       }
@@ -139,40 +279,12 @@ struct MmaFewSums<kMmaGgml, TOKENS, ROWS> : MmaFewTotals<TOKENS, ROWS> {
           for (u32 n = 0u; n < Shape::kTiles; ++n) {
             GgmlFewBlock<TOKENS, 4u> x;
             x.load(t, tokens, n, first + pair + j);
-            add_block<4u>(t, &lane, &x, sums + n * (2u * kOwn));
+            add_few_block<TOKENS, 4u>(t, &lane, &x, sums + n * (2u * kOwn));
           }
         }
       }
-      MF_UNROLL
-      for (u32 i = 0u; i < ROWS * Shape::kAll * 2u; ++i) {
-        if (i / (Shape::kAll * 2u) == r) {
-          this->totals[i / (Shape::kAll * 2u)][i % (Shape::kAll * 2u)] =
-              sums[i % (Shape::kAll * 2u)];
-        }
-      }
+      this->keep(r, sums);
     }
-  }
-  template <u32 GROUPS, class Block>
-  static MF_FN_MEMBER void add_block(MF_T t, MF_LOCAL(const GgmlLane<GROUPS>) lane,
-                                     MF_LOCAL(const Block) x, MF_LOCAL(f32) sums) {
-    f32 blocks[2u * kOwn];
-    MF_UNROLL
-    for (u32 i = 0u; i < 2u * kOwn; ++i) blocks[i] = 0.0f;
-    MF_UNROLL
-    for (u32 g = 0u; g < GROUPS; ++g) {
-      MmaFewProducts<TOKENS> products;
-      products.clear();
-      products.add(t, lane->of_group(t, 0u, g), lane->of_group(t, 1u, g), x->integers,
-                   GROUPS == 4u ? g / 2u : g);
-      MF_UNROLL
-      for (u32 i = 0u; i < 2u * kOwn; ++i) {
-        blocks[i] =
-            add_ggml_group(blocks[i], products.high(i), products.low(i),
-                           i < u32{kOwn} ? lane->above[g] : lane->below[g], x->sum(i % kOwn, g));
-      }
-    }
-    MF_UNROLL
-    for (u32 i = 0u; i < 2u * kOwn; ++i) sums[i] = mf_fma(x->factor(i % kOwn), blocks[i], sums[i]);
   }
 };
 

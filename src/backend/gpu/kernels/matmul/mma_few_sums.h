@@ -45,6 +45,15 @@ struct MmaFewTotals {
       for (u32 i = 0u; i < Shape::kAll * 2u; ++i) totals[r][i] = 0.0f;
     }
   }
+  /// Those of tile `r` of the rows, where a loop has one at a time.
+  MF_FN_MEMBER void keep(u32 r, MF_LOCAL(const f32) sums) {
+    MF_UNROLL
+    for (u32 i = 0u; i < ROWS * Shape::kAll * 2u; ++i) {
+      if (i / (Shape::kAll * 2u) == r) {
+        totals[i / (Shape::kAll * 2u)][i % (Shape::kAll * 2u)] = sums[i % (Shape::kAll * 2u)];
+      }
+    }
+  }
   /// Leaves them where the codes were, which all lanes have read: mma_few_sum() finds them.
   MF_FN_MEMBER void store(MF_T t, u32 at) const {
     MF_SHARED(f32)
@@ -108,7 +117,8 @@ struct MmaFewProducts {
   MF_FN_MEMBER i32 low(u32 i) const { return v[TOKENS < 8u ? i * 2u + 1u : 4u + i]; }
 };
 
-template <u32 BITS, u32 TOKENS, u32 ROWS>
+/// TYPE: of GGML's types the one that a kernel is for, or kMmaAnyType.
+template <u32 BITS, u32 TOKENS, u32 ROWS, u32 TYPE>
 struct MmaFewSums : MmaFewTotals<TOKENS, ROWS> {
   typedef MmaFewShape<TOKENS> Shape;
   typedef MmaPart<BITS> Part;

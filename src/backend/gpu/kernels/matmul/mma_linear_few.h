@@ -32,8 +32,8 @@ MF_FN void mma_linear_few(MF_T t, MF_PARAMS(MmaLinearParams) p, u32 which, MF_GL
   const u32 first = t.group.y * TOKENS;
   const MmaFewInOrder numbers = {first, p.tokens - 1u};
   MmaFewTokens<TOKENS> tokens = {split, MF_CAST(const u32, split_sums), {0u}, {0u}};
-  tokens.begin(t, p.cols, MmaFewSums<BITS, TOKENS, ROWS>::kSumWords, &numbers);
-  mma_few_multiply<BITS, TOKENS, ROWS>(t, units, &part, p.cols, &tokens);
+  tokens.begin(t, p.cols, MmaFewSums<BITS, TOKENS, ROWS, kMmaAnyType>::kSumWords, &numbers);
+  mma_few_multiply<BITS, TOKENS, ROWS, kMmaAnyType>(t, units, &part, p.cols, &tokens);
   const u32 rows = units.sets * (ROWS * kMmaRows);
   const u32 count = p.tokens - first < TOKENS ? p.tokens - first : TOKENS;
   for (u32 i = t.index; i < rows * count; i += t.threads) {

@@ -43,7 +43,7 @@ enum : u32 { kMmaFits4 = 4, kMmaFits8 = 2, kMmaFitsGgml = 2, kMmaThreadsMax = 2 
 
 /// Where templates take the bits of codes: any of GGML's types, which the matrix tells. FP8 comes
 /// as one of them, whose rows are codes alone.
-enum : u32 { kMmaGgml = 0, kMmaFp8 = 2 * kFormatGgml };
+enum : u32 { kMmaGgml = 0, kMmaFp8 = 2 * kFormatGgml, kMmaAnyType = 0 };
 
 /// Products of many tokens: SIMD groups own 16 rows, 8 of one place and 8 of another. Shared memory
 /// holds the numbers of the rows of x and of the rows they become, the scales and biases of a split
@@ -154,13 +154,15 @@ struct MmaNormedParams {
 };
 
 /// The order of a block's bytes in memory: as wgmma reads them; blocks' halves apart, with sums of
-/// their parts, for GGML's types; or what a lane multiplies in a row, for few tokens, of both.
+/// their parts, for GGML's types; or what a lane multiplies in a row, for few tokens, of both, and
+/// where it has both halves of four bytes: columns 16 apart.
 enum : u32 {
   kRowsForTeams = 0,
   kRowsByHalves = 1,
   kRowsByLanes = 2,
   kRowsByLanesOfHalves = 3,
-  kRowsNone = 4
+  kRowsByNibbles = 7,
+  kRowsNone = 8
 };
 /// f32 numbers as integers of two bytes.
 struct QuantizeRowsParams {

@@ -202,7 +202,8 @@ MF_FN u32 largest_bits(MF_LOCAL(const f32) values) {
 /// second is from the first. A block has 4 pieces of 16 bytes of 256s, then as many of ones: even
 /// columns of octets 0, 2, 4 and 6, their odd ones, and the same of octets 1, 3, 5 and 7. By halves
 /// the first two are the first four columns of octets 0 to 3 and their last four. By lanes they are
-/// even and odd columns of octets 0 and 1, of 2 and 3, and so on.
+/// even and odd columns of octets 0 and 1, of 2 and 3, and so on. By nibbles a piece has columns
+/// 4 i, 16 + 4 i, 32 + 4 i and 48 + 4 i, four each.
 struct QuantizedPlace {
   u32 within;
   u32 step;
@@ -212,7 +213,9 @@ MF_FN QuantizedPlace quantized_place(u32 order, u32 o) {
   const bool by_lanes = (order & kRowsByLanes) != 0u;
   u32 within = by_halves ? o / 4u * 8u + o % 4u : o % 2u * 8u + o / 2u;
   if (by_lanes) within = by_halves ? o % 4u * 4u + o / 4u * 2u : o * 2u;
-  const QuantizedPlace place = {within, by_lanes ? 1u : 4u};
+  const bool by_nibbles = order == kRowsByNibbles;
+  if (by_nibbles) within = o % 2u * 8u + o / 2u;
+  const QuantizedPlace place = {within, by_lanes && !by_nibbles ? 1u : 4u};
   return place;
 }
 /// Stores a block's sums, of a quarter, of a half or of all, by its `lane` of so many that have a
