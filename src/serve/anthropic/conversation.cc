@@ -10,14 +10,6 @@
 namespace moeflux::serve {
 namespace {
 
-std::string type_of(const Json& block) {
-  if (!block.is_object()) return {};
-  const auto type = block.find("type");
-  return type == block.end() || !type->is_string() ? std::string() : type->get<std::string>();
-}
-
-Json text_part(std::string text) { return {{"type", "text"}, {"text", std::move(text)}}; }
-
 // One text as a string, several as parts.
 Json content_of(Json parts) {
   if (parts.size() == 1) return std::move(parts[0]["text"]);
@@ -36,7 +28,7 @@ Json text_within(const Json& block, const std::string& type) {
   if (type == "search_result" || type == "compaction") return block.value("content", Json());
   const auto source = block.find("source");
   if (type != "document" || source == block.end()) return {};
-  const std::string kind = type_of(*source);
+  const std::string kind(part_type(*source));
   if (kind == "text") return source->value("data", Json());
   return kind == "content" ? source->value("content", Json()) : Json();
 }
@@ -63,7 +55,7 @@ std::string BlockReader::text_of(const Json& block, const char* name, const std:
 
 void BlockReader::add_block(const Json& block, const std::string& path, bool is_question,
                             Json& parts) {
-  const std::string type = type_of(block);
+  const std::string type(part_type(block));
   if (type == "text") {
     parts.push_back(text_part(text_of(block, "text", path)));
     return;
@@ -84,7 +76,7 @@ void BlockReader::add_block(const Json& block, const std::string& path, bool is_
     for (size_t i = 0; i < within.size() && !fields_.problem(); ++i) {
       // Documents hold texts and images alone, so this goes one level down.
       const std::string at = formatted("{}.content[{}]", path, i);
-      const std::string inner = type_of(within[i]);
+      const std::string inner(part_type(within[i]));
       if (inner != "text" && inner != "image") return unreadable(at, inner);
       add_block(within[i], at, is_question, parts);
     }
@@ -146,7 +138,7 @@ void BlockReader::user(const Json& content, const std::string& path, bool is_que
   Json parts = Json::array();
   for (size_t i = 0; i < content.size(); ++i) {
     const std::string at = formatted("{}[{}]", path, i);
-    if (type_of(content[i]) == "tool_result") {
+    if (part_type(content[i]) == "tool_result") {
       flush_user(parts);
       tool_result(content[i], at);
     } else {
@@ -176,7 +168,7 @@ void BlockReader::assistant(const Json& content, const std::string& path) {
   if (content.is_array()) {
     for (size_t i = 0; i < content.size(); ++i) {
       const std::string at = formatted("{}[{}]", path, i);
-      const std::string type = type_of(content[i]);
+      const std::string type(part_type(content[i]));
       if (type == "thinking") {
         reasoning += text_of(content[i], "thinking", at);
       } else if (type == "tool_use") {

@@ -10,8 +10,6 @@
 namespace moeflux::serve {
 namespace {
 
-constexpr int64_t kTokensMax = int64_t{1} << 40;
-
 bool is_of_user(const Json& message) {
   return message.is_object() && message.value("role", Json()) == "user";
 }
@@ -103,7 +101,7 @@ void read_thinking(Fields& fields, ChatRequest& request) {
   if (const Json* given = fields.object("thinking")) {
     Fields thinking(*given, "thinking");
     type = thinking.text("type").value_or("");
-    if (const auto budget = thinking.integer("budget_tokens", {0, kTokensMax})) {
+    if (const auto budget = thinking.integer("budget_tokens", {0, kTokenCountMax})) {
       request.reasoning_tokens_max = *budget;
     }
     if (type != "enabled" && type != "disabled" && type != "adaptive") {
@@ -156,7 +154,7 @@ DecodedChat decode_messages_request(const Json& body, const RequestDefaults& def
   ChatRequest request{.generation = read_shared_generation(fields, defaults.sampler)};
   read_conversation(fields, options, request);
   request.generation.stream = fields.boolean("stream").value_or(false);
-  if (const auto tokens_max = fields.integer("max_tokens", {1, kTokensMax})) {
+  if (const auto tokens_max = fields.integer("max_tokens", {1, kTokenCountMax})) {
     request.generation.tokens_max = *tokens_max;
   } else if (!options.counts_only) {
     fields.fail(bad_field("max_tokens", "max_tokens is absent, expected a number of tokens"));

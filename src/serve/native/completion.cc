@@ -18,7 +18,6 @@
 namespace moeflux::serve {
 namespace {
 
-constexpr int64_t kTokensMax = int64_t{1} << 40;
 constexpr size_t kResponseFieldsMax = 64;
 
 constexpr std::array kNative = {
@@ -69,11 +68,11 @@ std::optional<TokenId> find_first(const Tokenizer& tokenizer,
 void read_common(Fields& fields, NativeCompletionRequest& request) {
   RawRequest& text = request.text;
   for (const char* name : {"max_new_tokens", "max_tokens", "max_completion_tokens", "n_predict"}) {
-    if (const auto most = fields.integer(name, {-2, kTokensMax})) {
+    if (const auto most = fields.integer(name, {-2, kTokenCountMax})) {
       text.generation.tokens_max = std::max<int64_t>(*most, -1);
     }
   }
-  text.indent_min = fields.integer("n_indent", {0, kTokensMax}).value_or(0);
+  text.indent_min = fields.integer("n_indent", {0, kTokenCountMax}).value_or(0);
   const char* scores = fields.has("n_probs") ? "n_probs" : "logprobs";
   const int64_t count = fields.integer(scores, {0, kTopLogprobsMax}).value_or(0);
   text.logprobs = count > 0 ? static_cast<int32_t>(count) : -1;

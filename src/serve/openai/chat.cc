@@ -10,13 +10,11 @@
 namespace moeflux::serve {
 namespace {
 
-constexpr int64_t kTokensMax = int64_t{1} << 40;
-
 // The last one that is given counts.
 int64_t read_tokens_max(Fields& fields) {
   int64_t most = -1;
   for (const char* name : {"max_tokens", "n_predict", "max_completion_tokens"}) {
-    if (const auto tokens = fields.integer(name, {-1, kTokensMax})) most = *tokens;
+    if (const auto tokens = fields.integer(name, {-1, kTokenCountMax})) most = *tokens;
   }
   return most;
 }

@@ -12,7 +12,6 @@
 namespace moeflux::serve {
 namespace {
 
-constexpr int64_t kCompletionTokensMax = int64_t{1} << 40;
 constexpr int64_t kTokensDefault = 16;
 constexpr size_t kPromptsMax = 256;
 
@@ -123,7 +122,7 @@ std::variant<RawRequest, ApiError> decode_completion_request(const Json& body,
   }
   request.generation.tokens_max = kTokensDefault;
   for (const char* name : {"max_tokens", "n_predict", "max_completion_tokens"}) {
-    if (const auto most = fields.integer(name, {-1, kCompletionTokensMax})) {
+    if (const auto most = fields.integer(name, {-1, kTokenCountMax})) {
       request.generation.tokens_max = *most;
     }
   }

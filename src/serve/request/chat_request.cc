@@ -127,7 +127,7 @@ void set_effort(ChatRequest& request, const std::string& effort) {
 int64_t read_reasoning_budget(Fields& fields, const RequestDefaults& defaults) {
   int64_t budget = defaults.reasoning_tokens_max;
   for (const char* name : {"reasoning_budget", "thinking_budget_tokens", "thinking_token_budget"}) {
-    if (const auto most = fields.integer(name, {-1, int64_t{1} << 40})) budget = *most;
+    if (const auto most = fields.integer(name, {-1, kTokenCountMax})) budget = *most;
   }
   return budget;
 }

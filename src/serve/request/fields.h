@@ -16,6 +16,9 @@
 
 namespace moeflux::serve {
 
+/// The most that a count of tokens may say: no text is as long, and sums of a few do not overflow.
+constexpr int64_t kTokenCountMax = int64_t{1} << 40;
+
 /// Both ends belong to it.
 template <typename T>
 struct Range {

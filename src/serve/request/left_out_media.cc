@@ -35,12 +35,16 @@ std::string_view media_kind(std::string_view type) {
   return {};
 }
 
-std::string_view media_kind_of(const Json& part) {
+std::string_view part_type(const Json& part) {
   if (!part.is_object()) return {};
   const auto type = part.find("type");
   if (type == part.end() || !type->is_string()) return {};
-  return media_kind(type->get_ref<const std::string&>());
+  return type->get_ref<const std::string&>();
 }
+
+Json text_part(std::string text) { return {{"type", "text"}, {"text", std::move(text)}}; }
+
+std::string_view media_kind_of(const Json& part) { return media_kind(part_type(part)); }
 
 std::string left_out_line(std::string_view kind) {
   return formatted("[{} left out: this model reads text alone]", kind);

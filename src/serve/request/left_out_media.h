@@ -1,6 +1,6 @@
-// Images, audio and files in conversations with models that read text alone: what stands in their
-// place, and what is said where the question itself holds one. And what stands in the place of what
-// another server made for itself.
+// Parts of messages. Images, audio and files in conversations with models that read text alone:
+// what stands in their place, and what is said where the question itself holds one. And what stands
+// in the place of what another server made for itself.
 #pragma once
 
 #include <string>
@@ -10,6 +10,11 @@
 #include "serve/wire/api_error.h"
 
 namespace moeflux::serve {
+
+/// The type of a part, block or item, which it lends; empty where it has none.
+std::string_view part_type(const Json& part);
+/// A part of a message that is text, in the words of chat templates.
+Json text_part(std::string text);
 
 /// "image", "audio", "video" or "file" for a part, block or item of such a type in any interface's
 /// words ("image_url", "input_image", "document"); empty for text and for all else.

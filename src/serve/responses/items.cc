@@ -12,14 +12,8 @@
 namespace moeflux::serve {
 namespace {
 
-std::string type_of(const Json& value) {
-  if (!value.is_object()) return {};
-  const auto type = value.find("type");
-  return type == value.end() || !type->is_string() ? std::string() : type->get<std::string>();
-}
-
 bool is_message(const Json& item) {
-  const std::string type = type_of(item);
+  const std::string type(part_type(item));
   return type == "message" || (type.empty() && item.is_object() && item.contains("role"));
 }
 
@@ -60,8 +54,6 @@ const BuiltinCall* builtin_call_of(std::string_view type) {
                                   [&](const BuiltinCall& one) { return one.type == type; });
   return found == kBuiltinCalls.end() ? nullptr : &*found;
 }
-
-Json text_part(std::string text) { return {{"type", "text"}, {"text", std::move(text)}}; }
 
 }  // namespace
 
@@ -110,7 +102,7 @@ Json ItemReader::content(const Json& value, const std::string& path, bool is_que
   }
   for (size_t i = 0; i < value.size(); ++i) {
     const std::string at = formatted("{}[{}]", path, i);
-    const std::string type = type_of(value[i]);
+    const std::string type(part_type(value[i]));
     const std::string_view kind = media_kind(type);
     if (type == "input_text" || type == "output_text" || type == "text") {
       parts.push_back(text_part(text_of(value[i], "text", at)));
@@ -187,7 +179,7 @@ void ItemReader::custom_call(const Json& item, const std::string& path) {
 }
 
 void ItemReader::builtin_call(const Json& item, const std::string& path) {
-  const BuiltinCall& call = *builtin_call_of(type_of(item));
+  const BuiltinCall& call = *builtin_call_of(part_type(item));
   const auto arguments = item.find(call.arguments);
   if (arguments == item.end() || !arguments->is_object()) {
     const std::string param = formatted("{}.{}", path, call.arguments);
@@ -201,7 +193,7 @@ void ItemReader::builtin_call(const Json& item, const std::string& path) {
 // is an image, or a list of what commands wrote, which stays as it is.
 void ItemReader::builtin_output(const Json& item, const std::string& path) {
   flush();
-  const bool is_own = type_of(item) == "local_shell_call_output" && !item.contains("call_id");
+  const bool is_own = part_type(item) == "local_shell_call_output" && !item.contains("call_id");
   const auto found = item.find("output");
   Json output = found == item.end() ? Json("") : *found;
   if (output.is_array()) output = dump_json(output);
@@ -242,7 +234,7 @@ void ItemReader::read(const Json& item, const std::string& path, bool is_questio
     return fields_.fail(
         bad_field(path, formatted("{} is {}, expected an item", path, json_excerpt(item))));
   }
-  const std::string type = type_of(item);
+  const std::string type(part_type(item));
   if (type == "function_call") return function_call(item, path);
   if (type == "custom_tool_call") return custom_call(item, path);
   if (type == "function_call_output" || type == "custom_tool_call_output") {

@@ -13,8 +13,6 @@
 namespace moeflux::serve {
 namespace {
 
-constexpr int64_t kCountMax = int64_t{1} << 40;
-
 void read_conversation(Fields& fields, const Json& earlier, ResponsesRequest& request) {
   ItemReader items(fields);
   if (auto instructions = fields.text("instructions")) items.add_system(std::move(*instructions));
@@ -172,7 +170,7 @@ void read_echo(Fields& fields, ResponsesRequest& request) {
     echo[name] = text ? Json(*text) : Json();
   }
   // It counts calls of tools that servers run, of which there are none here.
-  const auto calls_max = fields.integer("max_tool_calls", {1, kCountMax});
+  const auto calls_max = fields.integer("max_tool_calls", {1, kTokenCountMax});
   echo["max_tool_calls"] = calls_max ? Json(*calls_max) : Json();
   const GenerationFields& generation = request.chat.generation;
   echo["max_output_tokens"] = generation.tokens_max < 0 ? Json() : Json(generation.tokens_max);
@@ -206,7 +204,8 @@ std::variant<ResponsesRequest, ApiError> decode_responses_request(const Json& bo
   chat.generation = read_shared_generation(fields, defaults.sampler);
   check_truncation(fields);
   read_conversation(fields, earlier, request);
-  chat.generation.tokens_max = fields.integer("max_output_tokens", {-1, kCountMax}).value_or(-1);
+  chat.generation.tokens_max =
+      fields.integer("max_output_tokens", {-1, kTokenCountMax}).value_or(-1);
   chat.generation.stream = fields.boolean("stream").value_or(false);
   if (auto stop = fields.texts("stop", kStopsMax)) chat.generation.stop = std::move(*stop);
   chat.one_call = !fields.boolean("parallel_tool_calls").value_or(true);
