@@ -8,7 +8,7 @@
 namespace moeflux {
 namespace {
 
-constexpr size_t kPool = 4;
+constexpr size_t kPoolWords = 4;
 
 /// The words that SeedSequence makes of a seed. Each depends on all of its bits.
 class SeedWords {
@@ -21,11 +21,11 @@ class SeedWords {
       value *= factor;
       return value ^ value >> 16;
     };
-    const std::array<uint32_t, kPool> given = {static_cast<uint32_t>(seed),
-                                               static_cast<uint32_t>(seed >> 32), 0, 0};
-    for (size_t i = 0; i < kPool; ++i) pool_[i] = hashed(given[i]);
-    for (size_t from = 0; from < kPool; ++from) {
-      for (size_t to = 0; to < kPool; ++to) {
+    const std::array<uint32_t, kPoolWords> given = {static_cast<uint32_t>(seed),
+                                                    static_cast<uint32_t>(seed >> 32), 0, 0};
+    for (size_t i = 0; i < kPoolWords; ++i) pool_[i] = hashed(given[i]);
+    for (size_t from = 0; from < kPoolWords; ++from) {
+      for (size_t to = 0; to < kPoolWords; ++to) {
         if (from == to) continue;
         const uint32_t mixed = 0xca01f9dd * pool_[to] - 0x4973f715 * hashed(pool_[from]);
         pool_[to] = mixed ^ mixed >> 16;
@@ -40,13 +40,13 @@ class SeedWords {
 
  private:
   uint32_t next() {
-    uint32_t value = pool_[at_++ % kPool] ^ factor_;
+    uint32_t value = pool_[at_++ % kPoolWords] ^ factor_;
     factor_ *= 0x58f38ded;
     value *= factor_;
     return value ^ value >> 16;
   }
 
-  std::array<uint32_t, kPool> pool_{};
+  std::array<uint32_t, kPoolWords> pool_{};
   uint32_t factor_ = 0x8b51f9dd;
   size_t at_ = 0;
 };

@@ -7,7 +7,7 @@
 namespace moeflux::serve {
 namespace {
 
-constexpr std::chrono::milliseconds kProgressInterval{200};
+constexpr std::chrono::milliseconds kLoadingInterval{200};
 
 // Fields that are not of these types are refused where all of them are read.
 bool boolean_or(const Json& body, const char* name, bool otherwise) {
@@ -27,7 +27,7 @@ LoadingStream::LoadingStream(AnswerTarget target, Json chunk)
 
 void LoadingStream::tell(double progress) {
   const auto now = std::chrono::steady_clock::now();
-  if (begun_ && progress < 1 && now < told_ + kProgressInterval) return;
+  if (begun_ && progress < 1 && now < told_ + kLoadingInterval) return;
   if (!std::exchange(begun_, true)) target_.begin_stream();
   told_ = now;
   chunk_["model_status"] = {{"value", "loading"}, {"progress", progress}};

@@ -43,7 +43,7 @@ std::string without_tag(const std::string& name) {
   return without_ends(name.substr(0, name.find(':')));
 }
 
-ApiError refused(std::string message) {
+ApiError cannot_unload(std::string message) {
   return {.status = 400, .code = "invalid_value", .message = std::move(message), .param = "model"};
 }
 
@@ -331,10 +331,10 @@ std::optional<ApiError> Models::unload(const std::string& name) {
   Entry* const entry = name.empty() ? nullptr : find_or_refresh(lock, name);
   if (entry == nullptr) return unknown(name);
   if (entry->stays) {
-    return refused(formatted("{} stays: the server was started with it", entry->listed.name));
+    return cannot_unload(formatted("{} stays: the server was started with it", entry->listed.name));
   }
   if (entry->state != ModelState::kLoaded) {
-    return refused(formatted("{} is not loaded", entry->listed.name));
+    return cannot_unload(formatted("{} is not loaded", entry->listed.name));
   }
   entry->leaves = true;
   changed_.notify_all();
@@ -403,7 +403,8 @@ std::optional<ApiError> Models::remove(const std::string& name) {
     Entry* const entry = name.empty() ? nullptr : find_or_refresh(lock, name);
     if (entry == nullptr) return unknown(name);
     if (entry->stays || options_.catalog == nullptr) {
-      return refused(formatted("{} stays: the server was started with it", entry->listed.name));
+      return cannot_unload(
+          formatted("{} stays: the server was started with it", entry->listed.name));
     }
     own = entry->listed.name;
   }

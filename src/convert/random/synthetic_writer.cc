@@ -16,8 +16,8 @@
 namespace moeflux {
 namespace {
 
-constexpr uint64_t kWindowBytes = 32 * kMiB;
-constexpr uint64_t kTaskBytes = kMiB;
+constexpr uint64_t kSyntheticWindowBytes = 32 * kMiB;
+constexpr uint64_t kSyntheticTaskBytes = kMiB;
 
 // Consecutive tensors that share a file.
 struct Shard {
@@ -71,7 +71,7 @@ class ShardWriter {
  public:
   explicit ShardWriter(const SyntheticWriting& options)
       : options_(options), pool_(options.threads > 0 ? options.threads : usable_cores()) {
-    for (std::vector<std::byte>& window : windows_) window.resize(kWindowBytes);
+    for (std::vector<std::byte>& window : windows_) window.resize(kSyntheticWindowBytes);
   }
 
   /// The bytes of a shard's data section, in order.
@@ -82,7 +82,7 @@ class ShardWriter {
       std::swap(windows_[0], windows_[1]);
       const std::span<std::byte> next =
           std::span(windows_[0])
-              .first(std::min<uint64_t>(kWindowBytes, shard.size_bytes() - offset));
+              .first(std::min<uint64_t>(kSyntheticWindowBytes, shard.size_bytes() - offset));
       MF_RETURN_IF_ERROR(advance(shard, sink, filled, offset, next));
       done_ += filled.size();
       if (options_.progress) options_.progress(done_);
@@ -96,15 +96,15 @@ class ShardWriter {
   // The first task writes what is filled, the others fill what comes after it.
   Status advance(const Shard& shard, const Sink& sink, std::span<const std::byte> filled,
                  uint64_t offset, std::span<std::byte> next) {
-    const uint64_t tasks = (next.size() + kTaskBytes - 1) / kTaskBytes;
+    const uint64_t tasks = (next.size() + kSyntheticTaskBytes - 1) / kSyntheticTaskBytes;
     Status written;
     pool_.parallel_for(static_cast<int64_t>(tasks) + 1, [&](int64_t task) {
       if (task == 0) {
         written = sink(filled);
         return;
       }
-      const uint64_t begin = static_cast<uint64_t>(task - 1) * kTaskBytes;
-      const uint64_t count = std::min<uint64_t>(kTaskBytes, next.size() - begin);
+      const uint64_t begin = static_cast<uint64_t>(task - 1) * kSyntheticTaskBytes;
+      const uint64_t count = std::min<uint64_t>(kSyntheticTaskBytes, next.size() - begin);
       fill_range(shard, options_.seed, offset + begin, next.subspan(begin, count));
     });
     return written;
@@ -135,14 +135,14 @@ const GgmlType* type_of(const SyntheticTensor& tensor) {
   return find_ggml_type(dtype_name(tensor.dtype));
 }
 
-constexpr std::string_view kIndexName = "model.safetensors.index.json";
+constexpr std::string_view kSyntheticIndexName = "model.safetensors.index.json";
 constexpr std::string_view kConfigName = "config.json";
 
 }  // namespace
 
 std::set<std::string> synthetic_files(const SyntheticCheckpoint& checkpoint,
                                       uint64_t shard_bytes_max) {
-  std::set<std::string> names = {std::string(kIndexName), std::string(kConfigName)};
+  std::set<std::string> names = {std::string(kSyntheticIndexName), std::string(kConfigName)};
   for (const Shard& shard : plan_shards(checkpoint.tensors, shard_bytes_max)) {
     names.insert(shard.name);
   }
@@ -159,8 +159,8 @@ Status write_synthetic(const SyntheticCheckpoint& checkpoint, const SyntheticWri
     for (const SyntheticTensor& tensor : shard.tensors)
       index["weight_map"][tensor.name] = shard.name;
   }
-  MF_RETURN_IF_ERROR(
-      write_text_file(formatted("{}/{}", options.directory, kIndexName), index.dump(1) + "\n"));
+  MF_RETURN_IF_ERROR(write_text_file(formatted("{}/{}", options.directory, kSyntheticIndexName),
+                                     index.dump(1) + "\n"));
   return write_text_file(formatted("{}/{}", options.directory, kConfigName),
                          checkpoint.config_json);
 }

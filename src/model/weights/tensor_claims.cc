@@ -22,7 +22,7 @@ constexpr std::array<std::string_view, 13> kOtherWords = {
     "talker", "code2wav", "vit_large", "patch_merger", "mm_projector", "aligner"};
 constexpr std::array<std::string_view, 5> kOtherBeginnings = {"mtp_", "vit_", "nextn", "draft_",
                                                               "sam_model"};
-constexpr std::array<std::string_view, 3> kOtherNames = {"mtp", "vit", "eagle"};
+constexpr std::array<std::string_view, 3> kOtherComponents = {"mtp", "vit", "eagle"};
 
 bool is_beside_text(std::string_view component) {
   const auto has = [&](std::string_view word) {
@@ -30,7 +30,7 @@ bool is_beside_text(std::string_view component) {
   };
   const auto begins = [&](std::string_view word) { return component.starts_with(word); };
   return std::ranges::any_of(kOtherWords, has) || std::ranges::any_of(kOtherBeginnings, begins) ||
-         std::ranges::find(kOtherNames, component) != kOtherNames.end();
+         std::ranges::find(kOtherComponents, component) != kOtherComponents.end();
 }
 
 // Names of text models in wrappers, and of modules that only a text model has: beside a wrapped

@@ -34,21 +34,21 @@ void messages(Call& call) {
                             .tokens_max = generation.tokens_max}));
 }
 
-void count_tokens(Call& call) {
+void count_message_tokens(Call& call) {
   const auto chat = read_messages(call, Wants::kCount);
   if (chat) call.answer({{"input_tokens", chat->prompt.tokens.size()}});
 }
 
-constexpr Route kRoutes[] = {
+constexpr Route kAnthropicRoutes[] = {
     {"POST", "/messages", &messages},
-    {"POST", "/messages/count_tokens", &count_tokens},
+    {"POST", "/messages/count_tokens", &count_message_tokens},
 };
 
 }  // namespace
 
 extern const Interface anthropic_interface = {
     .home = "/messages",
-    .routes = kRoutes,
+    .routes = kAnthropicRoutes,
     .error_text = &anthropic_error_text,
     .stream = {.keep_alive = "event: ping\ndata: {\"type\":\"ping\"}\n\n"},
 };

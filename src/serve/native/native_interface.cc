@@ -217,7 +217,7 @@ Json empty_chunk(const std::string& model) {
       {"index", 0}, {"content", ""}, {"tokens", Json::array()}, {"stop", false}, {"model", model}};
 }
 
-constexpr Route kRoutes[] = {
+constexpr Route kNativeRoutes[] = {
     {"POST", "/completion", &complete_natively, RouteKind::kUsual, &empty_chunk},
     {"POST", "/infill", &fill_in, RouteKind::kUsual, &empty_chunk},
     {"POST", "/tokenize", &tokenize},
@@ -260,6 +260,6 @@ constexpr Route kRoutes[] = {
 }  // namespace
 
 extern const Interface native_interface = {
-    .home = "/moeflux", .routes = kRoutes, .error_text = &error_text};
+    .home = "/moeflux", .routes = kNativeRoutes, .error_text = &error_text};
 
 }  // namespace moeflux::serve

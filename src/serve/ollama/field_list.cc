@@ -5,7 +5,7 @@
 namespace moeflux::serve {
 namespace {
 
-constexpr std::array kBoth = {
+constexpr std::array kOllamaBoth = {
     served("model"),
     served("format"),
     served("options"),
@@ -23,7 +23,7 @@ constexpr std::array kBoth = {
     served("chat_template_kwargs"),
 };
 
-constexpr std::array kChat = {
+constexpr std::array kOllamaChat = {
     served("messages"),
     served("tools"),
     served("tool_choice", "our own"),
@@ -60,12 +60,12 @@ constexpr std::array kOptions = {
 }  // namespace
 
 const FieldList& ollama_chat_field_list() {
-  static const FieldList kList("Ollama's chat", {kChat, kBoth, constraint_rows()});
+  static const FieldList kList("Ollama's chat", {kOllamaChat, kOllamaBoth, constraint_rows()});
   return kList;
 }
 
 const FieldList& ollama_generate_field_list() {
-  static const FieldList kList("Ollama's generate", {kGenerate, kBoth, constraint_rows()});
+  static const FieldList kList("Ollama's generate", {kGenerate, kOllamaBoth, constraint_rows()});
   return kList;
 }
 

@@ -13,7 +13,7 @@
 namespace moeflux::serve {
 namespace {
 
-constexpr std::chrono::milliseconds kProgressInterval{200};
+constexpr std::chrono::milliseconds kPullingInterval{200};
 
 bool may_manage(const Call& call) {
   const auto error = call.models.may_manage();
@@ -45,7 +45,7 @@ class PullAnswer {
 
   void progress(uint64_t done, uint64_t total) {
     const auto now = std::chrono::steady_clock::now();
-    if (!streams_ || (done < total && now < told_ + kProgressInterval)) return;
+    if (!streams_ || (done < total && now < told_ + kPullingInterval)) return;
     told_ = now;
     write({{"status", formatted("pulling {}", name_)},
            {"digest", name_},

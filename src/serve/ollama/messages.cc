@@ -96,9 +96,9 @@ class Calls {
   int next_ = 0;
 };
 
-class Messages {
+class OllamaMessages {
  public:
-  explicit Messages(Fields& fields) : fields_(fields) {}
+  explicit OllamaMessages(Fields& fields) : fields_(fields) {}
 
   Json read(const Json& given) {
     for (size_t i = 0; i < given.size(); ++i) {
@@ -215,7 +215,7 @@ void add_left_out_images(std::string& content, size_t images) {
 
 Json read_ollama_messages(Fields& fields) {
   const Json* messages = fields.array("messages");
-  return messages == nullptr ? Json::array() : Messages(fields).read(*messages);
+  return messages == nullptr ? Json::array() : OllamaMessages(fields).read(*messages);
 }
 
 }  // namespace moeflux::serve

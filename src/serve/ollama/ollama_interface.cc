@@ -40,7 +40,7 @@ Json capabilities(Context& service) {
   return capabilities;
 }
 
-Json model_json(ServiceState& state, const ModelStatus& model) {
+Json ollama_model_json(ServiceState& state, const ModelStatus& model) {
   const std::string& name = model.listed.name;
   const auto started = std::chrono::system_clock::time_point(std::chrono::seconds(state.started()));
   // With a tag, as Ollama has them: Open WebUI asks for no other.
@@ -64,7 +64,7 @@ Json model_json(ServiceState& state, const ModelStatus& model) {
 void tags(Call& call) {
   Json models = Json::array();
   for (const ModelStatus& model : call.models.list()) {
-    models.push_back(model_json(call.state, model));
+    models.push_back(ollama_model_json(call.state, model));
   }
   call.answer({{"models", std::move(models)}});
 }
@@ -73,7 +73,7 @@ void running(Call& call) {
   Json models = Json::array();
   for (const ModelStatus& one : call.models.list()) {
     if (!one.loaded) continue;
-    Json model = model_json(call.state, one);
+    Json model = ollama_model_json(call.state, one);
     // One that stays, or is in use, has no end yet.
     const auto far = std::chrono::system_clock::now() + std::chrono::hours(24 * 365);
     model["expires_at"] = utc_text(one.expires.value_or(far));
@@ -90,7 +90,7 @@ void show(Call& call) {
   if (fields.problem()) return call.fail(*fields.problem());
   const auto status = call.models.find(name);
   if (!status) return call.fail(call.models.unknown(name));
-  const Json model = model_json(call.state, *status);
+  const Json model = ollama_model_json(call.state, *status);
   const std::string& own_name = status->listed.name;
   if (!status->loaded) {
     // The rest is known once it is loaded.
@@ -283,7 +283,7 @@ Json empty_text_line(const std::string& model) {
   return {{"model", model}, {"created_at", now_text()}, {"response", ""}, {"done", false}};
 }
 
-constexpr Route kRoutes[] = {
+constexpr Route kOllamaRoutes[] = {
     {"GET", "/api/version", &version, RouteKind::kAtOnce},
     {"GET", "/api/tags", &tags, RouteKind::kAtOnce},
     {"GET", "/api/ps", &running, RouteKind::kNoModel},
@@ -303,7 +303,7 @@ constexpr Route kRoutes[] = {
 
 extern const Interface ollama_interface = {
     .home = "/api",
-    .routes = kRoutes,
+    .routes = kOllamaRoutes,
     .error_text = &ollama_error_text,
     // Between lines of JSON there are no comments, and lines have no numbers.
     .stream = {.content_type = "application/x-ndjson", .keep_alive = "", .is_events = false},

@@ -72,7 +72,7 @@ OutputConstraint read_format(Fields& fields) {
   return {};
 }
 
-void read_tools(Fields& fields, ChatRequest& chat) {
+void read_ollama_tools(Fields& fields, ChatRequest& chat) {
   const Json* given = fields.array("tools");
   Json tools = given == nullptr ? Json::array() : *given;
   for (size_t i = 0; i < tools.size(); ++i) {
@@ -90,7 +90,7 @@ void read_tools(Fields& fields, ChatRequest& chat) {
   set_tools(fields, chat, std::move(tools), read_tool_choice(fields, "tool_choice"), "tool_choice");
 }
 
-void read_logprobs(Fields& fields, ChatRequest& chat) {
+void read_ollama_logprobs(Fields& fields, ChatRequest& chat) {
   const bool wanted = fields.boolean("logprobs").value_or(false);
   const int64_t top = fields.integer("top_logprobs", {0, kTopLogprobsMax}).value_or(0);
   if (wanted) chat.top_logprobs = static_cast<int32_t>(top);
@@ -119,7 +119,7 @@ void read_shared(Fields& fields, const RequestDefaults& defaults, int64_t contex
   read_think(fields, chat);
   read_template_variables(fields, chat);
   chat.constraint = read_constraint(fields, read_format(fields));
-  read_logprobs(fields, chat);
+  read_ollama_logprobs(fields, chat);
   read_unload(fields, request);
   for (const char* name : {"truncate", "shift"}) fields.boolean(name);
   fields.boolean("return_progress");  // the service has read it; see LoadingStream
@@ -179,7 +179,7 @@ DecodedOllama decode_ollama_chat(const Json& body, const RequestDefaults& defaul
   request.chat.conversation.messages = read_ollama_messages(fields);
   request.is_empty = request.chat.conversation.messages.empty();
   read_shared(fields, defaults, context_length, request);
-  read_tools(fields, request.chat);
+  read_ollama_tools(fields, request.chat);
   read_continuation(fields, request.chat);
   note_ignored(fields, request);
   if (fields.problem()) return *fields.problem();

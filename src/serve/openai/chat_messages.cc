@@ -22,9 +22,9 @@ std::string text_at(const Json& object, const char* name) {
 
 constexpr std::string_view kArguments = "a JSON object's text";
 
-class Messages {
+class ChatMessages {
  public:
-  explicit Messages(Fields& fields) : fields_(fields) {}
+  explicit ChatMessages(Fields& fields) : fields_(fields) {}
 
   Json read(const Json& given) {
     for (size_t m = 0; m < given.size(); ++m) {
@@ -255,7 +255,7 @@ Json read_chat_messages(Fields& fields) {
     return Json::array();
   }
   if (messages->empty()) fields.fail(bad_field("messages", "messages is empty"));
-  return Messages(fields).read(*messages);
+  return ChatMessages(fields).read(*messages);
 }
 
 Json read_chat_tools(Fields& fields, std::vector<std::string>& dropped,

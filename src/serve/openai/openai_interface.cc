@@ -154,7 +154,7 @@ Json empty_chat_chunk(const std::string& model) {
 }
 Json empty_text_chunk(const std::string& model) { return empty_chunk("text_completion", model); }
 
-constexpr Route kRoutes[] = {
+constexpr Route kOpenAiRoutes[] = {
     {"POST", "/chat/completions", &chat_completions, RouteKind::kUsual, &empty_chat_chunk},
     {"POST", "/chat/completions/input_tokens", &count_input_tokens},
     {"POST", "/completions", &completions, RouteKind::kUsual, &empty_text_chunk},
@@ -174,6 +174,6 @@ constexpr Route kRoutes[] = {
 }  // namespace
 
 extern const Interface openai_interface = {
-    .home = "", .routes = kRoutes, .error_text = &error_text};
+    .home = "", .routes = kOpenAiRoutes, .error_text = &error_text};
 
 }  // namespace moeflux::serve

@@ -57,7 +57,7 @@ void page_file(Call& call) {
                             : "the page has no such file; load it again"});
 }
 
-constexpr Route kRoutes[] = {
+constexpr Route kPageRoutes[] = {
     {"GET", "/", &index, RouteKind::kAtOnce},
     {"GET", "/page/{id}", &page_file, RouteKind::kAtOnce},
 };
@@ -65,6 +65,6 @@ constexpr Route kRoutes[] = {
 }  // namespace
 
 extern const Interface page_interface = {
-    .home = "/page", .routes = kRoutes, .error_text = &error_text};
+    .home = "/page", .routes = kPageRoutes, .error_text = &error_text};
 
 }  // namespace moeflux::serve

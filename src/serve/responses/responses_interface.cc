@@ -112,7 +112,7 @@ void responses(Call& call) {
   call.service().answer(call, *chat, std::make_unique<ResponseEncoder>(std::move(options)), kept);
 }
 
-void count_tokens(Call& call) {
+void count_input_tokens(Call& call) {
   auto request = read_request(call, earlier_items(call));
   if (!request) return;
   const auto chat = call.service().read_chat(call, std::move(request->chat));
@@ -147,9 +147,9 @@ void delete_response(Call& call) {
   call.state.responses().erase({call.request.owner, call.id}, call.state.jobs(), told);
 }
 
-constexpr Route kRoutes[] = {
+constexpr Route kResponsesRoutes[] = {
     {"POST", "/responses", &responses},
-    {"POST", "/responses/input_tokens", &count_tokens},
+    {"POST", "/responses/input_tokens", &count_input_tokens},
     {"POST", "/responses/compact", &not_offered, RouteKind::kNoModel},
     {"GET", "/responses/{id}", &stored_response, RouteKind::kNoModel},
     {"DELETE", "/responses/{id}", &delete_response, RouteKind::kNoModel},
@@ -159,6 +159,6 @@ constexpr Route kRoutes[] = {
 }  // namespace
 
 extern const Interface responses_interface = {
-    .home = "/responses", .routes = kRoutes, .error_text = &error_text};
+    .home = "/responses", .routes = kResponsesRoutes, .error_text = &error_text};
 
 }  // namespace moeflux::serve

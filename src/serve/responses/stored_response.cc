@@ -9,7 +9,7 @@
 namespace moeflux::serve {
 namespace {
 
-constexpr int kVersion = 1;
+constexpr int kStoredVersion = 1;
 
 bool are_items(const Json& json, const char* name) {
   const auto found = json.find(name);
@@ -21,7 +21,7 @@ bool are_items(const Json& json, const char* name) {
 }
 
 bool is_whole(const Json& json) {
-  if (!json.is_object() || json.value("version", Json()) != kVersion) return false;
+  if (!json.is_object() || json.value("version", Json()) != kStoredVersion) return false;
   if (!are_items(json, "earlier") || !are_items(json, "input")) return false;
   const auto response = json.find("response");
   if (response == json.end() || !response->is_object()) return false;
@@ -64,7 +64,8 @@ Json StoredResponse::conversation() const {
 std::string StoredResponse::text() const {
   return formatted(R"({{"version":{},"continues":{},"earlier":{},"input":{},"response":{}}})"
                    "\n",
-                   kVersion, continues, dump_json(earlier), dump_json(input), dump_json(response));
+                   kStoredVersion, continues, dump_json(earlier), dump_json(input),
+                   dump_json(response));
 }
 
 Result<StoredResponse> StoredResponse::parse(std::string_view text, std::string_view what) {
@@ -73,7 +74,7 @@ Result<StoredResponse> StoredResponse::parse(std::string_view text, std::string_
     return make_error(ErrorCode::kCorruption,
                       "{} holds {}, expected a stored response of version {}: lists of items "
                       "\"earlier\" and \"input\", and \"response\" with id and output",
-                      what, json_excerpt(json), kVersion);
+                      what, json_excerpt(json), kStoredVersion);
   }
   return StoredResponse{.earlier = std::move(json["earlier"]),
                         .input = std::move(json["input"]),
