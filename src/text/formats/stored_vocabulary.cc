@@ -222,7 +222,7 @@ Result<Tokenizer> make_tokenizer(StoredVocabulary stored, std::string_view what)
 }
 
 std::vector<TokenId> end_of_text_tokens(const StoredVocabulary& stored) {
-  std::vector<TokenId> ids;
+  std::vector<TokenId> ids = named_ends(stored);
   const auto add = [&](const std::optional<int64_t>& id) {
     if (id && *id >= 0 && static_cast<uint64_t>(*id) < stored.tokens.size()) {
       ids.push_back(static_cast<TokenId>(*id));
@@ -232,7 +232,6 @@ std::vector<TokenId> end_of_text_tokens(const StoredVocabulary& stored) {
   add(stored.eot_token_id);
   add(stored.eom_token_id);
   for (const int64_t id : stored.other_ends) add(id);
-  for (const TokenId id : named_ends(stored)) ids.push_back(id);
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   return ids;
