@@ -217,8 +217,14 @@ endfunction()
 
 # moeflux_compile_fast(PROGRAM)
 # For a program of tests. The tested code is in the modules, optimised as it ships: the program's own files compile at -Og
-# in four fifths of the time that -O1 takes. g++ sees fewer paths there and suspects variables that all of them set.
+# in four fifths of the time that -O1 takes. g++ sees fewer paths there and suspects variables that all of them set. Gold
+# links in half the time.
+include(CheckLinkerFlag)
+check_linker_flag(CXX -fuse-ld=gold MOEFLUX_HAS_GOLD)
 function(moeflux_compile_fast program)
+  if(MOEFLUX_HAS_GOLD)
+    target_link_options(${program} PRIVATE -fuse-ld=gold)
+  endif()
   if(MOEFLUX_SANITIZE OR CMAKE_BUILD_TYPE STREQUAL "Release")
     target_compile_options(${program} PRIVATE -Og $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   endif()
