@@ -56,6 +56,7 @@ CHECK_LINES = (r"^format: clean", r"^check_layers: \d+ files", r"^class_sizes: n
                r"^check_docs: nothing to say")
 # Areas inside the release suite: name, what its cases are called. Every pattern has to match.
 INSIDE_RELEASE = {
+    "rules": (r"^check_layers$", r"^class_sizes$", r"^tidy$", r"^check_docs$"),
     "clang": (r"^MetalText\.Compiles$", r"^MetalText\.NeedsAddressSpaces$",
               r"^MetalRuntime\.Compiles$", r"^MetalRuntime\.KnowsWhatMetalHas$",
               r"^MetalTextInClang\."),
@@ -293,8 +294,15 @@ def area_sanitizer(runner, number, why):
     runner.ran.append((area, outcome))
 
 
+def area_format(runner):
+    """The part of make check that the release suite lacks."""
+    outcome = runner.run("format", [["tools/format.sh"]])
+    if not re.search(CHECK_LINES[0], runner.log("format"), re.MULTILINE):
+        outcome.problems.append(f"no line {CHECK_LINES[0]}")
+
+
 def run_all(runner, number, why):
-    area_check(runner)
+    area_format(runner)
     area_release(runner)
     area_cuda(runner, number)
     area_sanitizer(runner, number, why)
@@ -302,7 +310,7 @@ def run_all(runner, number, why):
 
 def areas_of(number):
     """Names of all areas of a run."""
-    return ("check", "release", *INSIDE_RELEASE, "cases", "cuda",
+    return ("format", "release", *INSIDE_RELEASE, "cases", "cuda",
             parts.part_of(number).sanitizer)
 
 
