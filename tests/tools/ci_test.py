@@ -149,6 +149,7 @@ class CiTest(unittest.TestCase):
         made = [command for command in self.machine.ran if "build-cuda" in command]
         self.assertEqual(1, len(made))
         self.assertIn("CUDA_PRESET=release", made[0])
+        self.assertIn(f"-DMOEFLUX_CUDA_QUICK={'OFF' if areas.HAS_GPU else 'ON'}", made[0])
 
     def test_an_area_that_passed_as_it_is_is_left_out_but_not_in_every_eighth_run(self):
         for number, area, target in ((ASAN, verified.CUDA, "build-cuda"),
