@@ -151,6 +151,15 @@ class CiTest(unittest.TestCase):
         self.assertIn("CUDA_PRESET=release", made[0])
         self.assertIn(f"-DMOEFLUX_CUDA_QUICK={'OFF' if areas.HAS_GPU else 'ON'}", made[0])
 
+    def test_nvcc_is_fetched_beside_the_first_areas_where_it_is_wanted(self):
+        for hashed, fetched in (("h1", 0), ("h2", 2)):
+            with self.subTest(hashed):
+                self.setUp()
+                self.replace(verified, "digest", lambda area, root=None: "h1")
+                self.lines = {verified.CUDA.name: [hashed, "abc1234", "99", "60"]}
+                self.report()
+                self.assertEqual(fetched, self.machine.ran.count("tools/install_cuda.sh"))
+
     def test_an_area_that_passed_as_it_is_is_left_out_but_not_in_every_eighth_run(self):
         for number, area, target in ((ASAN, verified.CUDA, "build-cuda"),
                                      (ASAN, verified.sanitizer(parts.part_of(ASAN)), "test-asan"),
