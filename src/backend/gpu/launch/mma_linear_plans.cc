@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "backend/gpu/kernels/matmul/ggml_params.h"
 #include "backend/gpu/launch/chain_plans.h"
 #include "backend/gpu/launch/fusion.h"
 #include "backend/gpu/launch/mma_plans.h"
@@ -115,12 +116,49 @@ uint32_t groups_of(const Products& products, uint32_t rows) {
   return groups;
 }
 
+// Kernels of eight tokens that know their type, whether its rows must be wide, and the order of
+// activations' bytes that they want.
+struct KnownType {
+  uint32_t bits;
+  bool wide;
+  uint32_t order;
+  KernelId kernel;
+};
+constexpr KnownType kKnownTypes[] = {
+    {kGgml_q4_0, true, kRowsByNibbles, KernelId::mma_linear_q4_0_t8},
+    {kGgml_q4_k, true, kRowsByLanesOfHalves, KernelId::mma_linear_q4_k_t8},
+    {kGgml_q6_k, false, kRowsByLanesOfHalves, KernelId::mma_linear_q6_k_t8},
+};
+constexpr uint32_t kKnownTokens = 8;
+// Two groups of eight read a matrix twice. With 16 tokens that takes steps of the 35B in Q4_K on an
+// H200 a twentieth less than one of 16, with 32 a sixth more than groups of many.
+constexpr uint32_t kKnownTokensMax = 16;
+
+const KnownType* known_type(const Products& products) {
+  const MmaMatrix first = mma_matrix(products.front().weight);
+  const auto* const type = std::find_if(std::begin(kKnownTypes), std::end(kKnownTypes),
+                                        [&](const KnownType& t) { return t.bits == first.bits; });
+  if (type == std::end(kKnownTypes)) return nullptr;
+  const bool fits = std::all_of(products.begin(), products.end(), [&](const ops::Linear& product) {
+    const MmaMatrix matrix = mma_matrix(product.weight);
+    const bool wide = matrix.wide != 0 && matrix.row_bytes % 16 == 0;
+    return matrix.bits == first.bits && (wide || !type->wide);
+  });
+  return fits ? type : nullptr;
+}
+
 // The launch of a few tokens, or of some where those of many would leave half of the
 // multiprocessors idle.
 std::optional<MmaFewLaunch> few_launch(const Platform& platform, const Products& products) {
   const uint32_t tokens = rows_of(products.front().x);
   const std::optional<uint32_t> bits = few_bits(products);
   if (tokens <= kFewTokensMax || tokens > kMmaFewTokensMost || !bits) return std::nullopt;
+  if (known_type(products) != nullptr && tokens <= kKnownTokensMax) {
+    return mma_few_launch(*bits, static_cast<uint32_t>(products.front().x.shape.back()),
+                          std::min(tokens, uint32_t{kKnownTokens}), platform.cores(),
+                          platform.shared_bytes_max(),
+                          [&](uint32_t rows) { return groups_of(products, rows); });
+  }
   const bool fills =
       2 * groups_of(products, kMmaGroupRows) * groups_for(tokens, kMmaTokens) >= platform.cores();
   if (tokens > kMmaFewTokensMax && fills) return std::nullopt;
@@ -129,10 +167,14 @@ std::optional<MmaFewLaunch> few_launch(const Platform& platform, const Products&
                         [&](uint32_t rows) { return groups_of(products, rows); });
 }
 
-KernelId kernel_of(const MmaFewLaunch& launch, uint32_t bits) {
+KernelId kernel_of(const MmaFewLaunch& launch, const Products& products) {
+  const uint32_t bits = *few_bits(products);
   const auto choose = [&](KernelId w4, KernelId w8, KernelId ggml) {
     return bits == 4 ? w4 : bits == 8 ? w8 : ggml;
   };
+  if (launch.tokens == kKnownTokens && known_type(products) != nullptr) {
+    return known_type(products)->kernel;
+  }
   switch (launch.tokens) {
     case 8:
       return choose(KernelId::mma_linear_w4_t8, KernelId::mma_linear_t8,
@@ -146,20 +188,25 @@ KernelId kernel_of(const MmaFewLaunch& launch, uint32_t bits) {
   }
 }
 
+uint32_t order_of(const MmaFewLaunch& launch, const Products& products) {
+  if (launch.tokens == kKnownTokens && known_type(products) != nullptr) {
+    return known_type(products)->order;
+  }
+  return is_ggml(products.front().weight) ? kRowsByLanesOfHalves : kRowsByLanes;
+}
+
 void record_products_of_some(Recorder& recorder, const Products& products,
                              const MmaFewLaunch& launch) {
   const Tensor& x = products.front().x;
-  const uint32_t bits = *few_bits(products);
-  const QuantizedRows* const rows = quantize_rows(
-      recorder, x, is_ggml(products.front().weight) ? kRowsByLanesOfHalves : kRowsByLanes);
+  const QuantizedRows* const rows = quantize_rows(recorder, x, order_of(launch, products));
   if (rows == nullptr) return;
   MmaLinearParams p{};
   p.cols = static_cast<u32>(x.shape.back());
   p.tokens = rows_of(x);
   p.walk = launch.walk;
   const uint32_t groups = list_matrices(p, products, launch.rows);
-  Plan plan = make_plan(kernel_of(launch, bits), {groups, groups_for(p.tokens, launch.tokens), 1},
-                        launch.threads);
+  Plan plan = make_plan(kernel_of(launch, products),
+                        {groups, groups_for(p.tokens, launch.tokens), 1}, launch.threads);
   plan.shared_bytes = launch.bytes;
   plan.set_params(p);
   bind_products(plan, products, *rows);
@@ -264,10 +311,9 @@ void record_products(Recorder& recorder, const Waiting& waiting) {
   const bool many = may_share && are_many(recorder.platform(), products);
   const Chain& chain = waiting.chain;
   if (!chain.value.is_null() && rows_of(products.front().x) > kFewTokensMax) {
-    const uint32_t order = (is_ggml(products.front().weight) ? kRowsByHalves : kRowsForTeams) |
-                           (few ? kRowsByLanes : kRowsForTeams);
-    record_chain(recorder, chain, chain.after_down ? &*waiting.down : nullptr,
-                 few || many ? order : uint32_t{kRowsNone});
+    const uint32_t of_many = is_ggml(products.front().weight) ? kRowsByHalves : kRowsForTeams;
+    const uint32_t order = few ? order_of(*few, products) : many ? of_many : uint32_t{kRowsNone};
+    record_chain(recorder, chain, chain.after_down ? &*waiting.down : nullptr, order);
     Waiting alone;
     alone.products = products;
     return record_products(recorder, alone);

@@ -1,6 +1,7 @@
 // Slots of experts that have a few each: two launches, with the shared expert where they can.
 #include <optional>
 
+#include "backend/gpu/kernels/matmul/ggml_params.h"
 #include "backend/gpu/launch/few_slots_plans.h"
 #include "backend/gpu/launch/mma_linear_plans.h"
 #include "backend/gpu/launch/mma_plans.h"

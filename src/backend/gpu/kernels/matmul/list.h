@@ -32,6 +32,9 @@
   X(mma_linear_w4_t8, 18, MmaLinearParams, kWaits)            \
   X(mma_linear_w4_t16, 18, MmaLinearParams, kWaits)           \
   X(mma_linear_w4_t32, 18, MmaLinearParams, kWaits)           \
+  X(mma_linear_q4_0_t8, 18, MmaLinearParams, kWaits)          \
+  X(mma_linear_q4_k_t8, 18, MmaLinearParams, kWaits)          \
+  X(mma_linear_q6_k_t8, 18, MmaLinearParams, kWaits)          \
   X(mma_linear_ggml_t8, 18, MmaLinearParams, kWaits)          \
   X(mma_linear_ggml_t16, 18, MmaLinearParams, kWaits)         \
   X(mma_linear_ggml_t32, 18, MmaLinearParams, kWaits)         \

@@ -62,35 +62,45 @@ MF_FN void add_few_block(MF_T t, MF_LOCAL(const GgmlLane<GROUPS>) lane, MF_LOCAL
   for (u32 i = 0u; i < 2u * kOwn; ++i) sums[i] = mf_fma(x->factor(i % kOwn), blocks[i], sums[i]);
 }
 
-/// Those of all blocks of a split, of four tokens. Lanes have the sums of a block each, which the
-/// others read.
+/// Those of all blocks of a split, of up to eight tokens. Lanes have the sums of a block each,
+/// which the others read.
 template <u32 TOKENS, u32 GROUPS>
 struct GgmlFewHeld {
+  typedef MmaFewShape<TOKENS> Shape;
   typedef GgmlFewBlock<TOKENS, GROUPS> Block;
-  W4 integers[kMmaSplitBlocks];
-  W4 sums;
-  W4 quarters;
+  enum : u32 { kParts = Shape::kParts, kOwn = Shape::kOwn };
+  W4 integers[kMmaSplitBlocks * u32{kParts}];
+  W4 sums[kOwn];
+  W4 quarters[kOwn];
 
   template <class Tokens>
   MF_FN_MEMBER void load(MF_T t, MF_LOCAL(const Tokens) tokens, u32 first, u32 count) {
     const u32 last = count - 1u;
     MF_UNROLL
-    for (u32 i = 0u; i < kMmaSplitBlocks; ++i) {
-      integers[i] = tokens->integers_of(t, 0u, 0u, first + (i < last ? i : last));
+    for (u32 i = 0u; i < kMmaSplitBlocks * u32{kParts}; ++i) {
+      const u32 block = i / kParts;
+      integers[i] = tokens->integers_of(t, 0u, i % kParts, first + (block < last ? block : last));
     }
     const u32 own = first + (t.lane / 4u < last ? t.lane / 4u : last);
-    sums = tokens->four_sums(t, 0u, 0u, own, 0u);
-    if (GROUPS == 4u) quarters = tokens->four_sums(t, 0u, 0u, own, kGgmlSumQuarters);
+    MF_UNROLL
+    for (u32 j = 0u; j < u32{kOwn}; ++j) {
+      sums[j] = tokens->four_sums(t, 0u, j, own, 0u);
+      if (GROUPS == 4u) quarters[j] = tokens->four_sums(t, 0u, j, own, kGgmlSumQuarters);
+    }
   }
   MF_FN_MEMBER Block block(MF_T t, u32 i) const {
     const u32 from = i * 4u + (t.lane & 3u);
     Block own;
-    own.integers[0] = integers[i];
     MF_UNROLL
-    for (u32 j = 0u; j < 4u; ++j) {
-      if (GROUPS == 4u) own.quarters[0].v[j] = simd_shuffle(t, quarters.v[j], from);
-      if (j == kGgmlSumFactor || (GROUPS == 2u && j < 2u)) {
-        own.sums[0].v[j] = simd_shuffle(t, sums.v[j], from);
+    for (u32 part = 0u; part < u32{kParts}; ++part)
+      own.integers[part] = integers[i * kParts + part];
+    MF_UNROLL
+    for (u32 k = 0u; k < u32{kOwn} * 4u; ++k) {
+      const u32 j = k / 4u;
+      const u32 word = k % 4u;
+      if (GROUPS == 4u) own.quarters[j].v[word] = simd_shuffle(t, quarters[j].v[word], from);
+      if (word == kGgmlSumFactor || (GROUPS == 2u && word < 2u)) {
+        own.sums[j].v[word] = simd_shuffle(t, sums[j].v[word], from);
       }
     }
     return own;
@@ -121,7 +131,7 @@ struct GgmlFewType<kGgml_mxfp4_gguf> {
   enum : u32 { kGroups = 2 };
 };
 
-/// The same of a type that the kernel knows: registers hold the activations of four tokens.
+/// The same of a type that the kernel knows: registers hold the activations of up to eight tokens.
 template <u32 TOKENS, u32 ROWS, u32 TYPE>
 struct MmaFewSums<kMmaGgml, TOKENS, ROWS, TYPE> : MmaFewTotals<TOKENS, ROWS> {
   typedef MmaFewShape<TOKENS> Shape;
