@@ -128,10 +128,10 @@ class Routes:
         names = set(replicas)
         for key in [key for key, name in self._conversations.items() if name not in names]:
             del self._conversations[key]
-        for key, link in list(self._links.items()):
+        for hashed, link in list(self._links.items()):
             link.replicas = tuple(name for name in link.replicas if name in names)
             if not link.replicas:
-                del self._links[key]
+                del self._links[hashed]
 
 
 def _length(request: Hints) -> int:
