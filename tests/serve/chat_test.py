@@ -9,6 +9,7 @@ import pty
 import re
 import select
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -77,6 +78,17 @@ class Terminal:
         return status
 
 
+def error_at_a_terminal(program, **variables):
+    """How the program begins when it refuses an option."""
+    terminal, end = pty.openpty()
+    subprocess.run([program, "run", "--no-such-option"], stderr=end, check=False,
+                   env={**os.environ, "TERM": "xterm", "NO_COLOR": "", **variables})
+    os.close(end)
+    said = os.read(terminal, 4096)
+    os.close(terminal)
+    return said
+
+
 def statistics(said):
     """Tokens of the prompt, new ones of these, tokens of the answer."""
     found = re.search(r"prompt (\d+) tokens, (\d+) of them new.*answer (\d+) tokens", said)
@@ -85,6 +97,10 @@ def statistics(said):
 
 
 def main():
+    coloured = b"\x1b[31merror:\x1b[0m "
+    assert error_at_a_terminal(sys.argv[1]).startswith(coloured)
+    for variables in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+        assert error_at_a_terminal(sys.argv[1], **variables).startswith(b"error: "), variables
     template = tempfile.NamedTemporaryFile("w", suffix=".jinja")
     template.write(TEMPLATE)
     template.flush()
