@@ -36,18 +36,25 @@ struct CommandGroup {
 
 const std::vector<CommandGroup>& command_groups() {
   static const std::vector<CommandGroup> kGroups = {
-      {"Generate", {make_run_command, make_chat_command, make_serve_command}},
-      {"Get models", {make_pull_command, make_list_command, make_rm_command}},
-      {"Look at models", {make_plan_command, make_inspect_command, make_devices_command}},
-      {"Write models", {make_pack_command, make_quantize_command, make_synth_command}},
+      {"Generate", {make_run_command, make_chat_command, make_serve_command, make_embed_command}},
+      {"Get and write models",
+       {make_pull_command, make_list_command, make_rm_command, make_pack_command,
+        make_quantize_command, make_synth_command}},
+      {"Look at models",
+       {make_plan_command, make_inspect_command, make_devices_command, make_tokenize_command,
+        make_template_command}},
       {"Measure",
-       {make_bench_command, make_perplexity_command, make_logits_command, make_replay_command}},
-      {"Text", {make_embed_command, make_tokenize_command, make_template_command}}};
+       {make_bench_command, make_perplexity_command, make_logits_command, make_replay_command}}};
   return kGroups;
 }
 
 constexpr std::string_view kSummary =
     "Runs Mixture-of-Experts language models whose experts are streamed from the drive.";
+constexpr std::string_view kMore =
+    "moeflux COMMAND --help lists a command's options, --help-all all; --version is the version.";
+constexpr std::array<std::string_view, 3> kExamples = {
+    "moeflux run 'Once upon a time'", "moeflux chat -hf OWNER/MODEL-GGUF:Q4_K_M",
+    "moeflux plan -m FILE.gguf --ram 8G --vram 12G"};
 constexpr std::string_view kVersion = MOEFLUX_VERSION;
 
 /// The options that every command has besides its own.
@@ -186,8 +193,10 @@ const Command* Program::find(std::string_view name) const {
 
 std::string Program::help() const {
   const size_t width = help_width();
-  std::string text = formatted("{}\n{}\n", wrapped("Usage: moeflux COMMAND [OPTIONS]", width, 2),
-                               wrapped(kSummary, width, 0));
+  std::string text =
+      formatted("{}\n{}\n{}\n\nExamples:\n", wrapped("Usage: moeflux COMMAND [OPTIONS]", width, 2),
+                wrapped(kSummary, width, 0), wrapped(kMore, width, 0));
+  for (const auto& example : kExamples) text += formatted("  {}\n", wrapped(example, width, 4));
   constexpr size_t kColumn = 16;
   const auto row = [&](std::string_view name, std::string_view summary) {
     return formatted("  {:<14}{}\n", name, wrapped(summary, width, kColumn));
@@ -203,11 +212,7 @@ std::string Program::help() const {
   for (; at < commands_.size(); ++at) {
     text += row(commands_[at].options.name(), commands_[at].options.summary());
   }
-  text += row("help", "Print the help of a command: moeflux help run");
-  text += row("version", "Print the version.");
-  constexpr std::string_view kMore =
-      "moeflux COMMAND --help lists a command's options, --help-all all of them.";
-  return text + formatted("\n{}\n", wrapped(kMore, width, 0));
+  return text;
 }
 
 int Program::unknown_command(const std::string& name) const {
@@ -219,7 +224,7 @@ int Program::unknown_command(const std::string& name) const {
 int Program::help_of(std::span<const std::string> arguments) const {
   if (arguments.empty()) return print_text(help());
   const std::string& name = arguments.front();
-  // Both stand in the list of commands, and have no options of their own.
+  // Both have no options of their own.
   if (name == "help" || name == "version" || name.starts_with('-')) return print_text(help());
   const Command* command = find(name);
   if (command == nullptr) return unknown_command(name);

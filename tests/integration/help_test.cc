@@ -132,6 +132,9 @@ TEST(Help, VersionAndHelpComeByEveryName) {
   }
   const ProgramOutput help = moeflux({"help"});
   EXPECT_EQ(help.status, 0);
+  EXPECT_LE(lines_of(help.out).size(), 40u) << help.out;
+  EXPECT_TRUE(contains(help.out, "\nExamples:\n  moeflux run ")) << help.out;
+  for (const std::string& line : lines_of(help.out)) EXPECT_LE(line.size(), 100u) << line;
   EXPECT_EQ(moeflux({"--help"}).out, help.out);
   for (const char* name : {"help", "version"}) EXPECT_EQ(moeflux({"help", name}).out, help.out);
   const ProgramOutput nothing = moeflux({});
