@@ -82,25 +82,6 @@ TEST(TokenInvariance, RmsNorm) {
   });
 }
 
-TEST(TokenInvariance, SumRows) {
-  Random random(57);
-  const std::vector<float> x = random.floats(70 * 130);
-  for (const NamedDevice* device : one_device_per_family()) {
-    const auto sums = [&](int64_t chunk) {
-      Session s(*device->device);
-      const Tensor all = s.floats({70, 130}, x);
-      const Tensor state = s.zeros({130});
-      for (int64_t t = 0; t < 70; t += chunk) {
-        const StateRows rows{std::min<int64_t>(chunk, 70 - t), state};
-        s.encoder().run(ops::SumRows{all.slice(0, t, rows.rows), std::span(&rows, 1)});
-      }
-      return s.read(state);
-    };
-    expect_same_bits("sum_rows on " + device->name, sums(1), sums(70));
-    expect_same_bits("sum_rows on " + device->name, sums(1), sums(9));
-  }
-}
-
 TEST(TokenInvariance, Route) {
   Random random(42);
   const std::vector<float> bias = random.floats(60);

@@ -200,10 +200,6 @@ ops::SelectKeys make_case(Session& s, Lists& lists) {
           {}};
 }
 template <>
-ops::SumRows make_case(Session& s, Lists& lists) {
-  return {made(s, "x", {kTokens, 8}), lists.one(StateRows{kTokens, made(s, "state", {8})})};
-}
-template <>
 ops::PoolRows make_case(Session& s, Lists& lists) {
   return {s.zeros({kTokens, 8}),
           made(s, "x", {kTokens, 8}),

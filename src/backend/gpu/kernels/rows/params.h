@@ -79,11 +79,6 @@ struct RoundBlocksParams {
   u32 format;
   u32 block;
 };
-struct SumRowsParams {
-  u32 rows;
-  u32 cols;
-  u64 stride;  // of rows
-};
 
 /// In the upper half of a word that is there, and of no other.
 enum : u32 { kReadOutMark = 1 };

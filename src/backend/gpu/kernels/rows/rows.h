@@ -50,16 +50,6 @@ MF_KERNEL(add_bias_rows, RowsParams, MF_READ(0, f32, bias), MF_WRITE(1, f32, x))
   x[at] = x[at] + bias[e.col];
 }
 
-/// sum = sum + x, row by row in order: one thread a column
-MF_KERNEL(sum_rows, SumRowsParams, MF_READ(0, f32, x), MF_WRITE(1, f32, sum)) {
-  MF_THREAD;
-  const u32 col = t.group.x * t.threads + t.index;
-  if (col >= p.cols) return;
-  f32 total = sum[col];
-  for (u32 row = 0u; row < p.rows; ++row) total = total + x[row * p.stride + col];
-  sum[col] = total;
-}
-
 /// The columns of a thread of a one-dimensional grid: four where rows are wide, one where not.
 MF_FN Element columns_of(MF_T t, MF_PARAMS(RowsParams) p) {
   Element e = element_of(t, p.rows, p.wide != 0u ? p.cols / 4u : p.cols);
