@@ -243,6 +243,8 @@ TEST(SyntheticGguf, TypesAreThoseOfTheQuantiser) {
   EXPECT_EQ(types["blk.0.ffn_up_exps.weight"], "Q5_0");
   EXPECT_EQ(types["output.weight"], "Q8_0");
   EXPECT_EQ(types["blk.0.ffn_up_exps.bias"], "F32");
+  EXPECT_EQ(types["blk.0.attn_output.weight"], "Q4_K");  // llama.cpp's name, not Ollama's
+  EXPECT_EQ(types["blk.0.attn_output.bias"], "F32");
   types = types_of("deepseek-v3", "IQ4_XS");
   EXPECT_EQ(types["blk.0.attn_k_b.weight"], "IQ4_NL");
   EXPECT_EQ(types["blk.0.attn_v_b.weight"], "IQ4_XS");

@@ -31,7 +31,8 @@ extern const GgufArchitecture architecture = {
     .names = {"gpt-oss", "gptoss"},
     .config = config,
     .tensors = {{"ffn_gate_inp", "mlp.router"},
-                {"attn_out", "self_attn.o_proj"},
+                {"attn_output", "self_attn.o_proj"},  // the first is written
+                {"attn_out", "self_attn.o_proj"},     // Ollama's
                 {"post_attention_norm", "post_attention_layernorm"}},
     .written = {{"gpt_oss", "gpt-oss"}}};
 
