@@ -48,8 +48,7 @@ Result<ModelSpec> read_spec(Config& c) {
   moe.shared_intermediate_size =
       moe.moe_intermediate_size * c.int_or("num_shared_experts", 1, {0, 1024});
   spec.layers = make_layers(c, layer, moe, read_dense(c, num_layers));
-  if (!c.mentions("sliding_window")) c.assume("sliding_window", 4096);
-  const int64_t window = c.int_or("sliding_window", 0, {0, 1 << 30});
+  const int64_t window = read_window(c, 4096);
   c.ignore("sliding_window_pattern");  // layer_types say it
   const std::vector<bool> sliding = read_sliding_layers(c, num_layers);
   for (size_t i = 0; i < spec.layers.size(); ++i) {

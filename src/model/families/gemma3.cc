@@ -23,7 +23,6 @@ void assume_defaults(Config& c) {
   c.assume("max_position_embeddings", 131072);
   c.assume("query_pre_attn_scalar", 256);
   c.assume("hidden_activation", kActivation);
-  if (!c.mentions("sliding_window")) c.assume("sliding_window", 4096);
 }
 
 Result<ModelSpec> read_spec(Config& c) {
@@ -44,7 +43,7 @@ Result<ModelSpec> read_spec(Config& c) {
   attention.qk_norm = QkNorm::kPerHead;
   attention.scale =
       static_cast<float>(1.0 / std::sqrt(c.require_number("query_pre_attn_scalar", 1e-3, 1e6)));
-  const int64_t window = c.int_or("sliding_window", 0, {0, 1 << 30});
+  const int64_t window = read_window(c, 4096);
   c.ignore("_sliding_window_pattern");
   const std::vector<bool> sliding =
       read_sliding_pattern(c, num_layers, c.int_or("sliding_window_pattern", 6, {1, 4096}));

@@ -13,8 +13,7 @@ namespace {
 
 // dots.llm1: windows in listed layers, else from max_window_layers on.
 void set_windows(Config& c, AttentionSpec attention, std::vector<LayerSpec>& layers) {
-  if (!c.mentions("sliding_window")) c.assume("sliding_window", 4096);
-  attention.window = c.int_or("sliding_window", 0, {0, 1 << 30});
+  attention.window = read_window(c, 4096);
   const auto num_layers = static_cast<int64_t>(layers.size());
   const int64_t first = c.int_or("max_window_layers", 62, {0, 4096});
   std::vector<bool> sliding;

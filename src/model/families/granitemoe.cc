@@ -101,8 +101,7 @@ std::vector<bool> read_attention_layers(Config& c, int64_t num_layers) {
 // Granite Swash: sinks, windows, and a base of rotary positions for each layer, 0 for none.
 void set_windows(Config& c, std::vector<LayerSpec>& layers) {
   const auto num_layers = static_cast<int64_t>(layers.size());
-  if (!c.mentions("sliding_window")) c.assume("sliding_window", 128);
-  const int64_t window = c.int_or("sliding_window", 0, {0, 1 << 30});
+  const int64_t window = read_window(c, 128);
   std::vector<bool> sliding;
   for (int64_t i = 0; i < num_layers; ++i) sliding.push_back(i % 4 != 0);
   if (c.has("layer_types")) sliding = read_sliding_layers(c, num_layers);

@@ -23,8 +23,7 @@ Result<ModelSpec> read_spec(Config& c) {
   layer.moe.corrects_logits = true;
   layer.moe.router.normalize = c.bool_or("norm_topk_prob", false);
   layer.moe.shared_intermediate_size = c.int_or("shared_expert_intermediate_size", 512);
-  if (!c.mentions("sliding_window")) c.assume("sliding_window", 513);
-  const int64_t window = c.int_or("sliding_window", 0, {0, 1 << 30});
+  const int64_t window = read_window(c, 513);
   c.assume("rope_theta", 1e4);
   RopeByWindow rope;
   rope.sliding = read_rope(c, {.head_dim = attention.head_dim});

@@ -97,8 +97,7 @@ Result<ModelSpec> read_spec(Config& c) {
   layer.mixer = share_mixer(attention);
   const MoeSpec moe = read_moe(c);
   spec.layers = make_layers(c, layer, moe, read_dense(c, num_layers));
-  if (!c.mentions("sliding_window")) c.assume("sliding_window", 512);
-  const int64_t window = c.int_or("sliding_window", 0, {0, 1 << 30});
+  const int64_t window = read_window(c, 512);
   const std::vector<bool> sliding = read_sliding_layers(c, num_layers);
   const std::vector<int64_t> heads = read_heads_per_layer(c, num_layers, attention);
   for (size_t i = 0; i < spec.layers.size(); ++i) {

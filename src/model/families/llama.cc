@@ -10,12 +10,6 @@
 namespace moeflux::llama {
 namespace {
 
-// Mistral has a window of 4,096 in transformers where its config does not mention one.
-int64_t read_window(Config& c) {
-  const bool is_usual = c.model_type() == "mistral" && !c.mentions("sliding_window");
-  return c.int_or("sliding_window", is_usual ? 4096 : 0, {0, 1 << 30});
-}
-
 // SmolLM3: no_rope_layers has a 1 for each layer with rotary positions.
 std::vector<bool> read_rotating_layers(Config& c, int64_t num_layers) {
   constexpr std::string_view kList = "no_rope_layers";
@@ -33,7 +27,7 @@ void set_smol_layers(Config& c, const AttentionSpec& attention, std::vector<Laye
   const auto num_layers = static_cast<int64_t>(layers.size());
   const std::vector<bool> rotating = read_rotating_layers(c, num_layers);
   const bool has_windows = c.bool_or("use_sliding_window", false);
-  const int64_t window = read_window(c);
+  const int64_t window = read_window(c, 0);
   std::vector<bool> sliding;
   if (c.has("layer_types")) sliding = read_sliding_layers(c, num_layers);
   for (size_t i = 0; i < layers.size(); ++i) {
@@ -65,7 +59,9 @@ Result<ModelSpec> read_spec(Config& c) {
                                  .interleaved = c.bool_or("rope_interleave", false),
                                  .scales_queries = type == "ministral3"});
   attention.query_scale = attention.rope.query_scale;
-  if (type == "mistral" || type == "ministral3") attention.window = read_window(c);
+  // Mistral has this window in transformers where its config does not mention one.
+  if (type == "mistral") attention.window = read_window(c, 4096);
+  if (type == "ministral3") attention.window = read_window(c, 0);
   layer.mixer = share_mixer(attention);
   read_dense_network(c, layer);
   spec.layers.assign(static_cast<size_t>(num_layers), layer);

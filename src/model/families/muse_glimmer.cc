@@ -80,8 +80,7 @@ Result<ModelSpec> read_spec(Config& c) {
   const float plain_scale = attention.scale;
   const float turned_scale = plain_scale * rope.attention_factor * rope.attention_factor;
   rope.attention_factor = 1.0f;
-  if (!c.mentions("sliding_window")) c.assume("sliding_window", 2048);
-  const int64_t window = c.int_or("sliding_window", 0, {0, 1 << 30});
+  const int64_t window = read_window(c, 2048);
   const std::vector<bool> sliding = read_sliding(c, num_layers);
   const std::vector<bool> rotating = read_rotating(c, num_layers);
   if (has_experts) {

@@ -24,8 +24,7 @@ Result<ModelSpec> read_spec(Config& c) {
     spec.layers.assign(static_cast<size_t>(num_layers), layer);
     return finish_spec(c, std::move(spec));
   }
-  if (!c.mentions("sliding_window")) c.assume("sliding_window", 4096);
-  const int64_t window = c.int_or("sliding_window", 0, {0, 1 << 30});
+  const int64_t window = read_window(c, 4096);
   const std::vector<bool> sliding = read_sliding_pattern(c, num_layers, 4);
   // As transformers reads rope_theta: of layers that see all, the others have its usual base.
   const RopeByWindow rope = read_rope_by_window(

@@ -97,6 +97,10 @@ std::vector<LayerSpec> make_layers(LayerSpec layer, const MoeSpec& moe,
                                    const std::vector<bool>& dense, int64_t dense_size);
 std::vector<LayerSpec> make_layers(Config& c, LayerSpec layer, const MoeSpec& moe,
                                    const std::vector<bool>& dense);
+/// The window of a hybrid model, `usual` where a config does not mention it; 0 and null are none.
+inline int64_t read_window(Config& c, int64_t usual) {
+  return c.int_or("sliding_window", c.mentions("sliding_window") ? 0 : usual, {0, 1 << 30});
+}
 /// Where a hybrid model attends to a window: layer_types ("sliding_attention" or "full_attention").
 std::vector<bool> read_sliding_layers(Config& c, int64_t num_layers);
 /// The same where a config without layer_types has a window in all but each `interval`-th layer.
