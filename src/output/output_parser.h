@@ -83,7 +83,8 @@ class OutputParser {
   /// The token that ends the answer. It closes what it can close, and is text of nothing.
   void push_end(std::string_view text, TokenId token, std::vector<OutputEvent>* out);
   /// Ends the answer: what was held back becomes text, an open call ends. A call that is cut before
-  /// its arguments is reported as markup, and so is a marker that the limit cuts, with tools.
+  /// its arguments is reported as markup, and so is a marker that the limit cuts: of calls with
+  /// tools, of reasoning where it begins an answer or ends reasoning.
   void finish(std::vector<OutputEvent>* out, OutputEnd end = OutputEnd::kWhole);
 
   /// Calls that ended whole.

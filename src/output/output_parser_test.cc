@@ -392,6 +392,34 @@ TEST(OutputParser, ASpelledMarkerThatTheLimitCutsIsNoText) {
   }
 }
 
+TEST(OutputParser, AMarkerOfReasoningThatTheLimitCutsIsNoText) {
+  for (const std::string& name : names_of_formats()) {
+    const OutputFormat& format = *find_output_format(name);
+    if (format.has_messages() || format.reasoning_open.empty()) continue;
+    const std::string& open = format.reasoning_open.front();
+    const std::string& close = format.reasoning_close.front();
+    const auto events_of = [&](const std::string& text, OutputEnd end) {
+      OutputParser parser(format, {});
+      std::vector<OutputEvent> events;
+      parser.push(text, &events);
+      parser.finish(&events, end);
+      EXPECT_EQ(broken_rule(text, events), "") << name << ": " << text;
+      return events;
+    };
+    for (size_t size = 1; size < open.size(); ++size) {
+      const std::string cut = open.substr(0, size);
+      EXPECT_EQ(all_text(events_of(cut, OutputEnd::kCut), false), "") << name << ": " << cut;
+      EXPECT_EQ(all_text(events_of(cut, OutputEnd::kWhole), false), cut) << name;
+      const std::string said = "Well, " + cut;
+      EXPECT_EQ(all_text(events_of(said, OutputEnd::kCut), false), said) << name;
+    }
+    for (size_t size = 1; size < close.size(); ++size) {
+      const std::string text = open + "Hm." + close.substr(0, size);
+      EXPECT_EQ(all_text(events_of(text, OutputEnd::kCut), true), "Hm.") << name << ": " << text;
+    }
+  }
+}
+
 TEST(OutputParser, TheTokenThatEndsAnAnswerIsTextOfNothing) {
   for (const std::string& name : names_of_formats()) {
     const OutputFormat& format = *find_output_format(name);

@@ -33,6 +33,9 @@ bool OutputMachine::step_text() {
   }
   const bool may_be_call = after_call_ || (is_cut_ && tools_ != nullptr);
   if (may_be_call && drop_cut_marker(found)) return true;
+  const bool may_be_reasoning = is_cut_ && (in_reasoning_ || !content_seen_);
+  const uint32_t of_reasoning = text_roles() & (kReasoningOpen | kReasoningClose);
+  if (may_be_reasoning && drop_cut_marker(match(of_reasoning))) return true;
   if (begin_bare()) return true;
   holding_ = is_space(peek());
   if (holding_) {
