@@ -204,6 +204,7 @@ TEST(Q16, LongProductsOfOneTokenHaveTheBitsOfMatrixUnits) {
 }
 
 TEST(Q16, AwkwardTokensHaveTheBitsOfMatrixUnitsAlone) {
+  if (units_to_compare_with().empty()) GTEST_SKIP() << "hardware: no device has matrix units";
   Random random(167);
   constexpr int64_t kRowsOfX = 15;
   for (const QuantFormat& format : formats_of_units()) {
