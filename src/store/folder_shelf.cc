@@ -105,14 +105,24 @@ class FolderShelf final : public Shelf {
       others.bytes += file.size_bytes;
       ++others.count;
     }
-    MF_RETURN_IF_ERROR(check_room(options_.limits, bytes.size(), others));
-    MF_RETURN_IF_ERROR(write(name, bytes));
-    for (const std::string& one : replaced) {
-      if (one == name) continue;
-      (void)remove_file(place_of(one));
-      std::erase_if(files, [&](const FileUse& file) { return file.name == file_of(one); });
+    const ShelfLimits& limits = options_.limits;
+    MF_RETURN_IF_ERROR(check_room(limits, bytes.size(), others));
+    const auto remove_replaced = [&] {
+      for (const std::string& one : replaced) {
+        if (one == name) continue;
+        (void)remove_file(place_of(one));
+        std::erase_if(files, [&](const FileUse& file) { return file.name == file_of(one); });
+      }
+    };
+    // First, as both together are more than there may be.
+    if (limits.makes_room && others.bytes + bytes.size() > limits.bytes_max) {
+      remove_replaced();
+      files = remove_oldest_files(options_.directory, std::move(files),
+                                  {.bytes_max = limits.bytes_max - bytes.size()});
     }
-    if (!options_.limits.makes_room) return {};
+    MF_RETURN_IF_ERROR(write(name, bytes));
+    remove_replaced();
+    if (!limits.makes_room) return {};
     files.push_back({file_of(name), bytes.size(), INT64_MAX});  // not this one
     trim(std::move(files));
     return {};

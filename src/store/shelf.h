@@ -73,7 +73,7 @@ class Shelf {
   virtual Result<Bytes> find(const std::string& name) = 0;
   /// In place of what was kept under that name and under those of `replaced`; durable when this
   /// returns, if there is a folder. Fails with kResourceExhausted where it has no room, or kIo;
-  /// what was there before may then be there.
+  /// what was there before may then be there, but for what has made room.
   virtual Status keep(const std::string& name, std::vector<std::byte> bytes,
                       const std::vector<std::string>& replaced = {}) = 0;
   /// It is used just now, later than all else that was before.

@@ -7,6 +7,7 @@
 #include "checkpoint/checksum.h"
 #include "io/file.h"
 #include "io/output_folder.h"
+#include "io/part_file.h"
 #include "tests/support/temp_folder.h"
 
 namespace moeflux {
@@ -129,6 +130,19 @@ TEST_F(ShelfTest, AFolderIsItsOwnersAloneAndOutlivesTheObject) {
   EXPECT_TRUE(path_exists(path_ + "/notes.txt"));
   EXPECT_FALSE(path_exists(path_ + "/b.json.tmp-1-0"));
   EXPECT_EQ(again->place_of("a"), file("a"));
+}
+
+// As its file cannot be written there, it shows what went before.
+TEST_F(ShelfTest, RoomIsMadeBeforeAFileIsWritten) {
+  const auto shelf = open_folder({.bytes_max = 1000}, Seal::kOwn);
+  for (const char* name : {"a", "b", "c"}) {
+    ASSERT_TRUE(keep_text(*shelf, name, std::string(300, 'x')).ok());
+  }
+  ASSERT_TRUE(create_folders(file("d") + "/in", FileAccess::kPrivate).ok());
+  EXPECT_FALSE(keep_text(*shelf, "d", "small").ok());
+  EXPECT_EQ(names(*shelf).size(), 3u);
+  EXPECT_FALSE(keep_text(*shelf, "d", std::string(500, 'x')).ok());
+  EXPECT_EQ(names(*shelf), "c");
 }
 
 TEST_F(ShelfTest, FoldersAboveItAreMade) {
