@@ -78,11 +78,23 @@ std::string_view anthropic_type(const ApiError& error) {
   }
 }
 
+// Claude Code shortens a conversation where it reads these words, and the numbers behind them.
+std::string message_of(const ApiError& error) {
+  if (error.type != kTooLong) return error.message;
+  const auto tokens = error.details.find("n_prompt_tokens");
+  const auto context = error.details.find("n_ctx");
+  if (tokens == error.details.end() || context == error.details.end()) {
+    return "prompt is too long: " + error.message;
+  }
+  return formatted("prompt is too long: {} tokens > {} maximum (see --ctx-size)", tokens->dump(),
+                   context->dump());
+}
+
 }  // namespace
 
 std::string anthropic_error_text(const ApiError& error, std::string_view request_id) {
   return dump_json({{"type", "error"},
-                    {"error", {{"type", anthropic_type(error)}, {"message", error.message}}},
+                    {"error", {{"type", anthropic_type(error)}, {"message", message_of(error)}}},
                     {"request_id", request_id.empty() ? Json() : Json(request_id)}});
 }
 

@@ -75,6 +75,16 @@ TEST(MessageEncoder, AFailureIsTheLastEvent) {
             "\"message\":\"the drive\"},\"request_id\":null}\n\n");
 }
 
+TEST(MessageEncoder, APromptThatIsTooLongIsSaidInAnthropicsWords) {
+  ApiError error{.type = std::string(kTooLong), .message = "the prompt has 9 bytes"};
+  const auto message = [&] {
+    return Json::parse(anthropic_error_text(error))["error"]["message"].get<std::string>();
+  };
+  EXPECT_EQ(message(), "prompt is too long: the prompt has 9 bytes");
+  error.details = {{"n_prompt_tokens", 19511}, {"n_ctx", 8192}};
+  EXPECT_TRUE(message().starts_with("prompt is too long: 19511 tokens > 8192 maximum"));
+}
+
 TEST(MessageEncoder, ACallThatIsCutOffHasNoInput) {
   const std::vector<AnswerDelta> deltas = {script::call_begin(0, "call_1", "look"),
                                            script::call_arguments(0, "{\"pla"),
