@@ -203,12 +203,14 @@ void ItemReader::builtin_output(const Json& item, const std::string& path) {
                        {"content", content(output, path + ".output", false)}});
 }
 
+// Codex tells what happened meanwhile as the output of a tool that nobody has called.
 void ItemReader::function_call_output(const Json& item, const std::string& path) {
   flush();
+  const bool is_uncalled = !item.contains("call_id") && item.contains("name");
   const auto output = item.find("output");
   messages_.push_back(
       {{"role", "tool"},
-       {"tool_call_id", text_of(item, "call_id", path)},
+       {"tool_call_id", text_of(item, is_uncalled ? "name" : "call_id", path)},
        {"content", content(output == item.end() ? Json() : *output, path + ".output", false)}});
 }
 

@@ -44,6 +44,7 @@ TEST(DecodeResponses, WhatTheAssistantDidInATurnIsOneMessage) {
       {"type": "function_call_output", "call_id": "c1", "output": "a tree"},
       {"type": "function_call_output", "call_id": "c2",
        "output": [{"type": "input_text", "text": "gone"}]},
+      {"type": "function_call_output", "name": "goal", "namespace": "agent", "output": "a fox"},
       {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Aha."}],
        "encrypted_content": "x"},
       {"role": "developer", "content": [{"type": "input_text", "text": "a"},
@@ -59,6 +60,7 @@ TEST(DecodeResponses, WhatTheAssistantDidInATurnIsOneMessage) {
       {"id": "c2", "type": "function", "function": {"name": "go", "arguments": "{\"a\":1}"}}]},
     {"role": "tool", "tool_call_id": "c1", "content": "a tree"},
     {"role": "tool", "tool_call_id": "c2", "content": "gone"},
+    {"role": "tool", "tool_call_id": "goal", "content": "a fox"},
     {"role": "assistant", "content": "", "reasoning_content": "Aha."},
     {"role": "developer", "content": [{"type": "text", "text": "a"},
                                       {"type": "text", "text": "b"}]}])");
