@@ -8,6 +8,9 @@
 namespace moeflux::serve {
 namespace {
 
+// Clients give up after minutes of silence.
+constexpr double kSecondsBetween = 1.0;
+
 Json usage_of(const AnswerPart& answer) {
   const TextStatistics& statistics = answer.statistics;
   return {{"input_tokens", statistics.prompt_tokens},
@@ -117,6 +120,11 @@ std::string ResponseEncoder::begin() {
 
 std::string ResponseEncoder::progress(size_t /*choice*/, const PromptProgress& progress) {
   timings_.on_progress(progress);
+  // Each repeats the request's tools, 20 KB of Codex's.
+  const bool is_soon =
+      progress.queue_position == 0 && progress.seconds < told_seconds_ + kSecondsBetween;
+  if (!options_.return_progress && is_soon) return {};
+  told_seconds_ = progress.seconds;
   Json fields = {{"response", response("in_progress")}};
   if (options_.return_progress) fields["prompt_progress"] = progress_json(progress);
   return event("response.in_progress", std::move(fields));

@@ -53,6 +53,7 @@ class ResponseEncoder : public ItemEncoder {
   const ResponseAnswerOptions options_;
   int64_t events_ = 0;
   RunningTimings timings_;
+  double told_seconds_ = 0.0;
   bool is_cut_ = false;  // the last item does not end by itself
   Json response_;
 };

@@ -249,10 +249,19 @@ TEST(ResponseEncoder, AFailureIsTheLastEvent) {
 TEST(ResponseEncoder, ALongPromptIsSaidToGoOn) {
   ResponseEncoder one(options());
   one.begin();
-  const auto events = events_of(one.progress(0, {.total = 9, .processed = 3}));
-  ASSERT_EQ(events.size(), 1u);
-  EXPECT_EQ(events[0]["type"], "response.in_progress");
-  EXPECT_EQ(events[0]["sequence_number"], 2);
+  std::string bytes;
+  for (int64_t i = 0; i < 40; ++i) {  // four seconds
+    const double seconds = 0.1 * static_cast<double>(i + 1);
+    bytes += one.progress(0, {.total = 50, .processed = i, .seconds = seconds});
+  }
+  bytes += one.progress(0, {.queue_position = 1, .total = 50});  // it was preempted
+  const auto events = events_of(bytes);
+  ASSERT_GE(events.size(), 4u);
+  ASSERT_LE(events.size(), 5u);  // each has all tools of the request
+  for (size_t i = 0; i < events.size(); ++i) {
+    EXPECT_EQ(events[i]["type"], "response.in_progress");
+    EXPECT_EQ(events[i]["sequence_number"], 2 + i);
+  }
 }
 
 TEST(ResponseEncoder, TellsProgressAndTimingsAsLlamaCppDoes) {
