@@ -219,6 +219,20 @@ TEST_F(ModelsTest, AnIdleModelLeavesAfterItsTime) {
   wait_until([&] { return state_of(*service, "a") == "unloaded"; });
 }
 
+TEST_F(ModelsTest, AModelThatIsToLeaveIsNotLoadedFirst) {
+  catalog_->fail("a");  // loading it would be an error
+  const auto service = serve();
+  const Json text = {{"model", "a"}, {"keep_alive", 0}};
+  const Json told = post(*service, "/api/generate", text)->json();
+  EXPECT_EQ(told["done_reason"], "unload");
+  EXPECT_EQ(told["response"], "");
+  const Json chat = {{"model", "a"}, {"messages", Json::array()}, {"keep_alive", "0s"}};
+  EXPECT_EQ(post(*service, "/api/chat", chat)->json()["done_reason"], "unload");
+  const Json asks = {{"model", "a"}, {"prompt", "x"}, {"keep_alive", 0}};
+  EXPECT_EQ(post(*service, "/api/generate", asks)->json()["error"],
+            "a cannot be loaded: model.gguf: no magic");
+}
+
 TEST_F(ModelsTest, TheLeastRecentlyUsedLeavesForAnother) {
   const auto alone = serve();
   EXPECT_EQ(chat(*alone, "a")->status(), 200);

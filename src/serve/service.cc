@@ -129,6 +129,11 @@ void Service::handle(const Request& request, std::shared_ptr<Response> response)
   }
   const auto use = read_use(call);
   if (!use) return;
+  if (route.without_model != nullptr) {
+    const auto status = models_->find(use->name);
+    const bool is_unloaded = status && status->state == ModelState::kUnloaded;
+    if (is_unloaded && route.without_model(call, status->listed.name)) return;
+  }
   TakenModel taken = models_->take(*use);
   if (const auto* error = std::get_if<ApiError>(&taken)) return call.fail(*error);
   call.model = std::get<ModelLease>(std::move(taken));

@@ -9,12 +9,14 @@
 #include "base/format.h"
 #include "plan/model_sizes.h"
 #include "serve/call.h"
+#include "serve/keep_alive.h"
 #include "serve/ollama/answer.h"
 #include "serve/ollama/handlers.h"
 #include "serve/ollama/model_card.h"
 #include "serve/ollama/request.h"
 #include "serve/request/fill_in.h"
 #include "serve/wire/utc_time.h"
+#include "text/encoding/spec_fields.h"
 
 namespace moeflux::serve {
 namespace {
@@ -283,13 +285,33 @@ Json empty_text_line(const std::string& model) {
   return {{"model", model}, {"created_at", now_text()}, {"response", ""}, {"done", false}};
 }
 
+// A request to leave is no reason to come.
+bool leave_unloaded(const Call& call, const char* question, const std::string& model) {
+  const Json& time = spec_field(call.body, "keep_alive");
+  if (time.is_null() || read_keep_alive(time) != KeepAlive(0)) return false;
+  for (const char* name : {question, "suffix"}) {
+    const Json& asked = spec_field(call.body, name);
+    if (!asked.empty() && asked != "") return false;
+  }
+  const bool is_chat = std::string_view(question) == "messages";
+  call.answer(
+      OllamaEncoder({.model = model, .is_chat = is_chat, .clock = now_text}).moved("unload"));
+  return true;
+}
+bool leave_unloaded_chat(const Call& call, const std::string& model) {
+  return leave_unloaded(call, "messages", model);
+}
+bool leave_unloaded_text(const Call& call, const std::string& model) {
+  return leave_unloaded(call, "prompt", model);
+}
+
 constexpr Route kOllamaRoutes[] = {
     {"GET", "/api/version", &version, RouteKind::kAtOnce},
     {"GET", "/api/tags", &tags, RouteKind::kAtOnce},
     {"GET", "/api/ps", &running, RouteKind::kNoModel},
     {"POST", "/api/show", &show, RouteKind::kNoModel},
-    {"POST", "/api/chat", &chat, RouteKind::kUsual, &empty_chat_line},
-    {"POST", "/api/generate", &generate, RouteKind::kUsual, &empty_text_line},
+    {"POST", "/api/chat", &chat, RouteKind::kUsual, &empty_chat_line, &leave_unloaded_chat},
+    {"POST", "/api/generate", &generate, RouteKind::kUsual, &empty_text_line, &leave_unloaded_text},
     {"POST", "/api/pull", &pull_model, RouteKind::kNoModel},
     {"POST", "/api/push", &makes_nothing, RouteKind::kNoModel},
     {"POST", "/api/create", &makes_nothing, RouteKind::kNoModel},

@@ -34,6 +34,8 @@ struct Route {
   RouteKind kind = RouteKind::kUsual;
   /// An empty chunk of its stream, which tells of a model that is being loaded; null: none does.
   Json (*empty_chunk)(const std::string& model) = nullptr;
+  /// Answers a request of a model that is not loaded and need not be; false: it is to be loaded.
+  bool (*without_model)(const Call& call, const std::string& model) = nullptr;
 };
 
 /// How a stream of answers looks from outside.
