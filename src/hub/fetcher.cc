@@ -163,8 +163,12 @@ Status Fetcher::finish(Active& active, const HttpAnswer& answer) {
     return make_error(ErrorCode::kIo, "{}: {}; SSL_CERT_FILE may name the certificates to trust",
                       active.job.url, answer.failure);
   }
-  if (status >= 301 && status <= 308 && !answer.redirect.empty()) return follow(active, answer);
-  if (is_worth_trying(status) || active.is_placed) return try_again(active, answer);
+  const bool is_redirect = status >= 301 && status <= 308;
+  if (is_redirect && !answer.redirect.empty()) return follow(active, answer);
+  // A redirect to nowhere was cut: libcurl takes a head without an end as it is.
+  if (is_redirect || is_worth_trying(status) || active.is_placed) {
+    return try_again(active, answer);
+  }
   if (status == 401 || status == 403) {
     return make_error(ErrorCode::kNotFound,
                       "{}: status {}: no such model, or one that asks for a token (HF_TOKEN) or "

@@ -35,21 +35,22 @@ NAMES = ("../evil", "/etc/evil", "a/../../evil", "a\nb", "a//b", "./a", "a\\..\\
          "a/./b", "a\x00b", "..")
 
 
-def environment(root, hub):
+def environment(root, hub, seconds=1):
     variables = {name: value for name, value in os.environ.items()
                  if not name.startswith(("HF_", "HUGGING", "SSL_CERT_"))
                  and not name.lower().endswith(("_proxy", "_ca_bundle"))}
     return dict(variables, HOME=root, HF_HOME=os.path.join(root, "hf"), HF_ENDPOINT=hub.endpoint,
-                HF_TOKEN=TOKEN, HF_HUB_DOWNLOAD_TIMEOUT="1")
+                HF_TOKEN=TOKEN, HF_HUB_DOWNLOAD_TIMEOUT=str(seconds))
 
 
-def start(root, hub, *arguments):
-    return subprocess.Popen([PROGRAM, "pull", *arguments], env=environment(root, hub),
+def start(root, hub, *arguments, seconds=1):
+    return subprocess.Popen([PROGRAM, "pull", *arguments], env=environment(root, hub, seconds),
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def pull(root, hub, *arguments):
-    process = start(root, hub, *arguments)
+    """With time for a machine that does other things."""
+    process = start(root, hub, *arguments, seconds=60)
     out, err = process.communicate(timeout=PATIENCE)
     return process.returncode, out, err
 
@@ -335,6 +336,27 @@ def two_download_once():
         assert hub.bytes_sent < 2 * HEADER + 1.5 * len(data), hub.bytes_sent
 
 
+def cut_redirects():
+    """One that ends before it says where to is asked for again."""
+    data = random.Random(9).randbytes(100_000)
+    left = 3
+
+    def cut(_, request):
+        nonlocal left
+        if left == 0 or "/resolve/" not in request.path:
+            return False
+        left -= 1
+        request.wfile.write(b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\n")
+        Hub.drop(request)
+        return True
+
+    with tempfile.TemporaryDirectory() as root, Hub({"m-Q4_K_M.gguf": File(data)},
+                                                    fault=cut) as hub:
+        status, _, err = pull(root, hub, "org/model")
+        assert status == 0 and left == 0, err
+        assert seen(root) == {"m-Q4_K_M.gguf": data}
+
+
 def tokens_stay():
     """The token is seen by the hub alone; an http hub of another machine is not asked at all."""
     files = {"m-Q4_K_M.gguf": File(random.Random(7).randbytes(100_000))}
@@ -393,6 +415,7 @@ def main():
     tls()
     kill_resumes()
     two_download_once()
+    cut_redirects()
     tokens_stay()
     seeds()
 
