@@ -61,6 +61,20 @@ TEST_F(EmbedTest, TextsListsAndIdsGiveTheSameVectors) {
   EXPECT_EQ(numbers(*service, {{"input", Json::array()}})["data"].size(), 0u);
 }
 
+TEST_F(EmbedTest, LlamaCppsFormHasAListOfVectorsForEachText) {
+  const auto service = start();
+  const Json plain = numbers(*service, {{"input", "A fox"}})["data"][0]["embedding"];
+  const auto expect_native = [&](const char* path, const char* field) {
+    const Json told = post(*service, path, {{field, {"Once", "A fox"}}})->json();
+    ASSERT_EQ(told.size(), 2u);
+    EXPECT_EQ(told[1], (Json{{"index", 1}, {"embedding", Json::array({plain})}}));
+  };
+  expect_native("/embedding", "content");
+  expect_native("/embedding", "input");
+  expect_native("/embeddings", "content");
+  expect_problem(*service, "/embedding", Json::object(), 400, "input", "input is absent");
+}
+
 TEST_F(EmbedTest, Base64IsTheSameNumbersAndDimensionsCutThem) {
   const auto service = start();
   const Json plain = numbers(*service, {{"input", "A fox"}})["data"][0]["embedding"];

@@ -122,7 +122,7 @@ void Service::handle(const Request& request, std::shared_ptr<Response> response)
   const Route& route = *routed.route;
   if (request.method == "POST") {
     if (state_->is_draining()) return call.fail(draining());
-    if (!read_body(call)) return;
+    if (route.kind != RouteKind::kAtOnce && !read_body(call)) return;
   }
   if (route.kind == RouteKind::kNoModel || route.kind == RouteKind::kAtOnce) {
     return answer(call, route);

@@ -449,6 +449,20 @@ TEST_F(ApisTest, ErrorsAreInTheWordsOfTheInterface) {
 
 }  // namespace
 
+TEST_F(ServiceTest, LlamaCppsClientsHearOfTheModelOfAdaptersAndSlots) {
+  const auto service = start({.model_name = "teller"});
+  const Json meta = get(*service, "/v1/models/teller")->json()["meta"];
+  EXPECT_EQ(meta["n_embd"], 256);
+  EXPECT_EQ(meta["vocab_type"], 2);
+  for (const char* name : {"n_vocab", "n_ctx", "n_ctx_train", "n_params", "size"}) {
+    EXPECT_GT(meta[name], 0) << name;
+  }
+  EXPECT_EQ(get(*service, "/lora-adapters")->json(), Json::array());
+  EXPECT_EQ(post(*service, "/lora-adapters", Json::array())->status(), 200);
+  EXPECT_EQ(post(*service, "/lora-adapters", Json::array({{{"id", 0}}}))->status(), 501);
+  EXPECT_EQ(post(*service, "/slots/0?action=erase", Json())->status(), 501);
+}
+
 TEST_F(ServiceTest, OllamaHearsOfADenseModelsFormat) {
   const std::string source = MOEFLUX_SOURCE_DIR;
   auto model = open_model(source + "/tests/golden/models/llama", {.device = {.threads = 1}},

@@ -134,6 +134,9 @@ class Tokenizer {
   /// The id of an added token by its content, else of the token with these bytes.
   std::optional<TokenId> find(std::string_view bytes) const;
 
+  /// Whether pieces are of bytes, not of characters.
+  bool is_byte_level() const { return !parts_.character_bpe; }
+
   /// One past the highest id. Ids below it may be undefined; models may have more logits than this.
   int32_t vocab_size() const { return parts_.vocabulary.size(); }
 

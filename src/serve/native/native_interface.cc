@@ -160,6 +160,24 @@ void slots(Call& call) {
                                               .client = call.request.shares_with}));
 }
 
+// None are loaded, and none can be.
+void list_adapters(Call& call) { call.answer(Json::array()); }
+
+void set_adapters(Call& call) {
+  if (call.body.is_array() && call.body.empty()) return call.answer({{"success", true}});
+  call.fail({.status = 501,
+             .type = "not_supported_error",
+             .message = "LoRA adapters are not offered: serve a model that has them merged"});
+}
+
+void act_on_slot(Call& call) {
+  call.fail({.status = 501,
+             .type = "not_supported_error",
+             .message = "slots are not saved, restored or erased: a prompt continues from the "
+                        "cached state that shares most tokens, whichever slot it had, and "
+                        "--states keeps these on the drive"});
+}
+
 void show_metrics(Call& call) {
   call.target.response->send(
       200,
@@ -253,6 +271,9 @@ constexpr Route kNativeRoutes[] = {
     {"GET", "/health", &health, RouteKind::kAtOnce},
     {"GET", "/props", &props, RouteKind::kNoModel},
     {"GET", "/slots", &slots, RouteKind::kAtOnce},
+    {"POST", "/slots/{id}", &act_on_slot, RouteKind::kAtOnce},
+    {"GET", "/lora-adapters", &list_adapters, RouteKind::kAtOnce},
+    {"POST", "/lora-adapters", &set_adapters, RouteKind::kNoModel},
     {"GET", "/metrics", &show_metrics, RouteKind::kAtOnce},
     {"GET", "/openapi.json", &openapi, RouteKind::kAtOnce},
 };

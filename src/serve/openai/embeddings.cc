@@ -46,9 +46,39 @@ std::string base64_of(std::span<const float> numbers) {
   return encode_base64(bytes);
 }
 
+/// The fields of llama.cpp's own form.
+constexpr std::array kNativeRows = {
+    served("content"),
+    served("input"),
+    harmless("model"),
+    refused("embd_normalize", kAsFilesSay, "[2]"),
+};
+
 }  // namespace
 
+// Each text has a list of vectors there: one, as ours are pooled.
+void embeddings_natively(Call& call) {
+  if (!may_evaluate(call)) return;
+  static const FieldList kList("embedding", {kNativeRows});
+  Fields fields(call.body, kList);
+  const char* field = fields.has("content") ? "content" : "input";
+  const EmbedRequest request =
+      read_embed_request(call.service(), fields, {.field = field, .takes_ids = true});
+  if (fields.problem()) return call.fail(*fields.problem());
+  const auto vectors = embed(call, request);
+  if (!vectors) return;
+  std::string text = "[";
+  for (size_t i = 0; i < vectors->size(); ++i) {
+    text += formatted(R"({}{{"index":{},"embedding":[{}]}})", i == 0 ? "" : ",", i,
+                      number_list((*vectors)[i]));
+  }
+  send_json(call, text + "]");
+}
+
 void embeddings(Call& call) {
+  if (call.body.is_object() && call.body.contains("content") && !has_version(call.request.path)) {
+    return embeddings_natively(call);
+  }
   if (!may_evaluate(call)) return;
   Fields fields(call.body, field_list());
   const std::string format = fields.text("encoding_format").value_or("float");

@@ -2,6 +2,7 @@
 #include <chrono>
 #include <utility>
 
+#include "plan/model_sizes.h"
 #include "serve/call.h"
 #include "serve/native/conversations.h"
 #include "serve/native/handlers.h"
@@ -88,6 +89,22 @@ Json state_json(const ModelStatus& model) {
   __builtin_unreachable();
 }
 
+// As llama.cpp numbers kinds of vocabularies: 1 is SentencePiece's, 2 of bytes.
+Json meta_json(Context& service) {
+  const Engine& engine = *service.model().engine;
+  const ModelSizes sizes = measure_model(engine.loaded());
+  const auto& tokenizer = service.model().text.tokenizer;
+  return {{"vocab_type", !tokenizer.ok()              ? 0
+                         : tokenizer->is_byte_level() ? 2
+                                                      : 1},
+          {"n_vocab", engine.spec().vocab_size},
+          {"n_ctx", service.context_length()},
+          {"n_ctx_train", engine.spec().max_position_embeddings},
+          {"n_embd", engine.spec().hidden_size},
+          {"n_params", sizes.parameters},
+          {"size", sizes.total_bytes()}};
+}
+
 // In one object what OpenAI's and Anthropic's clients look for, and those of llama.cpp's router.
 Json model_json(ServiceState& state, const ModelStatus& model) {
   const auto started = std::chrono::system_clock::time_point(std::chrono::seconds(state.started()));
@@ -100,8 +117,7 @@ Json model_json(ServiceState& state, const ModelStatus& model) {
                {"created_at", utc_text(started)},
                {"status", state_json(model)}};
   if (!model.loaded) return json;
-  json["meta"] = {{"n_vocab", model.loaded->model().engine->spec().vocab_size},
-                  {"n_ctx", model.loaded->context_length()}};
+  json["meta"] = meta_json(*model.loaded);
   return json;
 }
 
@@ -163,6 +179,7 @@ constexpr Route kOpenAiRoutes[] = {
     {"POST", "/models/load", &load_model, RouteKind::kNoModel},
     {"POST", "/models/unload", &unload_model, RouteKind::kNoModel},
     {"POST", "/embeddings", &embeddings, RouteKind::kTexts},
+    {"POST", "/embedding", &embeddings_natively, RouteKind::kTexts},
     {"POST", "/rerank", &rerank, RouteKind::kTexts},
     {"POST", "/reranking", &rerank, RouteKind::kTexts},
     {"POST", "/v2/rerank", &rerank, RouteKind::kTexts},
