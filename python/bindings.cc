@@ -13,6 +13,7 @@ namespace {
 
 namespace py = pybind11;
 using moeflux_python::exception_of;
+using moeflux_python::Interrupts;
 using moeflux_python::raise;
 using moeflux_python::run;
 using moeflux_python::unlocked;
@@ -76,8 +77,10 @@ py::dict to_dict(const mf_model_info& i) {
   return dict;
 }
 
-moeflux::Model open(const std::string& directory, const moeflux::ModelOptions& options,
+moeflux::Model open(const std::string& directory, moeflux::ModelOptions options,
                     const py::object& on_progress, const py::object& on_log) {
+  options.should_abort = Interrupts::should_abort;
+  options.abort_data = &Interrupts::of_interpreter();
   const moeflux::Progress progress = progress_of(on_progress);
   const moeflux::LogSink log = [&](int32_t, std::string_view message) {
     const py::gil_scoped_acquire lock;
@@ -112,6 +115,7 @@ py::list eval_batch(moeflux::Model& model, const std::vector<BatchItem>& items, 
     const py::gil_scoped_release release;
     return model.eval_batch(batch);
   }();
+  Interrupts::of_interpreter().raise_pending();
   py::list outcomes;
   for (const moeflux::Status& status : statuses) {
     outcomes.append(status ? py::object(py::none()) : exception_of(status.error()));
@@ -119,14 +123,16 @@ py::list eval_batch(moeflux::Model& model, const std::vector<BatchItem>& items, 
   return outcomes;
 }
 
-// The numbers of all vectors, one behind another.
-py::bytes embed(moeflux::Model& model, const std::vector<std::string>& texts, int64_t dimensions,
+// How many numbers a vector has, and those of all, one behind another.
+py::tuple embed(moeflux::Model& model, const std::vector<std::string>& texts, int64_t dimensions,
                 const std::string& prompt_name, const std::string& pooling) {
-  const std::vector<float> numbers = unlocked([&] {
-    return model.embed(texts,
-                       {.dimensions = dimensions, .prompt_name = prompt_name, .pooling = pooling});
-  });
-  return py::bytes(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(float));
+  const moeflux::EmbedOptions options{
+      .dimensions = dimensions, .prompt_name = prompt_name, .pooling = pooling};
+  const auto numbers = unlocked([&] { return model.embed(texts, options); });
+  const size_t width = texts.empty() ? unlocked([&] { return model.embedding_width(options); })
+                                     : numbers.size() / texts.size();
+  return py::make_tuple(width, py::bytes(reinterpret_cast<const char*>(numbers.data()),
+                                         numbers.size() * sizeof(float)));
 }
 
 py::tuple generate(moeflux::Sequence& sequence, const Tokens& prompt,
@@ -285,6 +291,8 @@ void bind_sequence(py::module_& module) {
 
 PYBIND11_MODULE(_core, module) {
   module.attr("__version__") = mf_version_string();
+  (void)Interrupts::of_interpreter();  // on the thread that imports
+  module.def("end_calls", [] { Interrupts::of_interpreter().end(); });
   bind_options(module);
   bind_model(module);
   bind_sequence(module);

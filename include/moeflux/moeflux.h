@@ -94,6 +94,11 @@ typedef struct mf_model mf_model;
 /// Progress, on the calling thread: `done` of `total`. Returning 0 cancels the call.
 typedef int (*mf_progress_fn)(void* user_data, uint64_t done, uint64_t total);
 
+/// Whether to end the call at hand: asked between its steps and, while it waits for its turn, every
+/// 50 ms, on its thread. Where this returns 1 the call ends as by mf_sequence_cancel(); others than
+/// a sequence's end with MF_ERROR_CANCELLED. Requests of a service do not ask.
+typedef int (*mf_abort_fn)(void* abort_data);
+
 /// Called from the thread of the call. `level` is one of MF_LOG_*, more of which may come;
 /// `message` is a line of UTF-8 without its end, which lives until it returns.
 typedef void (*mf_log_fn)(void* user_data, int32_t level, const char* message);
@@ -125,6 +130,8 @@ typedef struct mf_model_options {
   const char* tuning;  // "prefill-chunk=512,expert-io=direct": what --tune takes, for those who
                        // measure. Keys and values are not stable: those of one version may be
                        // refused by another, with MF_ERROR_INVALID_ARGUMENT. Null: none
+  mf_abort_fn should_abort;  // asked for as long as the model or a sequence of it lives; or null
+  void* abort_data;          // for it
 } mf_model_options;
 
 /// Opens a GGUF file, any part of a split one, or a folder: with config.json, *.safetensors and,
@@ -218,9 +225,10 @@ typedef struct mf_embed_options {
                             // files say, otherwise "last"
 } mf_embed_options;
 
-/// Embeddings of texts[count]. Stores how many numbers each has in *dimensions, and all of them in
-/// embeddings[count, *dimensions]; `capacity` counts floats. MF_ERROR_BUFFER_TOO_SMALL, before
-/// anything is evaluated, when they do not fit; `embeddings` may be null when capacity is 0.
+/// Embeddings of texts[count]. Stores how many numbers each has in *dimensions, without texts too,
+/// and all of them in embeddings[count, *dimensions]; `capacity` counts floats.
+/// MF_ERROR_BUFFER_TOO_SMALL, before anything is evaluated, when they do not fit; `embeddings` may
+/// be null when capacity is 0.
 /// Steps are common, and the bits of an embedding depend on its text alone. Fails with
 /// MF_ERROR_RESOURCE_EXHAUSTED for a text that exceeds the context, and MF_ERROR_UNSUPPORTED for
 /// models whose files ask for modules that are not computed here. `options` may be null. The call

@@ -109,7 +109,9 @@ struct ModelOptions {
   std::string cache_type_k = {};
   std::string cache_type_v = {};
   int64_t turn_timeout_ms = 0;
-  std::string tuning = {};  // not stable
+  std::string tuning = {};             // not stable
+  mf_abort_fn should_abort = nullptr;  // must outlive the model and its sequences
+  void* abort_data = nullptr;
 };
 
 /// A field that is not set is the model's default; see mf_sampler_options.
@@ -438,6 +440,18 @@ struct EmbedOptions {
   std::string pooling = {};
 };
 
+namespace detail {
+
+inline mf_embed_options to_c(const EmbedOptions& options) {
+  auto c = sized<mf_embed_options>();
+  c.dimensions = options.dimensions;
+  c.prompt_name = or_null(options.prompt_name);
+  c.pooling = or_null(options.pooling);
+  return c;
+}
+
+}  // namespace detail
+
 /// Weights, device and cache.
 class Model {
  public:
@@ -478,6 +492,8 @@ class Model {
   /// mf_model_embed(): [texts, dimensions], one vector behind the other.
   Result<std::vector<float>> embed(std::span<const std::string> texts,
                                    const EmbedOptions& options = {});
+  /// How many numbers each has.
+  Result<size_t> embedding_width(const EmbedOptions& options = {});
 
  private:
   friend class Service;
@@ -586,6 +602,8 @@ inline Result<Model> Model::open(const std::string& path, const ModelOptions& op
   c.cache_type_v = detail::or_null(options.cache_type_v);
   c.turn_timeout_ms = options.turn_timeout_ms;
   c.tuning = detail::or_null(options.tuning);
+  c.should_abort = options.should_abort;
+  c.abort_data = options.abort_data;
   detail::Callbacks callbacks{.progress = &progress, .log = &log};
   if (log) c.on_log = detail::Callbacks::on_log;
   if (progress) c.on_progress = detail::Callbacks::on_progress;
@@ -634,22 +652,26 @@ inline std::vector<Status> Model::eval_batch(std::span<const BatchItem> items) {
   return statuses;
 }
 
+inline Result<size_t> Model::embedding_width(const EmbedOptions& options) {
+  const mf_embed_options given = detail::to_c(options);
+  size_t width = 0;
+  const Status done = detail::run(mf_model_embed, get(), nullptr, 0, &given, nullptr, 0, &width);
+  if (!done) return done.error();
+  return width;
+}
+
 inline Result<std::vector<float>> Model::embed(std::span<const std::string> texts,
                                                const EmbedOptions& options) {
+  const Result<size_t> width = embedding_width(options);
+  if (!width) return width.error();
   std::vector<mf_text> c;
   for (const std::string& text : texts) c.push_back({text.data(), text.size()});
-  auto given = detail::sized<mf_embed_options>();
-  given.dimensions = options.dimensions;
-  given.prompt_name = detail::or_null(options.prompt_name);
-  given.pooling = detail::or_null(options.pooling);
-  std::vector<float> numbers;
+  const mf_embed_options given = detail::to_c(options);
+  std::vector<float> numbers(c.size() * *width);
   size_t dimensions = 0;
-  const auto call = [&](mf_error* error) {
-    return mf_model_embed(get(), c.data(), c.size(), &given, numbers.data(), numbers.size(),
-                          &dimensions, error);
-  };
-  if (call(nullptr) == MF_ERROR_BUFFER_TOO_SMALL) numbers.resize(c.size() * dimensions);
-  if (const Status done = detail::run(call); !done) return done.error();
+  const Status done = detail::run(mf_model_embed, get(), c.data(), c.size(), &given, numbers.data(),
+                                  numbers.size(), &dimensions);
+  if (!done) return done.error();
   return numbers;
 }
 

@@ -11,6 +11,8 @@ _Floats = npt.NDArray[np.float32]
 
 __version__: str
 
+def end_calls() -> None: ...
+
 class ModelOptions:
     device: str
     cpu_isa: str
@@ -70,7 +72,7 @@ class Model:
     def eval_batch(self, items: List[Tuple[Sequence, List[int], _Floats]], phase: int
                    ) -> List[Optional[Error]]: ...
     def embed(self, texts: List[str], dimensions: int, prompt_name: str, pooling: str
-              ) -> bytes: ...
+              ) -> Tuple[int, bytes]: ...
     def create_sequence(self) -> Sequence: ...
 
 class Sequence:

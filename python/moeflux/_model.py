@@ -13,6 +13,7 @@ import numpy as np
 from . import _arguments as take, _chat, _core, _program
 from ._chat import Messages, Reply
 from ._errors import BusyError, Error, FailedPreconditionError
+from ._exit import cancelled_at_exit
 from ._sequence import Logits, Progress, Sequence, Tokens
 
 _ADD_SPECIAL, _INERT, _SKIP_SPECIAL = 1, 2, 1
@@ -164,7 +165,8 @@ class Model:
         phase = 0 if decode is None else 1 + take.flag("decode", decode)
         batch = [_batch_item(f"items[{i}]", item) for i, item in enumerate(take.items(
             "items", items, "pairs of a sequence and its tokens"))]
-        outcomes = self._handle.eval_batch(batch, phase)
+        with cancelled_at_exit(_core.end_calls):
+            outcomes = self._handle.eval_batch(batch, phase)
         if returned:
             return [logits if error is None else error
                     for (_, _, logits), error in zip(batch, outcomes)]
@@ -186,11 +188,12 @@ class Model:
         is_one = isinstance(texts, str)
         given = ([take.text("texts", texts, whole=False)] if is_one
                  else take.texts("texts", texts))
-        numbers = self._handle.embed(given, take.integer("dimensions", dimensions),
-                                     take.text("prompt_name", prompt_name),
-                                     take.text("pooling", pooling))
+        with cancelled_at_exit(_core.end_calls):
+            width, numbers = self._handle.embed(given, take.integer("dimensions", dimensions),
+                                                take.text("prompt_name", prompt_name),
+                                                take.text("pooling", pooling))
         rows = np.frombuffer(numbers, np.float32).copy()
-        return rows if is_one or not given else rows.reshape(len(given), -1)
+        return rows if is_one else rows.reshape(len(given), width)
 
     def chat(self, messages: Messages, *, stream: bool = True, max_tokens: Optional[int] = None,
              temperature: Optional[float] = None, seed: Optional[int] = None,

@@ -158,6 +158,7 @@ Result<std::shared_ptr<OpenModel>> open_model(const std::string& directory,
   open->device_description = open->device->description();
   open->expert_io = std::string(expert_io(*open->engine));
   open->turn_timeout_ms = options.turn_timeout_ms;
+  open->should_stop = options.should_stop;
   open->drafts = std::move(drafts);
   open->constraint_limits_ = options.constraints;
   open->publish(0, 0);

@@ -26,6 +26,9 @@ struct OpenModelOptions {
   EngineOptions engine;
   /// How long calls of new sessions wait for their turn; see Turn.
   int64_t turn_timeout_ms = 0;
+  /// Asked between the steps of calls of sessions and embeddings, and while such a call waits for
+  /// its turn: true ends it as Session::cancel() does. Requests of a Scheduler do not ask.
+  std::function<bool()> should_stop = {};
   /// Receives one line, before weights are read, if config.json has keys that nobody knows, one if
   /// the tokenizer had to be guessed, and what EngineOptions::on_warning says.
   std::function<void(const std::string& line)> on_warning = {};
@@ -52,7 +55,11 @@ struct OpenModel {
   std::string device_description;
   std::string expert_io;
   int64_t turn_timeout_ms = 0;
+  std::function<bool()> should_stop;  // OpenModelOptions::should_stop
   DraftOptions drafts;
+  /// Whether the call at hand is to end.
+  bool is_aborted() const { return should_stop && should_stop(); }
+
   TurnQueue turns;  // last: what it still has to destroy is the engine's
 
   /// Makes known what the engine has counted, and these tokens and microseconds more. Only for the

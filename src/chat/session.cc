@@ -52,7 +52,8 @@ Status Session::eval_timed(std::span<const TokenId> tokens, const EvalOptions& o
   std::vector<float> known = std::exchange(extra_.logits, {});  // a callback may throw
   EvalOptions publishing = options;
   publishing.progress = [&](int64_t done) {
-    return timer.outside([&] { return !options.progress || options.progress(done); });
+    return timer.outside(
+        [&] { return (!options.progress || options.progress(done)) && !model_->is_aborted(); });
   };
   std::vector<float> last;
   const Status done = engine().eval(
@@ -76,7 +77,7 @@ Result<std::span<const float>> Session::logits(const std::stop_token& stop) {
                       "the sequence is empty, there is no last token; evaluate a prompt first");
   }
   const TokenId last = tokens().back();
-  MF_RETURN_IF_ERROR(engine().truncate(*sequence_, sequence_->length() - 1, stop));
+  MF_RETURN_IF_ERROR(engine().truncate(*sequence_, sequence_->length() - 1, stop, goes_on()));
   // One token, which nothing stops: without it the sequence would not be what it was.
   MF_RETURN_IF_ERROR(eval({&last, 1}, {.phase = StepPhase::kDecode}));
   return std::span<const float>(extra_.logits);
@@ -194,7 +195,9 @@ Status Session::decode(const GenerateOptions& options, const TextSink& sink,
     if (drawn.is_stop) return std::nullopt;
     if (options.force) decoding->force(options.force(drawn));
     const bool is_wanted = tell(stop_strings.push(drawn.text));
-    if (!is_wanted || options.stop.stop_requested()) return FinishReason::kCancelled;
+    if (!is_wanted || options.stop.stop_requested() || model_->is_aborted()) {
+      return FinishReason::kCancelled;
+    }
     if (stop_strings.stopped()) return FinishReason::kStopString;
     return std::nullopt;
   };

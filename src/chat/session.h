@@ -67,6 +67,7 @@ struct SessionStep {
   BestLogits best = {};      // as EvalOptions has it
   LogitsSink sink = {};      // told all rows, or null
   bool keeps_logits = true;  // the session then has the last token's
+  bool may_abort = false;    // asks OpenModel::is_aborted()
   Status outcome = {};
   /// The last token's logits, or the best of them: views that live until the next evaluation, for
   /// steps that fit into one of the engine.
@@ -100,6 +101,10 @@ class Session {
   // All others run while no other call of the model does, which a Turn sees to.
 
   std::span<const TokenId> tokens() const { return sequence_->tokens(); }
+  /// For evaluations that OpenModel::should_stop ends.
+  std::function<bool(int64_t)> goes_on() const {
+    return [this](int64_t) { return !model_->is_aborted(); };
+  }
   /// Counts what a Decoding evaluates; eval() has one of its own.
   EvalTimer timer();
 

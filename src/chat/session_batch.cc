@@ -53,7 +53,7 @@ void Session::eval_batch(std::span<SessionStep> steps) {
     items.back().options.progress = [&, i](int64_t evaluated) {
       session.publish_position();
       publisher.publish(evaluated - std::exchange(running[i].evaluated, evaluated));
-      return true;
+      return !steps[i].may_abort || !session.model_->is_aborted();
     };
     items.back().sink = [&, i, width](int64_t first, std::span<const float> rows) {
       steps[i].last = rows.last(width);

@@ -28,7 +28,7 @@ Status Session::drop(CheckpointId id) {
 
 Status Session::truncate(int64_t position, std::stop_token stop) {
   const int64_t before = sequence_->length();
-  MF_RETURN_IF_ERROR(engine().truncate(*sequence_, position, std::move(stop)));
+  MF_RETURN_IF_ERROR(engine().truncate(*sequence_, position, std::move(stop), goes_on()));
   if (position != before) extra_.logits.clear();
   publish_position();
   return {};

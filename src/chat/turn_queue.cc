@@ -11,6 +11,8 @@ namespace {
 
 // A year: longer waits are without end, and the clock cannot overflow.
 constexpr int64_t kTimeoutMaxMs = int64_t{366} * 24 * 3600 * 1000;
+// Less than a person notices.
+constexpr std::chrono::milliseconds kAskedEvery{50};
 
 }  // namespace
 
@@ -90,11 +92,22 @@ void Turn::wait(std::unique_lock<std::mutex>& lock, int64_t timeout_ms) {
   std::deque<Turn*>& waiting = model_->turns.waiting_;
   waiting.push_back(this);
   const auto is_decided = [&] { return state_ != State::kWaiting; };
-  if (timeout_ms < 0 || timeout_ms > kTimeoutMaxMs) {
-    changed_.wait(lock, is_decided);
-  } else if (!changed_.wait_for(lock, std::chrono::milliseconds(timeout_ms), is_decided)) {
+  const auto give_up = [&](State state) {
     std::erase(waiting, this);
-    state_ = State::kBusy;
+    state_ = state;
+  };
+  if (timeout_ms < 0 || timeout_ms > kTimeoutMaxMs) timeout_ms = kTimeoutMaxMs;
+  const auto latest = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+  if (!model_->should_stop) {
+    if (!changed_.wait_until(lock, latest, is_decided)) give_up(State::kBusy);
+    return;
+  }
+  while (!changed_.wait_for(lock, kAskedEvery, is_decided)) {
+    if (std::chrono::steady_clock::now() >= latest) return give_up(State::kBusy);
+    lock.unlock();
+    const bool should_stop = model_->should_stop();
+    lock.lock();
+    if (should_stop && !is_decided()) return give_up(State::kCancelled);
   }
 }
 

@@ -56,7 +56,7 @@ class Turn {
   Turn& operator=(const Turn&) = delete;
 
   /// kRunning: it has the turn. kBusy: others kept it for too long. kCancelled: while it waited,
-  /// all of its sessions were.
+  /// all of its sessions were, or OpenModel::should_stop said so.
   State state() const { return state_; }
   /// A running call looks at its sessions' tokens: TurnQueue::cancel() requests the stop.
   std::stop_token stop_token(size_t session = 0) const {

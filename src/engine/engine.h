@@ -293,7 +293,8 @@ class Engine {
   /// have moved on), goes back to the nearest checkpoint and evaluates the tokens between again,
   /// from the first if there is none. Mends a broken sequence. Fails with kInvalidArgument outside
   /// 0 to length(), and as eval() does.
-  Status truncate(Sequence& sequence, int64_t position, std::stop_token stop = {});
+  Status truncate(Sequence& sequence, int64_t position, std::stop_token stop = {},
+                  std::function<bool(int64_t evaluated)> progress = {});
   /// A second sequence with the same past and no checkpoints; memory is shared until one of them
   /// writes. Fails with kFailedPrecondition on a broken sequence.
   Result<std::unique_ptr<Sequence>> fork(const Sequence& sequence);

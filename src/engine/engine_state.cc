@@ -69,7 +69,8 @@ Status Engine::drop(Sequence& sequence, CheckpointId id) {
   return sequence.checkpoints_.erase(id) == 1 ? Status() : no_checkpoint(id);
 }
 
-Status Engine::truncate(Sequence& sequence, int64_t position, std::stop_token stop) {
+Status Engine::truncate(Sequence& sequence, int64_t position, std::stop_token stop,
+                        std::function<bool(int64_t)> progress) {
   if (position < 0 || position > sequence.length()) {
     return make_error(ErrorCode::kInvalidArgument, "cannot keep {} tokens of a sequence of {}",
                       position, sequence.length());
@@ -95,8 +96,10 @@ Status Engine::truncate(Sequence& sequence, int64_t position, std::stop_token st
     again->past_.truncate(from);
   }
   if (from < position) {
-    MF_RETURN_IF_ERROR(eval(*again, kept.subspan(static_cast<size_t>(from)),
-                            {.logits = LogitsMode::kNone, .stop = std::move(stop)}, {}));
+    MF_RETURN_IF_ERROR(eval(
+        *again, kept.subspan(static_cast<size_t>(from)),
+        {.logits = LogitsMode::kNone, .stop = std::move(stop), .progress = std::move(progress)},
+        {}));
   }
   sequence.become(std::move(again->past_));
   return {};

@@ -49,7 +49,8 @@ std::vector<Outcome> eval_batch(const OpenModel& open, const std::vector<mf_batc
     steps.push_back({.session = sessions[i],
                      .tokens = {item.tokens, item.count},
                      .phase = *phase,
-                     .stop = turn.stop_token(i)});
+                     .stop = turn.stop_token(i),
+                     .may_abort = true});
     whose.push_back(i);
   }
   Session::eval_batch(steps);

@@ -75,12 +75,20 @@ mf_code mf_model_embed(mf_model* model, const mf_text* texts, size_t count,
               moeflux::formatted("{} embeddings of {} numbers, the buffer takes {} numbers", count,
                                  each, capacity)};
     }
+    if (count == 0) return {};
     MF_ASSIGN_OR_RETURN(const auto tokens,
                         moeflux::tokens_of(*open, spec, {texts, count}, read.prompt_name));
     const Turn turn(open, {}, open->turn_timeout_ms);
     if (turn.state() == Turn::State::kBusy) return moeflux::busy(open->turn_timeout_ms);
+    if (turn.state() == Turn::State::kCancelled) return moeflux::cancelled_waiting();
+    const auto unless_aborted =
+        [&](const std::function<moeflux::Status()>& step) -> moeflux::Status {
+      if (!open->is_aborted()) return step();
+      return moeflux::make_error(moeflux::ErrorCode::kCancelled, "stopped");
+    };
     MF_ASSIGN_OR_RETURN(const auto vectors,
-                        moeflux::embed(*open, spec, tokens, {.dimensions = read.dimensions}));
+                        moeflux::embed(*open, spec, tokens,
+                                       {.dimensions = read.dimensions, .in_turn = unless_aborted}));
     for (size_t i = 0; i < count; ++i) std::ranges::copy(vectors[i], embeddings + i * each);
     return {};
   });

@@ -122,6 +122,11 @@ Result<OpenModelOptions> open_options(const mf_model_options& options) {
       return options.on_progress(options.user_data, done, total) != 0;
     };
   }
+  if (options.should_abort != nullptr) {
+    open.should_stop = [should_abort = options.should_abort, data = options.abort_data] {
+      return should_abort(data) != 0;
+    };
+  }
   if (options.on_log != nullptr) {
     open.on_warning = [&options](const std::string& line) {
       options.on_log(options.user_data, MF_LOG_WARNING, line.c_str());

@@ -33,6 +33,8 @@ TEST_F(Embed, EachVectorHasLengthOneAndTheBitsThatItHasAlone) {
   EXPECT_NEAR(length_of(std::span(cut).first(16)), 1.0f, 1e-5f);
   EXPECT_NE(take(model_.embed(texts, {.pooling = "mean"})), all);
   EXPECT_TRUE(take(model_.embed({})).empty());
+  EXPECT_EQ(take(model_.embedding_width()), kWidth);
+  EXPECT_EQ(take(model_.embedding_width({.dimensions = 16})), 16u);
 }
 
 TEST_F(Embed, ImpossibleCallsSayWhatIsWrong) {

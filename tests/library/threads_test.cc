@@ -152,6 +152,63 @@ TEST_F(Threads, ACallThatDoesNotWaitLongEnoughIsBusy) {
   gate.open();
 }
 
+// Until it is told to end calls.
+struct Abort {
+  std::atomic<int> asked = 0;
+  std::atomic<int> asks_left = 1 << 30;
+  static int should_abort(void* self) {
+    auto& abort = *static_cast<Abort*>(self);
+    ++abort.asked;
+    return abort.asks_left-- <= 0 ? 1 : 0;
+  }
+};
+
+TEST_F(Threads, AModelThatShouldAbortEndsCallsThatWait) {
+  Abort abort;
+  model_ = open({.should_abort = Abort::should_abort, .abort_data = &abort});
+  Sequence sequence = take(model_.create_sequence());
+  Gate gate;
+  const std::jthread holder = hold_turn(gate);
+  const std::vector<std::string> texts = {"A fox"};
+  for (const bool is_sequence : {true, false}) {
+    abort.asks_left = 2;  // the first are patient
+    if (is_sequence) {
+      expect_error(sequence.eval(story()), Code::kCancelled, {"waited"});
+    } else {
+      expect_error(model_.embed(texts), Code::kCancelled, {"waited"});
+    }
+  }
+  expect_error(model_.create_sequence(), Code::kCancelled, {"waited"});
+  EXPECT_EQ(take(model_.metrics()).waiting_calls, 0u);
+  EXPECT_EQ(take(sequence.position()), 0);
+  abort.asks_left = 1 << 30;
+  gate.open();
+}
+
+TEST_F(Threads, AModelThatShouldAbortEndsCallsThatCompute) {
+  Abort abort;
+  model_ = open(
+      {.tuning = "prefill-chunk=2", .should_abort = Abort::should_abort, .abort_data = &abort});
+  Sequence sequence = take(model_.create_sequence());
+  const Tokens tokens = story();
+  ASSERT_GT(tokens.size(), 4u);
+  abort.asks_left = 1;
+  expect_error(sequence.eval(tokens), Code::kCancelled, {"stopped"});
+  EXPECT_EQ(take(sequence.position()), 4);
+  abort.asks_left = 0;
+  expect_error(model_.eval_batch(std::vector<BatchItem>{{&sequence, tokens}}).front(),
+               Code::kCancelled, {"stopped"});
+  const std::vector<std::string> texts = {"A fox", "A"};
+  expect_error(model_.embed(texts), Code::kCancelled, {"stopped"});
+  const mf_generate_result cut = take(sequence.generate({}, {.tokens_max = 50}, {}));
+  EXPECT_EQ(cut.finish_reason, MF_FINISH_CANCELLED);
+  EXPECT_LE(cut.generated_tokens, 1);
+  abort.asks_left = 1 << 30;
+  const int asked = abort.asked;
+  expect_ok(sequence.eval(tokens));
+  EXPECT_GT(abort.asked, asked);
+}
+
 TEST_F(Threads, ACallFromACallbackNeverWaitsForItself) {
   Sequence outer = take(model_.create_sequence());
   Sequence inner = take(model_.create_sequence());

@@ -62,6 +62,15 @@ class ExitTest(unittest.TestCase):
             work(chat)
         """)
 
+    def test_while_a_thread_embeds(self):
+        self.ends("""
+            texts = ["Once upon a time"] * 20000
+            def embed():
+                begun.set()
+                model.embed(texts)
+            work(embed)
+        """)
+
     def test_a_child_that_was_forked_meanwhile_ends_too(self):
         self.ends("""
             stream = model.sequence().stream("Once", max_tokens=200)
