@@ -63,6 +63,11 @@ if [ -z "$story" ] || [ "$story" != "$expected" ]; then
   echo "pip_test: the program on the PATH printed '$story', expected '$expected'" >&2
   exit 1
 fi
+story=$(venv/bin/python -m moeflux "$@")
+if [ "$story" != "$expected" ]; then
+  echo "pip_test: python -m moeflux printed '$story', expected '$expected'" >&2
+  exit 1
+fi
 where=$(venv/bin/python -c 'from moeflux import _program; print(_program.path())')
 if [ "$(realpath "$where")" != "$(realpath venv/bin/moeflux)" ]; then
   echo "pip_test: the package's program is $where, expected it below $folder/venv" >&2
