@@ -7,6 +7,7 @@
 
 #include "base/format.h"
 #include "base/units.h"
+#include "model/weights/stored_formats.h"
 
 namespace moeflux {
 
@@ -68,6 +69,13 @@ std::vector<std::unique_ptr<Buffer>> WeightStore::take_buffers() {
   std::vector<std::unique_ptr<Buffer>> buffers = reads_.take_buffers();
   std::ranges::move(slots_, std::back_inserter(buffers));
   return buffers;
+}
+
+bool WeightStore::has(std::string_view name) const {
+  constexpr std::string_view kWeight = ".weight";
+  if (!name.ends_with(kWeight)) return claims_.has(name);
+  return find_codes(claims_, std::string(name.substr(0, name.size() - kWeight.size())), kWeight)
+      .has_value();
 }
 
 Weight WeightStore::matrix(std::string_view name, int64_t rows, int64_t cols) {

@@ -166,7 +166,8 @@ class WeightStore {
   /// f32 data computed by the family (rope frequencies).
   Tensor constant(std::span<const float> values);
 
-  bool has(std::string_view name) const { return claims_.has(name); }
+  /// A tensor of that name; of "M.weight" also what a quantised module M has in its place.
+  bool has(std::string_view name) const;
   /// The entry of a canonical tensor name, or null.
   const TensorEntry* find(std::string_view name) const {
     return claims_.index().find(claims_.full_name(name));
