@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "base/format.h"
+#include "checkpoint/tensor_index.h"
 #include "engine/engine.h"
 #include "load/model_loader.h"
 #include "tests/support/expect_error.h"
@@ -310,6 +312,51 @@ TEST(EditedGguf, NumbersThatAreNotFiniteAreNamedWithTheirKey) {
       expect_named(edited, "key " + full + " is " + shown);
     }
   }
+}
+
+/// Gives the file the biases of a golden of options.
+void add_biases(EditedGguf& edited, const std::string& path) {
+  const TempFolder folder;
+  write_bytes(folder / "model.safetensors", read_bytes(path));
+  const auto index = TensorIndex::open(folder.path());
+  ASSERT_TRUE(index.ok());
+  for (const auto& [name, entry] : index->entries()) {
+    std::vector<std::byte> bytes(entry.size_bytes);
+    ASSERT_TRUE(read_tensor(*index, entry, bytes).ok());
+    std::vector<float> numbers(static_cast<size_t>(entry.shape[0]));
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      numbers[i] = load_float(bytes.data(), static_cast<int64_t>(i), entry.dtype);
+    }
+    std::string stored = replaced(name, "model.layers.", "blk.");
+    stored = replaced(std::move(stored), ".self_attn.o_proj.", ".attn_output.");
+    for (const std::string part : {"q", "k", "v"}) {
+      stored = replaced(std::move(stored), ".self_attn." + part + "_proj.", ".attn_" + part + ".");
+    }
+    edited.add_floats(stored, {numbers.size()}, numbers);
+  }
+}
+
+TEST(EditedGguf, BiasesOfQueriesKeysAndValuesNeedNoneOfTheOutput) {
+  const std::string option = tests_directory() + "/golden/options/hy_v3_bias";
+  const auto logits = [&](bool has_zeros) {
+    EditedGguf edited(file_of("gguf-hy_v3"));
+    add_biases(edited, option + ".tensors");
+    const auto is_output = [](const std::string& name) {
+      return name.ends_with("attn_output.bias");
+    };
+    edited.rename([&](const std::string& name) { return is_output(name) ? "" : name; });
+    for (int block = 0; has_zeros && block < 4; ++block) {
+      edited.add_floats(formatted("blk.{}.attn_output.bias", block), {64}, std::vector<float>(64));
+    }
+    const TempFolder folder;
+    edited.write(folder / "m.gguf");
+    return logits_of(folder / "m.gguf", read_golden(option + ".safetensors")["tokens"].ints);
+  };
+  const std::vector<float> without = logits(false);
+  ASSERT_FALSE(without.empty());
+  EXPECT_EQ(without, logits(true));
+  EXPECT_NE(without, logits_of(tree_folder("gguf-hy_v3"),
+                               read_golden(option + ".safetensors")["tokens"].ints));
 }
 
 // Each tensor lies elsewhere than at the usual alignment, and so does the beginning of the data.

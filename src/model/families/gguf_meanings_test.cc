@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/format.h"
 #include "base/json.h"
 #include "model/families/gguf_test_util.h"
 #include "model/mixers/attention.h"
@@ -167,6 +168,30 @@ TEST(GgufConfig, FullLayersOfStepTurnHalfOfAHead) {
     };
     EXPECT_EQ(turned(0), 32);
     EXPECT_EQ(turned(1), 16);
+  }
+}
+
+TEST(GgufConfig, BiasesOfAttentionAreThoseOfTheTensors) {
+  const auto biases = [](const std::string& architecture,
+                         std::initializer_list<const char*> projections) {
+    GgufImage image = model_of(architecture);
+    constexpr uint32_t kFloats = 0;
+    uint64_t offset = 0;
+    for (const char* name : projections) {
+      image.tensor(formatted("blk.0.{}.bias", name), {64}, kFloats, offset);
+      offset += 256;
+    }
+    const auto spec = spec_of(image.zeros(4096));
+    EXPECT_TRUE(spec.ok()) << spec.error().to_string();
+    if (!spec.ok()) return std::pair(false, false);
+    EXPECT_TRUE(spec->unread_keys.empty());
+    const auto& attention = *mixer_as<AttentionSpec>(spec->layers[0]);
+    return std::pair(attention.qkv_bias, attention.o_bias);
+  };
+  for (const char* architecture : {"olmoe", "hy_v3", "qwen3moe"}) {
+    EXPECT_EQ(biases(architecture, {}), std::pair(false, false));
+    EXPECT_EQ(biases(architecture, {"attn_q", "attn_output"}), std::pair(true, true));
+    EXPECT_EQ(biases(architecture, {"attn_qkv"}), std::pair(true, false));
   }
 }
 

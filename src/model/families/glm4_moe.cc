@@ -49,7 +49,7 @@ Result<ModelSpec> read_spec(Config& c) {
   } else {
     const bool is_dots = c.model_type() == "dots1";
     attention.qkv_bias = c.bool_or("attention_bias", false);
-    attention.o_bias = is_dots && attention.qkv_bias;
+    attention.o_bias = is_dots && c.bool_or("attention_out_bias", attention.qkv_bias);
     c.expect_bool("use_qk_norm", is_dots);
     if (!is_dots) {
       (void)read_layer_types(c, num_layers, {"layer_types", "full_attention", "full_attention", 1});

@@ -102,7 +102,7 @@ AttentionSpec read_heads(Config& c, int64_t hidden_size) {
 
 void read_attention_bias(Config& c, AttentionSpec& attention) {
   attention.qkv_bias = c.bool_or("attention_bias", false);
-  attention.o_bias = attention.qkv_bias;
+  attention.o_bias = c.bool_or("attention_out_bias", attention.qkv_bias);
 }
 
 namespace {

@@ -24,7 +24,7 @@ int64_t read_num_layers(Config& c);
 /// num_attention_heads, num_key_value_heads (default: as many), head_dim (default: hidden_size /
 /// heads) and the scale head_dim^-0.5.
 AttentionSpec read_heads(Config& c, int64_t hidden_size);
-/// attention_bias: of all four projections.
+/// attention_bias: of all four projections, unless attention_out_bias says otherwise of the last.
 void read_attention_bias(Config& c, AttentionSpec& attention);
 /// A family's rotary positions in latent attention.
 struct LatentRope {

@@ -121,8 +121,11 @@ void read_gguf_streams(GgufKeys& keys, Json& config);
 std::vector<GgufName> gguf_stream_names(std::vector<GgufName> own);
 /// The first layers, which have no experts, and their width.
 void read_gguf_dense_layers(GgufKeys& keys, Json& config);
-/// The network of a model without experts, and whether projections have biases.
+/// The network of a model without experts, and whether its projections have biases.
 void read_gguf_dense_network(GgufKeys& keys, Json& config);
+/// attention_bias, and attention_out_bias where only some projections have biases: llama.cpp reads
+/// those of queries, keys and values for every architecture.
+void read_gguf_attention_biases(const GgufKeys& keys, Json& config);
 /// layer_types, by the pattern in the file, which has a truth value of each block or an interval;
 /// else the full_at-th of each `interval` layers, its first or last, sees all and the others a
 /// window.

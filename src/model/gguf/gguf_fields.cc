@@ -1,5 +1,6 @@
 // Keys that architectures share, as the keys of a config.json.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <optional>
 #include <utility>
@@ -376,8 +377,18 @@ void read_gguf_dense_network(GgufKeys& keys, Json& config) {
   keys.expect_int("expert_count", 0);
   keys.expect_int("expert_used_count", 0);
   config["intermediate_size"] = keys.require_int("feed_forward_length");
-  config["attention_bias"] = keys.any_block_has("attn_q.bias");
   config["mlp_bias"] = keys.any_block_has("ffn_gate.bias");
+}
+
+void read_gguf_attention_biases(const GgufKeys& keys, Json& config) {
+  if (config.contains("qkv_bias")) return;  // of a family with such a key
+  const auto any_has = [&](const char* rest) { return keys.any_block_has(rest); };
+  constexpr std::array kOfInputs = {"attn_q.bias", "attn_qkv.bias", "attn_q_a.bias",
+                                    "attn_kv_a_mqa.bias"};
+  const bool of_inputs = std::any_of(kOfInputs.begin(), kOfInputs.end(), any_has);
+  const bool of_output = any_has("attn_output.bias");
+  if (of_inputs || of_output) config["attention_bias"] = of_inputs;
+  if (of_inputs != of_output) config["attention_out_bias"] = of_output;
 }
 
 }  // namespace moeflux

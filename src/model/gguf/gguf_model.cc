@@ -329,6 +329,7 @@ Result<Json> read_config(const gguf::Container& model, const GgufArchitecture& a
   Json config = Json::object();
   read_gguf_trunk(keys, config);
   architecture.config(keys, config);
+  read_gguf_attention_biases(keys, config);
   if (keys.status().ok()) judge_unread_gguf_keys(keys, config);
   MF_RETURN_IF_ERROR(keys.status());
   return config;

@@ -8,7 +8,6 @@ namespace {
 void config(GgufKeys& keys, Json& c) {
   c["model_type"] = "sarvam_moe";
   read_gguf_attention(keys, c);
-  c["attention_bias"] = keys.any_block_has("attn_qkv.bias") || keys.any_block_has("attn_q.bias");
   read_gguf_experts(keys, c);
   read_gguf_noaux_tc(keys, c);
   const int64_t shared = keys.int_or("expert_shared_count", 0);

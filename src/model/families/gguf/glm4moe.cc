@@ -7,7 +7,6 @@ namespace {
 void config(GgufKeys& keys, Json& c) {
   c["model_type"] = "glm4_moe";
   read_gguf_attention(keys, c);
-  c["attention_bias"] = keys.any_block_has("attn_q.bias");
   c["use_qk_norm"] = keys.any_block_has("attn_q_norm.weight");
   read_gguf_experts(keys, c);
   read_gguf_noaux_tc(keys, c);
