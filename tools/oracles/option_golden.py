@@ -74,6 +74,7 @@ OPTIONS = {
         "full_attention": {"rope_type": "yarn", "rope_theta": 500000.0, "factor": 4.0,
                            "original_max_position_embeddings": 16, "attention_factor": 0.9},
         "sliding_attention": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}}}),
+    "mimo_v2_flash_bias": ("mimo_v2_flash", {"attention_bias": True}),
     "mimo_v2_flash_odd_share": ("mimo_v2_flash", {"rope_parameters": {
         "full_attention": {"rope_type": "default", "rope_theta": 5e6,
                            "partial_rotary_factor": 0.32},

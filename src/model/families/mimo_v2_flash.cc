@@ -53,7 +53,7 @@ Result<ModelSpec> read_spec(Config& c) {
   AttentionSpec full = read_heads(c, spec.hidden_size);
   full.v_head_dim = c.int_or("v_head_dim", full.head_dim, {1, 4096});
   full.value_scale = static_cast<float>(c.require_number("attention_value_scale", -1e3, 1e3));
-  c.expect_bool("attention_bias", false);
+  full.qkv_bias = c.bool_or("attention_bias", false);
   AttentionSpec sliding = full;
   sliding.num_kv_heads = c.int_or("swa_num_key_value_heads", 2 * full.num_kv_heads, {1, 4096});
   sliding.num_heads = c.int_or("swa_num_attention_heads", full.num_heads, {1, 4096});

@@ -181,7 +181,6 @@ const std::vector<Variant> kVariants = {
     {"gemma4_text", "use_bidirectional_attention", "all"},
     {"gemma4_text", "attention_bias", true},
     {"gemma4_text", "layer_types", {"full_attention"}, {"1", "4"}, kInvalid},
-    {"mimo_v2_flash", "attention_bias", true},
     {"mimo_v2_flash", "add_full_attention_sink_bias", true},
     {"mimo_v2_flash", "n_shared_experts", 1},
     {"mimo_v2_flash", "scoring_func", "softmax"},
