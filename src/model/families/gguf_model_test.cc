@@ -54,6 +54,13 @@ TEST(GgufConfig, PredictingBlocksAreNoLayers) {
   EXPECT_EQ(spec_of(image)->num_layers(), 2);
 }
 
+TEST(GgufConfig, PredictingBlocksAreOneNumber) {
+  GgufImage image = model_of("qwen3moe", 3);
+  image.key("qwen3moe.nextn_predict_layers", kArray, array_of({1, 1, 1}));
+  expect_error(spec_of(image), ErrorCode::kCorruption,
+               {"qwen3moe.nextn_predict_layers is of type array, expected a whole number"});
+}
+
 TEST(GgufConfig, AKeyMayBeANumberOrOneForEachBlock) {
   GgufImage image = model_of("qwen3moe");
   image.key("qwen3moe.attention.head_count_kv", kArray, array_of({2, 2}));

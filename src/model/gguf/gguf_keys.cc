@@ -236,8 +236,14 @@ int64_t GgufKeys::num_blocks() {
 }
 
 int64_t GgufKeys::num_layers() {
+  constexpr std::string_view kPredicting = "nextn_predict_layers";
   const int64_t blocks = num_blocks();
-  const int64_t predicting = int_or("nextn_predict_layers", predicting_blocks(blocks));
+  // An array, of a number for each layer, asks for the number of layers.
+  if (has_array(kPredicting)) {
+    fail_type(kPredicting, *take(kPredicting), "a whole number");
+    return blocks;
+  }
+  const int64_t predicting = int_or(kPredicting, predicting_blocks(blocks));
   if (predicting >= 0 && predicting < blocks) return blocks - predicting;
   fail(ErrorCode::kCorruption, formatted("key {} is {}, expected 0 to {}",
                                          full("nextn_predict_layers"), predicting, blocks - 1));
