@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -435,6 +436,47 @@ TEST(TensorLayout, PairsAndPowersOfDeepSeekV4MayBeBytes) {
                                   ".weight", shape);
   ASSERT_TRUE(module.has_value()) << claims.finish().error().to_string();
   EXPECT_EQ(module->format.to_string(), "mxfp4");
+}
+
+/// A matrix [64, 96] as the config says, in four bits: its format, or what is wrong with it.
+std::string format_of(const std::string& section, const std::map<std::string, Shape>& tensors) {
+  constexpr uint64_t kRoom = 4096;
+  Stored stored;
+  for (const auto& [name, shape] : tensors) {
+    const DType dtype = name.find("scale") != std::string::npos ? DType::kF16 : DType::kI32;
+    stored.entries["m." + name] = {
+        .offset_bytes = stored.bytes.size(),
+        .size_bytes = static_cast<uint64_t>(shape.num_elements() * dtype_bits(dtype) / 8),
+        .dtype = dtype,
+        .shape = shape};
+    stored.bytes.resize(stored.bytes.size() + kRoom);
+  }
+  if (tensors.contains("g_idx")) {
+    for (int32_t i = 64; i < 96; ++i) stored.set_int("m.g_idx", static_cast<size_t>(i), 1);
+  }
+  const TensorIndex index = stored.index();
+  TensorClaims claims(index, {});
+  const auto module = find_module(claims, *quant_config(section), "m", ".weight", Shape{64, 96});
+  return module ? module->format.to_string() : claims.finish().error().message();
+}
+
+// Two groups of 96 columns have 64 and 32 of them, or 48 each.
+TEST(TensorLayout, GroupsOfGptqThatVaryAreOfASizeThatTheConfigSays) {
+  const auto found = [](const std::string& other, bool has_map) {
+    std::map<std::string, Shape> tensors = {
+        {"qweight", {12, 64}}, {"qzeros", {2, 8}}, {"scales", {2, 64}}};
+    if (has_map) tensors["g_idx"] = {96};
+    return format_of(
+        R"("quant_method": "gptq", "bits": 4, "group_size": 64, "dynamic": {"+:a": {)" + other +
+            "}}",
+        tensors);
+  };
+  for (const bool has_map : {false, true}) {
+    EXPECT_EQ(found(R"("bits": 8)", has_map), "gptq-4/64");
+    EXPECT_EQ(found(R"("group_size": 32)", has_map), "gptq-4/64");
+  }
+  EXPECT_EQ(found(R"("group_size": 48)", true), "gptq-4/48 mapped");
+  EXPECT_NE(found(R"("group_size": 48)", false).find("module m has qweight"), std::string::npos);
 }
 
 }  // namespace

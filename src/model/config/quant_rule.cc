@@ -156,7 +156,16 @@ void read_gptq(Config& section, QuantRule& rule) {
   if (section.bool_or("is_marlin_format", false)) {
     refuse(section, "is_marlin_format", "true", "false is");
   }
-  rule.varies = section.has("dynamic");
+  const Json* dynamic = section.find("dynamic");
+  rule.varies = dynamic != nullptr && !dynamic->is_null();
+  if (!rule.varies) return;
+  rule.group_sizes = {rule.group_size};
+  for (const Json& module : *dynamic) {
+    if (!module.is_object() || !module.contains("group_size")) continue;
+    Config own(module, "config.json: quantization_config: dynamic");
+    rule.group_sizes.push_back(group_of(own));
+    section.absorb(own);
+  }
 }
 
 }  // namespace

@@ -3,6 +3,9 @@
 // and GPTQ's version.
 //   AWQ   qweight [cols, rows / 8], qzeros [groups, rows / 8]
 //   GPTQ  qweight [cols * bits / 32, rows], qzeros [groups, rows * bits / 32]
+#include <algorithm>
+#include <iterator>
+#include <set>
 
 #include "base/format.h"
 #include "model/weights/stored_formats.h"
@@ -24,13 +27,20 @@ int bits_of(const ModuleTensors& tensors, const QuantRule& rule, int64_t cols) {
   return words.rank() == 2 && words[0] * 4 == cols ? 8 : 4;
 }
 
-/// -1 where scales and config.json disagree.
-int group_size_of(const QuantRule& rule, int64_t cols, int64_t groups) {
+/// -1 where scales and config.json disagree. Where config.json says several sizes, only one of them
+/// may make so many groups, unless a map says which columns they have.
+int group_size_of(const QuantRule& rule, int64_t cols, int64_t groups, bool has_map) {
+  const auto fits = [&](int64_t width) {
+    return width > 0 && width <= 65536 && groups == (cols + width - 1) / width;
+  };
   if (groups < 1) return -1;
   if (groups == 1 && (rule.varies || rule.group_size == 0 || rule.group_size >= cols)) return 0;
-  const int64_t width = rule.varies ? (cols + groups - 1) / groups : rule.group_size;
-  const bool fits = width > 0 && width <= 65536 && groups == (cols + width - 1) / width;
-  return fits ? static_cast<int>(width) : -1;
+  if (!rule.varies) return fits(rule.group_size) ? rule.group_size : -1;
+  std::set<int> widths;
+  std::ranges::copy_if(rule.group_sizes, std::inserter(widths, widths.end()), fits);
+  if (widths.size() == 1) return *widths.begin();
+  const int64_t width = (cols + groups - 1) / groups;
+  return has_map && fits(width) ? static_cast<int>(width) : -1;
 }
 
 Result<StoredModule> read(const ModuleTensors& tensors, const QuantConfig& quant,
@@ -52,7 +62,8 @@ Result<StoredModule> read(const ModuleTensors& tensors, const QuantConfig& quant
   const TensorEntry* scales = found.parts.scales.entry;
   const int64_t groups = scales != nullptr && scales->shape.rank() == 2 ? scales->shape[0] : 0;
   const int bits = bits_of(tensors, rule, cols);
-  const int width = group_size_of(rule, cols, groups);
+  const bool has_map = tensors.find("g_idx") != nullptr;
+  const int width = group_size_of(rule, cols, groups, has_map);
   const int64_t row_words = (rows * bits + 31) / 32;
   const Shape codes = is_awq ? Shape{cols, row_words} : Shape{(cols * bits + 31) / 32, rows};
   const auto fails = [&] {
@@ -68,7 +79,7 @@ Result<StoredModule> read(const ModuleTensors& tensors, const QuantConfig& quant
       !is(found.parts.offsets, DType::kI32, Shape{groups, row_words})) {
     return fails();
   }
-  if (is_awq || tensors.find("g_idx") == nullptr) return found;
+  if (is_awq || !has_map) return found;
   MF_ASSIGN_OR_RETURN(const bool is_mapped, maps_columns(tensors, "g_idx", found.format, cols));
   if (is_mapped) {
     found.parts.column_map = tensors.part("g_idx");
