@@ -479,5 +479,20 @@ TEST(TensorLayout, GroupsOfGptqThatVaryAreOfASizeThatTheConfigSays) {
   EXPECT_NE(found(R"("group_size": 48)", false).find("module m has qweight"), std::string::npos);
 }
 
+TEST(TensorLayout, AMapIsMissedWhereTheGroupOfTheModuleHasOne) {
+  const auto found = [](const std::string& width) {
+    const auto group = [](const std::string& rest) {
+      return R"({"weights": {"num_bits": 4, "type": "int", )" + rest + "}}";
+    };
+    return format_of(
+        R"("quant_method": "compressed-tensors", "format": "pack-quantized",)"
+        R"("config_groups": {"a": )" +
+            group(R"("strategy": "group", "actorder": "group", "group_size": )" + width) +
+            R"(, "b": )" + group(R"("strategy": "channel")") + "}",
+        {{"weight_packed", {64, 12}}, {"weight_scale", {64, 1}}});
+  };
+  EXPECT_EQ(found("32"), "int4/channel");
+}
+
 }  // namespace
 }  // namespace moeflux::testing

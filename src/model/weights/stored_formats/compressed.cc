@@ -103,8 +103,10 @@ Status read_integer_parts(const ModuleTensors& tensors, const QuantRule& rule, c
     found.parts.offsets = tensors.part("weight_zero_point");
     format.variant |= kZeroPoints;
   }
-  const bool wants_map = std::any_of(rule.schemes.begin(), rule.schemes.end(),
-                                     [](const WeightScheme& s) { return s.has_column_map; });
+  const auto asks_for_map = [&](const WeightScheme& s) {
+    return s.has_column_map && s.bits == format.bits && s.group_size == format.group_size;
+  };
+  const bool wants_map = std::any_of(rule.schemes.begin(), rule.schemes.end(), asks_for_map);
   MF_ASSIGN_OR_RETURN(const bool is_mapped,
                       maps_columns(tensors, "weight_g_idx", format, shape.back()));
   if (is_mapped && shape.rank() == 2) {
