@@ -60,7 +60,8 @@ def load_text(folder, options, text_model, whole):
 
 NO_AUTO = {"mistral4": transformers.Mistral4ForCausalLM}  # which no auto class has
 # Texts whose published names only the model that also sees translates.
-SEEING = {"mistral_large4_text": "mistral_large4", "step3p5": "step3p7"}
+SEEING = {"inkling_text": "inkling_mm_model", "mistral_large4_text": "mistral_large4",
+          "step3p5": "step3p7"}
 SMALL_VISION = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
                 "num_attention_heads": 2, "head_dim": 8, "image_size": 8, "patch_size": 2,
                 "width": 16, "layers": 1, "heads": 2}
@@ -74,7 +75,7 @@ def load_seeing(folder, options, model_type):
         (pathlib.Path(whole) / "config.json").write_text(json.dumps(config))
         (pathlib.Path(whole) / "model.safetensors").symlink_to(folder / "model.safetensors")
         model, report = transformers.AutoModelForImageTextToText.from_pretrained(whole, **options)
-    lacks = {name for name in report["missing_keys"] if not re.search("vision|modal", name)}
+    lacks = {name for name in report["missing_keys"] if not re.search("audio|vision|modal", name)}
     return model, report | {"missing_keys": lacks}
 
 

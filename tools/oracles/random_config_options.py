@@ -409,6 +409,16 @@ FAMILIES = {
         "route_scale": (1.0, 2.5), "sliding_window_size": WINDOW, "swa_head_dim": (16, 32),
         "swa_num_attention_heads": (2, 4), "swa_num_key_value_heads": (1, 2),
         "intermediate_size": (ABSENT,), "unpadded_vocab_size": (90, 100)},
+    "inkling_text": {**TRUNK, **HEADS, **experts("n_routed_experts"), "attention_bias": (ABSENT,),
+        "d_rel": (4, 8), "dense_intermediate_size": (64, 128), "dense_mlp_idx": (0, 1, 2),
+        "intermediate_size": (16, 32, 48), "moe_intermediate_size": (ABSENT,),
+        "local_layer_ids": lambda d: [i for i in range(d.layers) if d.random.random() < 0.6],
+        "log_scaling_alpha": (0.0, 0.5), "log_scaling_n_floor": (1, 8),
+        "logits_mup_width_multiplier": (1.0, 24.0), "n_shared_experts": (1, 2, 3),
+        "rel_extent": (4, 24, 64), "rms_norm_eps_moe_gate": (1e-6, 1e-2), "route_scale": (1.0,
+        2.5), "sconv_kernel_size": (2, 3, 4), "sliding_window_size": WINDOW, "swa_head_dim": (16,
+        32), "swa_num_attention_heads": (2, 4), "swa_num_key_value_heads": (1, 2),
+        "unpadded_vocab_size": (90, 100)},
     "zaya": {**TRUNK, **HEADS, **experts("num_experts"), "num_experts_per_tok": (1,),
         "cca_time0": (2, 3), "cca_time1": (2, 3), "router_hidden_size": (16, 48),
         "lm_head_bias": BOTH, "layer_types": layers("hybrid", "hybrid_sliding"),
@@ -433,3 +443,7 @@ FAMILIES = {
         "ple_embed_dim": (32, 64), "ple_conv_kernel_size": (2, 4), "ngram_size": (2, 3),
         "heads_per_ngram": (1, 2)},
 }
+FAMILIES["inkling2_loop_text"] = FAMILIES["inkling2_text"] | {
+    "num_hidden_layers": (6, 8), "n_layers_per_attn_res_block": (1, 2), "loop_layer_index_start":
+    (2,), "loop_layer_index_end": (4, 6), "loop_num_passes": (1, 2, 3, 4), "loop_gate_rank": (4,
+    8, 16)}

@@ -176,7 +176,7 @@ def write_model(folder, config, seed):
         embedding = tensors[TEXT_PREFIX + "embed_tokens.weight"]
         tensors["lm_head.weight"] = torch.randn_like(embedding) / embedding.shape[1] ** 0.5
     tensors = {name: tensor for name, tensor in tensors.items()
-               if not re.search("vision|modal|visual|patch_merger|projector|mm_proj", name)}
+               if not re.search("audio|vision|modal|visual|patch_merger|projector|mm_proj", name)}
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
     saved = json.loads((folder / "saved/config.json").read_text())
     shutil.rmtree(folder / "saved")
