@@ -330,6 +330,14 @@ TEST(GgufTensors, TheFirstBlockThatPredictsIsALayerWhereItIsWanted) {
   EXPECT_EQ(index->entries().size(), 6u);
 }
 
+TEST(GgufTensors, TheBlockOfMimoThatPredictsEndsWithANormOfItsOwn) {
+  auto model = open(mimo2().tensor("blk.3.layer_output_norm.weight", {64}, kF32, 4096).zeros(8192));
+  ASSERT_TRUE(model.ok());
+  const auto index = gguf_tensors(std::move(model).value(), 1);
+  ASSERT_TRUE(index.ok()) << index.error().to_string();
+  EXPECT_NE(index->find("layers.3.shared_head.norm.weight"), nullptr);
+}
+
 TEST(GgufTensors, FusedQueriesKeysAndValuesAreViewsOfTheirRows) {
   GgufImage image = model_of("qwen3moe");
   image.u32("qwen3moe.attention.head_count_kv", 2).u32("qwen3moe.attention.key_length", 16);

@@ -51,6 +51,9 @@ void config(GgufKeys& keys, Json& c) {
 
 }  // namespace
 
-extern const GgufArchitecture architecture = {.names = {"mimo2"}, .config = config, .tensors = {}};
+extern const GgufArchitecture architecture = {
+    .names = {"mimo2"},
+    .config = config,
+    .tensors = {{"layer_output_norm", "shared_head.norm"}}};  // of the layer that predicts
 
 }  // namespace moeflux::gguf_mimo2
