@@ -173,21 +173,24 @@ struct Fiber::Context {
   }
 };
 
-Fiber::~Fiber() { munmap(stack_ - kGuardBytes, kGuardBytes + kStackBytes); }
-
-void Fiber::start(void (*entry)(void*), void* argument) {
-  if (context_ == nullptr) context_ = std::make_unique<Context>();
-  context_->stack = stack_;
-  context_->stack_bytes = top_;
-  context_->start(entry, argument);
+Fiber::~Fiber() {
+  munmap(stack_ - kGuardBytes, kGuardBytes + kStackBytes);
+  if (stack_pointer_ != nullptr) delete &context();
 }
 
-void Fiber::resume() { context_->enter(); }
+void Fiber::start(void (*entry)(void*), void* argument) {
+  if (stack_pointer_ == nullptr) stack_pointer_ = new Context();
+  context().stack = stack_;
+  context().stack_bytes = top_;
+  context().start(entry, argument);
+}
 
-void Fiber::pause() { context_->leave(/*for_good=*/false); }
+void Fiber::resume() { context().enter(); }
+
+void Fiber::pause() { context().leave(/*for_good=*/false); }
 
 void Fiber::finish() {
-  context_->leave(/*for_good=*/true);
+  context().leave(/*for_good=*/true);
   MF_CHECK(false && "a finished fiber was resumed");
   __builtin_unreachable();
 }

@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 
 #include "base/sanitizers.h"
 
@@ -59,14 +58,13 @@ class Fiber {
   [[noreturn]] void finish(Fiber& next);
 
  private:
-  void* stack_pointer_ = nullptr;  // where it was left
+  void* stack_pointer_ = nullptr;  // where it was left; with ucontext, its Context
   Outside& outside_;
   std::byte* stack_ = nullptr;
   size_t top_ = 0;  // in bytes of the stack
-#if !defined(MF_OWN_SWITCH)
   struct Context;
-  std::unique_ptr<Context> context_;
-#endif
+  // No member of its own: objects that know another switch may share a program (MOEFLUX_SANITIZED).
+  Context& context() const { return *static_cast<Context*>(stack_pointer_); }
 };
 
 }  // namespace moeflux::gpu::emulator
