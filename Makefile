@@ -103,7 +103,7 @@ build-cuda:
 test-asan:
 	@tools/install_deps.sh test
 	@$(CRATES)
-	@$(CONFIGURE) dev $(CMAKE_FLAGS)
+	@$(CONFIGURE) dev -DMOEFLUX_SANITIZED= $(CMAKE_FLAGS)
 	@$(UNRANDOMISED) cmake --build --preset dev $(GROUP:%=--target %_tests)
 	@$(UNRANDOMISED) ctest --preset dev -j $(JOBS) --no-tests=error $(GROUP:%=-L '^%$$') $(CTEST_FLAGS)
 

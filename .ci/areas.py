@@ -48,7 +48,7 @@ CUDA_TOOLKIT = ["tools/install_cuda.sh"]
 CUDA_BUILD = ["make", "--no-print-directory", "build-cuda", "CUDA_PRESET=release",
               f"CMAKE_FLAGS={CUDA_FLAGS}"]
 
-RUN_SECONDS = 4200  # of a run, before a sanitizer is stopped
+RUN_SECONDS = 2300  # of a run, before a sanitizer is stopped
 STOPPED = 124  # timeout's exit status
 # A case that ended, as ctest says it.
 ENDED = re.compile(r"^ *\d+/\d+ Test +#\d+: (\S+).*(Passed|\*\*\*\w+)", re.MULTILINE)
@@ -150,8 +150,8 @@ def sanitize(part, ctest_flags):
     """The command for a part of a sanitizer's cases."""
     variables = {"GROUP": part.group} if part.group else {}
     flags = f"-I {part.part + 1},,{part.parts} {ctest_flags}"
-    return make(f"test-{part.sanitizer}", CMAKE_FLAGS=f"{RUST} {PCH}", CTEST_FLAGS=flags,
-                **variables)
+    return make(f"test-{part.sanitizer}", CTEST_FLAGS=flags,
+                CMAKE_FLAGS=f"{RUST} {PCH} -DMOEFLUX_SANITIZED={part.sanitized}", **variables)
 
 
 def stopped_cases(log):

@@ -15,10 +15,15 @@ TARGETS = ("refs/remotes/origin/HEAD", "refs/remotes/origin/main")
 
 # In how many parts ASan takes the cases of each group of programs, and how many cases of a part
 # have to pass, about half of those it has. Two cores build the whole tree for a sanitizer in half
-# an hour, a group in a third to two thirds of that, and an emulated GPU takes up to minutes a case:
-# so a run has one part.
-ASAN_PARTS = {"golden": (24, 100), "kernels": (12, 10), "engine": (5, 160), "service": (3, 100),
-              "program": (2, 60), "fuzz": (3, 5)}
+# an hour. So a part has a third of it: the kernels of the CPU, those of the emulated GPU, or the
+# rest (MOEFLUX_SANITIZED); other objects are the release build's. Parsers and programs as users
+# call them are met with the rest alone.
+ASAN_PARTS = {
+    ("golden", "cpu"): (6, 400), ("golden", "gpu"): (24, 100), ("golden", "rest"): (8, 300),
+    ("kernels", "cpu"): (2, 60), ("kernels", "gpu"): (8, 15), ("kernels", "rest"): (2, 60),
+    ("engine", "cpu"): (1, 700), ("engine", "gpu"): (2, 350), ("engine", "rest"): (3, 250),
+    ("service", "cpu"): (1, 300), ("service", "gpu"): (1, 300), ("service", "rest"): (2, 150),
+    ("program", "rest"): (2, 60), ("fuzz", "rest"): (1, 12)}
 # The same of the programs that start threads, under TSan.
 TSAN_PARTS = (4, 36)
 
@@ -29,12 +34,14 @@ class Part:
 
     sanitizer: str
     group: str
+    sanitized: str  # of the build, see ASAN_PARTS; all of it where empty
     part: int  # from 0 on
     parts: int
     least: int  # cases that have to pass
 
     def __str__(self):
-        return f"part {self.part + 1} of {self.parts} of {self.group or 'its programs'}"
+        of = f"{self.group} with {self.sanitized}" if self.group else "its programs"
+        return f"part {self.part + 1} of {self.parts} of {of}"
 
 
 def in_a_row(groups):
@@ -52,10 +59,10 @@ def in_a_row(groups):
 
 
 def all_parts():
-    sizes = [("asan", group, *size) for group, size in ASAN_PARTS.items()]
-    sizes.append(("tsan", "", *TSAN_PARTS))
-    return in_a_row([[Part(sanitizer, group, part, parts, least) for part in range(parts)]
-                     for sanitizer, group, parts, least in sizes])
+    sizes = [("asan", *group, *size) for group, size in ASAN_PARTS.items()]
+    sizes.append(("tsan", "", "", *TSAN_PARTS))
+    return in_a_row([[Part(*group, part, parts, least) for part in range(parts)]
+                     for *group, parts, least in sizes])
 
 
 ALL_PARTS = all_parts()

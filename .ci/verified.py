@@ -48,7 +48,8 @@ CUDA = Area("cuda", ("src/backend/cuda/", "src/devices/", "python/", "tests/pyth
 
 def sanitizer(part):
     """The area of a sanitizer's part."""
-    name = f"{part.sanitizer}/{part.group or 'threads'}/{part.part + 1}-of-{part.parts}"
+    of = f"{part.group}-{part.sanitized}" if part.group else "threads"
+    name = f"{part.sanitizer}/{of}/{part.part + 1}-of-{part.parts}"
     return Area(name, (), "build/dev" if part.sanitizer == "asan" else "build/tsan", ".")
 
 

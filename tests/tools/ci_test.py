@@ -38,7 +38,8 @@ RELEASE = ("MetalText.Compiles", "MetalText.NeedsAddressSpaces", "MetalRuntime.C
 def number_of(sanitizer, group):
     """The number of a run that takes the second part of these."""
     return next(number for number, part in enumerate(parts.ALL_PARTS)
-                if (part.sanitizer, part.group, part.part) == (sanitizer, group, 1))
+                if (part.sanitizer, part.group, part.part) == (sanitizer, group, 1)
+                and part.sanitized in ("gpu", ""))
 
 
 ASAN, TSAN = number_of("asan", "golden"), number_of("tsan", "")
@@ -126,7 +127,8 @@ class CiTest(unittest.TestCase):
 
     def test_everything_ran_and_the_last_lines_are_the_suites(self):
         for number, target, words in ((ASAN, "test-asan",
-                                       (f"-I 2,,{parts.ASAN_PARTS['golden'][0]}", ASAN_GROUP)),
+                                       (f"-I 2,,{parts.ASAN_PARTS['golden', 'gpu'][0]}",
+                                        ASAN_GROUP, "-DMOEFLUX_SANITIZED=gpu")),
                                       (TSAN, "test-tsan",
                                        (f"-I 2,,{parts.TSAN_PARTS[0]}", ""))):
             with self.subTest(target):
@@ -349,7 +351,8 @@ class CiTest(unittest.TestCase):
             if "CMakeLists.txt" in files and not folder.startswith(os.path.join(ROOT, "build")):
                 with open(os.path.join(folder, "CMakeLists.txt"), encoding="utf-8") as file:
                     groups.update(re.findall(r"set\(MOEFLUX_TEST_GROUP (\w+)\)", file.read()))
-        self.assertEqual(groups, set(parts.ASAN_PARTS))
+        self.assertEqual({(group, "rest") for group in groups},
+                         {part for part in parts.ASAN_PARTS if part[1] == "rest"})
 
     def test_bytes_no_xml_has_are_read(self):
         path = self.runner.path("odd.xml")
@@ -566,7 +569,8 @@ class RotationTest(unittest.TestCase):
         self.assertEqual(wanted, len(parts.ALL_PARTS))
         self.assertEqual(wanted, len(set(row)))
         for one, next_one in zip(row, row[1:]):
-            self.assertNotEqual((one.sanitizer, one.group), (next_one.sanitizer, next_one.group))
+            self.assertNotEqual((one.sanitizer, one.group, one.sanitized),
+                                (next_one.sanitizer, next_one.group, next_one.sanitized))
 
     def test_a_raise_by_the_last_commit_is_new_and_a_commit_without_one_repeats(self):
         self.commit(5)
