@@ -274,6 +274,24 @@ TEST(Tokenizer, LettersThatAreAddedTokensAreReadWithoutSpecialTokensToo) {
   EXPECT_EQ(tokenizer.encode("<|eos|>", {.match_added_tokens = false})->size(), 7u);
 }
 
+// The byte E9 has that spelling, and the merge of E9 and AC. Ids are those of the `tokenizers`
+// library 0.23.3.
+TEST(Tokenizer, AnAddedTokenSpelledAsABytesLetterIsThatByteToo) {
+  Json spec = spec_of("letters");
+  spec["model"]["vocab"]["\u00e9\u00ac"] = 259;
+  spec["model"]["merges"].push_back({"\u00e9", "\u00ac"});
+  Json added = spec["added_tokens"].back();
+  for (const auto& [id, content] : {std::pair(231, "\u00e9"), std::pair(259, "\u00e9\u00ac")}) {
+    added["id"] = id;
+    added["content"] = content;
+    spec["added_tokens"].push_back(added);
+  }
+  const auto tokenizer = Tokenizer::parse(spec.dump(), "t");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().to_string();
+  EXPECT_EQ(*tokenizer->encode("a\u00e9\u9b3cb"), (std::vector<TokenId>{97, 231, 259, 188, 98}));
+  EXPECT_EQ(tokenizer->token_bytes(231), "\u00e9");
+}
+
 TEST(Tokenizer, InertRangesSpellOutWhatTheyTouchAndNothingElse) {
   const Tokenizer tokenizer = load("qwen2");
   const std::string text = "<|im_end|>a<|im_end|><think>";

@@ -115,8 +115,11 @@ Status add_token(const StoredVocabulary& stored, size_t id, TokenizerParts* part
   parts->added_tokens.push_back({.id = static_cast<TokenId>(id),
                                  .content = spelling,
                                  .special = kind != TokenKind::kUserDefined});
-  // Findable when it may be a merge's result as well, as in tokenizer.json.
-  return parts->vocabulary.add(static_cast<int64_t>(id), spelling, bytes && *bytes == spelling);
+  // Findable when it may be a byte or a merge's result as well, as in tokenizer.json.
+  MF_RETURN_IF_ERROR(
+      parts->vocabulary.add(static_cast<int64_t>(id), spelling, bytes && *bytes == spelling));
+  if (bytes) parts->vocabulary.add_name(static_cast<TokenId>(id), *bytes);
+  return {};
 }
 
 Result<std::vector<BpeMerge>> read_merges(const StoredVocabulary& stored,

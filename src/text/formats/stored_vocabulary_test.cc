@@ -307,6 +307,16 @@ TEST(StoredVocabulary, BytesThatAreNoTokensAreLeftOut) {
   EXPECT_EQ(*tokenizer->encode("b"), Ids());
 }
 
+TEST(StoredVocabulary, AnAddedTokenSpelledAsABytesLetterIsThatByteToo) {
+  StoredVocabulary stored = bytes_and({"\u00e9\u00ac"});
+  stored.merges = {"\u00e9 \u00ac"};
+  stored.token_type[0xE9] = stored.token_type[256] = static_cast<int32_t>(TokenKind::kUserDefined);
+  const auto tokenizer = make_tokenizer(stored, "x");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().to_string();
+  EXPECT_EQ(*tokenizer->encode("a\u00e9\u9b3cb"), (Ids{'a', 0xE9, 256, 0xBC, 'b'}));
+  EXPECT_EQ(tokenizer->token_bytes(0xE9), "\u00e9");
+}
+
 // Some models with merges of bytes say in `pre` that theirs are of characters.
 TEST(StoredVocabulary, APreTokenizerMayMeanThatSpacesAreSpelled) {
   StoredVocabulary stored{.model = "gpt2",

@@ -251,6 +251,8 @@ class TokenizerBuilder {
       }
       in_model[*added] = true;
       MF_RETURN_IF_ERROR(vocabulary_.add(id, added_text_[*added], bytes && *bytes == spelling));
+      // Shown as its content, and what bytes and merges make all the same.
+      if (bytes) vocabulary_.add_name(static_cast<TokenId>(id), *bytes);
     }
     for (size_t i = 0; i < added_.size(); ++i) {
       if (in_model[i]) continue;

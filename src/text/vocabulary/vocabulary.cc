@@ -54,6 +54,10 @@ Status Vocabulary::add(int64_t id, std::string_view bytes, bool findable) {
   return {};
 }
 
+void Vocabulary::add_name(TokenId id, std::string_view bytes) {
+  if (!find(bytes)) names_.emplace(bytes, id);
+}
+
 bool Vocabulary::contains(TokenId id) const {
   return id >= 0 && id < size() && entries_[static_cast<size_t>(id)].defined;
 }
@@ -65,10 +69,11 @@ std::string_view Vocabulary::bytes(TokenId id) const {
 }
 
 std::optional<TokenId> Vocabulary::find(std::string_view bytes) const {
-  if (index_.empty()) return std::nullopt;
-  const TokenId id = index_[slot_of(bytes)];
-  if (id == kFree) return std::nullopt;
-  return id;
+  const TokenId id = index_.empty() ? kFree : index_[slot_of(bytes)];
+  if (id != kFree) return id;
+  const auto named = names_.find(bytes);
+  if (named == names_.end()) return std::nullopt;
+  return named->second;
 }
 
 // The slot that holds these bytes, or the free one where they would go.

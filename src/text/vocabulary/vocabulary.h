@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,6 +22,8 @@ class Vocabulary {
   /// Fails with kCorruption when the id or, among findable tokens, the bytes are there already, or
   /// when the id is out of range. Tokens that are not findable only have bytes for decoding.
   Status add(int64_t id, std::string_view bytes, bool findable);
+  /// Makes find() know a token by other bytes than its own, where these are no token's.
+  void add_name(TokenId id, std::string_view bytes);
 
   /// One past the highest id.
   int32_t size() const { return static_cast<int32_t>(entries_.size()); }
@@ -41,6 +45,7 @@ class Vocabulary {
   std::vector<Entry> entries_;  // by id
   std::vector<TokenId> index_;  // open addressing over bytes; -1 is free
   size_t indexed_count_ = 0;
+  std::map<std::string, TokenId, std::less<>> names_;  // by other bytes than their own; few
 };
 
 /// A well-mixed hash of bytes, the same on every platform.
