@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "backend/gpu/kernels/matmul/ggml_params.h"
 #include "backend/gpu/launch/chain_plans.h"
 #include "backend/gpu/launch/fusion.h"
 #include "backend/gpu/launch/mma_plans.h"
@@ -116,35 +115,19 @@ uint32_t groups_of(const Products& products, uint32_t rows) {
   return groups;
 }
 
-// Kernels of eight tokens that know their type, whether its rows must be wide, and the order of
-// activations' bytes that they want.
-struct KnownType {
-  uint32_t bits;
-  bool wide;
-  uint32_t order;
-  KernelId kernel;
-};
-constexpr KnownType kKnownTypes[] = {
-    {kGgml_q4_0, true, kRowsByNibbles, KernelId::mma_linear_q4_0_t8},
-    {kGgml_q4_k, true, kRowsByLanesOfHalves, KernelId::mma_linear_q4_k_t8},
-    {kGgml_q6_k, false, kRowsByLanesOfHalves, KernelId::mma_linear_q6_k_t8},
-};
 constexpr uint32_t kKnownTokens = 8;
 // Two groups of eight read a matrix twice. With 16 tokens that takes steps of the 35B in Q4_K on an
 // H200 a twentieth less than one of 16, with 32 a sixth more than groups of many.
 constexpr uint32_t kKnownTokensMax = 16;
 
+// The type of all matrices, if eight tokens have a kernel of it.
 const KnownType* known_type(const Products& products) {
-  const MmaMatrix first = mma_matrix(products.front().weight);
-  const auto* const type = std::find_if(std::begin(kKnownTypes), std::end(kKnownTypes),
-                                        [&](const KnownType& t) { return t.bits == first.bits; });
-  if (type == std::end(kKnownTypes)) return nullptr;
-  const bool fits = std::all_of(products.begin(), products.end(), [&](const ops::Linear& product) {
-    const MmaMatrix matrix = mma_matrix(product.weight);
-    const bool wide = matrix.wide != 0 && matrix.row_bytes % 16 == 0;
-    return matrix.bits == first.bits && (wide || !type->wide);
-  });
-  return fits ? type : nullptr;
+  const KnownType* const type = find_known(mma_matrix(products.front().weight));
+  if (type == nullptr || !type->linear8) return nullptr;
+  const bool is_of_all = std::all_of(
+      products.begin(), products.end(),
+      [&](const ops::Linear& product) { return find_known(mma_matrix(product.weight)) == type; });
+  return is_of_all ? type : nullptr;
 }
 
 // The launch of a few tokens, or of some where those of many would leave half of the
@@ -173,7 +156,7 @@ KernelId kernel_of(const MmaFewLaunch& launch, const Products& products) {
     return bits == 4 ? w4 : bits == 8 ? w8 : ggml;
   };
   if (launch.tokens == kKnownTokens && known_type(products) != nullptr) {
-    return known_type(products)->kernel;
+    return *known_type(products)->linear8;
   }
   switch (launch.tokens) {
     case 8:

@@ -127,6 +127,24 @@ bool knows_few(uint32_t bits) {
   }
 }
 
+const KnownType* find_known(const MmaMatrix& matrix) {
+  static constexpr KnownType kTypes[] = {
+      {kGgml_q4_0, true, kRowsByNibbles, KernelId::mma_gate_up_q4_0_t4, KernelId::mma_down_q4_0_t4,
+       KernelId::mma_linear_q4_0_t8},
+      {kGgml_q4_k, true, kRowsByLanesOfHalves, KernelId::mma_gate_up_q4_k_t4,
+       KernelId::mma_down_q4_k_t4, KernelId::mma_linear_q4_k_t8},
+      {kGgml_q6_k, false, kRowsByLanesOfHalves, KernelId::mma_gate_up_q6_k_t4,
+       KernelId::mma_down_q6_k_t4, KernelId::mma_linear_q6_k_t8},
+      {kGgml_mxfp4_gguf, false, kRowsByNibbles, KernelId::mma_gate_up_mxfp4_t4,
+       KernelId::mma_down_mxfp4_t4, std::nullopt},
+  };
+  const bool is_wide = matrix.wide != 0 && matrix.row_bytes % 16 == 0;
+  for (const KnownType& type : kTypes) {
+    if (matrix.bits == type.bits && (is_wide || !type.wide)) return &type;
+  }
+  return nullptr;
+}
+
 bool has_wide_scales(const Weight& weight) {
   return weight.format.group_size == int64_t{kMmaBlock} && weight.cols % kMmaSplit == 0 &&
          weight.parts.scales.offset_bytes % 16 == 0 && weight.parts.offsets.offset_bytes % 16 == 0;

@@ -74,6 +74,18 @@ uint32_t mma_place_words(uint32_t bits);
 /// Words of a place of GGML's types; 0 for other types.
 uint32_t ggml_place_words(const MmaMatrix& matrix);
 
+/// One of GGML's types for which few tokens have kernels of its own.
+struct KnownType {
+  uint32_t bits;
+  bool wide;          // rows must begin at multiples of 16 bytes
+  uint32_t order;     // of activations' bytes
+  KernelId gate_up4;  // of tiles of four slots
+  KernelId down4;
+  std::optional<KernelId> linear8;  // of eight tokens
+};
+/// Nothing where the matrix has no such type, or rows that are not wide enough.
+const KnownType* find_known(const MmaMatrix& matrix);
+
 /// The products of a launch of mma_*_t1: `tiles` tiles of 16 rows of matrices of up to `bits` in
 /// each of `rows` rows of groups. `more` words of shared memory are for others.
 struct MmaOneNeeds {

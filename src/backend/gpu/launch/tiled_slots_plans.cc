@@ -1,7 +1,8 @@
 // Slots of experts that have a few each: two launches, with the shared expert where they can.
+#include <algorithm>
+#include <iterator>
 #include <optional>
 
-#include "backend/gpu/kernels/matmul/ggml_params.h"
 #include "backend/gpu/launch/few_slots_plans.h"
 #include "backend/gpu/launch/mma_linear_plans.h"
 #include "backend/gpu/launch/mma_plans.h"
@@ -29,60 +30,25 @@ constexpr TileKernels kGgml = {{KernelId::mma_gate_up_ggml_t4, KernelId::mma_dow
                                {KernelId::mma_gate_up_ggml_t8, KernelId::mma_down_ggml_t8},
                                {KernelId::mma_gate_up_ggml_t16, KernelId::mma_down_ggml_t16}};
 
-// Kernels of four slots that know their type, whether its rows must be wide, and the order of
-// activations' bytes that they want.
-struct KnownType {
-  uint32_t bits;
-  bool wide;
-  uint32_t order;
-  StepKernels of4;
-};
-constexpr KnownType kKnownTypes[] = {
-    {kGgml_q4_0, true, kRowsByNibbles, {KernelId::mma_gate_up_q4_0_t4, KernelId::mma_down_q4_0_t4}},
-    {kGgml_q4_k,
-     true,
-     kRowsByLanesOfHalves,
-     {KernelId::mma_gate_up_q4_k_t4, KernelId::mma_down_q4_k_t4}},
-    {kGgml_q6_k,
-     false,
-     kRowsByLanesOfHalves,
-     {KernelId::mma_gate_up_q6_k_t4, KernelId::mma_down_q6_k_t4}},
-    {kGgml_mxfp4_gguf,
-     false,
-     kRowsByNibbles,
-     {KernelId::mma_gate_up_mxfp4_t4, KernelId::mma_down_mxfp4_t4}},
-};
-
-bool has_wide_rows(const MmaExpertsFewParams& p) {
-  const MmaMatrix& matrix = p.expert.matrix;
-  bool wide = matrix.wide != 0 && matrix.row_bytes % 16 == 0;
-  for (const ExpertMatrix& shared : p.shared) wide = wide && shared.data % 16 == 0;
-  return wide;
-}
-
 const KnownType* known_type(const MmaExpertsFewParams& p) {
-  for (const KnownType& type : kKnownTypes) {
-    if (p.expert.tile == 4 && p.expert.matrix.bits == type.bits &&
-        (!type.wide || has_wide_rows(p))) {
-      return &type;
-    }
-  }
-  return nullptr;
+  const KnownType* const type = p.expert.tile == 4 ? find_known(p.expert.matrix) : nullptr;
+  if (type == nullptr || !type->wide) return type;
+  const bool is_shared_wide =
+      std::all_of(std::begin(p.shared), std::end(p.shared),
+                  [](const ExpertMatrix& shared) { return shared.data % 16 == 0; });
+  return is_shared_wide ? type : nullptr;
 }
 
 KernelId kernel_of(const MmaExpertsFewParams& p, bool is_down) {
-  const KnownType* const type = known_type(p);
+  if (const KnownType* const type = known_type(p)) return is_down ? type->down4 : type->gate_up4;
   const TileKernels& all = is_ggml(p.expert.matrix) ? kGgml : kW4;
-  const StepKernels& kernels = type != nullptr      ? type->of4
-                               : p.expert.tile == 4 ? all.of4
-                               : p.expert.tile == 8 ? all.of8
-                                                    : all.of16;
+  const uint32_t tile = p.expert.tile;
+  const StepKernels& kernels = tile == 4 ? all.of4 : tile == 8 ? all.of8 : all.of16;
   return is_down ? kernels.down : kernels.gate_up;
 }
 
 uint32_t order_of(const MmaExpertsFewParams& p) {
-  const KnownType* const type = known_type(p);
-  if (type != nullptr) return type->order;
+  if (const KnownType* const type = known_type(p)) return type->order;
   return is_ggml(p.expert.matrix) ? kRowsByLanesOfHalves : kRowsByLanes;
 }
 

@@ -39,7 +39,7 @@ struct GgmlOctet {
   static MF_FN_MEMBER W2 known_codes(W2 low, W2 high, u32 block, u32 octet) {
     return codes(low, high, block, octet);
   }
-  /// Those of the lower halves of four bytes, and of the upper ones.
+  /// Codes of the lower halves of four bytes, and of the upper ones.
   static MF_FN_MEMBER W2 nibbles(u32 word) {
     const W2 codes = {{bits_of_bytes(word, 0u, 15u), bits_of_bytes(word, 4u, 15u)}};
     return codes;

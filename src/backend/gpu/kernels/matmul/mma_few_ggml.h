@@ -62,8 +62,8 @@ MF_FN void add_few_block(MF_T t, MF_LOCAL(const GgmlLane<GROUPS>) lane, MF_LOCAL
   for (u32 i = 0u; i < 2u * kOwn; ++i) sums[i] = mf_fma(x->factor(i % kOwn), blocks[i], sums[i]);
 }
 
-/// Those of all blocks of a split, of up to eight tokens. Lanes have the sums of a block each,
-/// which the others read.
+/// A lane's activations of all blocks of a split, of up to eight tokens. Lanes have the sums of a
+/// block each, which the others read.
 template <u32 TOKENS, u32 GROUPS>
 struct GgmlFewHeld {
   typedef MmaFewShape<TOKENS> Shape;

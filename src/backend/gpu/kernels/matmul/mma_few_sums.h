@@ -45,7 +45,7 @@ struct MmaFewTotals {
       for (u32 i = 0u; i < Shape::kAll * 2u; ++i) totals[r][i] = 0.0f;
     }
   }
-  /// Those of tile `r` of the rows, where a loop has one at a time.
+  /// Takes the sums of tile `r` of the rows, where a loop has one tile at a time.
   MF_FN_MEMBER void keep(u32 r, MF_LOCAL(const f32) sums) {
     MF_UNROLL
     for (u32 i = 0u; i < ROWS * Shape::kAll * 2u; ++i) {

@@ -154,8 +154,8 @@ struct MmaNormedParams {
 };
 
 /// The order of a block's bytes in memory: as wgmma reads them; blocks' halves apart, with sums of
-/// their parts, for GGML's types; or what a lane multiplies in a row, for few tokens, of both, and
-/// where it has both halves of four bytes: columns 16 apart.
+/// their parts, for GGML's types; or what a lane multiplies in a row, for few tokens, of both. By
+/// nibbles that is what both halves of four bytes multiply: columns 16 apart.
 enum : u32 {
   kRowsForTeams = 0,
   kRowsByHalves = 1,
