@@ -6,6 +6,7 @@
 
 #include "base/format.h"
 #include "model/config/config_keys.h"
+#include "model/family/family.h"
 
 namespace moeflux {
 namespace {
