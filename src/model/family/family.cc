@@ -1,10 +1,12 @@
 #include "model/family/family.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/ascii.h"
 #include "base/format.h"
 #include "model/config/config.h"
+#include "model/family/spec_fields.h"
 
 namespace moeflux {
 namespace {
@@ -84,6 +86,16 @@ Result<const Family*> find_family(Config& config) {
 std::string mlx_name(std::string_view canonical, const NameScheme& scheme, const MlxNames& names) {
   const std::string& prefix = canonical.starts_with("lm_head") ? names.head_prefix : names.prefix;
   return prefix + rename_parts(rename_parts(canonical, scheme.renamed), names.renamed);
+}
+
+NameScheme usual_names(const ModelSpec& spec) { return usual_names(spec, {}); }
+
+NameScheme usual_names(const ModelSpec& spec,
+                       std::vector<std::pair<std::string, std::string>> renamed) {
+  return {.prefixes = usual_prefixes(),
+          .renamed = std::move(renamed),
+          .ignored_prefixes = {},
+          .first_draft_layer = spec.num_own_layers() - spec.draft_layers};
 }
 
 }  // namespace moeflux

@@ -6,7 +6,6 @@
 
 #include "base/format.h"
 #include "model/config/config_keys.h"
-#include "model/family/family.h"
 
 namespace moeflux {
 namespace {
@@ -486,16 +485,6 @@ std::vector<std::string> usual_prefixes() {
           "llm.model.",
           "llm.",
           ""};
-}
-
-NameScheme usual_names(const ModelSpec& spec) { return usual_names(spec, {}); }
-
-NameScheme usual_names(const ModelSpec& spec,
-                       std::vector<std::pair<std::string, std::string>> renamed) {
-  return {.prefixes = usual_prefixes(),
-          .renamed = std::move(renamed),
-          .ignored_prefixes = {},
-          .first_draft_layer = spec.num_own_layers() - spec.draft_layers};
 }
 
 }  // namespace moeflux
