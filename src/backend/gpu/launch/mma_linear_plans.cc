@@ -136,28 +136,27 @@ std::optional<MmaFewLaunch> few_launch(const Platform& platform, const Products&
   const uint32_t tokens = rows_of(products.front().x);
   const std::optional<uint32_t> bits = few_bits(products);
   if (tokens <= kFewTokensMax || tokens > kMmaFewTokensMost || !bits) return std::nullopt;
-  if (known_type(products) != nullptr && tokens <= kKnownTokensMax) {
-    return mma_few_launch(*bits, static_cast<uint32_t>(products.front().x.shape.back()),
-                          std::min(tokens, uint32_t{kKnownTokens}), platform.cores(),
-                          platform.shared_bytes_max(),
-                          [&](uint32_t rows) { return groups_of(products, rows); });
-  }
   const bool fills =
       2 * groups_of(products, kMmaGroupRows) * groups_for(tokens, kMmaTokens) >= platform.cores();
   if (tokens > kMmaFewTokensMax && fills) return std::nullopt;
-  return mma_few_launch(*bits, static_cast<uint32_t>(products.front().x.shape.back()), tokens,
-                        platform.cores(), platform.shared_bytes_max(),
+  const bool is_known = tokens <= kKnownTokensMax && known_type(products) != nullptr;
+  return mma_few_launch(*bits, static_cast<uint32_t>(products.front().x.shape.back()),
+                        is_known ? std::min(tokens, kKnownTokens) : tokens, platform.cores(),
+                        platform.shared_bytes_max(),
                         [&](uint32_t rows) { return groups_of(products, rows); });
 }
 
+// The type that a launch's kernel knows.
+const KnownType* known_type(const MmaFewLaunch& launch, const Products& products) {
+  return launch.tokens == kKnownTokens ? known_type(products) : nullptr;
+}
+
 KernelId kernel_of(const MmaFewLaunch& launch, const Products& products) {
+  if (const KnownType* const type = known_type(launch, products)) return *type->linear8;
   const uint32_t bits = *few_bits(products);
   const auto choose = [&](KernelId w4, KernelId w8, KernelId ggml) {
     return bits == 4 ? w4 : bits == 8 ? w8 : ggml;
   };
-  if (launch.tokens == kKnownTokens && known_type(products) != nullptr) {
-    return *known_type(products)->linear8;
-  }
   switch (launch.tokens) {
     case 8:
       return choose(KernelId::mma_linear_w4_t8, KernelId::mma_linear_t8,
@@ -172,9 +171,7 @@ KernelId kernel_of(const MmaFewLaunch& launch, const Products& products) {
 }
 
 uint32_t order_of(const MmaFewLaunch& launch, const Products& products) {
-  if (launch.tokens == kKnownTokens && known_type(products) != nullptr) {
-    return known_type(products)->order;
-  }
+  if (const KnownType* const type = known_type(launch, products)) return type->order;
   return is_ggml(products.front().weight) ? kRowsByLanesOfHalves : kRowsByLanes;
 }
 

@@ -7,9 +7,9 @@ namespace moeflux {
 namespace gpu {
 namespace kernels {
 
-// No word is read that has none of the bytes. Blocks have an even number of
-// bytes, but for those of MXFP4, and numbers of two bytes and more begin at even ones:
-// shared_half() of the dialect reads these, shared_byte() any.
+// No word is read that has none of the bytes. Blocks have an even number of bytes, but for those of
+// MXFP4, and numbers of two bytes and more begin at even ones: shared_half() of the dialect reads
+// these, shared_byte() any.
 MF_FN u32 shared_word(MF_T t, u32 at) { return MF_SHARED_AT(t, u32, at & ~3u)[0]; }
 MF_FN u32 join_words(u32 low, u32 high, u32 at) {
   return static_cast<u32>((static_cast<u64>(high) << 32u | low) >> (at % 4u * 8u));
