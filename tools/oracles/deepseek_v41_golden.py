@@ -3,7 +3,7 @@
 publisher's formulas computes of it in float64.
 
 Weights are BF16 numbers. Without the embedding of n-grams, which mlx-lm does not have, mlx-lm's own
-program must give the same logits; hashes of n-grams are drawn by numpy's generator as SGLang's are.
+program must give the same logits; deepseek_v41_engram.py compares the embedding with SGLang's.
 Prompts are drawn until no choice in them, and in their greedy text, is near another one, and until
 no number of a prompt is near a border of its rounding.
 
