@@ -15,6 +15,14 @@ constexpr size_t kLengthMax = 64;
 // A third of the letters may be wrong, one at least.
 size_t distance_max(std::string_view wanted) { return std::max<size_t>(1, wanted.size() / 3); }
 
+// As many parts of a name with dashes as `wanted` has.
+std::string_view first_parts(std::string_view name, std::string_view wanted) {
+  auto dashes = std::ranges::count(wanted, '-');
+  size_t end = name.find('-');
+  for (; end != std::string_view::npos && dashes > 0; --dashes) end = name.find('-', end + 1);
+  return name.substr(0, end);
+}
+
 }  // namespace
 
 size_t edit_distance(std::string_view a, std::string_view b) {
@@ -40,19 +48,30 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 std::vector<std::string_view> nearest_names(std::string_view wanted,
                                             std::span<const std::string_view> names,
                                             size_t count_max) {
-  std::vector<std::pair<size_t, std::string_view>> found;
+  struct Found {
+    size_t distance = 0;
+    size_t whole = 0;  // with the name's end
+    std::string_view name;
+  };
+  std::vector<Found> found;
   const std::string part = lower_case(wanted);
+  size_t least = std::string_view::npos;
+  for (const std::string_view name : names) least = std::min(least, edit_distance(wanted, name));
   for (const std::string_view name : names) {
-    const size_t distance = edit_distance(wanted, name);
     const bool has_part = part.size() >= 4 && lower_case(name).find(part) != std::string::npos;
-    if (has_part || distance <= distance_max(wanted)) found.emplace_back(distance, name);
+    const size_t whole = edit_distance(wanted, name);
+    // A name's end may be left out, unless another name is as near with its end.
+    const size_t begin = edit_distance(wanted, first_parts(name, wanted));
+    const size_t distance = has_part ? 0 : begin < least ? begin : whole;
+    if (distance <= distance_max(wanted)) found.push_back({distance, whole, name});
   }
-  std::ranges::stable_sort(found, {}, [](const auto& entry) { return entry.first; });
+  std::ranges::stable_sort(found, {},
+                           [](const Found& f) { return std::pair(f.distance, f.whole); });
   std::vector<std::string_view> result;
-  for (const auto& [distance, name] : found) {
-    // Nobody who wrote all but the case means another one.
-    const bool is_far = found.front().first == 0 && distance > 0;
-    if (result.size() < count_max && !is_far) result.push_back(name);
+  for (const Found& one : found) {
+    // Nobody who wrote a part, or all but the case, means another one.
+    const bool is_far = found.front().distance == 0 && one.distance > 0;
+    if (result.size() < count_max && !is_far) result.push_back(one.name);
   }
   return result;
 }

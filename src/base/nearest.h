@@ -12,8 +12,8 @@ namespace moeflux {
 /// not count.
 size_t edit_distance(std::string_view a, std::string_view b);
 
-/// The names that `wanted` can mean, nearest first, at most so many: few edits away, or with it as
-/// a part. Views of `names`.
+/// The names that `wanted` can mean, nearest first, at most so many: few edits away, its end left
+/// out or not, or with it as a part. Views of `names`.
 std::vector<std::string_view> nearest_names(std::string_view wanted,
                                             std::span<const std::string_view> names,
                                             size_t count_max = 3);

@@ -7,8 +7,8 @@
 namespace moeflux {
 namespace {
 
-constexpr std::array<std::string_view, 6> kNames = {"run",     "chat",          "serve",
-                                                    "inspect", "qwen3-30b-a3b", "qwen3-235b-a22b"};
+constexpr std::array<std::string_view, 7> kNames = {
+    "run", "chat", "serve", "inspect", "qwen3-8b", "qwen3-30b-a3b", "qwen3-235b-a22b"};
 
 TEST(Nearest, CountsInsertionsDeletionsReplacementsAndSwaps) {
   EXPECT_EQ(edit_distance("chat", "chat"), 0u);
@@ -22,8 +22,14 @@ TEST(Nearest, CountsInsertionsDeletionsReplacementsAndSwaps) {
 TEST(Nearest, NamesWhatMayHaveBeenMeant) {
   EXPECT_EQ(did_you_mean("chta", kNames), "; did you mean chat?");
   EXPECT_EQ(did_you_mean("Inspekt", kNames), "; did you mean inspect?");
-  EXPECT_EQ(did_you_mean("qwen3", kNames), "; did you mean qwen3-30b-a3b or qwen3-235b-a22b?");
+  EXPECT_EQ(did_you_mean("qwen3", kNames),
+            "; did you mean qwen3-8b, qwen3-30b-a3b or qwen3-235b-a22b?");
   EXPECT_EQ(did_you_mean("frobnicate", kNames), "");
+}
+
+TEST(Nearest, ANameWithoutItsEndIsNearerThanAnotherName) {
+  EXPECT_EQ(did_you_mean("qwen3-31b", kNames), "; did you mean qwen3-30b-a3b or qwen3-8b?");
+  EXPECT_EQ(did_you_mean("qwen3-9b", kNames), "; did you mean qwen3-8b?");
 }
 
 }  // namespace
