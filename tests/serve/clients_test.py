@@ -9,6 +9,7 @@ Jan, VS Code, aider and LiteLLM makes them. The model says what is asked for: an
 
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -173,6 +174,16 @@ class Paths(unittest.TestCase):
                 self.assertEqual(ask("GET", path, key=None)[0], 200, path)
             for path in ("/v1/models", "//v1/models/", "/props/"):
                 self.assertEqual(ask("GET", path, key=None)[0], 401, path)
+            self.assertEqual(server.stop(), 0)
+
+
+class Retrieval(unittest.TestCase):
+    def test_open_webui_embeds_and_asks_to_rerank(self):
+        client = os.path.join(HERE, "..", "clients", "open_webui_client.py")
+        with Server(PROGRAM, "--api-key", "key", "--strict-model") as server:
+            subprocess.run([sys.executable, client], check=True, stdout=subprocess.DEVNULL, env={
+                **os.environ, "MOEFLUX_TEST_KEY": "key",
+                "MOEFLUX_TEST_URL": f"http://127.0.0.1:{server.port}/v1"})
             self.assertEqual(server.stop(), 0)
 
 
