@@ -4,7 +4,8 @@
     tests/clients/run.py MOEFLUX [FOLDER]
 
 Installs what requirements.txt and package.json pin into FOLDER (default build/clients), unless it
-is there. Needs the network once, and npm for the clients of Node.
+is there. Needs the network once, and npm for the clients of Node. With MOEFLUX_TEST_TALKING, the
+folder of tools/talking_model.py, texts of agents have to make sense, too.
 """
 
 import os
@@ -57,6 +58,17 @@ def run_clients(program, folder, python, environment):
         subprocess.run(client, env=environment, check=True)
 
 
+def run_talking(program, python, folder):
+    """Agents with a Mixture of Experts that talks."""
+    model = os.path.join(os.path.abspath(folder), "moe.gguf")
+    with Server(program, "--model-alias", "*", context=2048, model=model,
+                template=None) as server:
+        subprocess.run([python, os.path.join(HERE, "talking_client.py")], check=True, env={
+            **os.environ, "MOEFLUX_TEST_TALKER": f"http://127.0.0.1:{server.port}",
+            "PYTHONDONTWRITEBYTECODE": "1"})
+        assert server.stop() == 0
+
+
 def main():
     program = os.path.abspath(sys.argv[1])
     folder = os.path.abspath(sys.argv[2] if len(sys.argv) > 2 else "build/clients")
@@ -72,6 +84,8 @@ def main():
                 "MOEFLUX_TEST_PARROT": f"http://127.0.0.1:{speaker.port}", "AIDER": aider,
                 "MOEFLUX_TEST_KEY": KEY, "PYTHONDONTWRITEBYTECODE": "1"})
             assert server.stop() == 0 and speaker.stop() == 0
+    if os.environ.get("MOEFLUX_TEST_TALKING"):
+        run_talking(program, python, os.environ["MOEFLUX_TEST_TALKING"])
 
 
 if __name__ == "__main__":
