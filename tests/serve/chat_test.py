@@ -4,19 +4,29 @@
     tests/serve/chat_test.py MOEFLUX
 """
 
+import fcntl
 import os
 import pty
 import re
 import select
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 
 from server import MODEL, TEMPLATE
 
 PROMPT = "> "
+
+
+def read_piece(terminal):
+    try:
+        return os.read(terminal, 4096)
+    except OSError:  # the program has ended
+        return b""
 
 
 class Terminal:
@@ -36,10 +46,7 @@ class Terminal:
             left = deadline - time.monotonic()
             if left <= 0 or not select.select([self.fd], [], [], left)[0]:
                 raise AssertionError(f"nothing more after {self.text!r}")
-            try:
-                piece = os.read(self.fd, 4096)
-            except OSError:  # the program has ended
-                piece = b""
+            piece = read_piece(self.fd)
             if not piece:
                 raise AssertionError(f"it ended after {self.text!r}")
             self.text += piece.decode("utf-8", "replace").replace("\r\n", "\n")
@@ -89,6 +96,21 @@ def error_at_a_terminal(program, **variables):
     return said
 
 
+def help_at_a_terminal(program, columns):
+    """Lines of a command's help where a terminal is so wide."""
+    terminal, end = pty.openpty()
+    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("4H", 1000, columns, 0, 0))
+    variables = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    with subprocess.Popen([program, "run", "--help"], stdout=end, env=variables) as process:
+        os.close(end)
+        said = b""
+        while piece := read_piece(terminal):
+            said += piece
+        assert process.wait() == 0
+    os.close(terminal)
+    return said.decode().splitlines()
+
+
 def statistics(said):
     """Tokens of the prompt, new ones of these, tokens of the answer."""
     found = re.search(r"prompt (\d+) tokens, (\d+) of them new.*answer (\d+) tokens", said)
@@ -101,6 +123,10 @@ def main():
     assert error_at_a_terminal(sys.argv[1]).startswith(coloured)
     for variables in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
         assert error_at_a_terminal(sys.argv[1], **variables).startswith(b"error: "), variables
+    for columns in (40, 72):
+        lines = help_at_a_terminal(sys.argv[1], columns)
+        widest = max(len(line) for line in lines)
+        assert columns - 12 < widest <= columns, (columns, widest)
     template = tempfile.NamedTemporaryFile("w", suffix=".jinja")
     template.write(TEMPLATE)
     template.flush()
