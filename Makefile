@@ -130,6 +130,9 @@ test-arm64:
 	  -E LD_LIBRARY_PATH=build/arm64-root/usr/lib/aarch64-linux-gnu \
 	  build/arm64/bin/conformance_test --gtest_filter='$(ARM64_CASES)'
 
+# The folder of a model that talks, where there is one.
+TALKING = $$(test -f build/talking/moe.gguf && echo $(CURDIR)/build/talking)
+
 # All there is, for a night: long soaks and seeds, every case under the sanitizers.
 test-all:
 	@tools/talking_model.py || echo "no model that talks from PyPI: no text has to make sense" >&2
@@ -137,13 +140,14 @@ test-all:
 	  MOEFLUX_TEST_OUTPUT_MUTATIONS=100000 MOEFLUX_TEST_SERVE_REQUESTS=10000 \
 	  MOEFLUX_TEST_KEPT_ROUNDS=50 MOEFLUX_TEST_PIP_COMPILES=1 MOEFLUX_TEST_PULL_SEEDS=1000 \
 	  MOEFLUX_TEST_ALL_SPLITS=1 MOEFLUX_TEST_DRAFT_DRAWS=10000 \
-	  MOEFLUX_TEST_TALKING=$$(test -f build/talking/moe.gguf && echo $(CURDIR)/build/talking) \
+	  MOEFLUX_TEST_TALKING=$(TALKING) \
 	  MOEFLUX_TEST_SOAK_SECONDS=$(SOAK_SECONDS) \
 	  $(MAKE) --no-print-directory test CASE_SECONDS=7200
 	@tools/install_deps.sh browser
 	@python3 -m venv build/clients/venv && build/clients/venv/bin/python -m pip install --quiet \
 	  --disable-pip-version-check $$(grep '^openai==' tests/clients/requirements.txt)
-	@MOEFLUX=$(MOEFLUX) node --test $(wildcard web/tests/browser/*_test.mjs)
+	@MOEFLUX=$(MOEFLUX) MOEFLUX_TEST_TALKING=$(TALKING) \
+	  node --test $(wildcard web/tests/browser/*_test.mjs)
 	@tools/install_deps.sh proxies
 	@tools/install_ray.sh
 	@tests/ray/run.sh $(MOEFLUX)

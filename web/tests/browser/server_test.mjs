@@ -60,6 +60,26 @@ test("the real server answers in the page, which shows what that took", () => wi
   await answered(page);
 }));
 
+// The folder of tools/talking_model.py.
+const kTalking = process.env.MOEFLUX_TEST_TALKING;
+test("a model that talks answers right in the page, and remembers", { skip: !kTalking && "MOEFLUX_TEST_TALKING is not set" },
+  () => withServer(["-m", join(kTalking ?? "", "moe.gguf"), "-c", "2048"], async ({ page }) => {
+    await page.getByRole("button", { name: "Settings" }).click();
+    await page.getByLabel("Temperature").fill("0");
+    await page.getByLabel("Most tokens").fill("24");
+    const say = async (text, answers) => {
+      await ask(page, text);
+      await page.locator("article.assistant").nth(answers - 1).locator(".stats").waitFor({ timeout: 600_000 });
+      return (await answered(page)).locator(".markdown").innerText();
+    };
+    assert.match(await say("What is the capital of Japan?", 1), /Tokyo/);
+    await page.getByRole("button", { name: "New chat" }).click();
+    await page.getByLabel("Temperature").fill("0");
+    await page.getByLabel("Most tokens").fill("24");
+    await say("I have a cat. Her name is Daisy.", 1);
+    assert.match(await say("What is the name of my cat?", 2), /Daisy/);
+  }));
+
 test("a reload in the middle of the real server's answer reads on", () => withServer([], async ({ page }) => {
   await page.getByRole("button", { name: "Settings" }).click();
   await page.getByLabel("Most tokens").fill("400");
