@@ -239,6 +239,8 @@ class Engine {
   /// kIo, and where memory ran out in the middle of a step ("out of memory"), the sequence is
   /// broken at its last whole chunk: every later call fails with kFailedPrecondition until
   /// restore(), truncate() or load() succeeds.
+  /// A call of eval_step() with one item, which also waits where that does not: most callers have
+  /// one sequence.
   Status eval(Sequence& sequence, std::span<const TokenId> tokens, const EvalOptions& options,
               const LogitsSink& sink);
   /// eval() for several sequences at once, in steps of at most prefill_chunk() tokens of all of
@@ -271,7 +273,9 @@ class Engine {
   Status draft(std::span<DraftItem> items);
   Result<std::vector<TokenId>> draft(Sequence& sequence, const DraftRequest& request);
   /// All logits of row `row` of those that StepItem::best was chosen from, after a step of one
-  /// item, while nothing else was evaluated: a view that lives until the next call.
+  /// item, while nothing else was evaluated: a view that lives until the next call. Evaluates
+  /// nothing: the best do not tell whether a sampler needs the row before it has looked at them,
+  /// and a step that read all rows would move a vocabulary for each token.
   Result<std::span<const float>> last_logits(int64_t row = 0);
 
   // After each of the following, the next logits are byte for byte those of a fresh evaluation of
