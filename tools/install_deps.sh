@@ -118,7 +118,7 @@ else
   exit 1
 fi
 
-echo "installing:$missing"
+echo "installing:$missing" >&2
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 apt() {
