@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/format.h"
@@ -23,6 +24,8 @@ namespace moeflux::testing {
 namespace {
 
 constexpr double kGgufCosineLeast = 0.9999;
+// As many as the emulator takes in a second.
+constexpr size_t kGgufTokensEmulated = 10;
 
 std::string in_tree() { return tests_directory() + "/golden/formats/"; }
 
@@ -65,63 +68,96 @@ std::vector<Text> texts_of(const std::string& folder) {
   return texts;
 }
 
-class GgufGolden : public ::testing::TestWithParam<std::string> {
- protected:
-  /// `most`: tokens of a text. Texts whose known logits come later are left out.
-  void expect_agreement(const std::string& device, size_t most = ~size_t{0}) {
-    const std::string folder = folder_of(GetParam());
-    const std::vector<Text> texts = texts_of(folder);
-    ASSERT_FALSE(texts.empty());
-    for (const Text& text : texts) {
-      const auto count = static_cast<int64_t>(std::min(most, text.tokens.size()));
-      if (count <= text.first_row) continue;
-      const RunOutput run = run_model(
-          folder, std::span(text.tokens).first(static_cast<size_t>(count)), {.device = device});
-      ASSERT_FALSE(run.logits.empty());
-      for (int64_t i = 0; i < std::min(text.logits.rows(), count - text.first_row); ++i) {
-        EXPECT_GE(cosine(run.row(text.first_row + i), text.logits.row(i)), kGgufCosineLeast)
-            << "position " << text.first_row + i;
-      }
+/// `most`: tokens of a text. Texts whose known logits come later are left out.
+void expect_agreement(const std::string& folder, const std::string& device,
+                      size_t most = ~size_t{0}) {
+  const std::vector<Text> texts = texts_of(folder);
+  ASSERT_FALSE(texts.empty());
+  for (const Text& text : texts) {
+    const auto count = static_cast<int64_t>(std::min(most, text.tokens.size()));
+    if (count <= text.first_row) continue;
+    const RunOutput run = run_model(
+        folder, std::span(text.tokens).first(static_cast<size_t>(count)), {.device = device});
+    ASSERT_FALSE(run.logits.empty());
+    for (int64_t i = 0; i < std::min(text.logits.rows(), count - text.first_row); ++i) {
+      EXPECT_GE(cosine(run.row(text.first_row + i), text.logits.row(i)), kGgufCosineLeast)
+          << "position " << text.first_row + i;
     }
   }
+}
+
+class GgufGolden : public ::testing::TestWithParam<std::string> {
+ protected:
+  std::string folder() const { return folder_of(GetParam()); }
 };
 
-TEST_P(GgufGolden, TheReferenceDeviceAgrees) { expect_agreement("reference"); }
+TEST_P(GgufGolden, TheReferenceDeviceAgrees) { expect_agreement(folder(), "reference"); }
 
-TEST_P(GgufGolden, TheCpuAgrees) { expect_agreement("cpu"); }
+TEST_P(GgufGolden, TheCpuAgrees) { expect_agreement(folder(), "cpu"); }
 
-TEST_P(GgufGolden, MatrixUnitsAgree) { expect_agreement("emulator with matrix units", 10); }
+TEST_P(GgufGolden, MatrixUnitsAgree) {
+  expect_agreement(folder(), "emulator with matrix units", kGgufTokensEmulated);
+}
 
 // Experts of a file begin at any multiple of 32 bytes, and an expert cache of one slot reads them
 // again and again.
 TEST_P(GgufGolden, StreamingThroughTheSmallestCacheChangesNoBit) {
-  const std::string folder = folder_of(GetParam());
-  std::vector<TokenId> tokens = texts_of(folder).front().tokens;
+  std::vector<TokenId> tokens = texts_of(folder()).front().tokens;
   tokens.resize(std::min<size_t>(tokens.size(), 12));
-  const RunOutput whole = run_model(folder, tokens, {.device = "reference"});
+  const RunOutput whole = run_model(folder(), tokens, {.device = "reference"});
   const RunOutput streamed = run_model(
-      folder, tokens, {.device = "reference", .expert_cache_bytes = 0, .chunks = {5, 1, 3, 1}});
+      folder(), tokens, {.device = "reference", .expert_cache_bytes = 0, .chunks = {5, 1, 3, 1}});
   ASSERT_FALSE(whole.logits.empty());
   EXPECT_EQ(whole.logits, streamed.logits);
 }
 
 TEST_P(GgufGolden, APackKeepsTheStoredBits) {
-  const std::string folder = folder_of(GetParam());
-  std::vector<TokenId> tokens = texts_of(folder).front().tokens;
+  std::vector<TokenId> tokens = texts_of(folder()).front().tokens;
   tokens.resize(std::min<size_t>(tokens.size(), 8));
-  const RunOutput whole = run_model(folder, tokens, {});
+  const RunOutput whole = run_model(folder(), tokens, {});
   ASSERT_FALSE(whole.logits.empty());
   const TempFolder packed;
   if (whole.expert_capacity_bytes == 0) {
-    return expect_error(pack_folder(folder, packed.path(), {}), ErrorCode::kInvalidArgument,
+    return expect_error(pack_folder(folder(), packed.path(), {}), ErrorCode::kInvalidArgument,
                         {"no routed experts to pack"});
   }
-  expect_packed(folder, packed.path(), {});
+  expect_packed(folder(), packed.path(), {});
   EXPECT_EQ(run_model(packed.path(), tokens, {}).logits, whole.logits);
 }
 
 INSTANTIATE_TEST_SUITE_P(Files, GgufGolden, ::testing::ValuesIn(all_cases()),
                          [](const auto& folder) { return case_of(folder.param); });
+
+// The GPUs that the build has code for: none where it has none.
+class GgufGpuGolden : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {
+  void SetUp() override {
+    if (const std::string missing = missing_gpu(std::get<1>(GetParam())); !missing.empty()) {
+      GTEST_SKIP() << "hardware: " << missing;
+    }
+  }
+};
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(GgufGpuGolden);
+
+TEST_P(GgufGpuGolden, AgreesAndNeitherChunksNorCacheChangeABit) {
+  const auto& [name, device] = GetParam();
+  expect_agreement(folder_of(name), device);
+  std::vector<TokenId> tokens = texts_of(folder_of(name)).front().tokens;
+  tokens.resize(std::min<size_t>(tokens.size(), 12));
+  const RunOutput whole = run_model(folder_of(name), tokens, {.device = device});
+  ASSERT_FALSE(whole.logits.empty());
+  const RunOutput cut = run_model(
+      folder_of(name), tokens, {.device = device, .expert_cache_bytes = 0, .chunks = {5, 1, 3, 1}});
+  EXPECT_EQ(cut.logits, whole.logits);
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, GgufGpuGolden,
+                         ::testing::Combine(::testing::ValuesIn(all_cases()),
+                                            ::testing::ValuesIn(and_built_gpus({}))),
+                         [](const auto& test) {
+                           return case_of(std::get<0>(test.param)) + "_on_" +
+                                  test_name_of(std::get<1>(test.param));
+                         });
 
 constexpr auto kCasesOfTheTree = std::to_array<const char*>({"gguf-deepseek_v3",
                                                              "gguf-gemma4_text",
@@ -142,6 +178,8 @@ constexpr auto kCasesOfTheTree = std::to_array<const char*>({"gguf-deepseek_v3",
                                                              "gguf-qwen3_moe",
                                                              "gguf-qwen3_next",
                                                              "gguf-split",
+                                                             "gguf-tq1_0",
+                                                             "gguf-tq2_0",
                                                              "gguf-afmoe",
                                                              "gguf-dots1",
                                                              "gguf-ernie4_5_moe",

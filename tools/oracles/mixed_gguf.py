@@ -3,9 +3,10 @@
 
 Writes TARGET/model.gguf, an architecture qwen3moe of two layers, and TARGET/golden.safetensors:
 what transformers computes in float32 from the numbers that llama.cpp's Python package decodes. No
-choice of a router is near another.
+choice of a router is near another. With a TYPE that the package writes, TQ1_0 for example, all
+matrices of one layer are of that type, and their rows of 256 numbers.
 
-usage: mixed_gguf.py TARGET        (gguf 0.19, transformers 5.24, torch 2.11, safetensors)
+usage: mixed_gguf.py TARGET [TYPE] (gguf 0.19, transformers 5.24, torch 2.11, safetensors)
 """
 import pathlib
 import sys
@@ -17,7 +18,9 @@ import transformers
 from gguf import GGMLQuantizationType as Type
 from safetensors.torch import save_file
 
-HIDDEN, WIDTH, EXPERTS, CHOSEN, HEADS, KV_HEADS, HEAD, VOCAB = 256, 64, 4, 2, 4, 2, 32, 64
+ONLY = Type[sys.argv[2]] if len(sys.argv) > 2 else None
+HIDDEN, EXPERTS, CHOSEN, HEADS, KV_HEADS, VOCAB = 256, 4, 2, 4, 2, 64
+WIDTH, HEAD = (256, 64) if ONLY else (64, 32)
 TOKENS = 24
 MARGIN = 1e-3  # of the probability of the last expert chosen over the next
 NAMES = {"attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
@@ -29,6 +32,8 @@ LAYERS = [
      "ffn_gate_exps": Type.IQ3_XXS, "ffn_up_exps": Type.IQ3_XXS, "ffn_down_exps": Type.NVFP4},
     {"attn_q": Type.NVFP4, "attn_k": Type.F16, "attn_v": Type.BF16, "attn_output": Type.MXFP4,
      "ffn_gate_exps": Type.MXFP4, "ffn_up_exps": Type.NVFP4, "ffn_down_exps": Type.Q4_1}]
+if ONLY:
+    LAYERS = [dict.fromkeys(LAYERS[0], ONLY)]
 
 
 def random_bytes(kind, shape, random):
@@ -91,8 +96,8 @@ def write(path):
     f.add_expert_used_count(CHOSEN)
     f.add_vocab_size(VOCAB)
     f.add_tokenizer_model("none")
-    w.matrix("token_embd", Type.Q4_1, VOCAB, HIDDEN)
-    w.matrix("output", Type.F16, VOCAB, HIDDEN)
+    w.matrix("token_embd", ONLY or Type.Q4_1, VOCAB, HIDDEN)
+    w.matrix("output", ONLY or Type.F16, VOCAB, HIDDEN)
     w.norm("output_norm", HIDDEN)
     shapes = {"attn_q": (HEADS * HEAD, HIDDEN), "attn_k": (KV_HEADS * HEAD, HIDDEN),
               "attn_v": (KV_HEADS * HEAD, HIDDEN), "attn_output": (HIDDEN, HEADS * HEAD),
