@@ -59,7 +59,8 @@ std::byte* map_huge_pages(size_t bytes) {
 
 }  // namespace
 
-Result<std::unique_ptr<Buffer>> allocate_host_buffer(size_t bytes) {
+Result<std::unique_ptr<Buffer>> allocate_host_buffer(size_t bytes,
+                                                     std::span<const NumaNode> nodes) {
   // An anonymous mapping: zeroed, page-aligned, and pages that are never touched cost nothing.
   const size_t mapped = bytes == 0 ? 1 : bytes;
   std::byte* data = mapped < kHugePagesFrom ? map_pages(mapped) : map_huge_pages(mapped);
@@ -67,6 +68,7 @@ Result<std::unique_ptr<Buffer>> allocate_host_buffer(size_t bytes) {
     return make_error(ErrorCode::kResourceExhausted, "cannot allocate {} of memory",
                       format_bytes(bytes));
   }
+  if (!nodes.empty() && mapped >= kHugePagesFrom) interleave_pages(data, mapped, nodes);
   return std::unique_ptr<Buffer>(std::make_unique<HostBuffer>(data, mapped));
 }
 

@@ -4,15 +4,19 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <utility>
 
+#include "base/numa.h"
 #include "base/result.h"
 #include "tensor/tensor.h"
 
 namespace moeflux {
 
-/// Zeroed, page-aligned, faulted in lazily. Fails with kResourceExhausted.
-Result<std::unique_ptr<Buffer>> allocate_host_buffer(size_t bytes);
+/// Zeroed, page-aligned, faulted in lazily. A large one's pages lie on `nodes` in turn, where the
+/// system lets them. Fails with kResourceExhausted.
+Result<std::unique_ptr<Buffer>> allocate_host_buffer(size_t bytes,
+                                                     std::span<const NumaNode> nodes = {});
 
 /// Nobody needs the bytes of a range any more: the pages inside it go back to the system and may
 /// read as zeros. They stay usable. False, and nothing happens, for a buffer that is not of

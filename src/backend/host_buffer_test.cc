@@ -6,6 +6,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <vector>
+#ifdef __linux__
+#include <linux/mempolicy.h>
+#include <sys/syscall.h>
+#endif
 
 #include "base/units.h"
 
@@ -26,6 +30,30 @@ TEST(HostBuffer, IsZeroedWritableToItsEndAndAligned) {
     data[0] = data[last] = std::byte{1};
   }
 }
+
+#ifdef __linux__
+int memory_policy(const void* address) {
+  int mode = -1;
+  return syscall(SYS_get_mempolicy, &mode, nullptr, 0, address, MPOL_F_ADDR) == 0 ? mode : -1;
+}
+
+TEST(HostBuffer, ALargeOneIsInterleavedOverNodes) {
+  const NumaNode nodes[] = {{0, {0}}, {1, {1}}};  // a node that is not there is left out
+  auto probe = allocate_host_buffer(2 * kMiB);
+  ASSERT_TRUE(probe.ok());
+  if (!interleave_pages((*probe)->host_data(), 2 * kMiB, nodes)) {
+    GTEST_SKIP() << "hardware: the system has no policies of memory";
+  }
+  const auto policy = [&](size_t bytes, std::span<const NumaNode> on) {
+    auto buffer = allocate_host_buffer(bytes, on);
+    EXPECT_TRUE(buffer.ok());
+    return buffer.ok() ? memory_policy((*buffer)->host_data() + bytes - 1) : -1;
+  };
+  EXPECT_EQ(policy(3 * kMiB + 5, nodes), MPOL_INTERLEAVE);
+  EXPECT_NE(policy(3 * kMiB + 5, {}), MPOL_INTERLEAVE);
+  EXPECT_NE(policy(kMiB, nodes), MPOL_INTERLEAVE);
+}
+#endif
 
 // Linux gives the pages back at once, so they read as zeros; elsewhere the call is a hint.
 TEST(HostBuffer, DiscardTakesWholePagesInsideTheRange) {

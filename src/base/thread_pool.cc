@@ -7,12 +7,10 @@
 #include <limits>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include "base/check.h"
 #include "base/cpu_pause.h"
-#if defined(__linux__)
-#include <sched.h>
-#endif
 
 namespace moeflux {
 namespace {
@@ -62,26 +60,6 @@ double process_quota_cores() {
   return cores;
 }
 
-/// Keeps the calling thread on the `index`th of the cores it may use, counted round.
-void pin_this_thread(int index) {
-#if defined(__linux__)
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0 || CPU_COUNT(&allowed) == 0) return;
-  int left = index % CPU_COUNT(&allowed);
-  for (int core = 0; core < CPU_SETSIZE; ++core) {
-    if (!CPU_ISSET(core, &allowed) || left-- > 0) continue;
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(core, &one);
-    (void)sched_setaffinity(0, sizeof(one), &one);  // a core taken away since then: run anywhere
-    return;
-  }
-#else
-  (void)index;
-#endif
-}
-
 }  // namespace
 
 bool can_pin_threads() {
@@ -92,7 +70,7 @@ bool can_pin_threads() {
 #endif
 }
 
-ThreadPool::ThreadPool(int threads, ThreadPlacement placement, std::chrono::microseconds look)
+ThreadPool::ThreadPool(int threads, const ThreadCores& cores, std::chrono::microseconds look)
     : look_(std::max(look, kWakeEach * threads)),
       shares_(static_cast<size_t>(std::max(threads, 1))) {
   MF_CHECK(threads >= 1 && threads <= kThreadsMax);
@@ -100,8 +78,10 @@ ThreadPool::ThreadPool(int threads, ThreadPlacement placement, std::chrono::micr
   // A system out of threads makes us slower: the caller does what is left.
   try {
     for (int i = 1; i < threads; ++i) {
-      workers_.emplace_back([this, i, placement] {
-        if (placement == ThreadPlacement::kPinned) pin_this_thread(i);
+      const auto number = static_cast<size_t>(i);
+      std::vector<int> own = number < cores.size() ? cores[number] : std::vector<int>();
+      workers_.emplace_back([this, i, own = std::move(own)] {
+        if (!own.empty()) stay_on_cores(own);
         worker_loop(i);
       });
     }
@@ -222,11 +202,8 @@ void ThreadPool::worker_loop(int thread) {
 
 int usable_cores() {
   int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-#if defined(__linux__)
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) cores = std::max(1, CPU_COUNT(&set));
-#endif
+  const auto allowed = static_cast<int>(allowed_cores().size());
+  if (allowed > 0) cores = allowed;
   const double quota = process_quota_cores();
   if (quota < static_cast<double>(cores)) cores = std::max(1, static_cast<int>(quota + 0.999));
   return cores;

@@ -16,12 +16,9 @@
 #include <type_traits>
 #include <vector>
 
-namespace moeflux {
+#include "base/numa.h"
 
-enum class ThreadPlacement {
-  kAnywhere,
-  kPinned,  // each worker stays on one core, where can_pin_threads()
-};
+namespace moeflux {
 
 /// How long a thread looks for work before it sleeps. The usual time bridges the gap between two
 /// operations of a step; an idle engine costs next to nothing, and a machine with other tenants
@@ -33,16 +30,16 @@ constexpr std::chrono::microseconds kWakeEach{3};
 /// longer than the look.
 constexpr std::chrono::microseconds kLookBesideDevice{1000};
 
-/// Whether this system keeps a thread on a core that it is told.
+/// Whether this system keeps a thread on cores that it is told.
 bool can_pin_threads();
 
 /// Thread-compatible: one loop at a time. Nesting is a bug and aborts.
 class ThreadPool {
  public:
-  /// `threads` counts the caller: 1 means no worker at all, every loop runs inline. Pinned workers
-  /// take the cores this process may use in turn, from the second on: the caller's thread is not
-  /// the pool's to pin, and has the first one left.
-  explicit ThreadPool(int threads, ThreadPlacement placement = ThreadPlacement::kAnywhere,
+  /// `threads` counts the caller: 1 means no worker at all, every loop runs inline. Workers stay on
+  /// the cores of their number, where can_pin_threads(); number 0 is the caller's, whose thread is
+  /// not the pool's to place.
+  explicit ThreadPool(int threads, const ThreadCores& cores = {},
                       std::chrono::microseconds look = kLookUsual);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

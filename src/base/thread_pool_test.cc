@@ -46,7 +46,7 @@ TEST_P(ThreadPoolSizes, LoopsAfterAPauseFindSleepingWorkers) {
 }
 
 TEST_P(ThreadPoolSizes, LoopsComeWhileWorkersLookAndWhileTheySleep) {
-  ThreadPool pool(GetParam(), ThreadPlacement::kAnywhere, std::chrono::milliseconds(2));
+  ThreadPool pool(GetParam(), {}, std::chrono::milliseconds(2));
   for (const int pause_us : {0, 100, 5000, 100, 0}) {
     std::this_thread::sleep_for(std::chrono::microseconds(pause_us));
     std::atomic<int64_t> sum{0};
@@ -143,8 +143,8 @@ TEST(ThreadPoolPlacement, PinnedWorkersHaveOneCoreEachAndTheCallerKeepsItsOwn) {
   const int cores = cores_of_this_thread(before);
   if (cores < 2) GTEST_SKIP() << "hardware: one usable core: nothing to tell apart";
   constexpr int kThreads = 2;
-  for (const auto placement : {ThreadPlacement::kAnywhere, ThreadPlacement::kPinned}) {
-    ThreadPool pool(kThreads, placement);
+  for (const bool pinned : {false, true}) {
+    ThreadPool pool(kThreads, place_threads(kThreads, pinned, {}, allowed_cores()));
     cpu_set_t of_thread[kThreads];
     std::atomic<int> arrived{0};
     // Each task waits for the other, so that both threads take part.
@@ -154,7 +154,7 @@ TEST(ThreadPoolPlacement, PinnedWorkersHaveOneCoreEachAndTheCallerKeepsItsOwn) {
       while (arrived.load() < kThreads) std::this_thread::yield();
     });
     EXPECT_TRUE(CPU_EQUAL(&of_thread[0], &before));
-    if (placement == ThreadPlacement::kAnywhere) {
+    if (!pinned) {
       EXPECT_TRUE(CPU_EQUAL(&of_thread[1], &before));
     } else {
       EXPECT_EQ(CPU_COUNT(&of_thread[1]), 1);

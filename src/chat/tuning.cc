@@ -100,6 +100,16 @@ Status set_near_cache(std::string_view value, const TuningTarget& target) {
   return {};
 }
 
+Status set_numa(std::string_view value, const TuningTarget& target) {
+  constexpr std::array<std::string_view, 5> kNames = {"auto", "off", "distribute", "isolate",
+                                                      "numactl"};
+  if (std::ranges::find(kNames, value) == kNames.end()) {
+    return unexpected(value, "auto, off, distribute, isolate or numactl");
+  }
+  target.device.numa = value;
+  return {};
+}
+
 Status set_pin(std::string_view value, const TuningTarget& target) {
   return set_switch(value, target.device.pin_threads);
 }
@@ -167,6 +177,9 @@ constexpr std::array kKeys = std::to_array<KnownKey>({
     {{"lookahead", "auto, on, off", "auto", "Reading experts before their router asks for them"},
      set_lookahead},
     {{"near-cache", "auto, SIZE", "auto", "GPU memory for experts"}, set_near_cache},
+    {{"numa", "auto, off, distribute, isolate, numactl", "auto",
+      "CPU threads and memory on nodes of memory; auto: distributed over all"},
+     set_numa},
     {{"pin", "on, off", "off", "A core of its own for each compute thread of the CPU"}, set_pin},
     {{"plan", "auto, resident, near, helper, shared", "auto",
       "Where experts are computed with a GPU"},

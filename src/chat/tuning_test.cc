@@ -14,12 +14,14 @@ TEST(Tuning, SetsEveryKeyAndTakesUnderscores) {
   EngineOptions engine;
   DraftOptions drafts;
   const Status set = apply_tuning(
-      "cpu-isa=avx2,pin=on,precision=q16,reader_threads=3,expert-io=pread,lookahead=off,"
+      "cpu-isa=avx2,numa=isolate,pin=on,precision=q16,reader_threads=3,expert-io=pread,lookahead="
+      "off,"
       "cache-policy=lru,trust-experts=on,near-cache=1G,plan=near,prefill-chunk=64,"
       "draft=on,draft-max=8",
       {device, engine, drafts});
   ASSERT_TRUE(set.ok()) << set.error().message();
   EXPECT_EQ(device.isa, "avx2");
+  EXPECT_EQ(device.numa, "isolate");
   EXPECT_TRUE(device.pin_threads);
   EXPECT_EQ(device.precision, "q16");
   EXPECT_EQ(engine.reader_threads, 3);
@@ -57,6 +59,7 @@ TEST(Tuning, NamesTheKeyTheValueAndWhatWasExpected) {
                           pieces);
   };
   fails("readerthreads=3", {"readerthreads", "did you mean reader-threads?"});
+  fails("numa=spread", {"numa: is 'spread'", "distribute"});
   fails("pin", {"'pin' is not key=value"});
   fails("pin=yes", {"pin: is 'yes', expected on or off"});
   fails("reader-threads=0", {"reader-threads", "'0'", "1 to 1024"});
@@ -76,6 +79,7 @@ TEST(Tuning, TheValuesShownAsDefaultsAreThose) {
     if (key.name == "cpu-isa") continue;  // has no name for the fastest
     EXPECT_TRUE(set_tuning(key.name, key.without, {device, engine, drafts}).ok()) << key.name;
   }
+  EXPECT_EQ(device.numa, DeviceOptions().numa);
   EXPECT_FALSE(device.pin_threads);
   EXPECT_EQ(device.precision, DeviceOptions().precision);
   EXPECT_EQ(drafts.mode, DraftOptions().mode);

@@ -133,7 +133,6 @@ constexpr std::array kForeignOptions = std::to_array<ForeignOption>({
     {"--cpu-strict", kIgnored, kOne, kThreads},
     {"--prio", kIgnored, kOne, "nice sets a program's priority"},
     {"--poll", kIgnored, kOne, kThreads},
-    {"--numa", kIgnored, kOne, "numactl keeps a program on a node"},
     {"--threads-http", kIgnored, kOne, kAlone},
     // The terminal.
     {"-co,--color", kIgnored, kSwitch, "colour is for terminals; NO_COLOR=1 turns it off"},

@@ -97,9 +97,19 @@ Result<Precision> parse_precision(std::string_view text) {
                     text);
 }
 
-CpuOptions cpu_options(const DeviceOptions& options, Precision precision) {
+// numactl: threads stay on the cores and memory on the nodes that it gave the process.
+Result<NumaMode> parse_numa(std::string_view text) {
+  if (text == "auto" || text == "distribute") return NumaMode::kDistribute;
+  if (text == "isolate") return NumaMode::kIsolate;
+  if (text == "off" || text == "numactl") return NumaMode::kOff;
+  return make_error(ErrorCode::kInvalidArgument,
+                    "numa {}: expected auto, off, distribute, isolate or numactl", text);
+}
+
+CpuOptions cpu_options(const DeviceOptions& options, Precision precision, NumaMode numa) {
   return {.threads = options.threads,
           .pin_threads = options.pin_threads,
+          .numa = numa,
           .isa = options.isa,
           .precision = precision};
 }
@@ -201,6 +211,7 @@ static Result<std::unique_ptr<Device>> open_together(const DeviceOptions& option
 
 Result<std::unique_ptr<Device>> open_device(const DeviceOptions& options) {
   MF_ASSIGN_OR_RETURN(const Precision precision, parse_precision(options.precision));
+  MF_ASSIGN_OR_RETURN(const NumaMode numa, parse_numa(options.numa));
   if (options.threads < 0 || options.threads > kThreadsMax) {
     return make_error(ErrorCode::kInvalidArgument, "{} threads: expected 0 to {}", options.threads,
                       kThreadsMax);
@@ -219,7 +230,7 @@ Result<std::unique_ptr<Device>> open_device(const DeviceOptions& options) {
   }
   if (options.name.find('+') != std::string::npos) return open_together(options);
   if (options.name == "cpu") {
-    return make_cpu_device(cpu_options(options, precision));
+    return make_cpu_device(cpu_options(options, precision, numa));
   }
   if (precision == Precision::kInt8 || precision == Precision::kQ16) {
     return make_error(ErrorCode::kInvalidArgument,
@@ -249,6 +260,7 @@ Result<std::unique_ptr<Device>> open_device(const DeviceOptions& options) {
 }
 
 Result<std::unique_ptr<Device>> open_helper(const DeviceOptions& options) {
+  // Its experts lie where the GPU's driver took memory: numa is for the CPU alone.
   return make_cpu_device({.threads = options.threads,
                           .isa = options.isa,
                           .precision = Precision::kQ16,
@@ -262,7 +274,8 @@ Result<std::string> activation_precision(const DeviceOptions& options) {
   if (name.starts_with("cuda")) return std::string("int16");
   if (name != "cpu") return std::string("f32");
   MF_ASSIGN_OR_RETURN(const Precision asked, parse_precision(options.precision));
-  MF_ASSIGN_OR_RETURN(const Precision chosen, chosen_precision(cpu_options(options, asked)));
+  MF_ASSIGN_OR_RETURN(const Precision chosen,
+                      chosen_precision({.isa = options.isa, .precision = asked}));
   return std::string(precision_name(chosen));
 }
 

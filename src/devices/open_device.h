@@ -22,6 +22,7 @@ struct DeviceOptions {
   std::string name = "cpu";
   int threads = 0;                 // of the CPU; 0: default_cpu_threads()
   bool pin_threads = false;        // each thread of the CPU on a core of its own
+  std::string numa = "auto";       // of the CPU alone: off, distribute, isolate, numactl
   std::string isa;                 // forces the CPU kernels' instruction set, or "portable"
   std::string precision = "auto";  // of the CPU's activations: f32, int8, q16
 };

@@ -82,6 +82,7 @@ TEST(OpenDevice, SaysWhatIsWrong) {
   expect_error(open_device({.name = ""}), ErrorCode::kInvalidArgument, {"known are"});
   expect_error(open_device({.threads = -1}), ErrorCode::kInvalidArgument, {"-1 threads", "1024"});
   expect_error(open_device({.isa = "mmx"}), ErrorCode::kInvalidArgument, {"mmx"});
+  expect_error(open_device({.numa = "spread"}), ErrorCode::kInvalidArgument, {"spread", "isolate"});
   expect_error(open_device({.precision = "f16"}), ErrorCode::kInvalidArgument, {"f16", "int8"});
   expect_error(open_device({.name = "reference", .precision = "int8"}), ErrorCode::kInvalidArgument,
                {"int8", "reference"});

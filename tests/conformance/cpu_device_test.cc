@@ -3,14 +3,18 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
+#include <thread>
 
 #include "backend/cpu/isa_choice.h"
 #include "base/format.h"
 #include "tests/conformance/models.h"
 #include "tests/conformance/support.h"
 #include "tests/support/one_sequence.h"
+#include "tests/support/temp_folder.h"
 
 namespace moeflux::conformance {
 namespace {
@@ -94,6 +98,48 @@ TEST(CpuDevice, MemoryIsZeroedAndPageAligned) {
   EXPECT_EQ(address % 4096, 0u);
   EXPECT_EQ((*buffer)->host_data()[(5 << 20) - 1], std::byte{0});
 }
+
+#ifdef __linux__
+// A made-up /sys has a node for each of two cores. The weight is large enough to be interleaved.
+TEST(CpuDevice, NodesOfMemoryPlaceThreadsAndChangeNoBit) {
+  const std::vector<int> cores = allowed_cores();
+  if (cores.size() < 2) GTEST_SKIP() << "hardware: one usable core: one node of memory";
+  const testing::TempFolder root;
+  const std::string nodes = root / "sys/devices/system/node";
+  for (const int node : {0, 1}) {
+    std::filesystem::create_directories(formatted("{}/node{}", nodes, node));
+    testing::write_bytes(formatted("{}/node{}/cpulist", nodes, node),
+                         formatted("{}\n", cores[static_cast<size_t>(node)]));
+  }
+  testing::write_bytes(nodes + "/online", "0-1\n");
+  Random random(41);
+  const EncodedWeight w =
+      random_weight(random, QuantFormat::affine(8, 64, DType::kF32), 2048, 1024);
+  const std::vector<float> x = random.floats(3 * 1024);
+  const auto product = [&](NumaMode numa, const std::string& placed) {
+    const auto device = make_cpu_device({.threads = 4, .numa = numa, .system_root = root.path()});
+    EXPECT_TRUE(device.ok());
+    EXPECT_NE((*device)->description().find(placed), std::string_view::npos)
+        << (*device)->description();
+    Session s(**device);
+    std::atomic<int> placed_threads{0};
+    std::atomic<int> arrived{0};
+    // Each task waits for the others, so that all threads take part.
+    s.encoder().run_on_host(4, [&](int64_t) {
+      placed_threads += allowed_cores().size() == 1 ? 1 : 0;
+      ++arrived;
+      while (arrived.load() < 4) std::this_thread::yield();
+    });
+    EXPECT_EQ(placed_threads.load(), numa == NumaMode::kOff ? 0 : 3);  // the caller's is not
+    const Tensor out = s.zeros({3, 2048});
+    s.encoder().run(ops::Linear{out, s.floats({3, 1024}, x), s.weight(w)});
+    return s.read(out);
+  };
+  const std::vector<float> plain = product(NumaMode::kOff, " 4 threads)");
+  EXPECT_EQ(product(NumaMode::kDistribute, " 4 threads on 2 nodes)"), plain);
+  EXPECT_EQ(product(NumaMode::kIsolate, " 4 threads on node "), plain);
+}
+#endif
 
 TEST(CpuEncoder, AnUnsupportedFormatSticksAndSurfacesInReadAndWait) {
   for (const NamedDevice* device : one_device_per_family()) {

@@ -79,7 +79,7 @@ TEST(Help, TuneHelpListsEachKeyInALineWithItsDefault) {
     const ProgramOutput help = moeflux(words);
     expect_success(help);
     const auto lines = lines_of(help.out);
-    EXPECT_EQ(lines.size(), 18u) << help.out;
+    EXPECT_EQ(lines.size(), 19u) << help.out;
     for (size_t i = 1; i < lines.size(); ++i) {
       EXPECT_TRUE(contains(lines[i], "= ") && contains(lines[i], "default: ")) << lines[i];
     }

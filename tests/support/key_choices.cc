@@ -39,8 +39,8 @@ class OverruledEncoder : public cpu::CpuEncoder {
  public:
   OverruledEncoder(const cpu::KernelSet& kernels, const CpuOptions& options, ScratchArena arena,
                    const KeyChoices& choices)
-      : CpuEncoder(kernels, options.precision, options.threads, ThreadPlacement::kAnywhere,
-                   kLookUsual, std::move(arena)),
+      : CpuEncoder(kernels, options.precision, options.threads, ThreadCores(), kLookUsual,
+                   std::move(arena)),
         choices_(choices) {}
   ~OverruledEncoder() override { EXPECT_EQ(calls_, choices_.size()) << "choices of keys"; }
 

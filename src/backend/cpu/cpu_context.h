@@ -18,13 +18,13 @@ namespace moeflux::cpu {
 
 struct CpuContext {
   /// `precision` is not kAuto.
-  CpuContext(const KernelSet& set, Precision precision, int threads, ThreadPlacement placement,
+  CpuContext(const KernelSet& set, Precision precision, int threads, const ThreadCores& cores,
              std::chrono::microseconds look)
       : kernels(*set.ops),
         select(*set.select),
         gated_unit(precision == Precision::kQ16 ? kernels.glu_fused : kernels.glu),
         weights(set, precision),
-        workers(threads, placement, look),
+        workers(threads, cores, look),
         rows(kernels, workers),
         pending(weights, workers) {}
   CpuContext(const CpuContext&) = delete;

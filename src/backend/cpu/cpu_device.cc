@@ -1,6 +1,9 @@
 #include "backend/cpu/cpu_device.h"
 
 #include <algorithm>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "backend/cpu/cpu_encoder.h"
 #include "backend/cpu/isa_choice.h"
@@ -15,31 +18,45 @@ namespace {
 
 constexpr int kThreadsMax = 1024;
 
+std::string nodes_text(std::span<const NumaNode> nodes) {
+  if (nodes.empty()) return "";
+  return nodes.size() == 1 ? formatted(" on node {}", nodes.front().id)
+                           : formatted(" on {} nodes", nodes.size());
+}
+
+int cores_of(std::span<const NumaNode> nodes) {
+  size_t cores = 0;
+  for (const NumaNode& node : nodes) cores += node.cores.size();
+  return static_cast<int>(cores);
+}
+
 class CpuDevice : public Device {
  public:
-  CpuDevice(const cpu::KernelSet& kernels, Precision precision, int threads,
-            ThreadPlacement placement, std::chrono::microseconds look)
+  CpuDevice(const cpu::KernelSet& kernels, Precision precision, int threads, ThreadCores cores,
+            std::vector<NumaNode> nodes, std::chrono::microseconds look)
       : kernels_(kernels),
         precision_(precision),
         threads_(threads),
-        placement_(placement),
+        cores_(std::move(cores)),
+        nodes_(std::move(nodes)),
         look_(look),
         bits_key_(formatted("cpu {} {}", kernels.bits, precision_name(precision))),
-        description_(formatted("cpu ({} {}, {} thread{})", kernels.name, precision_name(precision),
-                               threads, threads == 1 ? "" : "s")) {}
+        description_(formatted("cpu ({} {}, {} thread{}{})", kernels.name,
+                               precision_name(precision), threads, threads == 1 ? "" : "s",
+                               nodes_text(nodes_))) {}
 
   std::string_view name() const override { return "cpu"; }
   std::string_view description() const override { return description_; }
   std::string_view bits_key() const override { return bits_key_; }
 
   Result<std::unique_ptr<Buffer>> allocate(size_t bytes, MemoryKind) override {
-    return allocate_host_buffer(bytes);
+    return allocate_host_buffer(bytes, nodes_);
   }
 
   Result<std::unique_ptr<Encoder>> create_encoder(size_t scratch_bytes) override {
     MF_ASSIGN_OR_RETURN(ScratchArena arena, ScratchArena::create(scratch_bytes));
     return std::unique_ptr<Encoder>(std::make_unique<cpu::CpuEncoder>(
-        kernels_, precision_, threads_, placement_, look_, std::move(arena)));
+        kernels_, precision_, threads_, cores_, look_, std::move(arena)));
   }
 
   Status supports(const ops::AnyOp& op) const override { return cpu::supported_by_cpu(op); }
@@ -67,7 +84,8 @@ class CpuDevice : public Device {
   const cpu::KernelSet& kernels_;
   Precision precision_;
   int threads_;
-  ThreadPlacement placement_;
+  ThreadCores cores_;
+  std::vector<NumaNode> nodes_;
   std::chrono::microseconds look_;
   std::string bits_key_;
   std::string description_;
@@ -91,7 +109,8 @@ std::string_view precision_name(Precision precision) {
 
 int default_cpu_threads() {
   static const int all = usable_cores();
-  static const int chosen = cpu::measured_threads(all);
+  static const int chosen = cpu::measured_threads(
+      all, choose_numa_nodes(NumaMode::kDistribute, read_numa_nodes("", allowed_cores()), -1));
   return std::min(chosen, usable_cores());  // cores may have been taken away since
 }
 
@@ -111,11 +130,15 @@ Result<std::unique_ptr<Device>> make_cpu_device(const CpuOptions& options) {
   }
   MF_ASSIGN_OR_RETURN(const cpu::KernelSet* const kernels, cpu::choose_kernels(options.isa));
   MF_ASSIGN_OR_RETURN(const Precision precision, chosen_precision(options));
-  const int threads = options.threads == 0 ? default_cpu_threads() : options.threads;
-  return std::unique_ptr<Device>(std::make_unique<CpuDevice>(
-      *kernels, precision, threads,
-      options.pin_threads ? ThreadPlacement::kPinned : ThreadPlacement::kAnywhere,
-      options.helps ? kLookBesideDevice : kLookUsual));
+  const std::vector<int> allowed = allowed_cores();
+  std::vector<NumaNode> nodes = choose_numa_nodes(
+      options.numa, read_numa_nodes(options.system_root, allowed), current_core());
+  int threads = options.threads == 0 ? default_cpu_threads() : options.threads;
+  if (options.threads == 0 && !nodes.empty()) threads = std::min(threads, cores_of(nodes));
+  ThreadCores cores = place_threads(threads, options.pin_threads, nodes, allowed);
+  return std::unique_ptr<Device>(
+      std::make_unique<CpuDevice>(*kernels, precision, threads, std::move(cores), std::move(nodes),
+                                  options.helps ? kLookBesideDevice : kLookUsual));
 }
 
 }  // namespace moeflux

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "backend/device.h"
+#include "base/numa.h"
 #include "base/result.h"
 
 namespace moeflux {
@@ -24,6 +25,8 @@ std::string_view precision_name(Precision precision);
 struct CpuOptions {
   int threads = 0;           // 0: default_cpu_threads()
   bool pin_threads = false;  // to one core each
+  NumaMode numa = NumaMode::kOff;
+  std::string system_root;  // of /sys, where tests make one up
   /// "": the best this machine has; or a name of isa_choice.cc: "avx512-vnni". "portable": the best
   /// one with the bits that every machine has.
   std::string isa;
@@ -33,7 +36,8 @@ struct CpuOptions {
 };
 
 /// Threads of a device that is not told how many: of the cores this process may use, as many as
-/// read memory fastest, which a process with more than 8 measures once, in some 50 ms. Thread-safe.
+/// read memory fastest. A process with more than 8 measures that once, in some 50 ms, distributed
+/// over its nodes of memory. Thread-safe.
 int default_cpu_threads();
 
 /// The precision of a device of these options: never kAuto. Fails as make_cpu_device() on the

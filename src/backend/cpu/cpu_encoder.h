@@ -16,9 +16,9 @@ namespace moeflux::cpu {
 class CpuEncoder : public Encoder {
  public:
   /// `precision` is not kAuto.
-  CpuEncoder(const KernelSet& kernels, Precision precision, int threads, ThreadPlacement placement,
+  CpuEncoder(const KernelSet& kernels, Precision precision, int threads, const ThreadCores& cores,
              std::chrono::microseconds look, ScratchArena arena)
-      : arena_(std::move(arena)), context_(kernels, precision, threads, placement, look) {}
+      : arena_(std::move(arena)), context_(kernels, precision, threads, cores, look) {}
 
   Tensor scratch(const Shape& shape, DType dtype) override { return arena_.take(shape, dtype); }
   size_t scratch_mark() const override { return arena_.mark(); }

@@ -33,9 +33,9 @@ uint64_t sum_of(const std::byte* bytes, uint64_t size) {
 }
 
 /// Seconds of the fastest pass over the buffer with a pool of so many threads.
-double seconds_of_pass(const Buffer& buffer, int threads) {
+double seconds_of_pass(const Buffer& buffer, int threads, std::span<const NumaNode> nodes) {
   using Clock = std::chrono::steady_clock;
-  ThreadPool pool(threads);
+  ThreadPool pool(threads, place_threads(threads, false, nodes, {}));
   std::atomic<uint64_t> sum{0};  // keeps the reads
   double best = 1e9;
   for (int pass = 0; pass < kPasses; ++pass) {
@@ -72,18 +72,19 @@ int choose_threads(int cores, const std::function<double(int)>& seconds_of) {
   return candidates[chosen];
 }
 
-int measured_threads(int cores) {
+int measured_threads(int cores, std::span<const NumaNode> nodes) {
   if (thread_candidates(cores).size() == 1) return cores;
-  Result<std::unique_ptr<Buffer>> buffer = allocate_host_buffer(kBufferBytes);
+  Result<std::unique_ptr<Buffer>> buffer = allocate_host_buffer(kBufferBytes, nodes);
   if (!buffer.ok()) return cores;
   // Pages that nobody wrote are all one page of zeros. Their writers are spread as threads are.
   {
-    ThreadPool pool(cores);
+    ThreadPool pool(cores, place_threads(cores, false, nodes, {}));
     pool.parallel_for(kBufferBytes / kTaskBytes, [&](int64_t task) {
       std::memset((*buffer)->host_data() + static_cast<uint64_t>(task) * kTaskBytes, 1, kTaskBytes);
     });
   }
-  return choose_threads(cores, [&](int threads) { return seconds_of_pass(**buffer, threads); });
+  return choose_threads(cores,
+                        [&](int threads) { return seconds_of_pass(**buffer, threads, nodes); });
 }
 
 }  // namespace moeflux::cpu

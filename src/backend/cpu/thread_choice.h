@@ -2,7 +2,10 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <vector>
+
+#include "base/numa.h"
 
 namespace moeflux::cpu {
 
@@ -14,8 +17,8 @@ std::vector<int> thread_candidates(int cores);
 /// from cores that one token's reads do not need. Calls nothing where there is one candidate.
 int choose_threads(int cores, const std::function<double(int)>& seconds_of);
 
-/// As choose_threads(), by some 50 ms of loops over memory, beyond any cache. Every core where the
-/// memory for it cannot be had.
-int measured_threads(int cores);
+/// As choose_threads(), by some 50 ms of loops over memory, beyond any cache, with threads and
+/// memory on these nodes. Every core where the memory for it cannot be had.
+int measured_threads(int cores, std::span<const NumaNode> nodes);
 
 }  // namespace moeflux::cpu

@@ -40,7 +40,7 @@ TEST(ThreadChoice, MeasuresNothingUpToEightCores) {
 TEST(ThreadChoice, MeasuredIsOneOfTheCandidates) {
   for (const int cores : {2, 9}) {
     const std::vector<int> candidates = thread_candidates(cores);
-    const int chosen = measured_threads(cores);
+    const int chosen = measured_threads(cores, {});
     EXPECT_TRUE(std::count(candidates.begin(), candidates.end(), chosen) == 1) << chosen;
   }
 }

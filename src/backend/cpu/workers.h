@@ -12,8 +12,8 @@ namespace moeflux::cpu {
 
 class Workers {
  public:
-  Workers(int threads, ThreadPlacement placement, std::chrono::microseconds look)
-      : pool_(threads, placement, look) {}
+  Workers(int threads, const ThreadCores& cores, std::chrono::microseconds look)
+      : pool_(threads, cores, look) {}
 
   int threads() const { return pool_.threads(); }
   /// As ThreadPool has it, whatever the work.
