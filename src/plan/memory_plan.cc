@@ -11,10 +11,12 @@
 namespace moeflux {
 namespace {
 
-// For every thousand tokens of a step: devices with much memory have long steps, and in one of them
-// a token of each of 256 requests, whose layers are read once.
+// For every thousand tokens of a step, up to four: devices with much memory have long steps, and in
+// one of them a token of each of 256 requests, whose layers are read once. Steps that are longer
+// for the experts that they bring have no more requests.
 constexpr uint64_t kLogitsBytesMax = 64 * kMiB;
 constexpr int64_t kLogitsTokens = 1024;
+constexpr int64_t kLogitsTimesMax = 4;
 constexpr int64_t kBestRowsMax = 256;
 constexpr uint64_t kReserveBytesMax = 512 * kMiB;
 
@@ -101,7 +103,8 @@ uint64_t memory_reserve(uint64_t available_bytes) {
 
 int64_t logits_rows_max(const ModelSpec& spec, int64_t step_tokens) {
   const auto row_bytes = static_cast<uint64_t>(spec.vocab_size) * sizeof(float);
-  const auto times = static_cast<uint64_t>(std::max<int64_t>(1, step_tokens / kLogitsTokens));
+  const auto times =
+      static_cast<uint64_t>(std::clamp<int64_t>(step_tokens / kLogitsTokens, 1, kLogitsTimesMax));
   const auto rows = static_cast<int64_t>(times * kLogitsBytesMax / row_bytes);
   return std::clamp<int64_t>(rows, 1, step_tokens);
 }
