@@ -5,6 +5,7 @@
 
 #include "base/format.h"
 #include "engine/cache_types.h"
+#include "experts/stores/split_expert_store.h"
 #include "experts/tiers/near_slots.h"
 #include "io/file.h"
 #include "io/page_cache.h"
@@ -13,6 +14,7 @@
 #include "plan/dense_stream.h"
 #include "plan/dry_run.h"
 #include "plan/layer_split.h"
+#include "plan/long_steps.h"
 #include "plan/machine_probe.h"
 
 namespace moeflux {
@@ -96,6 +98,12 @@ Result<int64_t> planned_tokens_for(const ModelSpec& spec, const EngineOptions& o
   }
   return options.context_length > 0 ? options.context_length
                                     : std::min(spec.max_position_embeddings, kPlannedTokensMax);
+}
+
+int64_t step_tokens_max(const ModelSpec& spec, const EngineOptions& options) {
+  const int64_t context =
+      options.context_length > 0 ? options.context_length : spec.max_position_embeddings;
+  return context * options.step_sequences;
 }
 
 int64_t prefill_chunk_for(const Device& device, const EngineOptions& options, int64_t context) {
@@ -226,6 +234,7 @@ Result<DensePlaces> Engine::place_dense(LoadedModel& counted, const EngineOption
   }
   const std::optional<uint64_t> device_free = device_->free_bytes();
   if (device_free) MF_RETURN_IF_ERROR(place_on_device(counted, options, *device_free));
+  if (options.prefill_chunk == 0) MF_RETURN_IF_ERROR(lengthen_steps(counted, options, available));
   if (!options.stream_dense) {
     // Without a device of its own memory, or with nothing beside it, there is one place.
     if (!device_free || device_plan_.dense.host_bytes > 0) {
@@ -282,6 +291,46 @@ Status Engine::place_on_device(LoadedModel& counted, const EngineOptions& option
   if (!plan.ok()) return plan.error().with_context(formatted("device {}", device_->name()));
   device_plan_ = *std::move(plan);
   prefill_chunk_ = device_plan_.step_tokens;
+  return {};
+}
+
+// Where experts are brought to a prompt, as the plan of steps that the device prefers has it.
+Status Engine::lengthen_steps(LoadedModel& counted, const EngineOptions& options,
+                              uint64_t available) {
+  // Devices that share each layer's experts hold them all.
+  const bool has_experts = counted.experts.num_experts_total() > 0;
+  if (!has_experts || options.split == SplitMode::kExperts) return {};
+  const int64_t n = prefill_chunk_;
+  const int64_t rows = logits_rows_max(counted.spec(), n);
+  MF_ASSIGN_OR_RETURN(const DryRun needs, dry_run(*counted.model, n, rows));
+  const MemoryPlan memory = plan_memory(
+      counted, {.available_bytes = available,
+                .context_length = planned_tokens_,
+                .sequences = options.step_sequences,
+                .step_tokens_max = n,
+                .scratch_bytes = needs.scratch_bytes + step_buffers_bytes(counted.spec(), n),
+                .expert_cache_bytes = options.expert_cache_bytes,
+                .on_device = device_plan_.share});
+  std::vector<ExpertTable> tables;
+  std::vector<DeviceMemory> devices;
+  const std::optional<uint64_t> free_bytes = device_->free_bytes();
+  if (free_bytes) {
+    std::vector<uint64_t> parts = device_->free_bytes_by_part();
+    if (parts.empty()) parts.push_back(*free_bytes);
+    if (parts.size() > 1) tables = tables_by_part(counted.experts, part_of_layer_, parts.size());
+    devices = memory_beside(device_plan_, parts, tables, device_->part(0).copies_beside());
+  }
+  MF_ASSIGN_OR_RETURN(
+      prefill_chunk_,
+      lengthen_step(counted, {.step_tokens = n,
+                              .tokens_max = step_tokens_max(counted.spec(), options),
+                              .context_length = planned_tokens_,
+                              .memory = memory,
+                              .devices = devices,
+                              .experts = {.expert_cache_bytes = options.expert_cache_bytes,
+                                          .near_cache_bytes = options.near_cache_bytes,
+                                          .ring_bytes = options.ring_bytes}}));
+  if (free_bytes && prefill_chunk_ > n) return place_on_device(counted, options, *free_bytes);
   return {};
 }
 

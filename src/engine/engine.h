@@ -64,8 +64,8 @@ struct EngineOptions {
   IoMode expert_io = IoMode::kAuto;
   /// Threads that read experts where the mode has threads: enough to keep a drive's queue filled.
   int reader_threads = 8;
-  /// Tokens evaluated together in prefill; 0: as many as the device prefers. Does not change the
-  /// results.
+  /// Tokens evaluated together in prefill; 0: as many as the device prefers, or more where experts
+  /// are brought to them (plan/long_steps.h). Does not change the results.
   int64_t prefill_chunk = 0;
   /// Sequences that share a step: it is planned for as many contexts, and more of them take more
   /// steps where contexts are short. Does not change the results.
@@ -123,8 +123,10 @@ struct PlanRequest {
 /// model's maximum up to 4096, beyond which long texts take memory as they grow. Fails with
 /// kInvalidArgument beyond the model's maximum.
 Result<int64_t> planned_tokens_for(const ModelSpec& spec, const EngineOptions& options);
+/// Tokens that the sequences of a step can have at most.
+int64_t step_tokens_max(const ModelSpec& spec, const EngineOptions& options);
 /// Tokens evaluated together: what was asked for or what the device prefers, within the contexts of
-/// the sequences that share a step.
+/// the sequences that share a step. See lengthen_step() for where experts are brought to them.
 int64_t prefill_chunk_for(const Device& device, const EngineOptions& options, int64_t context);
 
 /// The largest blob that a caller may put into a snapshot.
@@ -381,6 +383,7 @@ class Engine {
   Result<DensePlaces> place_dense(LoadedModel& counted, const EngineOptions& options,
                                   uint64_t available);
   Status place_on_device(LoadedModel& counted, const EngineOptions& options, uint64_t device_free);
+  Status lengthen_steps(LoadedModel& counted, const EngineOptions& options, uint64_t available);
   Status open_layers();
   std::vector<DeviceMemory> device_memory() const;
   Status check_resident(uint64_t bytes_for_experts) const;

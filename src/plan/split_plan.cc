@@ -4,6 +4,7 @@
 
 #include "experts/stores/split_expert_store.h"
 #include "plan/layer_split.h"
+#include "plan/long_steps.h"
 
 namespace moeflux {
 namespace {
@@ -34,24 +35,27 @@ Result<SplitPlan> plan_split(const LoadedModel& counted, const MemoryPlan& memor
                                              .bytes_per_second = request.bytes_per_second,
                                              .context_length = request.context_length,
                                              .step_tokens = request.step_tokens}));
-  SplitPlan plan;
-  MF_ASSIGN_OR_RETURN(plan.device,
-                      plan_device(counted, {.free_by_part = request.free_bytes,
-                                            .part_of_layer = part_of_layer,
-                                            .context_length = request.context_length,
-                                            .step_tokens = request.step_tokens,
-                                            .step_may_shrink = request.step_may_shrink,
-                                            .near_cache_bytes = request.experts.near_cache_bytes}));
+  DevicePlanRequest own{.free_by_part = request.free_bytes,
+                        .part_of_layer = part_of_layer,
+                        .context_length = request.context_length,
+                        .step_tokens = request.step_tokens,
+                        .step_may_shrink = request.step_may_shrink,
+                        .near_cache_bytes = request.experts.near_cache_bytes};
   const std::vector<ExpertTable> tables = tables_by_part(counted.experts, part_of_layer, count);
-  std::vector<DeviceMemory> devices;
-  for (size_t i = 0; i < count; ++i) {
-    const PartPlan& own = plan.device.parts[i];
-    const uint64_t loaded = own.dense_bytes + own.scratch_bytes;
-    devices.push_back(
-        {.free_bytes = request.free_bytes[i] - std::min(request.free_bytes[i], loaded),
-         .taken_bytes = own.state_bytes + own.reserve_bytes,
-         .copies_beside = true,
-         .experts = &tables[i]});
+  SplitPlan plan;
+  MF_ASSIGN_OR_RETURN(plan.device, plan_device(counted, own));
+  std::vector<DeviceMemory> devices = memory_beside(plan.device, request.free_bytes, tables, true);
+  MF_ASSIGN_OR_RETURN(const int64_t longer,
+                      lengthen_step(counted, {.step_tokens = plan.device.step_tokens,
+                                              .tokens_max = request.step_tokens_max,
+                                              .context_length = request.context_length,
+                                              .memory = memory,
+                                              .devices = devices,
+                                              .experts = request.experts}));
+  if (longer > plan.device.step_tokens) {
+    own.step_tokens = longer;
+    MF_ASSIGN_OR_RETURN(plan.device, plan_device(counted, own));
+    devices = memory_beside(plan.device, request.free_bytes, tables, true);
   }
   plan.experts = plan_experts(counted.experts, memory, devices, request.experts);
   const std::vector<double> work = work_shares(counted, part_of_layer, count);

@@ -19,7 +19,8 @@ struct SplitPlanRequest {
   std::vector<double> bytes_per_second = {};  // of their memories; empty or 0: unknown
   int64_t context_length = 0;
   int64_t step_tokens = 0;
-  bool step_may_shrink = false;
+  int64_t step_tokens_max = 0;   // that a step may have where experts are brought to it
+  bool step_may_shrink = false;  // rather than refuse, take fewer tokens in a step
   ExpertPlanRequest experts = {};
 };
 
