@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "backend/trace/trace_device.h"
 #include "base/format.h"
@@ -16,6 +17,7 @@
 #include "io/host_memory.h"
 #include "plan/device_plan.h"
 #include "plan/dry_run.h"
+#include "plan/long_steps.h"
 #include "plan/model_sizes.h"
 
 namespace moeflux {
@@ -114,7 +116,8 @@ Json describe_sizes(const LoadedModel& model, const ModelSizes& sizes) {
   return json;
 }
 
-Json describe_plan(const MemoryPlan& plan, int64_t planned, const DryRun& token) {
+Json describe_plan(const MemoryPlan& plan, int64_t planned, int64_t step_tokens,
+                   const DryRun& token) {
   Json json;
   json["context"] = plan.context_length;
   json["context_bytes"] = plan.context_bytes;
@@ -122,6 +125,7 @@ Json describe_plan(const MemoryPlan& plan, int64_t planned, const DryRun& token)
   json["available_bytes"] = plan.available_bytes;
   json["dense_bytes"] = plan.dense_bytes;
   json["state_bytes"] = plan.state_bytes;
+  json["prompt_tokens_at_once"] = step_tokens;
   json["scratch_bytes"] = plan.scratch_bytes;
   if (plan.listed_bytes > 0) json["listed_key_bytes"] = plan.listed_bytes;
   json["reader_bytes"] = plan.reader_bytes;
@@ -137,22 +141,41 @@ Json describe_plan(const MemoryPlan& plan, int64_t planned, const DryRun& token)
   return json;
 }
 
-// The model's share of the memory of the device that was asked for; nothing where it has none of
-// its own or is not here.
-Result<DevicePlan> device_share(LoadedModel& model, const Result<std::unique_ptr<Device>>& opened,
-                                const EngineOptions& engine, int64_t context) {
-  if (!opened.ok()) return DevicePlan{};
-  const std::optional<uint64_t> free_bytes = (*opened)->free_bytes();
-  if (!free_bytes) return DevicePlan{};
-  Result<DevicePlan> plan =
-      plan_device(model, {.free_bytes = *free_bytes,
-                          .context_length = context,
-                          .step_tokens = prefill_chunk_for(**opened, engine, context),
-                          .step_may_shrink = true,
-                          .copies_beside = (*opened)->copies_beside(),
-                          .near_cache_bytes = engine.near_cache_bytes});
-  if (!plan.ok()) return plan.error().with_context(formatted("device {}", (*opened)->name()));
-  return plan;
+// The model takes these of memory on this machine, in steps of so many tokens.
+struct Shares {
+  DevicePlan on_device;  // empty where the device has no memory of its own, or is not here
+  std::vector<DeviceMemory> devices;
+  MemoryPlan memory;
+};
+
+Result<Shares> shares_of(const LoadedModel& model, const Result<std::unique_ptr<Device>>& opened,
+                         const EngineOptions& engine, int64_t context, int64_t step_tokens) {
+  Shares shares;
+  const std::optional<uint64_t> free_bytes =
+      opened.ok() ? (*opened)->free_bytes() : std::optional<uint64_t>();
+  if (free_bytes) {
+    Result<DevicePlan> plan = plan_device(model, {.free_bytes = *free_bytes,
+                                                  .context_length = context,
+                                                  .step_tokens = step_tokens,
+                                                  .step_may_shrink = true,
+                                                  .copies_beside = (*opened)->copies_beside(),
+                                                  .near_cache_bytes = engine.near_cache_bytes});
+    if (!plan.ok()) return plan.error().with_context(formatted("device {}", (*opened)->name()));
+    shares.on_device = *std::move(plan);
+    shares.devices =
+        memory_beside(shares.on_device, {&*free_bytes, 1}, {}, (*opened)->part(0).copies_beside());
+  }
+  MF_ASSIGN_OR_RETURN(const DryRun prefill, dry_run(*model.model, step_tokens, 1));
+  const uint64_t listed = shares.on_device.listed_bytes;
+  shares.memory = plan_memory(model, {.available_bytes = query_host_memory().available_bytes,
+                                      .context_length = context,
+                                      .context_may_grow = engine.context_length == 0,
+                                      .step_tokens_max = step_tokens,
+                                      .scratch_bytes = prefill.scratch_bytes + listed,
+                                      .listed_bytes = listed,
+                                      .expert_cache_bytes = engine.expert_cache_bytes,
+                                      .on_device = shares.on_device.share});
+  return shares;
 }
 
 // "expert_cache_bytes 1073741824" reads as "expert cache        1.00 GiB".
@@ -181,7 +204,6 @@ std::string render(const Json& section) {
 }
 
 Status run(const Options& options) {
-  const uint64_t available = query_host_memory().available_bytes;
   const std::unique_ptr<Device> device = make_trace_device();
   MF_ASSIGN_OR_RETURN(const EngineOptions engine, engine_options(options.model));
   MF_ASSIGN_OR_RETURN(const std::string directory, model_directory(options.model));
@@ -190,19 +212,22 @@ Status run(const Options& options) {
   const Result<std::unique_ptr<Device>> opened = open_device(options.model);
   MF_ASSIGN_OR_RETURN(model->cache_types, planned_cache_types(opened, model->spec(), engine));
   MF_ASSIGN_OR_RETURN(const int64_t planned, planned_tokens_for(model->spec(), engine));
-  MF_ASSIGN_OR_RETURN(const DevicePlan on_device, device_share(*model, opened, engine, planned));
-  const int64_t chunk = prefill_chunk_for(*device, engine, planned);
-  MF_ASSIGN_OR_RETURN(const DryRun prefill, dry_run(*model->model, chunk, 1));
+  const Device& stepping = opened.ok() ? **opened : *device;
+  int64_t chunk = prefill_chunk_for(stepping, engine, planned);
+  MF_ASSIGN_OR_RETURN(Shares shares, shares_of(*model, opened, engine, planned, chunk));
+  if (engine.prefill_chunk == 0) {
+    MF_ASSIGN_OR_RETURN(
+        chunk, lengthen_step(*model, {.step_tokens = chunk,
+                                      .tokens_max = step_tokens_max(model->spec(), engine),
+                                      .context_length = planned,
+                                      .memory = shares.memory,
+                                      .devices = shares.devices,
+                                      .experts = {.expert_cache_bytes = engine.expert_cache_bytes,
+                                                  .near_cache_bytes = engine.near_cache_bytes}}));
+    MF_ASSIGN_OR_RETURN(shares, shares_of(*model, opened, engine, planned, chunk));
+  }
+  const MemoryPlan& plan = shares.memory;
   MF_ASSIGN_OR_RETURN(const DryRun token, dry_run(*model->model, 1, 1));
-  const MemoryPlan plan =
-      plan_memory(*model, {.available_bytes = available,
-                           .context_length = planned,
-                           .context_may_grow = engine.context_length == 0,
-                           .step_tokens_max = chunk,
-                           .scratch_bytes = prefill.scratch_bytes + on_device.listed_bytes,
-                           .listed_bytes = on_device.listed_bytes,
-                           .expert_cache_bytes = engine.expert_cache_bytes,
-                           .on_device = on_device.share});
   const ModelSizes sizes = measure_model(*model);
   Json report;
   report["model"] = directory;
@@ -211,7 +236,7 @@ Status run(const Options& options) {
   if (model->assumed_weights.empty()) report["checkpoint"] = describe_checkpoint(*model);
   report["experts"] = describe_experts(*model, sizes);
   report["sizes"] = describe_sizes(*model, sizes);
-  report["memory_plan"] = describe_plan(plan, planned, token);
+  report["memory_plan"] = describe_plan(plan, planned, chunk, token);
   if (options.json) {
     return print_out(report.dump(2) + "\n");
   }

@@ -71,7 +71,9 @@ std::string render_memory(const HostReport& r) {
                                 cache_type_name(r.loaded->cache_types.keys),
                                 cache_type_name(r.loaded->cache_types.values)));
   text += context_line(plan, r.context);
-  text += memory_line("scratch", plan.scratch_bytes + plan.reader_bytes, "with reads on their way");
+  text += memory_line(
+      "scratch", plan.scratch_bytes + plan.reader_bytes,
+      formatted("of {} tokens of a prompt at once, with reads on their way", r.step_tokens));
   if (plan.table_rows_bytes > 0) {
     text += memory_line("rows of tables", plan.table_rows_bytes, "that a step reads");
   }
@@ -119,6 +121,7 @@ std::string host_json(const HostReport& r) {
                     {"context_bytes", r.plan.context_bytes},
                     {"cache_type_k", cache_type_name(r.loaded->cache_types.keys)},
                     {"cache_type_v", cache_type_name(r.loaded->cache_types.values)},
+                    {"prompt_tokens_at_once", r.step_tokens},
                     {"scratch_bytes", r.plan.scratch_bytes},
                     {"reader_bytes", r.plan.reader_bytes},
                     {"reserve_bytes", r.plan.reserve_bytes},

@@ -13,6 +13,7 @@ struct HostReport {
   std::string model;
   const LoadedModel* loaded = nullptr;
   int64_t context = 0;
+  int64_t step_tokens = 0;  // of a prompt, evaluated together
   MemoryPlan plan;
   HostSpeeds speeds;
   Forecast forecast;

@@ -16,6 +16,7 @@
 #include "model/family/public_models.h"
 #include "plan/dense_fit.h"
 #include "plan/dry_run.h"
+#include "plan/long_steps.h"
 #include "plan/machine_probe.h"
 
 namespace moeflux {
@@ -66,8 +67,8 @@ Result<std::vector<uint64_t>> described_memory(const PlanOptions& options) {
 // As the engine plans: experts that stream stay in their file's order where the device takes it.
 // `listed_bytes` are those of a device with memory of its own.
 Result<MemoryPlan> plan_of(LoadedModel& model, const Device& device, const EngineOptions& engine,
-                           int64_t context, uint64_t available, uint64_t listed_bytes = 0) {
-  const int64_t chunk = prefill_chunk_for(device, engine, context);
+                           int64_t context, int64_t chunk, uint64_t available,
+                           uint64_t listed_bytes = 0) {
   const int64_t rows = logits_rows_max(model.spec(), chunk);
   MF_ASSIGN_OR_RETURN(const DryRun needs, dry_run(*model.model, chunk, rows));
   const auto logits_bytes = static_cast<uint64_t>(rows * model.spec().vocab_size) * sizeof(float);
@@ -82,6 +83,30 @@ Result<MemoryPlan> plan_of(LoadedModel& model, const Device& device, const Engin
   const MemoryPlan plan = plan_memory(model, request);
   if (!plan.streams() || !compute_as_stored(model.experts, device)) return plan;
   return plan_memory(model, request);
+}
+
+// A step of so many tokens may be asked for; else experts may lengthen it.
+int64_t longest_step(const LoadedModel& model, const EngineOptions& engine) {
+  return engine.prefill_chunk > 0 ? 0 : step_tokens_max(model.spec(), engine);
+}
+
+// The plan of a machine whose memory is the host's, with the steps that it allows.
+Status plan_host(LoadedModel& model, const Device& device, const EngineOptions& engine,
+                 uint64_t available, HostReport& report) {
+  const int64_t preferred = prefill_chunk_for(device, engine, report.context);
+  MF_ASSIGN_OR_RETURN(report.plan,
+                      plan_of(model, device, engine, report.context, preferred, available));
+  MF_ASSIGN_OR_RETURN(
+      report.step_tokens,
+      lengthen_step(model, {.step_tokens = preferred,
+                            .tokens_max = longest_step(model, engine),
+                            .context_length = report.context,
+                            .memory = report.plan,
+                            .experts = {.expert_cache_bytes = engine.expert_cache_bytes}}));
+  if (report.step_tokens == preferred) return {};
+  MF_ASSIGN_OR_RETURN(
+      report.plan, plan_of(model, device, engine, report.context, report.step_tokens, available));
+  return {};
 }
 
 // Where the user asks for it, the plan is that of layers read from the drive for every step.
@@ -110,11 +135,11 @@ bool is_for_helper(const ClaimedModule& module, const Device& helper) {
 
 // Divides dense weights between the memories of device and host, as the engine would. Gives the
 // bytes that every token reads there: of a table that is looked up it reads a row.
-FarDense split_dense(const LoadedModel& model, const EngineOptions& engine, int64_t chunk,
-                     uint64_t memory_bytes, TierReport& report) {
+FarDense split_dense(const LoadedModel& model, const EngineOptions& engine, uint64_t memory_bytes,
+                     TierReport& report) {
   Result<DevicePlan> split = plan_device(model, {.free_bytes = memory_bytes,
                                                  .context_length = report.context,
-                                                 .step_tokens = chunk,
+                                                 .step_tokens = report.step_tokens,
                                                  .step_may_shrink = engine.prefill_chunk == 0,
                                                  .copies_beside = true,
                                                  .near_cache_bytes = engine.near_cache_bytes});
@@ -140,12 +165,13 @@ FarDense split_dense(const LoadedModel& model, const EngineOptions& engine, int6
     far.has_helper = far.has_helper && is_for_helper(module, **helper);
   }
   report.memory.on_device = split->share;
+  report.step_tokens = split->step_tokens;
   report.split = *std::move(split);
   return far;
 }
 
 // The same of several GPUs, with their experts. They give up what does not fit as one does.
-Status split_cards(const LoadedModel& model, const EngineOptions& engine, int64_t chunk,
+Status split_cards(const LoadedModel& model, const EngineOptions& engine,
                    std::span<const uint64_t> memory, Device* here, TierReport& report) {
   std::vector<double> speeds;
   for (size_t i = 0; i < memory.size() && here != nullptr; ++i) {
@@ -155,7 +181,8 @@ Status split_cards(const LoadedModel& model, const EngineOptions& engine, int64_
                                        {.free_bytes = {memory.begin(), memory.end()},
                                         .bytes_per_second = speeds,
                                         .context_length = report.context,
-                                        .step_tokens = chunk,
+                                        .step_tokens = report.step_tokens,
+                                        .step_tokens_max = longest_step(model, engine),
                                         .step_may_shrink = engine.prefill_chunk == 0,
                                         .experts = {.expert_cache_bytes = engine.expert_cache_bytes,
                                                     .near_cache_bytes = engine.near_cache_bytes}});
@@ -165,8 +192,44 @@ Status split_cards(const LoadedModel& model, const EngineOptions& engine, int64_
   }
   if (!cards.ok()) return cards.error();
   report.experts = cards->experts;
+  report.step_tokens = cards->device.step_tokens;
   report.cards = *std::move(cards);
   return {};
+}
+
+/// Free memory of the host and of a device, and the longest step there.
+struct FreeMemory {
+  uint64_t host_bytes = 0;
+  uint64_t device_bytes = 0;
+  bool copies_beside = false;
+  int64_t longest = 0;
+};
+
+// Memory and experts of a device with memory of its own.
+Status place_on_device(LoadedModel& model, const Device& stepping, const EngineOptions& engine,
+                       const FreeMemory& free, TierReport& report) {
+  const ExpertPlanRequest wanted{.expert_cache_bytes = engine.expert_cache_bytes,
+                                 .near_cache_bytes = engine.near_cache_bytes};
+  const uint64_t listed = listed_keys_bytes(model.spec(), model.cache_types, report.context);
+  DeviceMemory device{.copies_beside = free.copies_beside};
+  const auto place = [&]() -> Status {
+    MF_ASSIGN_OR_RETURN(report.memory, plan_of(model, stepping, engine, report.context,
+                                               report.step_tokens, free.host_bytes, listed));
+    const uint64_t taken = report.memory.dense_bytes + report.memory.scratch_bytes;
+    device.free_bytes = free.device_bytes - std::min(free.device_bytes, taken);
+    device.taken_bytes = report.memory.state_bytes + device_reserve(free.device_bytes);
+    report.experts = plan_experts(model.experts, report.memory, device, wanted);
+    return {};
+  };
+  MF_RETURN_IF_ERROR(place());
+  const int64_t preferred = report.step_tokens;
+  MF_ASSIGN_OR_RETURN(report.step_tokens, lengthen_step(model, {.step_tokens = preferred,
+                                                                .tokens_max = free.longest,
+                                                                .context_length = report.context,
+                                                                .memory = report.memory,
+                                                                .devices = std::span(&device, 1),
+                                                                .experts = wanted}));
+  return report.step_tokens > preferred ? place() : Status();
 }
 
 // On a machine whose devices have memory of their own, `memory` of each.
@@ -190,27 +253,24 @@ Result<std::string> plan_tiers(const PlanOptions& options, const EngineOptions& 
   // A prompt's steps are chosen when the dense weights are loaded.
   const auto loaded = like(memory_bytes - std::min(memory_bytes, model->dense.bytes));
   const std::unique_ptr<Device> stepping = make_trace_device(loaded.get());
-  const int64_t chunk = prefill_chunk_for(*stepping, engine, report.context);
-  MF_ASSIGN_OR_RETURN(
-      report.memory, plan_of(*model, *stepping, engine, report.context, available,
-                             listed_keys_bytes(model->spec(), model->cache_types, report.context)));
-  const uint64_t taken = report.memory.dense_bytes + report.memory.scratch_bytes;
-  report.experts = plan_experts(
-      model->experts, report.memory,
-      DeviceMemory{.free_bytes = memory_bytes - std::min(memory_bytes, taken),
-                   .taken_bytes = report.memory.state_bytes + device_reserve(memory_bytes),
-                   .copies_beside = here == nullptr || here->part(0).copies_beside()},
-      {.expert_cache_bytes = engine.expert_cache_bytes,
-       .near_cache_bytes = engine.near_cache_bytes});
+  const int64_t preferred = prefill_chunk_for(*stepping, engine, report.context);
+  report.step_tokens = preferred;
+  FreeMemory free{.host_bytes = available,
+                  .device_bytes = memory_bytes,
+                  .copies_beside = here == nullptr || here->part(0).copies_beside()};
+  if (memory.size() == 1) free.longest = longest_step(*model, engine);
+  MF_RETURN_IF_ERROR(place_on_device(*model, *stepping, engine, free, report));
   FarDense far;
   if (memory.size() > 1) {
-    MF_RETURN_IF_ERROR(split_cards(*model, engine, chunk, memory, here, report));
+    MF_RETURN_IF_ERROR(split_cards(*model, engine, memory, here, report));
   } else if (report.memory.experts_bytes == 0 && report.taken_bytes() > memory_bytes) {
-    far = split_dense(*model, engine, chunk, memory_bytes, report);
+    far = split_dense(*model, engine, memory_bytes, report);
   }
   MF_ASSIGN_OR_RETURN(report.machine, find_tier_machine(options, *model, memory_bytes, here));
   std::vector<int64_t> prompts = {std::min(kPromptTokens, report.context)};
-  if (chunk > prompts.front()) prompts.push_back(chunk);
+  for (const int64_t tokens : {std::min(preferred, report.step_tokens), report.step_tokens}) {
+    if (tokens > prompts.back()) prompts.push_back(tokens);
+  }
   MF_ASSIGN_OR_RETURN(report.forecast, forecast_tiers(*model, report.experts, report.context,
                                                       prompts, report.machine.speeds(), far));
   if (report.cards) add_hand_overs(report.forecast, memory.size());
@@ -277,7 +337,7 @@ Result<std::string> plan_on_machine(const PlanOptions& options, PlanSummary* sum
   MF_ASSIGN_OR_RETURN(model->cache_types, planned_cache_types(device, model->spec(), engine));
   report.loaded = model.get();
   MF_ASSIGN_OR_RETURN(report.context, planned_tokens_for(model->spec(), engine));
-  MF_ASSIGN_OR_RETURN(report.plan, plan_of(*model, *trace, engine, report.context, available));
+  MF_RETURN_IF_ERROR(plan_host(*model, *trace, engine, available, report));
   if (model->experts.num_experts_total() == 0 && (engine.stream_dense || !report.plan.fits())) {
     const Status streamed = plan_stream(*model, *trace, engine, report);
     if (engine.stream_dense) MF_RETURN_IF_ERROR(streamed);
@@ -289,10 +349,9 @@ Result<std::string> plan_on_machine(const PlanOptions& options, PlanSummary* sum
         report.speeds.arranged_per_second,
         measure_arranging(*model, **device, arranging_threads(), kProbeSeconds / 4));
   }
-  const int64_t prompt =
-      std::max(kPromptTokens, report.plan.streamed_bytes > 0 ? report.stream->step_tokens : 0);
-  MF_ASSIGN_OR_RETURN(report.forecast, forecast(*model, report.plan, report.context,
-                                                std::min(prompt, report.context),
+  if (report.plan.streamed_bytes > 0) report.step_tokens = report.stream->step_tokens;
+  const int64_t prompt = std::max(std::min(kPromptTokens, report.context), report.step_tokens);
+  MF_ASSIGN_OR_RETURN(report.forecast, forecast(*model, report.plan, report.context, prompt,
                                                 report.speeds.machine(report.stream)));
   if (summary != nullptr) {
     const MemoryPlan& plan = report.plan;

@@ -151,10 +151,12 @@ std::string render_memory(const TierReport& r) {
                                 cache_type_name(r.model->cache_types.keys),
                                 cache_type_name(r.model->cache_types.values)));
   text += context_line(plan, r.context);
+  const std::string listed =
+      plan.listed_bytes == 0
+          ? ""
+          : formatted(", with {} for the keys that tokens list", format_bytes(plan.listed_bytes));
   text += memory_line("scratch", plan.scratch_bytes,
-                      plan.listed_bytes == 0 ? ""
-                                             : formatted("with {} for the keys that tokens list",
-                                                         format_bytes(plan.listed_bytes)));
+                      formatted("of {} tokens of a prompt at once{}", r.step_tokens, listed));
   text += memory_line("reserve", r.reserve_bytes(), "tables, workspace, the driver");
   if (!r.refusal.empty()) return text + formatted("  it does not fit: {}\n", r.refusal);
   if (!r.fits()) {
@@ -208,6 +210,7 @@ Json tier_json(const TierReport& r) {
                     {"state_bytes", r.memory.state_bytes},
                     {"state_tokens", r.context},
                     {"context_bytes", r.memory.context_bytes},
+                    {"prompt_tokens_at_once", r.step_tokens},
                     {"scratch_bytes", r.memory.scratch_bytes},
                     {"listed_key_bytes", r.memory.listed_bytes},
                     {"table_rows_bytes", r.memory.table_rows_bytes},

@@ -40,7 +40,8 @@ struct TierMachine {
 
 struct TierReport {
   const LoadedModel* model = nullptr;
-  int64_t context = 0;  // tokens whose state is set aside; decode is forecast in their middle
+  int64_t context = 0;      // tokens whose state is set aside; decode is forecast in their middle
+  int64_t step_tokens = 0;  // of a prompt, evaluated together
   TierMachine machine;
   MemoryPlan memory;
   ExpertPlan experts;
