@@ -21,7 +21,7 @@ bench="libbenchmark-dev"
 fuzz="clang libclang-rt-14-dev"
 check="python3 clang clang-format-14 git"
 # For packages, and tests of them in clean roots.
-release="binutils debootstrap dpkg-dev lintian python3 python3-dev python3-numpy python3-venv
+release="binutils mmdebstrap dpkg-dev lintian python3 python3-dev python3-numpy python3-venv
   pybind11-dev ruby systemd"
 # For the tests of the page in a browser.
 browser="chromium"
