@@ -3,10 +3,10 @@
 
     tests/packaging/roots_test.py PACKAGES [SUITE...]
 
-PACKAGES is the folder that `make release` fills. In a copy of each root the archive, the
-Debian packages and the wheel for that system's interpreter tell a story; so do wheels for other
-interpreters of this system. Programs answer openai's client, or a plain request where that cannot
-be installed, and give a browser the page. The steps of the Containerfile run in a root of Debian
+PACKAGES is the folder that `make release` fills. The archive, the Debian packages and the wheel for
+that system's interpreter have a copy of each root to themselves. Their programs tell a story,
+answer openai's client and give a browser the page. Python's modules tell it too, also those of
+wheels for other interpreters of this system. The steps of the Containerfile run in a root of Debian
 12. auditwheel, lintian, systemd-analyze and ruby check what they know. Packing once more gives the
 same bytes. The archive for 64-bit Arm runs in an emulator. Programs and libraries of archives are
 hardened. mmdebstrap makes the roots, or debootstrap, which takes longer. Needs root, and a network
@@ -261,16 +261,19 @@ def numpy_into(folder):
     return os.path.basename(glob.glob(os.path.join(folder, "numpy-*.whl"))[0])
 
 
-def wheel_in(root, suite, model):
-    wheel = package(f"moeflux-*-{PYTHONS[suite]}-*.whl")
-    shutil.copy(wheel, os.path.join(root, "tmp"))
-    wheels = ["/tmp/" + os.path.basename(wheel)]
-    options = ["--no-index", "--break-system-packages"]
-    if suite == "bullseye":  # NumPy 1.19 is older than the wheel asks for, pip than an option
-        options.pop()
-        wheels.append("/tmp/" + numpy_into(os.path.join(root, "tmp")))
-    in_root(root, "pip", "install", *options, *wheels)
-    return in_root(root, "python3", "-c", WHEEL_STORY, model)
+@contextlib.contextmanager
+def root_with_wheel(suite):
+    """A root with the wheel, NumPy and nothing of other packages."""
+    old = suite == "bullseye"  # NumPy 1.19 is older than the wheel asks for, pip than an option
+    with clean_root(suite, "python3-pip", *([] if old else ["python3-numpy"])) as root:
+        wheel = package(f"moeflux-*-{PYTHONS[suite]}-*.whl")
+        shutil.copy(wheel, os.path.join(root, "tmp"))
+        wheels = ["/tmp/" + os.path.basename(wheel)]
+        if old:
+            wheels.append("/tmp/" + numpy_into(os.path.join(root, "tmp")))
+        options = ["--no-index", *([] if old else ["--break-system-packages"])]
+        in_root(root, "pip", "install", *options, *wheels)
+        yield root
 
 
 def wheels_here(stories, model):
@@ -356,6 +359,26 @@ def driver(program):
     print(run(["sh", test, program, "c++"]).strip(), flush=True)
 
 
+def installations(suite, stories, portable, wheels):
+    """Each package in a root of its own, so that none has what another brought."""
+    with clean_root(suite) as root:
+        program = archive_in(root) + "/bin/moeflux"
+        tells(stories, f"{suite}, archive", root, program)
+        portable[suite] = in_root(root, program, *STORY, "--cpu-isa", "portable")
+        if suite == SUITES[0]:
+            driver(root + program)
+    with clean_root(suite) as root:
+        debian_packages_in(root)
+        tells(stories, f"{suite}, Debian packages", root, "/usr/bin/moeflux")
+    with root_with_wheel(suite) as root:
+        tells(stories, f"{suite}, wheel", root, "/usr/local/bin/moeflux")
+        model = "/usr/local/share/moeflux/models/fable-20m"
+        wheels[suite] = in_root(root, "python3", "-c", WHEEL_STORY, model)
+    if suite == "bookworm":
+        with clean_root(suite) as root:
+            container_steps(root)
+
+
 def main():
     if os.geteuid() != 0 or not shutil.which("mmdebstrap"):
         print("skipped: needs root and mmdebstrap (tools/install_deps.sh release)")
@@ -365,25 +388,11 @@ def main():
     pack_again()
     stories, portable, wheels = {}, {}, {}
     arm64_archive(portable)
+    wheels_here(wheels, os.path.join(SOURCE, "models/fable-20m"))
     for suite in SUITES:
-        numpy = [] if suite == "bullseye" else ["python3-numpy"]
-        with clean_root(suite, "python3-pip", *numpy) as root:
-            top = archive_in(root)
-            tells(stories, f"{suite}, archive", root, top + "/bin/moeflux")
-            portable[suite] = in_root(root, top + "/bin/moeflux", *STORY, "--cpu-isa", "portable")
-            debian_packages_in(root)
-            tells(stories, f"{suite}, Debian packages", root, "/usr/bin/moeflux")
-            if suite == SUITES[0]:
-                driver(os.path.join(root + top, "bin/moeflux"))
-                wheels_here(wheels, os.path.join(root + top, "share/moeflux/models/fable-20m"))
-            text = wheel_in(root, suite, top + "/share/moeflux/models/fable-20m")
-            wheels[suite] = text
-            check(text.strip(), "the wheel tells nothing")
-            print(f"{suite}, wheel: {text.strip()[:50]!r}", flush=True)
-        if suite == "bookworm":
-            with clean_root(suite) as root:
-                container_steps(root)
+        installations(suite, stories, portable, wheels)
     for told in (stories, portable, wheels):
+        check(all(told.values()), "an installation tells nothing:", told)
         check(len(set(told.values())) == 1, "the stories differ:", told)
     print(f"roots_test: {len(stories)} installations tell one story")
 
