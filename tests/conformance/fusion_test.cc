@@ -152,6 +152,7 @@ TEST(Fusion, ANormOfHeadsAndItsGateAreOneLaunch) {
 struct NormedProblem {
   ChainProblem chain;
   std::vector<EncodedWeight> weights;
+  std::vector<float> biases = {};  // none, or of all products but the second
 
   static NormedProblem make(Random& random, const ChainProblem& chain,
                             std::initializer_list<int64_t> rows) {
@@ -163,6 +164,11 @@ struct NormedProblem {
     }
     return p;
   }
+  void add_biases(Random& random) {
+    int64_t rows = 0;
+    for (const EncodedWeight& w : weights) rows += w.rows;
+    biases = random.floats(static_cast<size_t>(rows));
+  }
   std::vector<Tensor> run(Session& s, const Between& between) const {
     std::vector<Weight> views;
     std::vector<Tensor> outs;
@@ -170,11 +176,19 @@ struct NormedProblem {
       views.push_back(s.weight(w));
       outs.push_back(s.zeros({chain.n, w.rows}));
     }
+    const Tensor all =
+        biases.empty() ? Tensor{} : s.floats({static_cast<int64_t>(biases.size())}, biases);
     std::vector<Tensor> written = chain.run(s, between);
     const Tensor normed = written.back();
+    int64_t row = 0;
     for (size_t i = 0; i < views.size(); ++i) {
       s.encoder().run(ops::Linear{outs[i], normed, views[i]});
       between();
+      if (!all.is_null() && i != 1) {
+        s.encoder().run(ops::AddBias{outs[i], all.slice(0, row, views[i].rows)});
+        between();
+      }
+      row += views[i].rows;
     }
     written.insert(written.end(), outs.begin(), outs.end());
     return written;
@@ -223,6 +237,37 @@ TEST(Fusion, ANormIsMadeByARouterThatFollows) {
   several.weights.push_back(random_weight(random, QuantFormat::plain(DType::kBf16), 37, 264));
   expect_same_bits_in(2, "two tokens",
                       [&](Session& s, const Between& between) { return several.run(s, between); });
+}
+
+TEST(Fusion, BiasesOfFewTokensAreAddedByTheirProducts) {
+  Random random(106);
+  const auto check = [&](size_t launches, int64_t n, int64_t cols, const char* type) {
+    auto p = NormedProblem::make(random, ChainProblem::make(random, n, cols, 0, 1, false),
+                                 {38, 3, 70, 17});
+    if (type != nullptr) {
+      for (EncodedWeight& w : p.weights) {
+        w = random_weight(random, *find_ggml_type(type)->format, w.rows, cols);
+      }
+    }
+    p.add_biases(random);
+    expect_same_bits_in(launches, formatted("{} tokens, {}", n, type == nullptr ? "affine" : type),
+                        [&](Session& s, const Between& between) { return p.run(s, between); });
+  };
+  check(1, 1, 192, nullptr);
+  check(1, 3, 192, nullptr);
+  check(1, 1, 256, "Q8_0");
+  check(2 + 3, 5, 1088, nullptr);  // after the products, which are one launch
+}
+
+TEST(Fusion, ABiasIsAddedByARouterOfOneToken) {
+  Random random(107);
+  for (const DType dtype : {DType::kF32, DType::kBf16}) {
+    NormedProblem p{ChainProblem::make(random, 1, 264, 0, 1, false), {}};
+    p.weights.push_back(random_weight(random, QuantFormat::plain(dtype), 37, 264));
+    p.add_biases(random);
+    expect_same_bits_in(1, std::string(dtype_name(dtype)),
+                        [&](Session& s, const Between& between) { return p.run(s, between); });
+  }
 }
 
 TEST(Fusion, ANormOfSeveralTokensBecomesIntegersOnTheWay) {

@@ -24,6 +24,9 @@ void GpuContext::flush() {
     case State::kProducts:
       record_products(recorder_, w);
       break;
+    case State::kFewRows:
+      recorder_.record(w.few_rows->plan);
+      break;
     case State::kDelta:
     case State::kDeltaNorm:
       recorder_.record(plan_delta_one(recorder_, w.delta, {}, Activation::kSilu),

@@ -287,6 +287,17 @@ bool fits(const Waiting& waiting, const FewRowsOp& few) {
          keeps_inputs(op);
 }
 
+bool fits(const Waiting& waiting, const ops::AddBias& op) {
+  if (waiting.few_rows) return are_same(waiting.few_rows->out, op.x);
+  const ProductBiases& biases = waiting.biases;
+  const ops::Linear* const product = find_product(waiting.products, op.x);
+  return product != nullptr && waiting.conv.op.out.is_null() &&
+         std::none_of(biases.begin(), biases.end(), [&](const ProductBias& other) {
+           return &waiting.products[other.product] == product ||
+                  other.bias.buffer != op.bias.buffer;
+         });
+}
+
 bool fits(const Waiting& waiting, const ops::CausalConv& op) {
   const Tensor& state = op.sequences.front().state;
   return op.options.activation == Activation::kSilu && op.options.bias.is_null() &&
@@ -364,6 +375,18 @@ void add(Waiting& waiting, const ops::Rope& op) {
 }
 
 void add(Waiting& waiting, const ops::Linear& op) { waiting.products.push_back(op); }
+
+void add(Waiting& waiting, const ops::AddBias& op) {
+  if (waiting.few_rows) {
+    FewRows& few = *waiting.few_rows;
+    few.params.has_bias = 1;
+    few.plan.set_params(few.params);
+    few.plan.bindings[few.plan.num_bindings - 1] = range_of(op.bias, Access::kRead);
+    return;
+  }
+  const ops::Linear* const product = find_product(waiting.products, op.x);
+  waiting.biases.push_back({op.bias, static_cast<uint32_t>(product - waiting.products.begin())});
+}
 
 void add(Waiting& waiting, const ops::CausalConv& op) {
   const ops::Linear* const product = find_product(waiting.products, op.x);

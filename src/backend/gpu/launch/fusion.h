@@ -1,6 +1,7 @@
 // Decides which operations share a launch. A decoded token is many small launches, so an operation
 // may wait for the next one:
-// - sums for their norm, a norm for its products, a product for its convolution or its SiLU;
+// - sums for their norm, a norm for its products, a product for its bias, then for its convolution
+//   or its SiLU;
 // - norms and rotary positions of heads for attention, attention for the gate of its output;
 // - the delta rule for its heads' norm and gate;
 // - the experts' down products for the sum of their slots; a route and a gated network for the
@@ -15,6 +16,7 @@
 
 #include "backend/gpu/launch/waiting.h"
 #include "backend/op_table.h"
+#include "backend/ops/add_bias.h"
 
 namespace moeflux::gpu {
 
@@ -29,7 +31,7 @@ enum class Action : uint8_t {
 /// The operations that may share a launch, in the order of the table's columns.
 using FusedOps =
     ops::List<ops::Add, ops::CombineExperts, ops::RmsNorm, ops::MulActivated, ops::Rope,
-              ops::Linear, FewRowsOp, ops::CausalConv, DeltaOp, ops::Route, FfnOp>;
+              ops::Linear, FewRowsOp, ops::AddBias, ops::CausalConv, DeltaOp, ops::Route, FfnOp>;
 template <typename Op>
 constexpr size_t kFusedOp = ops::place_in<Op>(FusedOps{});
 
@@ -40,17 +42,18 @@ constexpr auto kFusionTable = [] {
   constexpr Action kIn = Action::kJoin;
   constexpr Action kEnd = Action::kFinish;
   return std::array<std::array<Action, FusedOps::kCount>, kStates>{{
-      // add, combine, norm, gate, rope, product, few rows, conv, delta, route, network
-      {kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo},    // nothing
-      {kIn, kNo, kIn, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo},    // sums
-      {kNo, kNo, kNo, kNo, kNo, kIn, kEnd, kNo, kNo, kNo, kNo},   // norm
-      {kNo, kNo, kNo, kEnd, kNo, kIn, kNo, kEnd, kNo, kNo, kNo},  // products
-      {kNo, kNo, kIn, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo},    // delta rule
-      {kNo, kNo, kNo, kEnd, kNo, kNo, kNo, kNo, kNo, kNo, kNo},   // delta rule and norm
-      {kNo, kNo, kIn, kEnd, kIn, kNo, kNo, kNo, kNo, kNo, kNo},   // heads
-      {kNo, kNo, kNo, kEnd, kNo, kNo, kNo, kNo, kNo, kNo, kNo},   // attention
-      {kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kIn},    // experts
-      {kNo, kIn, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo},    // down products
+      // add, combine, norm, gate, rope, product, few rows, bias, conv, delta, route, network
+      {kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo},    // nothing
+      {kIn, kNo, kIn, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo},    // sums
+      {kNo, kNo, kNo, kNo, kNo, kIn, kEnd, kNo, kNo, kNo, kNo, kNo},   // norm
+      {kNo, kNo, kNo, kEnd, kNo, kIn, kNo, kIn, kEnd, kNo, kNo, kNo},  // products
+      {kNo, kNo, kNo, kNo, kNo, kNo, kNo, kEnd, kNo, kNo, kNo, kNo},   // few rows
+      {kNo, kNo, kIn, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo},    // delta rule
+      {kNo, kNo, kNo, kEnd, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo},   // delta rule and norm
+      {kNo, kNo, kIn, kEnd, kIn, kNo, kNo, kNo, kNo, kNo, kNo, kNo},   // heads
+      {kNo, kNo, kNo, kEnd, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo},   // attention
+      {kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kIn},    // experts
+      {kNo, kIn, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo},    // down products
   }};
 }();
 
@@ -62,6 +65,7 @@ bool fits(const Waiting& waiting, const ops::MulActivated& op);
 bool fits(const Waiting& waiting, const ops::Rope& op);
 bool fits(const Waiting& waiting, const ops::Linear& op);
 bool fits(const Waiting& waiting, const FewRowsOp& op);
+bool fits(const Waiting& waiting, const ops::AddBias& op);
 bool fits(const Waiting& waiting, const ops::CausalConv& op);
 inline bool fits(const Waiting& waiting, const FfnOp&) { return !waiting.ffn; }
 template <typename Op>
@@ -98,6 +102,7 @@ void add(Waiting& waiting, const ops::CombineExperts& op);
 void add(Waiting& waiting, const ops::RmsNorm& op);
 void add(Waiting& waiting, const ops::Rope& op);
 void add(Waiting& waiting, const ops::Linear& op);
+void add(Waiting& waiting, const ops::AddBias& op);
 void add(Waiting& waiting, const ops::CausalConv& op);
 /// A gate that follows a product.
 void add_to_product(Waiting& waiting, const ops::MulActivated& op);

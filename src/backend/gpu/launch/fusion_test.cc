@@ -88,6 +88,9 @@ class FusionTable : public ::testing::Test {
     const ops::Linear first = s.products[0];
     expect_edge(State::kProducts, s, ops::Linear{row(), first.x, weight()},
                 ops::Linear{first.out, first.x, weight()});
+    const ops::AddBias bias{first.out, make({64})};
+    expect_edge(State::kProducts, s, bias, ops::AddBias{first.x, bias.bias});
+    EXPECT_EQ(action_of(with(s, bias), bias, true), Action::kLaunch) << "it has one";
     const StateRows state{1, make({3, 64})};
     const ops::CausalConv conv{row(), first.out, make({64, 4}), {}, {&state, 1}};
     ops::CausalConv over = conv;
@@ -111,7 +114,11 @@ TEST_F(FusionTable, EveryEdgeJoinsWhereMemoryAllowsIt) {
   const Tensor w = make({64});
   expect_edges_of_products(w);
 
-  Waiting s = with({}, delta());
+  Waiting s;
+  s.few_rows = FewRows{{}, {}, row()};
+  expect_edge(State::kFewRows, s, ops::AddBias{s.few_rows->out, w}, ops::AddBias{row(), w});
+
+  s = with({}, delta());
   const Tensor out = s.delta.op.out;
   const ops::RmsNorm heads_norm{out, out, make({128}), 0.0f};
   expect_edge(State::kDelta, s, heads_norm, ops::RmsNorm{make({1, 2, 128}), out, w, 0.0f});

@@ -9,6 +9,7 @@
 #include "backend/gpu/launch/fusion.h"
 #include "backend/gpu/launch/mma_plans.h"
 #include "backend/gpu/launch/plan_building.h"
+#include "backend/gpu/launch/rows_plans.h"
 
 namespace moeflux::gpu {
 namespace {
@@ -213,6 +214,24 @@ KernelId kernel_of_few(const Products& products, bool normed) {
   return only4 ? KernelId::mma_linear_w4_t1 : KernelId::mma_linear_t1;
 }
 
+// Biases as one binding, from where the first of them begins.
+Binding bind_biases(MmaLinearParams& p, const ProductBiases& biases) {
+  if (biases.empty()) return {};
+  Binding all = range_of(biases.front().bias, Access::kRead);
+  size_t end = all.offset_bytes + all.size_bytes;
+  for (const ProductBias& own : biases) {
+    const Binding range = range_of(own.bias, Access::kRead);
+    all.offset_bytes = std::min(all.offset_bytes, range.offset_bytes);
+    end = std::max(end, range.offset_bytes + range.size_bytes);
+  }
+  all.size_bytes = end - all.offset_bytes;
+  for (const ProductBias& own : biases) {
+    p.has_bias |= 1u << own.product;
+    p.bias_at[own.product] = (own.bias.offset_bytes - all.offset_bytes) / sizeof(float);
+  }
+  return all;
+}
+
 // Few tokens.
 void record_products_of_few(Recorder& recorder, const Waiting& waiting) {
   const Products& products = waiting.products;
@@ -230,6 +249,7 @@ void record_products_of_few(Recorder& recorder, const Waiting& waiting) {
   } else {
     p.walk.full = groups;  // whatever the last of a matrix has
   }
+  const Binding biases = bind_biases(p, waiting.biases);
   Plan plan = make_plan(kernel_of_few(products, normed), {groups, p.tokens, 1}, launch.threads);
   plan.shared_bytes = launch.bytes;
   for (const ops::Linear& product : products) bind_weight(plan, product.weight);
@@ -252,6 +272,7 @@ void record_products_of_few(Recorder& recorder, const Waiting& waiting) {
     bind_output(plan, chain.norm.out);
   }
   bind_output(plan, waiting.conv.op.out);
+  plan.bind(biases);
   recorder.record(plan);
 }
 
@@ -296,14 +317,17 @@ void record_products(Recorder& recorder, const Waiting& waiting) {
     record_chain(recorder, chain, chain.after_down ? &*waiting.down : nullptr, order);
     Waiting alone;
     alone.products = products;
+    alone.biases = waiting.biases;
     return record_products(recorder, alone);
   }
+  if (!few && !many) return record_products_of_few(recorder, waiting);
   if (few) {
     record_products_of_some(recorder, products, *few);
-  } else if (many) {
-    record_products_of_many(recorder, products);
   } else {
-    record_products_of_few(recorder, waiting);
+    record_products_of_many(recorder, products);
+  }
+  for (const ProductBias& own : waiting.biases) {
+    recorder.record(bias_plan(products[own.product].out, own.bias));
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "backend/gpu/kernels/matmul/params.h"
 #include "backend/gpu/launch/plan.h"
 #include "backend/gpu/launch/recorder.h"
 #include "backend/gpu/launch/segments.h"
@@ -17,6 +18,13 @@ namespace moeflux::gpu {
 /// Few rows of plain numbers times one token.
 struct FewRowsOp {
   ops::Linear op;
+};
+
+/// Their launch. With no bias, which is its last binding.
+struct FewRows {
+  Plan plan;
+  FewRowsParams params{};
+  Tensor out;
 };
 
 /// The states of an operation's sequences: of one, or of several, where they begin as a table in

@@ -43,7 +43,7 @@ struct Extent3 {
 /// struct by value. Kernels may also follow device addresses that lie in tables (pages of keys and
 /// values, weights of experts): everything the platform allocated must be reachable.
 struct Plan {
-  static constexpr size_t kBindingsMax = 24;
+  static constexpr size_t kBindingsMax = 25;
   static constexpr size_t kParamsBytesMax = 416;
 
   KernelId kernel{};

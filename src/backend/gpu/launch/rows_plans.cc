@@ -20,6 +20,14 @@ Plan element_plan(KernelId kernel, const Tensor& out) {
                    kRowsThreads);
 }
 
+Plan bias_plan(const Tensor& x, const Tensor& bias) {
+  Plan plan = element_plan(KernelId::add_bias_rows, x);
+  plan.set_params(rows_params(x, {}, {}));
+  plan.bind(range_of(bias, Access::kRead));
+  plan.bind(range_of(x, Access::kReadWrite));
+  return plan;
+}
+
 Plan copy_plan(const Tensor& out, const Tensor& x) {
   Plan plan = element_plan(KernelId::copy_rows, out);
   plan.set_params(rows_params(out, x, {}));

@@ -15,6 +15,8 @@ constexpr uint32_t kStreamThreads = 128;  // of residuals of several streams
 RowsParams rows_params(const Tensor& out, const Tensor& a, const Tensor& b);
 /// A thread an element.
 Plan element_plan(KernelId kernel, const Tensor& out);
+/// x += bias, which has a number for each column.
+Plan bias_plan(const Tensor& x, const Tensor& bias);
 /// out = x, of one shape.
 Plan copy_plan(const Tensor& out, const Tensor& x);
 /// Four columns a thread where `wide`.

@@ -43,6 +43,14 @@ using AllHeads = InlineVector<Heads, 3>;
 /// Products of the same x.
 using Products = InlineVector<ops::Linear, kMmaMatricesMax>;
 
+/// A bias of what one of them gives.
+struct ProductBias {
+  Tensor bias;
+  uint32_t product = 0;
+};
+/// All of them are in one buffer.
+using ProductBiases = InlineVector<ProductBias, kMmaMatricesMax>;
+
 /// The convolution of what one of the products gives, or x * sigmoid(x) of it: then there is no
 /// weight.
 struct ProductConv {
@@ -57,6 +65,7 @@ enum class State : uint8_t {
   kSums,       // a chain without a norm
   kNorm,       // a chain that ends in one
   kProducts,   // products, which may make the norm before them
+  kFewRows,    // few rows of plain numbers times one token
   kDelta,      // the delta rule of one token,
   kDeltaNorm,  // and its heads' norm
   kHeads,      // norms and turns of heads
@@ -64,13 +73,15 @@ enum class State : uint8_t {
   kExperts,    // routes, a gated network, or both
   kDown,       // down products of few slots
 };
-constexpr uint32_t kStates = 10;
+constexpr uint32_t kStates = 11;
 
 struct Waiting {
   Chain chain;
   DeltaOp delta;
   AllHeads heads;
   Products products;
+  ProductBiases biases;
+  std::optional<FewRows> few_rows;
   ProductConv conv;
   std::optional<AttentionOp> attention;
   std::optional<ops::Route> route;
@@ -81,6 +92,7 @@ struct Waiting {
     if (route || ffn) return State::kExperts;
     if (attention) return State::kAttention;
     if (!products.empty()) return State::kProducts;
+    if (few_rows) return State::kFewRows;
     if (!chain.value.is_null()) return chain.norm.out.is_null() ? State::kSums : State::kNorm;
     if (!delta.op.out.is_null()) {
       return delta.norm.out.is_null() ? State::kDelta : State::kDeltaNorm;
@@ -95,6 +107,8 @@ struct Waiting {
     if (!conv.op.out.is_null()) conv = {};
     heads.clear();
     products.clear();
+    biases.clear();
+    few_rows.reset();
     attention.reset();
     route.reset();
     ffn.reset();

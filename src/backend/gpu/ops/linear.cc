@@ -29,8 +29,8 @@ KernelId few_kernel(DType dtype, bool normed) {
 
 // Rows of plain numbers, eight columns at a time, times one token that is there or a norm on the
 // way; nothing if a core has too little memory for the token.
-std::optional<Plan> few_rows_plan(const LinearParams& product, const Weight& weight,
-                                  const Tensor& x, const Chain* made, const Platform& platform) {
+std::optional<FewRows> few_rows_plan(const LinearParams& product, const Weight& weight,
+                                     const Tensor& x, const Chain* made, const Platform& platform) {
   if (product.weight.rows > kFewWeightRowsMax || !weight.format.is_plain() ||
       product.weight.wide == 0 || !is_wide(x) || product.weight.cols % 8 != 0) {
     return std::nullopt;
@@ -53,11 +53,13 @@ std::optional<Plan> few_rows_plan(const LinearParams& product, const Weight& wei
     p.weights = made->norm.weight.is_null() ? 0 : 1;
     p.epsilon = made->norm.eps;
   }
-  Plan plan = make_plan(few_kernel(weight.format.dtype, made != nullptr),
-                        {groups_for(p.weight.rows, p.group_rows), 1, 1}, kNormThreads);
-  plan.shared_bytes = static_cast<uint32_t>(shared_bytes);
-  plan.set_params(p);
-  return plan;
+  FewRows few{make_plan(few_kernel(weight.format.dtype, made != nullptr),
+                        {groups_for(p.weight.rows, p.group_rows), 1, 1}, kNormThreads),
+              p,
+              {}};
+  few.plan.shared_bytes = static_cast<uint32_t>(shared_bytes);
+  few.plan.set_params(p);
+  return few;
 }
 
 LinearParams linear_params(const ops::Linear& op) {
@@ -73,10 +75,12 @@ Plan plan_linear(const ops::Linear& op, const Platform& platform) {
 
 /// One token times few rows of plain numbers, made from `made` on the way unless that is null;
 /// nothing if rows are too many or too long for it.
-std::optional<Plan> plan_few_rows(const ops::Linear& op, const Chain* made,
-                                  const Platform& platform) {
-  std::optional<Plan> plan = few_rows_plan(linear_params(op), op.weight, op.x, made, platform);
-  if (!plan) return plan;
+std::optional<FewRows> plan_few_rows(const ops::Linear& op, const Chain* made,
+                                     const Platform& platform) {
+  std::optional<FewRows> few = few_rows_plan(linear_params(op), op.weight, op.x, made, platform);
+  if (!few) return few;
+  few->out = op.out;
+  Plan* const plan = &few->plan;
   plan->bind(range_of(op.weight.parts.codes, Access::kRead));
   if (made != nullptr) {
     plan->bind(range_of(made->base, Access::kRead));
@@ -89,7 +93,8 @@ std::optional<Plan> plan_few_rows(const ops::Linear& op, const Chain* made,
     plan->bind(range_of(op.x, Access::kRead));
     bind_output(*plan, op.out);
   }
-  return plan;
+  plan->bind({});
+  return few;
 }
 
 }  // namespace
@@ -104,9 +109,10 @@ void run(GpuContext& gpu, const ops::Linear& op) {
   Waiting& waiting = gpu.waiting();
   const bool makes =
       action_of(waiting, FewRowsOp{op}, platform.has_matrix_units()) == Action::kFinish;
-  const std::optional<Plan> few = plan_few_rows(op, makes ? &waiting.chain : nullptr, platform);
-  if (few && makes) waiting.clear();
-  gpu.record(few ? *few : plan_linear(op, platform));
+  const std::optional<FewRows> few = plan_few_rows(op, makes ? &waiting.chain : nullptr, platform);
+  if (!few) return gpu.record(plan_linear(op, platform));
+  makes ? waiting.clear() : gpu.flush();
+  waiting.few_rows = few;
 }
 
 }  // namespace moeflux::gpu

@@ -106,10 +106,11 @@ MF_FN f32 multiply_row(MF_T t, ROW own, u32 cols) {
 /// A row a SIMD group, once x and, where they go there, the rows are in shared memory.
 template <u32 FORMAT>
 MF_FN void multiply_few(MF_T t, MF_PARAMS(FewRowsParams) p, MF_GLOBAL(const u8) data,
-                        MF_GLOBAL(f32) out) {
+                        MF_GLOBAL(const f32) bias, MF_GLOBAL(f32) out) {
   const u32 cols = p.weight.cols;
   const u32 row = t.group.x * p.group_rows + t.simd;
   if (t.simd >= p.group_rows || row >= p.weight.rows) return;
+  const f32 more = p.has_bias != 0u ? bias[row] : 0.0f;
   f32 acc;
   if (p.staged != 0u) {
     MF_SHARED(u32) rows = MF_SHARED_AT(t, u32, (kNormLongSimds + few_cols(cols)) * 4u);
@@ -118,7 +119,7 @@ MF_FN void multiply_few(MF_T t, MF_PARAMS(FewRowsParams) p, MF_GLOBAL(const u8) 
     acc = multiply_row<FORMAT>(t, few_row<FORMAT>(p, data, row), cols);
   }
   const f32 sum = simd_sum(t, acc);
-  if (t.lane == 0u) out[row] = sum;
+  if (t.lane == 0u) out[row] = p.has_bias != 0u ? sum + more : sum;
 }
 
 /// A norm on its way to shared memory. A row of up to kFewColsMax columns is held by a group's
@@ -234,19 +235,20 @@ MF_FN void stage_few(MF_T t, MF_GLOBAL(const f32) x, u32 cols) {
 #define MF_LINEAR_FEW_ROWS(type, FORMAT)                                                           \
   MF_FITS(kNormThreads, 2)                                                                         \
   MF_KERNEL(linear_few_rows_##type##_t1, FewRowsParams, MF_CONST(0, u8, data), MF_READ(1, f32, x), \
-            MF_WRITE(2, f32, out)) {                                                               \
+            MF_WRITE(2, f32, out), MF_CONST(3, f32, bias)) {                                       \
     MF_THREAD_EARLY;                                                                               \
     copy_few<FORMAT>(t, p, data);                                                                  \
     await_inputs(t);                                                                               \
     stage_few(t, x, p.weight.cols);                                                                \
     copies_wait<0u>(t);                                                                            \
     barrier(t);                                                                                    \
-    multiply_few<FORMAT>(t, p, data, out);                                                         \
+    multiply_few<FORMAT>(t, p, data, bias, out);                                                   \
   }                                                                                                \
   MF_FITS(kNormThreads, 2)                                                                         \
   MF_KERNEL(linear_few_rows_normed_##type##_t1, FewRowsParams, MF_CONST(0, u8, data),              \
             MF_READ(1, f32, base), MF_READ(2, f32, addend), MF_CONST(3, f32, weight),              \
-            MF_WRITE(4, f32, out), MF_WRITE(5, f32, sum), MF_WRITE(6, f32, normed)) {              \
+            MF_WRITE(4, f32, out), MF_WRITE(5, f32, sum), MF_WRITE(6, f32, normed),                \
+            MF_CONST(7, f32, bias)) {                                                              \
     MF_THREAD_EARLY;                                                                               \
     const NormedRow row = {base, addend, weight, sum, normed, p.weight.cols, p.adds, p.epsilon};   \
     copy_few<FORMAT>(t, p, data);                                                                  \
@@ -257,7 +259,7 @@ MF_FN void stage_few(MF_T t, MF_GLOBAL(const f32) x, u32 cols) {
     made.stage(t, &row);                                                                           \
     copies_wait<0u>(t);                                                                            \
     barrier(t);                                                                                    \
-    multiply_few<FORMAT>(t, p, data, out);                                                         \
+    multiply_few<FORMAT>(t, p, data, bias, out);                                                   \
   }
 MF_LINEAR_FEW_ROWS(f32, kFormatF32)
 MF_LINEAR_FEW_ROWS(f16, kFormatF16)

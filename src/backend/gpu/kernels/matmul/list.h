@@ -8,24 +8,24 @@
 #define MF_MATMUL_KERNELS(X)                                  \
   MF_FORMATS(X, linear, 5, LinearParams)                      \
   MF_LARGE_TILES(X, linear, 5, LinearParams)                  \
-  X(linear_few_rows_f32_t1, 3, FewRowsParams, kWaits)         \
-  X(linear_few_rows_normed_f32_t1, 7, FewRowsParams, kWaits)  \
-  X(linear_few_rows_f16_t1, 3, FewRowsParams, kWaits)         \
-  X(linear_few_rows_normed_f16_t1, 7, FewRowsParams, kWaits)  \
-  X(linear_few_rows_bf16_t1, 3, FewRowsParams, kWaits)        \
-  X(linear_few_rows_normed_bf16_t1, 7, FewRowsParams, kWaits) \
+  X(linear_few_rows_f32_t1, 4, FewRowsParams, kWaits)         \
+  X(linear_few_rows_normed_f32_t1, 8, FewRowsParams, kWaits)  \
+  X(linear_few_rows_f16_t1, 4, FewRowsParams, kWaits)         \
+  X(linear_few_rows_normed_f16_t1, 8, FewRowsParams, kWaits)  \
+  X(linear_few_rows_bf16_t1, 4, FewRowsParams, kWaits)        \
+  X(linear_few_rows_normed_bf16_t1, 8, FewRowsParams, kWaits) \
   X(head_linear_transposed_t4, 5, LinearParams, kWaits)       \
   X(head_linear_transposed_t16, 5, LinearParams, kWaits)      \
   X(linear_coded_t1, 5, LinearParams, kWaits)                 \
   X(unpack_heads, 4, UnpackParams, kWaits)                    \
   X(head_tile_lanes, 3, HeadTileParams, kWaits)               \
   X(head_tile_parts, 3, HeadTileParams, kWaits)               \
-  X(mma_linear_t1, 20, MmaLinearParams, kWaits)               \
-  X(mma_linear_w4_t1, 20, MmaLinearParams, kWaits)            \
-  X(mma_linear_ggml_t1, 20, MmaLinearParams, kWaits)          \
-  X(mma_normed_linear_t1, 24, MmaNormedParams, kWaits)        \
-  X(mma_normed_linear_w4_t1, 24, MmaNormedParams, kWaits)     \
-  X(mma_normed_linear_ggml_t1, 24, MmaNormedParams, kWaits)   \
+  X(mma_linear_t1, 21, MmaLinearParams, kWaits)               \
+  X(mma_linear_w4_t1, 21, MmaLinearParams, kWaits)            \
+  X(mma_linear_ggml_t1, 21, MmaLinearParams, kWaits)          \
+  X(mma_normed_linear_t1, 25, MmaNormedParams, kWaits)        \
+  X(mma_normed_linear_w4_t1, 25, MmaNormedParams, kWaits)     \
+  X(mma_normed_linear_ggml_t1, 25, MmaNormedParams, kWaits)   \
   X(mma_linear_t8, 18, MmaLinearParams, kWaits)               \
   X(mma_linear_t16, 18, MmaLinearParams, kWaits)              \
   X(mma_linear_t32, 18, MmaLinearParams, kWaits)              \

@@ -11,21 +11,25 @@ namespace moeflux {
 namespace gpu {
 namespace kernels {
 
-/// Rows of one matrix, which may go on through a convolution: they are its channels. Or each is
-/// gated by itself.
+/// Rows of one matrix, with a bias or not, which may go on through a convolution: they are its
+/// channels. Or each is gated by itself.
 struct MmaRowsOut {
   MF_GLOBAL(f32) out;
+  MF_GLOBAL(const f32) bias;
+  bool has_bias;
   u32 rows;
   u32 taps;  // 0: nothing follows, 1: a gate
   MF_GLOBAL(const f32) conv_weight;
   MF_GLOBAL(f32) conv_state;
   MF_GLOBAL(f32) conv_out;
 
-  /// Asks for what the convolution needs.
+  /// Asks for what the bias and the convolution need.
   MF_FN_MEMBER void begin(MF_T t, MmaTiles tiles) const {
-    if (taps <= 1u) return;
+    if (taps <= 1u && !has_bias) return;
     for (u32 row = tiles.first * kMmaRows + t.index; row < tiles.end * kMmaRows; row += t.threads) {
       if (row >= rows) return;
+      if (has_bias) prefetch(t, bias + row);
+      if (taps <= 1u) continue;
       prefetch(t, conv_weight + row * taps);
       MF_ROLLED
       for (u32 j = 0u; j + 1u < taps; ++j) prefetch(t, conv_state + (j * rows + row));
@@ -36,8 +40,8 @@ struct MmaRowsOut {
     for (u32 r = t.index; r < tiles * kMmaRows; r += t.threads) {
       const u32 row = first_tile * kMmaRows + r;
       if (row >= rows) return;
-      const f32 sum =
-          sum_mma_splits(parts + (r / kMmaRows * splits * kMmaRows + r % kMmaRows), splits);
+      f32 sum = sum_mma_splits(parts + (r / kMmaRows * splits * kMmaRows + r % kMmaRows), splits);
+      if (has_bias) sum = sum + bias[row];
       out[row] = sum;
       if (taps == 1u) conv_out[row] = sum * sigmoid(sum);
       if (taps <= 1u) continue;
@@ -103,12 +107,15 @@ MF_FN void mma_share_rows(MF_T t, MF_PARAMS(MmaLinearParams) p, MmaShare share,
   MF_KERNEL(name, MmaLinearParams, MF_MMA_MATRICES, MF_READ(12, f32, x),                \
             MF_CONST(13, f32, conv_weight), MF_WRITE(14, f32, conv_state),              \
             MF_WRITE(15, f32, out0), MF_WRITE(16, f32, out1), MF_WRITE(17, f32, out2),  \
-            MF_WRITE(18, f32, out3), MF_WRITE(19, f32, conv_out)) {                     \
+            MF_WRITE(18, f32, out3), MF_WRITE(19, f32, conv_out),                       \
+            MF_CONST(20, f32, bias)) {                                                  \
     MF_THREAD_EARLY;                                                                    \
     const MmaShare share = mma_share(t, p);                                             \
     const u32 which = share.which;                                                      \
     MF_GLOBAL(f32) out = MF_MMA_OF(which, out);                                         \
     const MmaRowsOut sink = {out + t.group.y * p.out_strides[which],                    \
+                             bias + p.bias_at[which],                                   \
+                             (p.has_bias >> which & 1u) != 0u,                          \
                              p.matrices[which].rows,                                    \
                              which == p.conv_matrix ? p.conv_taps : 0u,                 \
                              conv_weight,                                               \

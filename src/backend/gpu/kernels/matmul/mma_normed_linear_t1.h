@@ -72,12 +72,14 @@ struct MmaNormedRow {
             MF_READ(13, f32, addend), MF_CONST(14, f32, weight), MF_CONST(15, f32, conv_weight), \
             MF_WRITE(16, f32, conv_state), MF_WRITE(17, f32, out0), MF_WRITE(18, f32, out1),     \
             MF_WRITE(19, f32, out2), MF_WRITE(20, f32, out3), MF_WRITE(21, f32, sums),           \
-            MF_WRITE(22, f32, normed), MF_WRITE(23, f32, conv_out)) {                            \
+            MF_WRITE(22, f32, normed), MF_WRITE(23, f32, conv_out), MF_CONST(24, f32, bias)) {   \
     MF_THREAD_EARLY;                                                                             \
     const MmaShare share = mma_share(t, p.linear);                                               \
     const u32 which = share.which;                                                               \
     MF_GLOBAL(f32) out = MF_MMA_OF(which, out);                                                  \
     const MmaRowsOut sink = {out + t.group.y * p.linear.out_strides[which],                      \
+                             bias + p.linear.bias_at[which],                                     \
+                             (p.linear.has_bias >> which & 1u) != 0u,                            \
                              p.linear.matrices[which].rows,                                      \
                              which == p.linear.conv_matrix ? p.linear.conv_taps : 0u,            \
                              conv_weight,                                                        \

@@ -139,6 +139,8 @@ struct MmaLinearParams {
   u32 stages;       // of many tokens; for GGML's types blocks of a stage
   u32 conv_matrix;  // whose rows go on through a convolution; kMmaMatricesMax: none
   u32 conv_taps;    // 1: through x * sigmoid(x) instead
+  u32 has_bias;     // of single tokens: bit i says so of matrix i,
+  u64 bias_at[kMmaMatricesMax];  // whose bias is so many numbers behind the binding's
 };
 
 static_assert(static_cast<u32>(kMmaThreads) == static_cast<u32>(kNormThreads),

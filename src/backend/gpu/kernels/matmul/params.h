@@ -57,6 +57,7 @@ struct FewRowsParams {
   u32 staged;      // rows go to shared memory
   u32 adds;
   u32 weights;  // the norm has some
+  u32 has_bias;
   f32 epsilon;
 };
 
