@@ -109,6 +109,13 @@ MF_FN u32 look_up_eight(W2 table, u32 numbers) {
   }
   return bytes;
 }
+MF_FN u32 look_up_positive(W2 table, u32 numbers) {
+  u32 negative = 0u;
+  for (u32 i = 0u; i < 4u; ++i) {
+    if ((numbers >> (4u * i) & 8u) != 0u) negative |= 0xffu << (8u * i);
+  }
+  return look_up_eight(table, numbers) & ~negative;
+}
 /// To nearest even, through the exponent's place in f32; 0x7c00 is infinity.
 MF_FN u32 f16_bits(f32 value) {
   const u32 bits = as_bits(value);

@@ -235,7 +235,8 @@ MF_FN u32 settled(u32 value) {
   asm("" : "+r"(value));
   return value;
 }
-/// __byte_perm() without its mask: no index may be beyond 7.
+/// __byte_perm() without its mask: an index beyond 7 gives the highest bit of the byte, eight
+/// times.
 MF_FN u32 permute_bytes(u32 first, u32 second, u32 indices) {
   u32 bytes;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(first), "r"(second), "r"(indices));
@@ -258,6 +259,10 @@ MF_FN W2 look_up_halves(W4 table, u32 bytes) {
 /// The same of a table of eight, by the lowest four numbers of 4 bits each.
 MF_FN u32 look_up_eight(W2 table, u32 numbers) {
   return __byte_perm(table.v[0], table.v[1], numbers);
+}
+/// The same by numbers whose highest bit makes the byte 0. Bytes of the table are below 128.
+MF_FN u32 look_up_positive(W2 table, u32 numbers) {
+  return permute_bytes(table.v[0], table.v[1], numbers);  // copies of a byte's highest bit
 }
 /// c += a b on the matrix units, for 16 x 16 by 16 x 8 numbers in f16. Lane 4 g + t holds
 /// - a: rows g, g + 8, g, g + 8 at columns 2 t and 2 t + 1 (8 more in the last two);

@@ -38,8 +38,9 @@ MF_FN W4 both_pairs(MF_T t, u32 at, u32 block, u32 piece) {
 /// - code(): four codes of a part from a word of each of its pieces;
 /// - scales(): kScales of them, of 16, 32 or 64 columns each;
 /// - kOuter: 1 where a matrix may have a factor, by which scales and biases are multiplied;
-/// - kLooksUp: 1 where codes are bytes of a table() by halves of bytes. There is no code() then:
-///   those of an octet are low halves, or high ones where odd_halves(octet) is 1.
+/// - kLooksUp: 1 where halves() has the codes of the low halves of four bytes, then of the high
+///   ones. There is no code() then: those of an octet are low halves, or high ones where
+///   odd_halves(octet) is 1.
 template <u32 TYPE>
 struct GgmlCodes;
 
@@ -188,17 +189,25 @@ struct GgmlCodes<kGgml_q8_0> : GgmlLowBits<4u, 2u> {
 /// 128 more than the numbers of IQ4.
 struct GgmlIq4Table {
   enum : u32 { kLooksUp = 1 };
-  static MF_FN_MEMBER W4 table() {
+  static MF_FN_MEMBER W2 halves(u32 bytes) {
     const W4 numbers = {{0x3f2d1801u, 0x766a5d4fu, 0xa6998d81u, 0xf1d9c5b5u}};
-    return numbers;
+    return look_up_halves(numbers, bytes);
   }
 };
-/// 16 more than twice the numbers of e2m1.
+/// 16 more than twice the numbers of e2m1: bytes neither carry nor borrow.
 struct GgmlE2m1Table {
   enum : u32 { kLooksUp = 1 };
-  static MF_FN_MEMBER W4 table() {
-    const W4 numbers = {{0x13121110u, 0x1c181614u, 0x0d0e0f10u, 0x04080a0cu}};
-    return numbers;
+  static MF_FN_MEMBER W2 halves(u32 bytes) {
+    const W2 sizes = {{0x03020100u, 0x0c080604u}};
+    const u32 negated = bytes ^ 0x88888888u;
+    u32 in_order[2];
+    MF_UNROLL
+    for (u32 i = 0u; i < 2u; ++i) {
+      in_order[i] = look_up_positive(sizes, bytes >> (16u * i)) + 0x10101010u -
+                    look_up_positive(sizes, negated >> (16u * i));
+    }
+    const W2 codes = {{even_bytes(in_order[0], in_order[1]), odd_bytes(in_order[0], in_order[1])}};
+    return codes;
   }
 };
 /// Rows of 16 bytes of which the low halves are 16 columns, and the high ones the next.

@@ -47,17 +47,16 @@ struct GgmlOctet {
 };
 template <class Type>
 struct GgmlOctet<Type, 1u> {
-  static MF_FN_MEMBER W2 nibbles(u32 word) { return look_up_halves(Type::table(), word); }
+  static MF_FN_MEMBER W2 nibbles(u32 word) { return Type::halves(word); }
   static MF_FN_MEMBER W2 codes(W2 low, W2, u32, u32 octet) {
     const u32 shift = Type::odd_halves(octet) * 4u;
     const u32 first = bits_of_bytes(low.v[0], shift, 15u);
-    return look_up_halves(Type::table(), first | bits_of_bytes(low.v[1], shift, 15u) << 4u);
+    return Type::halves(first | bits_of_bytes(low.v[1], shift, 15u) << 4u);
   }
   /// Both octets of the same bytes are looked up at once, as the compiler sees.
   static MF_FN_MEMBER W2 known_codes(W2 low, W2, u32, u32 octet) {
     const u32 odd = Type::odd_halves(octet);
-    const W2 codes = {{look_up_halves(Type::table(), low.v[0]).v[odd],
-                       look_up_halves(Type::table(), low.v[1]).v[odd]}};
+    const W2 codes = {{Type::halves(low.v[0]).v[odd], Type::halves(low.v[1]).v[odd]}};
     return codes;
   }
 };
