@@ -140,6 +140,32 @@ TEST(GgmlUnits, ProductsMatchTheDefinitionAndDoNotDependOnOtherTokens) {
   }
 }
 
+// A launch of one type may have a kernel that knows it, one of several has none.
+TEST(GgmlUnits, SingleTokensHaveTheSameBitsBesideAnotherType) {
+  constexpr int64_t kCols = 768;
+  Random random(83);
+  const std::vector<float> x = random.floats(kCols, -2.0f, 2.0f);
+  const BlockMatrix other(*find_ggml_type("Q5_0"), 19, kCols, 7, false, 0);
+  for (const NamedDevice* named : devices_with_units()) {
+    for (const GgmlType& type : unit_types()) {
+      const BlockMatrix m(type, 37, kCols, 6, false, 0);
+      Session s(*named->device);
+      std::vector<std::unique_ptr<Buffer>> buffers;
+      const Weight first = testing::put_on(m, *named->device, buffers);
+      const Weight second = testing::put_on(other, *named->device, buffers);
+      const Tensor in = s.floats({1, kCols}, x);
+      const Tensor out = s.zeros({1, 37});
+      s.encoder().run(ops::Linear{out, in, first});
+      s.encoder().run(ops::Linear{s.zeros({1, 19}), in, second});
+      const std::string what = formatted("{} on {}", type.name, named->name);
+      expect_same_bits(what, product(*named->device, m, x), s.read(out));
+      const gpu::OneKernels& kernels = gpu::one_kernels(gpu::mma_matrix(first).bits);
+      if (!kernels.knows_type || named->launches == nullptr) continue;
+      EXPECT_GT(launches_of(*named, kernels.linear), 0u) << what;
+    }
+  }
+}
+
 TEST(GgmlUnits, TilesOfManyTokensHaveTheBitsOfSingleOnes) {
   Random random(82);
   // One, two and four scales in 64 columns; a whole split and a part of one.

@@ -41,4 +41,10 @@
   X(q4_0) X(q4_1) X(q5_0) X(q5_1) X(q8_0) X(q2_k) X(q3_k) X(q4_k) X(q5_k) X(q6_k) \
   X(iq4_nl) X(iq4_xs) X(mxfp4_gguf) X(nvfp4_gguf) X(q1_0) X(q2_0) X(q2_0_128) X(tq1_0) X(tq2_0) \
   X(iq1_s) X(iq1_m) X(iq2_xxs) X(iq2_xs) X(iq2_s) X(iq3_xxs) X(iq3_s)
+
+// Some of them have kernels of their own for single tokens. A kernel for any type takes more
+// registers, and the ways of others lie between what it runs: an H200 then waits for instructions.
+#define MF_GGML_ONE_TYPES(F, X) \
+  F(X, q4_0) F(X, q4_k) F(X, q5_k) F(X, q6_k) F(X, q8_0) F(X, mxfp4_gguf) F(X, q2_0) \
+  F(X, iq4_nl) F(X, iq4_xs) F(X, iq3_s) F(X, iq3_xxs) F(X, iq2_s) F(X, iq2_xs) F(X, iq2_xxs)
 // clang-format on

@@ -61,10 +61,8 @@ Plan plan_down_sum(const Chain& chain, const DownOp& down) {
       chooses ? uint32_t{kRouteThreads} : groups_for(kMmaZeroWords, kSimdLanes) * kSimdLanes;
   const uint32_t threads = std::max(ranks * kSimdLanes, least);
   p.experts.expert.walk = launch.walk;
-  const KernelId kernel = is_ggml(e.matrix)    ? KernelId::mma_down_sum_ggml_t1
-                          : e.matrix.bits == 4 ? KernelId::mma_down_sum_w4_t1
-                                               : KernelId::mma_down_sum_w8_t1;
-  Plan plan = make_plan(kernel, {groups_for(e.matrix.rows, kMmaRows), down.tokens, 1}, threads);
+  Plan plan = make_plan(one_kernels(e.matrix.bits).down_sum,
+                        {groups_for(e.matrix.rows, kMmaRows), down.tokens, 1}, threads);
   plan.shared_bytes = launch.bytes;
   plan.set_params(p);
   for (uint32_t i = 0; i < down.plan.num_bindings; ++i) {

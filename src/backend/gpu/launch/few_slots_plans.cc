@@ -23,12 +23,6 @@ bool are_apart(std::initializer_list<Tensor> some, std::initializer_list<Tensor>
   });
 }
 
-KernelId kernel_of_few(const MmaMatrix& matrix, bool is_down) {
-  if (is_ggml(matrix)) return is_down ? KernelId::mma_down_ggml_t1 : KernelId::mma_gate_up_ggml_t1;
-  if (matrix.bits == 4) return is_down ? KernelId::mma_down_w4_t1 : KernelId::mma_gate_up_w4_t1;
-  return is_down ? KernelId::mma_down_w8_t1 : KernelId::mma_gate_up_w8_t1;
-}
-
 // Gate and up, or down: parameters and extents.
 Plan plan_step(const Recorder& recorder, MmaExpertsOneParams& p, const FewSlots& s, bool is_down) {
   const GluWeights& shared = s.ffn.op.weights;
@@ -57,7 +51,8 @@ Plan plan_step(const Recorder& recorder, MmaExpertsOneParams& p, const FewSlots&
   e.matrix.wide = wide ? 1 : 0;
   e.matrix.wide_scales = wide_scales ? 1 : 0;
   if (s.has_ffn) add_network(recorder, s, is_down, p);
-  KernelId kernel = kernel_of_few(e.matrix, is_down);
+  const OneKernels& kernels = one_kernels(e.matrix.bits);
+  KernelId kernel = is_down ? kernels.down : kernels.gate_up;
   const uint32_t tokens = s.has_ffn ? rows_of(s.ffn.op.x) : 0;
   MmaOneNeeds needs;
   needs.bits = e.matrix.bits;
@@ -66,6 +61,7 @@ Plan plan_step(const Recorder& recorder, MmaExpertsOneParams& p, const FewSlots&
   needs.tiles = groups_for(e.matrix.rows, is_down ? kMmaRows : kMmaRows / 2);  // or half of both
   needs.rows = p.slots + tokens;
   needs.more = s.chooses ? uint32_t{kRouteWords} : 0;
+  needs.knows_type = kernels.knows_type;
   std::optional<MmaOneLaunch> launch;
   uint32_t rows = needs.rows;
   if (e.matrix.bits != 8 && !is_down && s.launch.like != nullptr && s.has_ffn) {
@@ -73,8 +69,7 @@ Plan plan_step(const Recorder& recorder, MmaExpertsOneParams& p, const FewSlots&
                              recorder.platform().shared_bytes_max());
   }
   if (launch) {
-    kernel =
-        is_ggml(e.matrix) ? KernelId::mma_gate_up_list_ggml_t1 : KernelId::mma_gate_up_list_w4_t1;
+    kernel = kernels.gate_up_list;
     rows = tokens;
     p.list = launch->list;
   } else {

@@ -14,6 +14,16 @@
 namespace moeflux::gpu {
 namespace {
 
+// Kernels that all matrices have. GGML's types share no launch with others.
+const OneKernels& kernels_of(const Products& products) {
+  const uint32_t first = mma_matrix(products.front().weight).bits;
+  const bool are_alike = std::all_of(
+      products.begin(), products.end(),
+      [&](const ops::Linear& product) { return mma_matrix(product.weight).bits == first; });
+  const uint32_t of_any = is_ggml(products.front().weight) ? uint32_t{kMmaGgml} : 8;
+  return one_kernels(are_alike ? first : of_any);
+}
+
 // Tiles of all matrices, and how their groups walk over them.
 MmaOneLaunch launch_of(const Waiting& waiting, const Platform& platform) {
   MmaOneNeeds needs;
@@ -29,6 +39,7 @@ MmaOneLaunch launch_of(const Waiting& waiting, const Platform& platform) {
   needs.rows = rows_of(waiting.products.front().x);
   needs.makes_row = !waiting.chain.value.is_null();
   needs.may_double = !needs.makes_row;
+  needs.knows_type = kernels_of(waiting.products).knows_type;
   return mma_one_launch(needs, platform.cores(), platform.shared_bytes_max());
 }
 
@@ -200,20 +211,6 @@ bool are_many(const Platform& platform, const Products& products) {
   return uint64_t{groups_of(products, kMmaGroupRows)} * tokens > platform.cores();
 }
 
-// GGML's types share no launch with others.
-KernelId kernel_of_few(const Products& products, bool normed) {
-  if (is_ggml(products.front().weight)) {
-    return normed ? KernelId::mma_normed_linear_ggml_t1 : KernelId::mma_linear_ggml_t1;
-  }
-  const bool only4 = std::all_of(products.begin(), products.end(), [](const ops::Linear& product) {
-    return product.weight.format.bits == 4;
-  });
-  if (normed) {
-    return only4 ? KernelId::mma_normed_linear_w4_t1 : KernelId::mma_normed_linear_t1;
-  }
-  return only4 ? KernelId::mma_linear_w4_t1 : KernelId::mma_linear_t1;
-}
-
 // Biases as one binding, from where the first of them begins.
 Binding bind_biases(MmaLinearParams& p, const ProductBiases& biases) {
   if (biases.empty()) return {};
@@ -250,7 +247,9 @@ void record_products_of_few(Recorder& recorder, const Waiting& waiting) {
     p.walk.full = groups;  // whatever the last of a matrix has
   }
   const Binding biases = bind_biases(p, waiting.biases);
-  Plan plan = make_plan(kernel_of_few(products, normed), {groups, p.tokens, 1}, launch.threads);
+  const OneKernels& kernels = kernels_of(products);
+  Plan plan = make_plan(normed ? kernels.normed_linear : kernels.linear, {groups, p.tokens, 1},
+                        launch.threads);
   plan.shared_bytes = launch.bytes;
   for (const ops::Linear& product : products) bind_weight(plan, product.weight);
   for (size_t i = products.size(); i < kMmaMatricesMax; ++i) bind_weight(plan, {});

@@ -20,7 +20,9 @@ constexpr uint32_t kReservedBytes = 1024;
 // of matrix units where long rows leave a small GPU no room for more: f32 products have others.
 constexpr uint32_t kPairSimdsMin = 6;
 constexpr uint32_t kSimdsMin = 1;
-constexpr uint32_t kSimdsMax = kMmaThreadsMax / kSimdLanes;
+uint32_t simds_max(const MmaOneNeeds& needs) {
+  return (needs.knows_type ? kMmaKnownThreads : kMmaThreadsMax) / kSimdLanes;
+}
 
 uint32_t splits_of(uint32_t cols) { return groups_for(cols, kMmaSplit); }
 
@@ -57,7 +59,7 @@ MmaOneLaunch make_launch(const MmaOneNeeds& needs, uint32_t groups, uint32_t sim
   launch.threads = std::max(simds * kSimdLanes, uint32_t{kMmaThreads});
   walk.tile_step = simds / walk.splits;
   walk.split_step = simds % walk.splits;
-  walk.places = places;
+  walk.places = turns == 1 ? 1 : places;
   walk.place_words = mma_place_words(needs.bits);
   walk.integers = needs.has_grid ? uint32_t{kGgmlOneBegin} : 0;
   walk.in_order = needs.bits >= kFormatGgml ? 1 : 0;
@@ -67,7 +69,7 @@ MmaOneLaunch make_launch(const MmaOneNeeds& needs, uint32_t groups, uint32_t sim
                       kMmaZeroWords + batches * walk.batch * walk.splits * kMmaRows;
   walk.more = launch.list.table + listed * kMmaListWords;
   walk.begin = place_begin(walk.more + needs.more);
-  const uint32_t words = walk.begin + simds * places * walk.place_words;
+  const uint32_t words = walk.begin + simds * walk.places * walk.place_words;
   launch.bytes = words * static_cast<uint32_t>(sizeof(u32));
   return launch;
 }
@@ -96,9 +98,9 @@ std::optional<MmaOneLaunch> launch_alone(const MmaOneNeeds& needs, uint32_t grou
                                          uint32_t most) {
   const bool fits = groups * needs.rows <= cores && splits_of(needs.cols) > kMmaSimds;
   if (!fits || !needs.may_double) return std::nullopt;
-  for (uint32_t simds = kSimdsMax; simds > kMmaSimds; --simds) {
+  for (uint32_t simds = simds_max(needs); simds > kMmaSimds; --simds) {
     MmaOneLaunch launch = make_launch(needs, groups, simds, kMmaPlaces);
-    launch.threads = kMmaThreadsMax;
+    launch.threads = std::max(launch.threads, uint32_t{kMmaThreadsMax});
     if (groups_that_fit(launch, most) > 0) return launch;
   }
   return std::nullopt;
@@ -113,9 +115,10 @@ std::optional<MmaOneLaunch> launch_at_once(const MmaOneNeeds& needs, uint32_t co
   const uint32_t groups = groups_for(needs.tiles, few);
   if (const auto alone = launch_alone(needs, groups, cores, most)) return alone;
   const MmaOneLaunch launch = make_launch(needs, groups, kMmaSimds, places);
-  const uint32_t by_registers = needs.bits == 4   ? kMmaFits4
-                                : needs.bits == 8 ? kMmaFits8
-                                                  : kMmaFitsGgml;
+  const uint32_t by_registers = needs.bits == 4    ? kMmaFits4
+                                : needs.bits == 8  ? kMmaFits8
+                                : needs.knows_type ? kMmaFitsKnown
+                                                   : kMmaFitsGgml;
   const uint32_t fit = std::min(groups_that_fit(launch, most), by_registers);
   if (launch.groups * needs.rows > cores * fit) return std::nullopt;
   return launch;
@@ -150,7 +153,7 @@ MmaOneLaunch mma_one_launch(const MmaOneNeeds& needs, uint32_t cores, uint32_t m
   // groups come in rows, and of wide codes one has all the memory anyway.
   std::optional<MmaOneLaunch> launch;
   if (needs.bits != 8 && !needs.makes_row && cores % needs.rows == 0) {
-    launch = staying_launch(needs, cores, 1, kMmaSimds + 1, kSimdsMax, most);
+    launch = staying_launch(needs, cores, 1, kMmaSimds + 1, simds_max(needs), most);
   }
   if (!launch) launch = staying_launch(needs, cores, 2, kPairSimdsMin, kMmaSimds, most);
   if (!launch) launch = staying_launch(needs, cores, 1, kSimdsMin, kMmaSimds, most);
@@ -191,7 +194,7 @@ std::optional<MmaOneLaunch> mma_list_launch(const MmaOneNeeds& needs, uint32_t e
   // / tiles + 3 experts.
   const uint32_t share = groups_for(all.tiles, groups);
   const uint32_t listed = std::min(experts, share / needs.tiles + 3);
-  for (uint32_t simds = kSimdsMax; simds > kMmaSimds; --simds) {
+  for (uint32_t simds = simds_max(needs); simds > kMmaSimds; --simds) {
     MmaOneLaunch launch = make_launch(all, groups, simds, kMmaPlaces, listed);
     if (groups_that_fit(launch, most) == 0) continue;
     const Shares shared = share_out(needs.tiles, groups);

@@ -145,6 +145,39 @@ const KnownType* find_known(const MmaMatrix& matrix) {
   return nullptr;
 }
 
+const OneKernels& one_kernels(uint32_t bits) {
+  static constexpr OneKernels kOneKernels[] = {
+      {4, KernelId::mma_linear_w4_t1, KernelId::mma_normed_linear_w4_t1,
+       KernelId::mma_gate_up_w4_t1, KernelId::mma_gate_up_list_w4_t1, KernelId::mma_down_w4_t1,
+       KernelId::mma_down_sum_w4_t1, false},
+      // A list of wide codes would take too many registers.
+      {8, KernelId::mma_linear_t1, KernelId::mma_normed_linear_t1, KernelId::mma_gate_up_w8_t1,
+       KernelId::mma_gate_up_w8_t1, KernelId::mma_down_w8_t1, KernelId::mma_down_sum_w8_t1, false},
+#define MF_ONE_KERNELS(X, type)             \
+  {kGgml_##type,                            \
+   KernelId::mma_linear_##type##_t1,        \
+   KernelId::mma_normed_linear_##type##_t1, \
+   KernelId::mma_gate_up_##type##_t1,       \
+   KernelId::mma_gate_up_list_##type##_t1,  \
+   KernelId::mma_down_##type##_t1,          \
+   KernelId::mma_down_sum_##type##_t1,      \
+   true},
+      MF_GGML_ONE_TYPES(MF_ONE_KERNELS, )
+#undef MF_ONE_KERNELS
+  };
+  static constexpr OneKernels kAny = {kMmaGgml,
+                                      KernelId::mma_linear_ggml_t1,
+                                      KernelId::mma_normed_linear_ggml_t1,
+                                      KernelId::mma_gate_up_ggml_t1,
+                                      KernelId::mma_gate_up_list_ggml_t1,
+                                      KernelId::mma_down_ggml_t1,
+                                      KernelId::mma_down_sum_ggml_t1,
+                                      false};
+  const auto* const found = std::find_if(std::begin(kOneKernels), std::end(kOneKernels),
+                                         [&](const OneKernels& own) { return own.bits == bits; });
+  return found == std::end(kOneKernels) ? kAny : *found;
+}
+
 bool has_wide_scales(const Weight& weight) {
   return weight.format.group_size == int64_t{kMmaBlock} && weight.cols % kMmaSplit == 0 &&
          weight.parts.scales.offset_bytes % 16 == 0 && weight.parts.offsets.offset_bytes % 16 == 0;

@@ -86,6 +86,21 @@ struct KnownType {
 /// Nothing where the matrix has no such type, or rows that are not wide enough.
 const KnownType* find_known(const MmaMatrix& matrix);
 
+/// Kernels of single tokens.
+struct OneKernels {
+  uint32_t bits;
+  KernelId linear;
+  KernelId normed_linear;
+  KernelId gate_up;
+  KernelId gate_up_list;
+  KernelId down;
+  KernelId down_sum;
+  bool knows_type;  // one of GGML's
+};
+/// `bits`: as MmaMatrix has them, kMmaGgml where a launch has several of GGML's types. Products of
+/// four and eight bits share one.
+const OneKernels& one_kernels(uint32_t bits);
+
 /// The products of a launch of mma_*_t1: `tiles` tiles of 16 rows of matrices of up to `bits` in
 /// each of `rows` rows of groups. `more` words of shared memory are for others.
 struct MmaOneNeeds {
@@ -97,6 +112,7 @@ struct MmaOneNeeds {
   bool has_grid = false;    // some of them choose from one
   bool makes_row = false;   // of activations, by kMmaThreads at once
   bool may_double = false;  // groups to kMmaThreadsMax whatever the bits
+  bool knows_type = false;  // kernels are of one of GGML's types
 };
 struct MmaOneLaunch {
   MmaWalk walk{};

@@ -1,9 +1,17 @@
 // Kernels of routed experts; kernel_list.h says what a line holds.
 #pragma once
 
+#include "backend/gpu/kernels/coded_list.h"
 #include "backend/gpu/kernels/experts/mma_params.h"
 #include "backend/gpu/kernels/experts/params.h"
 #include "backend/gpu/kernels/variants.h"
+
+// Experts of single tokens, of a type of GGML's that the kernel knows.
+#define MF_ONE_EXPERTS(X, type)                                    \
+  X(mma_gate_up_##type##_t1, 10, MmaExpertsOneParams, kWaits)      \
+  X(mma_gate_up_list_##type##_t1, 10, MmaExpertsOneParams, kWaits) \
+  X(mma_down_##type##_t1, 11, MmaExpertsOneParams, kReadsEarly)    \
+  X(mma_down_sum_##type##_t1, 16, MmaDownSumParams, kReadsEarly)
 
 #define MF_EXPERTS_KERNELS(X)                                  \
   X(expert_lists, 4, ExpertListParams, kWaits)                 \
@@ -26,6 +34,7 @@
   X(mma_down_sum_w4_t1, 16, MmaDownSumParams, kReadsEarly)     \
   X(mma_down_sum_w8_t1, 16, MmaDownSumParams, kReadsEarly)     \
   X(mma_down_sum_ggml_t1, 16, MmaDownSumParams, kReadsEarly)   \
+  MF_GGML_ONE_TYPES(MF_ONE_EXPERTS, X)                         \
   X(mma_gate_up_w4_t4, 7, MmaExpertsFewParams, kWaits)         \
   X(mma_gate_up_w4_t8, 7, MmaExpertsFewParams, kWaits)         \
   X(mma_gate_up_w4_t16, 7, MmaExpertsFewParams, kWaits)        \

@@ -188,6 +188,9 @@ MF_FN void mma_down_and_sum(MF_T t, MF_PARAMS(MmaDownSumParams) p, MmaChoice cho
 MF_MMA_DOWN_SUM(mma_down_sum_w4_t1, 4u, 2)
 MF_MMA_DOWN_SUM(mma_down_sum_w8_t1, 8u, 1)
 MF_MMA_DOWN_SUM(mma_down_sum_ggml_t1, kMmaGgml, 1)
+#define MF_MMA_KNOWN_SUM(X, type) MF_MMA_DOWN_SUM(mma_down_sum_##type##_t1, kGgml_##type, 2)
+MF_GGML_ONE_TYPES(MF_MMA_KNOWN_SUM, )
+#undef MF_MMA_KNOWN_SUM
 #undef MF_MMA_DOWN_SUM
 
 }  // namespace kernels

@@ -257,8 +257,8 @@ MF_FN void mma_down_of_slot(MF_T t, MF_PARAMS(MmaExpertsOneParams) p, MmaChoice 
   mma_down_of_one<BITS>(t, p, slot, from, shared.gate + token, to);
 }
 
-// Group x: tiles of rows; y: the slot. 256 threads or more. A kernel for each width of codes: wide
-// ones need twice the registers.
+// Group x: tiles of rows; y: the slot. 256 threads or more. A kernel for each width of codes, as
+// wide ones need twice the registers, and for some of GGML's types.
 #define MF_MMA_EXPERTS_ONE(suffix, BITS, threads, fits)                                      \
   MF_FITS(threads, fits)                                                                     \
   MF_KERNEL(mma_gate_up_##suffix, MmaExpertsOneParams, MF_WRITE(0, i32, ids),                \
@@ -285,6 +285,9 @@ MF_FN void mma_down_of_slot(MF_T t, MF_PARAMS(MmaExpertsOneParams) p, MmaChoice 
 MF_MMA_EXPERTS_ONE(w4_t1, 4u, kMmaThreadsMax, kMmaFits4 / 2)
 MF_MMA_EXPERTS_ONE(w8_t1, 8u, kMmaThreads, kMmaFits8)
 MF_MMA_EXPERTS_ONE(ggml_t1, kMmaGgml, kMmaThreadsMax, kMmaFitsGgml / 2)
+#define MF_MMA_KNOWN_ONE(X, type) MF_MMA_EXPERTS_ONE(type##_t1, kGgml_##type, kMmaKnownThreads, 1)
+MF_GGML_ONE_TYPES(MF_MMA_KNOWN_ONE, )
+#undef MF_MMA_KNOWN_ONE
 #undef MF_MMA_EXPERTS_ONE
 
 }  // namespace kernels

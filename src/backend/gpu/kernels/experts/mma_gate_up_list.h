@@ -278,8 +278,8 @@ MF_FN void mma_gate_up_of_token(MF_T t, MF_PARAMS(MmaExpertsOneParams) p, MmaCho
 }
 
 // Group x: a share of the tiles; y: a token. A group has a multiprocessor for itself.
-#define MF_MMA_LIST(name, BITS)                                                                  \
-  MF_FITS(kMmaThreadsMax, 1)                                                                     \
+#define MF_MMA_LIST(name, BITS, threads)                                                         \
+  MF_FITS(threads, 1)                                                                            \
   MF_KERNEL(name, MmaExpertsOneParams, MF_WRITE(0, i32, ids), MF_WRITE(1, f32, weights),         \
             MF_READ(2, f32, logits), MF_READ(3, f32, correction), MF_READ(4, f32, expert_scale), \
             MF_READ(5, u32, map), MF_READ(6, u64, entries), MF_READ(7, f32, x),                  \
@@ -289,8 +289,12 @@ MF_FN void mma_gate_up_of_token(MF_T t, MF_PARAMS(MmaExpertsOneParams) p, MmaCho
     const MmaRoutes routes = {expert_scale, ids, weights};                                       \
     mma_gate_up_of_token<BITS>(t, p, choice, routes, x, out, shared_out);                        \
   }
-MF_MMA_LIST(mma_gate_up_list_w4_t1, 4u)
-MF_MMA_LIST(mma_gate_up_list_ggml_t1, kMmaGgml)
+MF_MMA_LIST(mma_gate_up_list_w4_t1, 4u, kMmaThreadsMax)
+MF_MMA_LIST(mma_gate_up_list_ggml_t1, kMmaGgml, kMmaThreadsMax)
+#define MF_MMA_KNOWN_LIST(X, type) \
+  MF_MMA_LIST(mma_gate_up_list_##type##_t1, kGgml_##type, kMmaKnownThreads)
+MF_GGML_ONE_TYPES(MF_MMA_KNOWN_LIST, )
+#undef MF_MMA_KNOWN_LIST
 #undef MF_MMA_LIST
 
 }  // namespace kernels

@@ -1,9 +1,15 @@
 // Kernels of products with matrices; kernel_list.h says what a line holds.
 #pragma once
 
+#include "backend/gpu/kernels/coded_list.h"
 #include "backend/gpu/kernels/matmul/mma_params.h"
 #include "backend/gpu/kernels/matmul/params.h"
 #include "backend/gpu/kernels/variants.h"
+
+// Products of single tokens with matrices of a type of GGML's that the kernel knows.
+#define MF_ONE_LINEAR(X, type)                           \
+  X(mma_linear_##type##_t1, 21, MmaLinearParams, kWaits) \
+  X(mma_normed_linear_##type##_t1, 25, MmaNormedParams, kWaits)
 
 #define MF_MATMUL_KERNELS(X)                                  \
   MF_FORMATS(X, linear, 5, LinearParams)                      \
@@ -26,6 +32,7 @@
   X(mma_normed_linear_t1, 25, MmaNormedParams, kWaits)        \
   X(mma_normed_linear_w4_t1, 25, MmaNormedParams, kWaits)     \
   X(mma_normed_linear_ggml_t1, 25, MmaNormedParams, kWaits)   \
+  MF_GGML_ONE_TYPES(MF_ONE_LINEAR, X)                         \
   X(mma_linear_t8, 18, MmaLinearParams, kWaits)               \
   X(mma_linear_t16, 18, MmaLinearParams, kWaits)              \
   X(mma_linear_t32, 18, MmaLinearParams, kWaits)              \

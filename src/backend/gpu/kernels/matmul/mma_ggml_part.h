@@ -307,8 +307,10 @@ MF_FN void multiply_fp8_block(MF_T t, MF_LOCAL(f32) sums, u32 above_at, u32 belo
   for (u32 r = 0u; r < 2u; ++r) sums[r] = fp8_poisoned(sums[r], nan[r]);
 }
 
-template <>
-struct MmaPart<kMmaGgml> {
+/// Tiles of any type, or of one that the kernel knows.
+template <u32 TYPE>
+struct MmaPart<TYPE, true> {
+  enum : u32 { kIsGgml = 1 };
   GgmlRows rows;
 
   static MF_FN_MEMBER MmaPart of_matrix(MF_T, MmaMatrix m, u32 cols, MF_GLOBAL(const u8) data,
@@ -339,7 +341,7 @@ struct MmaPart<kMmaGgml> {
   }
   static MF_FN_MEMBER u32 skew_of(u64 address) { return static_cast<u32>(address) % 32u; }
   MF_FN_MEMBER u32 tile_rows() const { return rows.step; }
-  MF_FN_MEMBER u32 format() const { return rows.m.bits; }
+  MF_FN_MEMBER u32 format() const { return TYPE == kMmaGgml ? rows.m.bits : TYPE; }
   MF_FN_MEMBER void has_wide_rows() {}
   static MF_FN_MEMBER u32 words(MmaWalk walk) { return walk.place_words; }
 
@@ -358,7 +360,7 @@ struct MmaPart<kMmaGgml> {
     const u32 below_at = head[g + kMmaHalfRows];
     const u32 last = head[kMmaGgmlLastBlock];
     const bool wide = rows.has_wide_rows();
-    if (rows.m.bits == kGgml_q6_k) {
+    if (format() == kGgml_q6_k) {
       multiply_q6_k(t, above_at, below_at, last, wide, staged * kMmaSplitBlocks, shared, to);
       return;
     }
@@ -372,7 +374,7 @@ struct MmaPart<kMmaGgml> {
       const u32 within = own * 2u + j < last ? own * 2u + j : last;
       f32 sums[2] = {0.0f, 0.0f};
       MF_SHARED(u32) x_bytes = MF_SHARED_AT(t, u32, (bytes_at + j * kMmaBlockWords) * 4u);
-      if (rows.m.bits == kMmaFp8) {
+      if (format() == kMmaFp8) {
         const u32 skip = within * kMmaBlock;
         if (fp8_has_halves(rows.m)) {
           multiply_fp8<2u>(t, sums, head, above_at + skip, below_at + skip, skip, wide, x_bytes);
@@ -380,8 +382,8 @@ struct MmaPart<kMmaGgml> {
           multiply_fp8<1u>(t, sums, head, above_at + skip, below_at + skip, skip, wide, x_bytes);
         }
       } else {
-        multiply_ggml_block_of(t, rows.m.bits, wide, sums, above_at, below_at, within, outers,
-                               x_bytes, x_sums + j * u32{kGgmlSumWords});
+        multiply_ggml_block_of(t, format(), wide, sums, above_at, below_at, within, outers, x_bytes,
+                               x_sums + j * u32{kGgmlSumWords});
       }
       MF_UNROLL
       for (u32 r = 0u; r < 2u; ++r) {

@@ -101,33 +101,36 @@ MF_FN void mma_share_rows(MF_T t, MF_PARAMS(MmaLinearParams) p, MmaShare share,
 
 // Group x: tiles of rows of one of the matrices; y: a token. 256 threads or more. Rows of a single
 // token may go on through a convolution. BITS is 4 if all matrices have 4, kMmaGgml if all are of
-// its types.
-#define MF_MMA_LINEAR_ONE(name, BITS, threads, fits)                                    \
-  MF_FITS(threads, fits)                                                                \
-  MF_KERNEL(name, MmaLinearParams, MF_MMA_MATRICES, MF_READ(12, f32, x),                \
-            MF_CONST(13, f32, conv_weight), MF_WRITE(14, f32, conv_state),              \
-            MF_WRITE(15, f32, out0), MF_WRITE(16, f32, out1), MF_WRITE(17, f32, out2),  \
-            MF_WRITE(18, f32, out3), MF_WRITE(19, f32, conv_out),                       \
-            MF_CONST(20, f32, bias)) {                                                  \
-    MF_THREAD_EARLY;                                                                    \
-    const MmaShare share = mma_share(t, p);                                             \
-    const u32 which = share.which;                                                      \
-    MF_GLOBAL(f32) out = MF_MMA_OF(which, out);                                         \
-    const MmaRowsOut sink = {out + t.group.y * p.out_strides[which],                    \
-                             bias + p.bias_at[which],                                   \
-                             (p.has_bias >> which & 1u) != 0u,                          \
-                             p.matrices[which].rows,                                    \
-                             which == p.conv_matrix ? p.conv_taps : 0u,                 \
-                             conv_weight,                                               \
-                             conv_state,                                                \
-                             conv_out};                                                 \
-    const MmaMemoryRow row = {x + t.group.y * p.x_stride, p.cols, p.wide};              \
-    mma_share_rows<BITS>(t, p, share, MF_MMA_OF(which, data), MF_MMA_OF(which, scales), \
-                         MF_MMA_OF(which, biases), &row, &sink);                        \
+// its types, and the type if it is the same of all.
+#define MF_MMA_LINEAR_ONE(name, BITS, threads, fits)                                         \
+  MF_FITS(threads, fits)                                                                     \
+  MF_KERNEL(name, MmaLinearParams, MF_MMA_MATRICES, MF_READ(12, f32, x),                     \
+            MF_CONST(13, f32, conv_weight), MF_WRITE(14, f32, conv_state),                   \
+            MF_WRITE(15, f32, out0), MF_WRITE(16, f32, out1), MF_WRITE(17, f32, out2),       \
+            MF_WRITE(18, f32, out3), MF_WRITE(19, f32, conv_out), MF_CONST(20, f32, bias)) { \
+    MF_THREAD_EARLY;                                                                         \
+    const MmaShare share = mma_share(t, p);                                                  \
+    const u32 which = share.which;                                                           \
+    MF_GLOBAL(f32) out = MF_MMA_OF(which, out);                                              \
+    const MmaRowsOut sink = {out + t.group.y * p.out_strides[which],                         \
+                             bias + p.bias_at[which],                                        \
+                             (p.has_bias >> which & 1u) != 0u,                               \
+                             p.matrices[which].rows,                                         \
+                             which == p.conv_matrix ? p.conv_taps : 0u,                      \
+                             conv_weight,                                                    \
+                             conv_state,                                                     \
+                             conv_out};                                                      \
+    const MmaMemoryRow row = {x + t.group.y * p.x_stride, p.cols, p.wide};                   \
+    mma_share_rows<BITS>(t, p, share, MF_MMA_OF(which, data), MF_MMA_OF(which, scales),      \
+                         MF_MMA_OF(which, biases), &row, &sink);                             \
   }
 MF_MMA_LINEAR_ONE(mma_linear_t1, 8u, kMmaThreadsMax, kMmaFits8 / 2)
 MF_MMA_LINEAR_ONE(mma_linear_w4_t1, 4u, kMmaThreadsMax, kMmaFits4 / 2)
 MF_MMA_LINEAR_ONE(mma_linear_ggml_t1, kMmaGgml, kMmaThreadsMax, kMmaFitsGgml / 2)
+#define MF_MMA_KNOWN_LINEAR(X, type) \
+  MF_MMA_LINEAR_ONE(mma_linear_##type##_t1, kGgml_##type, kMmaKnownThreads, 1)
+MF_GGML_ONE_TYPES(MF_MMA_KNOWN_LINEAR, )
+#undef MF_MMA_KNOWN_LINEAR
 #undef MF_MMA_LINEAR_ONE
 
 }  // namespace kernels

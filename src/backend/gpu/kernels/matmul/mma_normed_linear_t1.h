@@ -95,6 +95,10 @@ struct MmaNormedRow {
 MF_MMA_NORMED_ONE(mma_normed_linear_t1, 8u, kMmaFits8)
 MF_MMA_NORMED_ONE(mma_normed_linear_w4_t1, 4u, kMmaFits4)
 MF_MMA_NORMED_ONE(mma_normed_linear_ggml_t1, kMmaGgml, kMmaFitsGgml)
+#define MF_MMA_KNOWN_NORMED(X, type) \
+  MF_MMA_NORMED_ONE(mma_normed_linear_##type##_t1, kGgml_##type, kMmaFitsKnown)
+MF_GGML_ONE_TYPES(MF_MMA_KNOWN_NORMED, )
+#undef MF_MMA_KNOWN_NORMED
 #undef MF_MMA_NORMED_ONE
 
 }  // namespace kernels

@@ -36,13 +36,21 @@ enum : u32 { kMmaFewTiles = 2, kMmaFewTokens = 32, kMmaFewRowWords = 20 };
 /// shared memory has room for, though groups may have 256.
 enum : u32 { kMmaFewThreads = 320 };
 
-/// Groups of kMmaThreads that a multiprocessor has registers for, by the bits of matrices. Little
-/// may go to memory instead: shared memory leaves next to no cache, and one load of it in the loop
-/// costs an H200 a twentieth. Groups that make no norm may have twice the threads.
-enum : u32 { kMmaFits4 = 4, kMmaFits8 = 2, kMmaFitsGgml = 2, kMmaThreadsMax = 2 * kMmaThreads };
+/// Groups of kMmaThreads that a multiprocessor has registers for, by the bits of matrices, or where
+/// the kernel knows GGML's type. Little may go to memory instead: shared memory leaves next to no
+/// cache, and one load of it in the loop costs an H200 a twentieth. Groups that make no norm may
+/// have twice the threads, or thrice.
+enum : u32 {
+  kMmaFits4 = 4,
+  kMmaFits8 = 2,
+  kMmaFitsGgml = 2,
+  kMmaFitsKnown = 3,
+  kMmaThreadsMax = 2 * kMmaThreads,
+  kMmaKnownThreads = kMmaFitsKnown * kMmaThreads,
+};
 
-/// Where templates take the bits of codes: any of GGML's types, which the matrix tells. FP8 comes
-/// as one of them, whose rows are codes alone.
+/// Where templates take the bits of codes: any of GGML's types, which the matrix tells; or one of
+/// them, by its number. FP8 comes as one of them, whose rows are codes alone.
 enum : u32 { kMmaGgml = 0, kMmaFp8 = 2 * kFormatGgml, kMmaAnyType = 0 };
 
 /// Products of many tokens: SIMD groups own 16 rows, 8 of one place and 8 of another. Shared memory
@@ -135,11 +143,11 @@ struct MmaLinearParams {
   MmaWalk walk;
   u32 wide;
   u32 tokens;
-  u32 tile;         // tokens that a group multiplies: kMmaTokens, or kGgmlTokens
-  u32 stages;       // of many tokens; for GGML's types blocks of a stage
-  u32 conv_matrix;  // whose rows go on through a convolution; kMmaMatricesMax: none
-  u32 conv_taps;    // 1: through x * sigmoid(x) instead
-  u32 has_bias;     // of single tokens: bit i says so of matrix i,
+  u32 tile;                      // tokens that a group multiplies: kMmaTokens, or kGgmlTokens
+  u32 stages;                    // of many tokens; for GGML's types blocks of a stage
+  u32 conv_matrix;               // whose rows go on through a convolution; kMmaMatricesMax: none
+  u32 conv_taps;                 // 1: through x * sigmoid(x) instead
+  u32 has_bias;                  // of single tokens: bit i says so of matrix i,
   u64 bias_at[kMmaMatricesMax];  // whose bias is so many numbers behind the binding's
 };
 

@@ -98,9 +98,12 @@ MF_FN void store_mma_rows(MF_T t, MmaProducts parts, f32 first_factor, f32 last_
 /// Tiles of 16 rows, or of 8 rows of each of two matrices, whose splits a SIMD group brings to
 /// shared memory and multiplies. Copies bring codes, scales and biases in whole lines and without a
 /// register. Where columns end, others' codes meet activations of zero.
+template <u32 BITS, bool IS_GGML = BITS == kMmaGgml || BITS >= kFormatGgml>
+struct MmaPart;
 template <u32 BITS>
-struct MmaPart {
+struct MmaPart<BITS, false> {
   enum : u32 {
+    kIsGgml = 0,
     kRowWords = BITS * kMmaBitWords,             // from one row to the next
     kScales = BITS * (kMmaRows * kMmaBitWords),  // where scales and biases begin
     kWords = kScales + kMmaRows * kMmaScaleWords,
