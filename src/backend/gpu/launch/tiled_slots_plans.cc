@@ -52,9 +52,12 @@ uint32_t order_of(const MmaExpertsFewParams& p) {
   return is_ggml(p.expert.matrix) ? kRowsByLanesOfHalves : kRowsByLanes;
 }
 
-// Slots of a tile: as few as most experts have.
+// Slots of a tile: as few as most experts have, or fewer where kernels of these know the types.
 uint32_t slots_of_tile(const ExpertLaunch& launch) {
-  if (launch.slots <= kMmaFewSlots4 * launch.num_entries) return 4;
+  const bool is_known = find_known(mma_matrix(launch.like->gate)) != nullptr &&
+                        find_known(mma_matrix(launch.like->down)) != nullptr;
+  const uint32_t of_four = is_known ? kMmaFewSlots4Known : kMmaFewSlots4;
+  if (launch.slots <= of_four * launch.num_entries) return 4;
   return launch.slots <= kMmaFewSlots8 * launch.num_entries ? 8 : 16;
 }
 
