@@ -162,7 +162,7 @@ endfunction()
 
 # moeflux_take_plain(TARGET LIST)
 # With MOEFLUX_SANITIZED the objects of a target that no sanitizer is asked for are those of build/release, in the place of
-# its sources. Two modules are compiled always: the shared library takes objects of the one, and CUDA changes the other.
+# its sources. Three modules are compiled always: the shared library takes objects of the one, and CUDA changes the others.
 function(moeflux_take_plain target list)
   set(part rest)
   if(target STREQUAL "moeflux_backend_cpu")
@@ -170,7 +170,7 @@ function(moeflux_take_plain target list)
   elseif(target MATCHES "^moeflux_(backend_gpu|emulator_kernels)$")
     set(part gpu)
   endif()
-  if(NOT MOEFLUX_SANITIZED OR MOEFLUX_SANITIZED STREQUAL part OR target MATCHES "^moeflux_(library|backend_cuda)$")
+  if(NOT MOEFLUX_SANITIZED OR MOEFLUX_SANITIZED STREQUAL part OR target MATCHES "^moeflux_(library|backend_cuda|test_support)$")
     return()
   endif()
   set(plain ${CMAKE_SOURCE_DIR}/build/release)
