@@ -48,6 +48,7 @@ class WatchedPlatform : public gpu::Platform {
         std::make_unique<WatchedExecutor>(std::move(executor), counts_));
   }
   bool has_matrix_units() const override { return platform_->has_matrix_units(); }
+  bool multiplies_in_teams() const override { return platform_->multiplies_in_teams(); }
   uint32_t shared_bytes_max() const override { return platform_->shared_bytes_max(); }
   uint32_t cores() const override { return platform_->cores(); }
   uint64_t workspace_bytes_max() const override { return platform_->workspace_bytes_max(); }

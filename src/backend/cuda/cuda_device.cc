@@ -44,6 +44,7 @@ class CudaPlatform : public gpu::Platform {
                                   options.shared_kib_max * 1024)),
         cores_(at_most(static_cast<uint32_t>(properties.multiProcessorCount),
                        options.multiprocessors_max)),
+        has_team_units_(properties.major == 9),
         name_(formatted("cuda:{}", options.device)),
         model_(formatted("({}, compute capability {}.{}, {} multiprocessors)",
                          static_cast<const char*>(properties.name), properties.major,
@@ -114,6 +115,7 @@ class CudaPlatform : public gpu::Platform {
   bool has_matrix_units() const override {
     return true;
   }  // of bf16, from 8.0 on, as all we compile for
+  bool multiplies_in_teams() const override { return has_team_units_; }
   bool copies_beside() const override { return true; }
   uint32_t shared_bytes_max() const override { return shared_bytes_max_; }
   uint32_t cores() const override { return cores_; }
@@ -131,6 +133,7 @@ class CudaPlatform : public gpu::Platform {
   bool use_graphs_;
   uint32_t shared_bytes_max_;
   uint32_t cores_;
+  bool has_team_units_;  // wgmma, which only 9.0 has
   std::string name_;
   std::string model_;
   std::string description_;

@@ -303,6 +303,12 @@ MF_FN void copies_publish(MF_T) {
 MF_FN f32 mf_fma(f32 a, f32 b, f32 c) { return __fmaf_rn(a, b, c); }
 MF_FN f32 mf_exp(f32 x) { return expf(x); }
 MF_FN f32 mf_exp2(f32 x) { return exp2f(x); }
+/// The same where the result is a normal number.
+MF_FN f32 mf_exp2_normal(f32 x) {
+  f32 result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
 MF_FN f32 mf_log1p(f32 x) { return log1pf(x); }
 MF_FN f32 mf_tanh(f32 x) { return tanhf(x); }
 MF_FN f32 mf_sin(f32 x) { return sinf(x); }

@@ -319,6 +319,7 @@ inline f32 mf_fma(f32 a, f32 b, f32 c) {
 }
 inline f32 mf_exp(f32 x) { return std::exp(x); }
 inline f32 mf_exp2(f32 x) { return std::exp2(x); }
+inline f32 mf_exp2_normal(f32 x) { return mf_exp2(x); }
 inline f32 mf_log1p(f32 x) { return std::log1p(x); }
 inline f32 mf_tanh(f32 x) { return std::tanh(x); }
 inline f32 mf_sin(f32 x) { return std::sin(x); }

@@ -172,6 +172,7 @@ MF_FN void store_whole(device u64* to, u64 value) { *to = value; }
 MF_FN f32 mf_fma(f32 a, f32 b, f32 c) { return metal::fma(a, b, c); }
 MF_FN f32 mf_exp(f32 x) { return metal::precise::exp(x); }
 MF_FN f32 mf_exp2(f32 x) { return metal::precise::exp2(x); }
+MF_FN f32 mf_exp2_normal(f32 x) { return mf_exp2(x); }
 /// log(1 + x) with the rounding of 1 + x taken back: the language has none of its own.
 MF_FN f32 mf_log1p(f32 x) {
   const f32 sum = 1.0f + x;

@@ -17,8 +17,12 @@ MF_FN u32 team_piece(u32 row, u32 piece) { return row * 32u + ((piece ^ (row & 7
 #if defined(MF_HAS_TEAM_MULTIPLY)
 #define MF_F4(d, i) "+f"(d[i]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3])
 #define MF_F16(d, i) MF_F4(d, i), MF_F4(d, (i) + 4), MF_F4(d, (i) + 8), MF_F4(d, (i) + 12)
+#define MF_F32(d, i) MF_F16(d, i), MF_F16(d, (i) + 16)
 #define MF_F64(d, i) MF_F16(d, i), MF_F16(d, (i) + 16), MF_F16(d, (i) + 32), MF_F16(d, (i) + 48)
 #define MF_HALVES "k16.f32.f16.f16 "
+#define MF_32                                                              \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 
 /// Products that are under way between begin() and end() may not be touched, nor may their rows be
 /// written, until wait() returns.
@@ -50,6 +54,27 @@ struct TeamHalves {
   /// 16 columns of 64 rows at piece x times COLUMNS of 16 rows at piece y.
   template <u32 COLUMNS>
   static MF_FN_MEMBER void add_columns(MF_T t, f32* d, u32 x, u32 y);
+  /// As add_rows(), of 64 rows at piece y; d = where it BEGINS a sum.
+  template <bool BEGINS>
+  static MF_FN_MEMBER void rows64(MF_T t, f32* d, u32 x, u32 y) {
+    asm volatile(
+        "{\n.reg .pred adds;\nsetp.ne.b32 adds, %34, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n64" MF_HALVES "{" MF_32
+        "}, %32, %33, adds, 1, 1, 0, 0;\n}"
+        : MF_F32(d, 0)
+        : "l"(rows(t, x)), "l"(rows(t, y)), "n"(BEGINS ? 0 : 1));
+  }
+  /// 16 columns of 64 rows, of which a SIMD group holds 16 as matrix_multiply_add_f16() takes them,
+  /// times 64 columns of 16 rows at piece y.
+  template <bool BEGINS>
+  static MF_FN_MEMBER void columns64(MF_T t, f32* d, W4 x, u32 y) {
+    asm volatile(
+        "{\n.reg .pred adds;\nsetp.ne.b32 adds, %37, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n64" MF_HALVES "{" MF_32
+        "}, {%32, %33, %34, %35}, %36, adds, 1, 1, 1;\n}"
+        : MF_F32(d, 0)
+        : "r"(x.v[0]), "r"(x.v[1]), "r"(x.v[2]), "r"(x.v[3]), "l"(rows(t, y)), "n"(BEGINS ? 0 : 1));
+  }
 
  private:
   /// One addition where `piece` is a sum with a constant. Beside products an H200 issues two
@@ -78,6 +103,50 @@ MF_FN_MEMBER void TeamHalves::add_columns<256u>(MF_T t, f32* d, u32 x, u32 y) {
       : MF_F64(d, 0), MF_F64(d, 64)
       : "l"(rows(t, x)), "l"(rows(t, y)));
 }
+/// Copies of whole places of shared memory, which one thread begins. A flag of two words says when
+/// those of its number have arrived; copies into a place come after a barrier that all who read it
+/// have reached.
+struct TeamCopies {
+  /// Makes `count` flags, before a barrier.
+  static MF_FN_MEMBER void make(MF_T t, u32 flags, u32 count) {
+    if (t.index != 0u) return;
+    for (u32 i = 0u; i < count; ++i) {
+      asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(at(t, flags + i * 2u)) : "memory");
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  /// So many words come with the copies that follow.
+  static MF_FN_MEMBER void expect(MF_T t, u32 flag, u32 words) {
+    if (t.index != 0u) return;
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(at(t, flag)),
+                 "r"(words * 4u)
+                 : "memory");
+  }
+  template <u32 WORDS>
+  static MF_FN_MEMBER void copy(MF_T t, u32 flag, u32 to, const u32* from) {
+    if (t.index != 0u) return;
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+            "r"(at(t, to)),
+        "l"(from), "r"(WORDS * 4u), "r"(at(t, flag))
+        : "memory");
+  }
+  static MF_FN_MEMBER void finish(MF_T) {}
+  /// Waits for the copies whose number, of those of the flag, is `parity` modulo 2.
+  static MF_FN_MEMBER void await(MF_T t, u32 flag, u32 parity) {
+    asm volatile(
+        "{\n.reg .pred there;\nagain:\n"
+        "mbarrier.try_wait.parity.shared.b64 there, [%0], %1;\n@!there bra again;\n}" ::"r"(
+            at(t, flag)),
+        "r"(parity)
+        : "memory");
+  }
+
+ private:
+  static MF_FN_MEMBER u32 at(MF_T t, u32 word) {
+    return static_cast<u32>(__cvta_generic_to_shared(t.shared)) + word * 4u;
+  }
+};
 /// Gives registers of these four SIMD groups back, or takes more: all teams of 384 threads have
 /// 504.
 template <u32 COUNT>
@@ -88,8 +157,10 @@ template <u32 COUNT>
 MF_FN void team_takes_registers(MF_T) {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
 }
+#undef MF_32
 #undef MF_HALVES
 #undef MF_F64
+#undef MF_F32
 #undef MF_F16
 #undef MF_F4
 #else
@@ -122,8 +193,28 @@ struct TeamHalves {
       add(t, d + (e * 4u + 4u), a, b.v[2], b.v[3]);
     }
   }
+  template <bool BEGINS>
+  static MF_FN_MEMBER void rows64(MF_T t, MF_LOCAL(f32) d, u32 x, u32 y) {
+    if (BEGINS) clear(d);
+    add_rows(t, d, x, y);
+    add_rows(t, d + 16u, x, y + kTeamBlockWords / 4u);
+  }
+  template <bool BEGINS>
+  static MF_FN_MEMBER void columns64(MF_T t, MF_LOCAL(f32) d, W4 x, u32 y) {
+    if (BEGINS) clear(d);
+    MF_UNROLL
+    for (u32 e = 0u; e < 8u; e += 2u) {
+      const W4 b = load_tiles<true>(t, row(y, t.lane % 16u, e + t.lane / 16u));
+      add(t, d + e * 4u, x, b.v[0], b.v[1]);
+      add(t, d + (e * 4u + 4u), x, b.v[2], b.v[3]);
+    }
+  }
 
  private:
+  static MF_FN_MEMBER void clear(MF_LOCAL(f32) d) {
+    MF_UNROLL
+    for (u32 i = 0u; i < 32u; ++i) d[i] = 0.0f;
+  }
   /// The word of piece `next` after the one in whose place x is, of row r.
   static MF_FN_MEMBER u32 row(u32 x, u32 r, u32 next) {
     return x / 8u * 32u + team_piece(r, x % 8u + next);
@@ -134,6 +225,20 @@ struct TeamHalves {
   static MF_FN_MEMBER void add(MF_T t, MF_LOCAL(f32) d, W4 a, u32 b0, u32 b1) {
     matrix_multiply_add_f16(t, d, a.v[0], a.v[1], a.v[2], a.v[3], b0, b1);
   }
+};
+/// The same by all threads. They are there behind finish() and a barrier.
+struct TeamCopies {
+  static MF_FN_MEMBER void make(MF_T, u32, u32) {}
+  static MF_FN_MEMBER void expect(MF_T, u32, u32) {}
+  template <u32 WORDS>
+  static MF_FN_MEMBER void copy(MF_T t, u32, u32 to, MF_GLOBAL(const u32) from) {
+    for (u32 i = t.index * 4u; i < WORDS; i += t.threads * 4u) {
+      copy_async4(t, MF_SHARED_AT(t, u32, (to + i) * 4u), from + i);
+    }
+    copies_commit(t);
+  }
+  static MF_FN_MEMBER void finish(MF_T t) { copies_wait<0>(t); }
+  static MF_FN_MEMBER void await(MF_T, u32, u32) {}
 };
 template <u32 COUNT>
 MF_FN void team_gives_registers(MF_T) {}

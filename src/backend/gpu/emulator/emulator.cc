@@ -272,6 +272,7 @@ class EmulatorPlatform : public Platform {
 
   std::string_view name() const override { return "emulator"; }
   bool has_matrix_units() const override { return options_.matrix_units; }
+  bool multiplies_in_teams() const override { return options_.matrix_units; }
   uint32_t shared_bytes_max() const override { return options_.shared_bytes; }
   uint32_t cores() const override { return options_.cores; }
   bool copies_beside() const override { return true; }

@@ -149,13 +149,19 @@ KernelId few_kernel(const AttentionParams& p, DType type) {
   return (is_full ? kFullParts : kParts).of(type);
 }
 
-/// A kernel of mma_attention_many.h.
+/// A kernel of mma_attention_many.h, or of mma_attention_team.h, which has no parts.
 struct ManyKernel {
   KernelId walks;
   KernelId keeps_parts;
   uint32_t simds;
   uint32_t cols_max;
+  uint32_t team_blocks = 0;  // of 64 columns
   uint32_t rows() const { return simds * 16; }
+};
+constexpr std::array kTeams{
+    ManyKernel{KernelId::mma_attention_team_d64, {}, 8, 64, 1},
+    ManyKernel{KernelId::mma_attention_team_d128, {}, 8, 128, 2},
+    ManyKernel{KernelId::mma_attention_team_d256, {}, 8, 256, 4},
 };
 constexpr std::array kMany{
     ManyKernel{KernelId::mma_attention_many_r128, KernelId::mma_attention_many_parts_r128, 8, 256},
@@ -177,7 +183,17 @@ std::span<const ManyKernel> many_kernels(DType type) {
 /// Halves of keys and values: Halves of mma_attention_halves.h.
 uint64_t halves_of(DType type) { return type == DType::kF16 ? 1 : 2; }
 
+/// Keys of a tile in team_blocks, one half each, in words.
+uint64_t team_words(const ManyKernel& kernel) {
+  return uint64_t{kernel.team_blocks} * kTeamTileBlockWords;
+}
+
 uint32_t many_bytes(const AttentionParams& p, DType type, const ManyKernel& kernel) {
+  if (kernel.team_blocks > 0) {
+    // TeamTile: queries of two teams in both halves; places for keys, values and factors; flags.
+    const uint64_t slots = kernel.team_blocks <= 2 ? 2 : 1;
+    return bytes_of((4 + 2 * slots) * team_words(kernel) + (1 + slots) * 3 * kTileKeys + 4 * slots);
+  }
   const uint64_t columns = std::max(p.key_steps * 8, p.value_blocks * 16) * halves_of(type);
   return bytes_of(uint64_t{kernel.rows()} * p.key_steps * 16 + 3 * kTileKeys / 2 * columns +
                   2 * 3 * kTileKeys);
@@ -186,9 +202,10 @@ uint64_t many_groups(const AttentionParams& p, const ManyKernel& kernel) {
   return groups_for(rows_of_kv_head(p), kernel.rows()) * uint64_t{kv_heads_of(p)};
 }
 
-uint64_t halves_bytes(const AttentionParams& p, DType type) {
+uint64_t halves_bytes(const AttentionParams& p, DType type, const ManyKernel& kernel) {
   const uint64_t columns = (uint64_t{p.key_steps} * 8 + p.value_blocks * 16) * halves_of(type);
-  const uint64_t words = kTileKeys * (columns + 3);
+  const uint64_t words =
+      kernel.team_blocks > 0 ? 2 * team_words(kernel) + 3 * kTileKeys : kTileKeys * (columns + 3);
   return words * sizeof(u32) * kv_heads_of(p) * p.num_parts;
 }
 
@@ -206,11 +223,29 @@ void divide_parts(AttentionParams& p, uint64_t groups, uint32_t cores) {
   if (groups * groups_for(p.num_parts, p.group_parts) > cores) ++p.group_parts;
 }
 
+/// The kernel of teams where rows are enough for all cores and heads of keys and values as wide.
+const ManyKernel* choose_team(const AttentionParams& p, DType type, const Platform& platform) {
+  if (type != DType::kF16 || !platform.multiplies_in_teams()) return nullptr;
+  const auto blocks = [](u32 cols) { return (cols + 63) / 64; };
+  for (const ManyKernel& kernel : kTeams) {
+    if (blocks(p.head_dim) == kernel.team_blocks && blocks(p.v_head_dim) == kernel.team_blocks &&
+        many_bytes(p, type, kernel) <= platform.shared_bytes_max()) {
+      return &kernel;
+    }
+  }
+  return nullptr;
+}
+
 /// The kernel for many rows and how their tiles are divided; nothing for few rows of a sequence, or
 /// where there is not enough shared memory.
 const ManyKernel* choose_many(AttentionParams& p, DType type, const Platform& platform) {
   if (p.lengths != 0 || rows_of_kv_head(p) <= kFewQueryRowsMax) return nullptr;
   const uint64_t wanted = std::max<uint64_t>(platform.cores() * 3 / 4, 1);
+  if (const ManyKernel* team = choose_team(p, type, platform);
+      team != nullptr && many_groups(p, *team) >= wanted) {
+    p.walks = 1;
+    return team;
+  }
   const ManyKernel* largest = nullptr;
   for (const ManyKernel& kernel : many_kernels(type)) {
     if (std::max(p.head_dim, p.v_head_dim) > kernel.cols_max) continue;
@@ -223,7 +258,7 @@ const ManyKernel* choose_many(AttentionParams& p, DType type, const Platform& pl
   const uint64_t few_groups = row_groups(p, kTileFewRows) * kv_heads_of(p) * p.num_parts;
   if (p.num_parts < 4 && few_groups <= platform.cores()) return nullptr;
   if (largest == nullptr || p.num_parts < 4 || partial_bytes(p) > kPartialBytesMax ||
-      halves_bytes(p, type) > platform.workspace_bytes_max()) {
+      halves_bytes(p, type, *largest) > platform.workspace_bytes_max()) {
     return largest;
   }
   p.walks = 0;
@@ -321,7 +356,7 @@ bool record_many(Recorder& recorder, const AttentionHeads& heads, const ManyKern
   // Positions that do not fit at once are attended to piece by piece, by launches that take up the
   // rows where the launches before left them.
   const DType type = row_type(heads.kv);
-  const uint64_t whole = halves_bytes(p, type);
+  const uint64_t whole = halves_bytes(p, type, kernel);
   const u32 pieces = groups_for(whole, recorder.platform().workspace_bytes_max());
   const u32 parts = groups_for(p.num_parts, pieces);
   const u32 first = p.first_part;
@@ -341,7 +376,9 @@ bool record_many(Recorder& recorder, const AttentionHeads& heads, const ManyKern
     p.finishes = begin + p.num_parts == end ? 1 : 0;
     constexpr ByType kHalves{KernelId::mma_attention_halves, KernelId::mma_attention_halves_f16,
                              KernelId::mma_attention_halves_q8};
-    Plan split = make_plan(kHalves.of(type), {p.num_parts, kv_heads_of(p), 2}, kAttentionThreads);
+    const KernelId bring =
+        kernel.team_blocks > 0 ? KernelId::mma_attention_team_halves : kHalves.of(type);
+    Plan split = make_plan(bring, {p.num_parts, kv_heads_of(p), 2}, kAttentionThreads);
     split.set_params(p);
     split.bind(heads.tables.keys);
     split.bind(heads.tables.values);

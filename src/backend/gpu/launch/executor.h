@@ -78,6 +78,8 @@ class Platform {
   virtual Result<std::unique_ptr<Executor>> create_executor() = 0;
   /// True where products of 4- and 8-bit matrices are better left to matrix units.
   virtual bool has_matrix_units() const { return false; }
+  /// True where four SIMD groups multiply f16 faster together (dialect/team_halves.h).
+  virtual bool multiplies_in_teams() const { return false; }
   /// True when executors copy beside recorded work.
   virtual bool copies_beside() const { return false; }
   /// Shared memory of a group of a kernel for matrix units, and how many groups run at once if each

@@ -11,6 +11,7 @@
 #include "backend/gpu/kernels/attention/mma_attention_few.h"
 #include "backend/gpu/kernels/attention/mma_attention_halves.h"
 #include "backend/gpu/kernels/attention/mma_attention_many.h"
+#include "backend/gpu/kernels/attention/mma_attention_team.h"
 #include "backend/gpu/kernels/attention/mma_attention_wide.h"
 #include "backend/gpu/kernels/attention/mma_attention_wide_few.h"
 #include "backend/gpu/kernels/attention/mma_attention_wide_many.h"

@@ -36,6 +36,10 @@
   X(mma_attention_many_parts_f16_r128, 6, AttentionParams, kWaits)     \
   X(mma_attention_many_parts_f16_r64, 6, AttentionParams, kWaits)      \
   X(mma_attention_many_f16_r64_d128, 6, AttentionParams, kWaits)       \
+  X(mma_attention_team_halves, 3, AttentionParams, kWaits)             \
+  X(mma_attention_team_d64, 6, AttentionParams, kWaits)                \
+  X(mma_attention_team_d128, 6, AttentionParams, kWaits)               \
+  X(mma_attention_team_d256, 6, AttentionParams, kWaits)               \
   X(mma_attention_wide_r16, 6, AttentionParams, kWaits)                \
   X(mma_attention_wide_r32, 6, AttentionParams, kWaits)                \
   X(mma_attention_wide_f16_r16, 6, AttentionParams, kWaits)            \

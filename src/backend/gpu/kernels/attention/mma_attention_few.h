@@ -120,7 +120,7 @@ MF_FN void score_eight(MF_T t, MF_PARAMS(AttentionParams) p,
   for (u32 i = 0u; i < 4u; ++i) {
     const u32 r = g + i / 2u * 8u;
     scores[r * kTileScoreWords + t.simd * 8u + quad * 2u + i % 2u] =
-        dots.dot(0u, i) * factors[i % 2u] * query_factors[r];
+        dots.dot(0u, i) * query_factors[r] * factors[i % 2u];
   }
 }
 
@@ -184,8 +184,11 @@ MF_FN PartSum weigh_tile(MF_T t, MF_PARAMS(AttentionParams) p, QueryRow row, u32
   for (u32 mask = 8u; mask > 0u; mask /= 2u) {
     largest = mf_max(largest, simd_shuffle_xor(t, largest, mask));
   }
+  const f32 measure = measure_of(largest);
+  MF_UNROLL
+  for (u32 i = 0u; i < 4u; ++i) own.v[i] = own.v[i] - measure;
   f32 part;
-  const F4 weights = tile_weights(own, measure_of(largest), back, &part);
+  const F4 weights = tile_weights<false>(own, back, &part);
   store_piece(MF_SHARED_AT(t, u32, at.weights * 4u) + first * 16u, r, quad, split_four(weights));
   part = part + simd_shuffle_xor(t, part, 4u);
   part = part + simd_shuffle_xor(t, part, 8u);

@@ -73,7 +73,7 @@ MF_FN void score_half(MF_T t, MF_PARAMS(AttentionParams) p, u32 queries, u32 slo
     for (u32 i = 0u; i < 4u; ++i) {
       const u32 key = n * 8u + (t.lane & 3u) * 2u + i % 2u;
       scores[n * 4u + i] =
-          dots.dot(n, i) * key_factors[key] * rows[i / 2u].factor + key_factors[kTileKeys + key];
+          dots.dot(n, i) * rows[i / 2u].factor * key_factors[key] + key_factors[kTileKeys + key];
     }
   }
 }
@@ -95,48 +95,75 @@ MF_FN void mask_scores(MF_T t, MF_PARAMS(AttentionParams) p, u32 first_row, u32 
   }
 }
 
-/// Scores of a tile become weights in halves; returns the sum of the row g, or `below` it g + 8.
-MF_FN PartSum weigh_row(MF_T t, MF_SHARED(f32) inverses, MF_LOCAL(const f32) scores, u32 below,
-                        MF_LOCAL(TileRows) weights) {
-  PartSum sum;
-  sum.largest = -mf_infinity();
-  MF_UNROLL
-  for (u32 n = 0u; n < kTileKeys / 8u; ++n) {
-    sum.largest =
-        mf_max(sum.largest, mf_max(scores[n * 4u + below * 2u], scores[n * 4u + below * 2u + 1u]));
-  }
-  sum.largest = mf_max(sum.largest, simd_shuffle_xor(t, sum.largest, 1u));
-  sum.largest = mf_max(sum.largest, simd_shuffle_xor(t, sum.largest, 2u));
-  const f32 measure = measure_of(sum.largest);
-  f32 parts[4];
+/// Scores of a tile, less the largest one of a row, become weights in halves; `sums` get the totals
+/// of a lane.
+template <bool NORMAL>
+MF_FN void weigh_differences(MF_T t, MF_SHARED(u32) inverses, MF_LOCAL(const f32) scores,
+                             MF_LOCAL(TileRows) weights, MF_LOCAL(PartSum) sums) {
+  f32 parts[2][4];
   MF_UNROLL
   for (u32 k = 0u; k < 4u; ++k) {
-    F4 own;
     F4 back;
     MF_UNROLL
-    for (u32 i = 0u; i < 4u; ++i) {
-      own.v[i] = scores[(2u * k + i / 2u) * 4u + below * 2u + i % 2u];
-      back.v[i] = inverses[k * 16u + value_key(t.lane & 3u, i)];
-    }
-    const W4 piece = split_four(tile_weights(own, measure, back, parts + k));
-    MF_UNROLL
     for (u32 i = 0u; i < 2u; ++i) {
-      weights[k].high.v[below + 2u * i] = piece.v[i];
-      weights[k].low.v[below + 2u * i] = piece.v[2u + i];
+      const W2 pair = load2(inverses + (k * 16u + value_key(t.lane & 3u, 2u * i)));
+      back.v[2u * i] = as_float(pair.v[0]);
+      back.v[2u * i + 1u] = as_float(pair.v[1]);
+    }
+    MF_UNROLL
+    for (u32 below = 0u; below < 2u; ++below) {
+      F4 own;
+      MF_UNROLL
+      for (u32 i = 0u; i < 4u; ++i) {
+        own.v[i] = scores[(2u * k + i / 2u) * 4u + below * 2u + i % 2u];
+      }
+      const W4 piece = split_four(tile_weights<NORMAL>(own, back, parts[below] + k));
+      MF_UNROLL
+      for (u32 i = 0u; i < 2u; ++i) {
+        weights[k].high.v[below + 2u * i] = piece.v[i];
+        weights[k].low.v[below + 2u * i] = piece.v[2u + i];
+      }
     }
   }
-  sum.total = (parts[0] + parts[1]) + (parts[2] + parts[3]);
-  sum.total = sum.total + simd_shuffle_xor(t, sum.total, 1u);
-  sum.total = sum.total + simd_shuffle_xor(t, sum.total, 2u);
-  return sum;
-}
-
-/// Both rows of a lane.
-MF_FN void weigh_rows(MF_T t, MF_SHARED(f32) inverses, MF_LOCAL(const f32) scores,
-                      MF_LOCAL(TileRows) weights, MF_LOCAL(PartSum) sums) {
   MF_UNROLL
   for (u32 below = 0u; below < 2u; ++below) {
-    sums[below] = weigh_row(t, inverses, scores, below, weights);
+    sums[below].total = (parts[below][0] + parts[below][1]) + (parts[below][2] + parts[below][3]);
+  }
+}
+
+/// Scores of a tile become weights in halves; `sums` are those of the rows g and g + 8.
+MF_FN void weigh_rows(MF_T t, MF_SHARED(u32) inverses, MF_LOCAL(f32) scores,
+                      MF_LOCAL(TileRows) weights, MF_LOCAL(PartSum) sums) {
+  bool is_normal[4] = {true, true, true, true};  // so that none waits for all before
+  MF_UNROLL
+  for (u32 below = 0u; below < 2u; ++below) {
+    f32 largest = -mf_infinity();
+    MF_UNROLL
+    for (u32 n = 0u; n < kTileKeys / 8u; ++n) {
+      largest =
+          mf_max(largest, mf_max(scores[n * 4u + below * 2u], scores[n * 4u + below * 2u + 1u]));
+    }
+    largest = mf_max(largest, simd_shuffle_xor(t, largest, 1u));
+    sums[below].largest = mf_max(largest, simd_shuffle_xor(t, largest, 2u));
+    const f32 measure = measure_of(sums[below].largest);
+    MF_UNROLL
+    for (u32 i = 0u; i < kTileKeys / 4u; ++i) {
+      const u32 at = i / 2u * 4u + below * 2u + i % 2u;
+      scores[at] = scores[at] - measure;
+      is_normal[i % 4u] = is_normal[i % 4u] && scores[at] >= -126.0f;
+    }
+  }
+  // Nearly always: then no weight needs the steps that keep those below the normal numbers.
+  const bool all_normal = (is_normal[0] && is_normal[1]) && (is_normal[2] && is_normal[3]);
+  if (simd_ballot(t, !all_normal) == 0u) {
+    weigh_differences<true>(t, inverses, scores, weights, sums);
+  } else {
+    weigh_differences<false>(t, inverses, scores, weights, sums);
+  }
+  MF_UNROLL
+  for (u32 below = 0u; below < 2u; ++below) {
+    sums[below].total = sums[below].total + simd_shuffle_xor(t, sums[below].total, 1u);
+    sums[below].total = sums[below].total + simd_shuffle_xor(t, sums[below].total, 2u);
   }
 }
 
@@ -400,7 +427,7 @@ MF_FN void attend_many(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32
       if (tile < range.all_low || tile + kTileKeys > range.all_high) {
         mask_scores(t, p, range.own_row, tile, scores);
       }
-      weigh_rows(t, MF_SHARED_AT(t, f32, (factors + 2u * kTileKeys) * 4u), scores, weights, sums);
+      weigh_rows(t, MF_SHARED_AT(t, u32, (factors + 2u * kTileKeys) * 4u), scores, weights, sums);
     }
     copies_wait<0>(t);
     barrier(t);

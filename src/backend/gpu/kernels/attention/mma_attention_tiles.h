@@ -66,26 +66,32 @@ struct FullTile {
   static MF_FN_MEMBER u32 v_head_dim(MF_PARAMS(AttentionParams)) { return kTileBlocks * 32u; }
 };
 
+/// A row's query, 128 columns after another, and its exponent. A SIMD group a row.
+enum : u32 { kQueryPieces = kTileSteps / 8 };
+MF_FN u32 load_query(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) q, QueryRow row,
+                     u32 head_dim, MF_LOCAL(F4) held) {
+  MF_GLOBAL(const f32) from = q;
+  if (row.end > 0u) from = q + (row.token * p.q.token_stride + row.head * p.q.head_stride);
+  u32 bits = 0u;
+  MF_UNROLL
+  for (u32 u = 0u; u < kQueryPieces; ++u) {
+    const u32 c = u * 128u + t.lane * 4u;
+    held[u] = no_columns();
+    if (row.end > 0u && c < head_dim) held[u] = load4(from + c);
+    bits = largest_bits(held[u], bits);
+  }
+  return block_exponent(simd_max(t, bits));
+}
+
 /// A row's query in halves, 16 columns after another. Returns what its scores are multiplied by. A
 /// SIMD group a row.
 template <typename Tile>
 MF_FN f32 stage_query(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) q, QueryRow row,
                       u32 r, MF_SHARED(u32) queries) {
-  enum : u32 { kPieces = kTileSteps / 8u };
-  MF_GLOBAL(const f32) from = q;
-  if (row.end > 0u) from = q + (row.token * p.q.token_stride + row.head * p.q.head_stride);
-  F4 held[kPieces];
-  u32 bits = 0u;
+  F4 held[kQueryPieces];
+  const u32 exponent = load_query(t, p, q, row, Tile::head_dim(p), held);
   MF_UNROLL
-  for (u32 u = 0u; u < kPieces; ++u) {
-    const u32 c = u * 128u + t.lane * 4u;
-    held[u] = no_columns();
-    if (row.end > 0u && c < Tile::head_dim(p)) held[u] = load4(from + c);
-    bits = largest_bits(held[u], bits);
-  }
-  const u32 exponent = block_exponent(simd_max(t, bits));
-  MF_UNROLL
-  for (u32 u = 0u; u < kPieces; ++u) {
+  for (u32 u = 0u; u < kQueryPieces; ++u) {
     const u32 s = u * 8u + t.lane / 4u;
     if (s >= Tile::key_steps(p)) continue;
     store_piece(queries + s * kTileRowsWords, r, t.lane & 3u,
@@ -157,14 +163,15 @@ MF_FN void add_weighted_larger(MF_T t, MF_LOCAL(f32) sums, TileRows x, MF_LOCAL(
   }
 }
 
-/// Four weights of a row from scores with their values' exponents; `part` becomes their sum without
-/// these.
-MF_FN F4 tile_weights(F4 scores, f32 measure, F4 inverses, MF_LOCAL(f32) part) {
+/// Four weights of a row from scores with their values' exponents, less the largest one; `part`
+/// becomes their sum without these. NORMAL: none is below -126.
+template <bool NORMAL>
+MF_FN F4 tile_weights(F4 scores, F4 inverses, MF_LOCAL(f32) part) {
   F4 weights;
   f32 w[4];
   MF_UNROLL
   for (u32 e = 0u; e < 4u; ++e) {
-    const f32 weight = mf_exp2(scores.v[e] - measure);
+    const f32 weight = NORMAL ? mf_exp2_normal(scores.v[e]) : mf_exp2(scores.v[e]);
     w[e] = weight * inverses.v[e];
     weights.v[e] = weight * weight_factor();
   }

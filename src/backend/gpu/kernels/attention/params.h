@@ -63,7 +63,8 @@ enum : u32 {
   kTileSteps = 16,
   kTileBlocks = 8,
   kTileFewRows = 16,
-  kTileScoreWords = kTileKeys + 4,  // from one row of scores to the next
+  kTileScoreWords = kTileKeys + 4,       // from one row of scores to the next
+  kTeamTileBlockWords = kTileKeys * 32,  // 64 columns of a tile in one half each
 };
 /// Wider rows are summed over in splits. The first splits keep largest scores and sums for each
 /// tile and merge them. The others carry them from tile to tile, which takes less time where one
