@@ -46,5 +46,6 @@
 // registers, and the ways of others lie between what it runs: an H200 then waits for instructions.
 #define MF_GGML_ONE_TYPES(F, X) \
   F(X, q4_0) F(X, q4_k) F(X, q5_k) F(X, q6_k) F(X, q8_0) F(X, mxfp4_gguf) F(X, q2_0) \
-  F(X, iq4_nl) F(X, iq4_xs) F(X, iq3_s) F(X, iq3_xxs) F(X, iq2_s) F(X, iq2_xs) F(X, iq2_xxs)
+  F(X, iq4_nl) F(X, iq4_xs) F(X, iq3_s) F(X, iq3_xxs) F(X, iq2_s) F(X, iq2_xs) F(X, iq2_xxs) \
+  F(X, iq1_s) F(X, iq1_m) F(X, q1_0) F(X, tq2_0)
 // clang-format on

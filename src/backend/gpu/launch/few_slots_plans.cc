@@ -56,7 +56,7 @@ Plan plan_step(const Recorder& recorder, MmaExpertsOneParams& p, const FewSlots&
   const uint32_t tokens = s.has_ffn ? rows_of(s.ffn.op.x) : 0;
   MmaOneNeeds needs;
   needs.bits = e.matrix.bits;
-  needs.has_grid = has_grid(e.matrix.bits);
+  needs.grid_words = grid_words(e.matrix.bits);
   needs.cols = e.cols;
   needs.tiles = groups_for(e.matrix.rows, is_down ? kMmaRows : kMmaRows / 2);  // or half of both
   needs.rows = p.slots + tokens;

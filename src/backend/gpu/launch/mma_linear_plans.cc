@@ -34,7 +34,7 @@ MmaOneLaunch launch_of(const Waiting& waiting, const Platform& platform) {
     needs.tiles += groups_for(static_cast<uint64_t>(product.weight.rows), kMmaRows);
     const uint32_t bits = mma_matrix(product.weight).bits;
     if (mma_place_words(bits) > mma_place_words(needs.bits)) needs.bits = bits;
-    needs.has_grid = needs.has_grid || has_grid(bits);
+    needs.grid_words = std::max(needs.grid_words, grid_words(bits));
   }
   needs.rows = rows_of(waiting.products.front().x);
   needs.makes_row = !waiting.chain.value.is_null();

@@ -61,7 +61,7 @@ MmaOneLaunch make_launch(const MmaOneNeeds& needs, uint32_t groups, uint32_t sim
   walk.split_step = simds % walk.splits;
   walk.places = turns == 1 ? 1 : places;
   walk.place_words = mma_place_words(needs.bits);
-  walk.integers = needs.has_grid ? uint32_t{kGgmlOneBegin} : 0;
+  walk.integers = needs.grid_words == 0 ? 0 : kGgmlGrid + needs.grid_words;
   walk.in_order = needs.bits >= kFormatGgml ? 1 : 0;
   const uint32_t sums = walk.in_order != 0 ? uint32_t{kGgmlSumWords} : 2;  // of a block
   const uint32_t batches = walk.batch < walk.tiles || listed > 1 ? 2 : 1;  // of one expert each
@@ -209,7 +209,7 @@ std::optional<MmaOneLaunch> mma_list_launch(const MmaOneNeeds& needs, uint32_t e
 uint32_t mma_one_bytes_min(uint32_t bits, int64_t cols) {
   MmaOneNeeds needs;
   needs.bits = bits;
-  needs.has_grid = has_grid(bits);
+  needs.grid_words = grid_words(bits);
   needs.cols = static_cast<uint32_t>(cols);
   needs.more = kRouteWords;
   return make_launch(needs, 1, kSimdsMin, kMmaPlaces).bytes;
@@ -218,7 +218,7 @@ uint32_t mma_one_bytes_min(uint32_t bits, int64_t cols) {
 MmaOneLaunch mma_ranks_launch(uint32_t bits, uint32_t ranks, uint32_t more) {
   MmaOneNeeds needs;
   needs.bits = bits;
-  needs.has_grid = has_grid(bits);
+  needs.grid_words = grid_words(bits);
   needs.cols = ranks * kMmaSplit;
   needs.more = more;
   return make_launch(needs, 1, ranks, 1);

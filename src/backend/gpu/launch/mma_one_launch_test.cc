@@ -197,6 +197,17 @@ TEST(MmaOneLaunch, GgmlTypesHaveRoomForManySplits) {
                               kMmaSharedBytesMax));
 }
 
+TEST(MmaOneLaunch, ActivationsLieBehindTheLargestGrid) {
+  for (const uint32_t words : {0u, u32{kGgmlGridWords}, u32{kGgmlWideGridWords}}) {
+    const MmaOneLaunch launch =
+        mma_one_launch({.bits = kGgml_iq1_s, .cols = 2048, .tiles = 64, .grid_words = words},
+                       kCores, kMmaSharedBytesMax);
+    EXPECT_EQ(launch.walk.integers, words == 0 ? 0 : kGgmlGrid + words);
+  }
+  EXPECT_EQ(grid_words(kGgml_iq1_m), u32{kGgmlWideGridWords});
+  EXPECT_EQ(grid_words(kGgml_q4_k), 0u);
+}
+
 // A SIMD group has 32 rows and a split of 512 columns, of 10 KiB in 4 bits.
 TEST(MmaFewLaunch, GroupsOfSlotsHaveNoMoreSimdGroupsThanASetNeeds) {
   struct Case {

@@ -98,18 +98,19 @@ uint32_t ggml_tile(const Platform& platform, uint32_t place_words) {
   return fits ? uint32_t{kGgmlTokens} : uint32_t{kMmaTokens};
 }
 
-bool has_grid(uint32_t bits) {
+uint32_t grid_words(uint32_t bits) {
   switch (bits) {
     case kGgml_iq1_s:
     case kGgml_iq1_m:
+      return kGgmlWideGridWords;
     case kGgml_iq2_xxs:
     case kGgml_iq2_xs:
     case kGgml_iq2_s:
     case kGgml_iq3_xxs:
     case kGgml_iq3_s:
-      return true;
+      return kGgmlGridWords;
     default:
-      return false;
+      return 0;
   }
 }
 
@@ -123,7 +124,7 @@ bool knows_few(uint32_t bits) {
     case kMmaFp8:  // a number has several bytes
       return false;
     default:
-      return !has_grid(bits);
+      return grid_words(bits) == 0;
   }
 }
 

@@ -111,7 +111,7 @@ struct MmaOneNeeds {
   uint32_t tiles = 1;
   uint32_t rows = 1;
   uint32_t more = 0;
-  bool has_grid = false;    // some of them choose from one
+  uint32_t grid_words = 0;  // of the largest that some of them choose from
   bool makes_row = false;   // of activations, by kMmaThreads at once
   bool may_double = false;  // groups to kMmaThreadsMax whatever the bits
   bool knows_type = false;  // kernels are of one of GGML's types
@@ -175,8 +175,8 @@ constexpr uint32_t mma_many_ggml_bytes(uint32_t tile, uint32_t blocks, uint32_t 
 uint32_t ggml_stage_blocks(const Platform& platform, uint32_t tile, uint32_t place_words);
 /// Tokens that groups multiply at once: kGgmlTokens where there is room for them.
 uint32_t ggml_tile(const Platform& platform, uint32_t place_words);
-/// True for types whose codes choose from a grid.
-bool has_grid(uint32_t bits);
+/// Words of the grid that the type chooses codes from, for single tokens; or 0.
+uint32_t grid_words(uint32_t bits);
 /// True when groups have room for many tokens; otherwise the kernels of single tokens take them,
 /// with the same bits.
 bool takes_many(const Platform& platform, const Weight& weight);

@@ -21,6 +21,12 @@ MF_FN u32 bits_of_bytes(u32 word, u32 shift, u32 mask) {
   return word >> shift & mask * 0x01010101u;
 }
 
+/// Two bits each of four numbers become bytes.
+MF_FN u32 bytes_of_pairs(u32 pairs) {
+  const u32 two = (pairs | pairs << 12u) & 0x000f000fu;
+  return (two | two << 6u) & 0x03030303u;
+}
+
 /// Both halves of a piece.
 template <class Type>
 MF_FN W4 both_pairs(MF_T t, u32 at, u32 block, u32 piece) {
@@ -38,6 +44,8 @@ MF_FN W4 both_pairs(MF_T t, u32 at, u32 block, u32 piece) {
 /// - code(): four codes of a part from a word of each of its pieces;
 /// - scales(): kScales of them, of 16, 32 or 64 columns each;
 /// - kOuter: 1 where a matrix may have a factor, by which scales and biases are multiplied;
+/// - whole(): the sum of products of codes, from that of what came for them and from the sum of
+///   the activations;
 /// - kLooksUp: 1 where halves() has the codes of the low halves of four bytes, then of the high
 ///   ones. There is no code() then: those of an octet are low halves, or high ones where
 ///   odd_halves(octet) is 1.
@@ -48,6 +56,7 @@ struct GgmlCodes;
 template <u32 LOW, u32 SCALES>
 struct GgmlLowBits {
   enum : u32 { kLow = LOW, kHigh = 0, kScales = SCALES, kOuter = 0, kLooksUp = 0 };
+  static MF_FN_MEMBER i32 whole(i32 products, f32) { return products; }
   static MF_FN_MEMBER u32 high_piece(u32) { return 0u; }
   static MF_FN_MEMBER W4 high(MF_T, u32, u32, u32) {
     const W4 nothing = {{0u, 0u, 0u, 0u}};

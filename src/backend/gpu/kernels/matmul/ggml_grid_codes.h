@@ -55,8 +55,9 @@ MF_FN void place_grid(MF_T t, u32 type) {
     }
   }
 }
-/// An entry of the grid that place_grid() left.
+/// An entry of the grid that place_grid() left, by its place or by four times that.
 MF_FN u32 grid_entry(MF_T t, u32 i) { return MF_SHARED_AT(t, u32, (kGgmlGrid + i) * 4u)[0]; }
+MF_FN u32 grid_at(MF_T t, u32 bytes) { return MF_SHARED_AT(t, u32, kGgmlGrid * 4u + bytes)[0]; }
 
 /// Eight codes of IQ2: levels of an entry stand for 8, 25 and 43.
 MF_FN W2 iq2_codes(u32 entry, u32 signs) {

@@ -28,10 +28,7 @@ struct GgmlPairsOfBits : GgmlLowBits<4u, 1u> {
     const W2 words = {{bytes & 0xffu, bytes >> 8u}};
     return words;
   }
-  static MF_FN_MEMBER u32 code(u32 low, u32, u32, u32) {
-    const u32 two = (low | low << 12u) & 0x000f000fu;
-    return (two | two << 6u) & 0x03030303u;
-  }
+  static MF_FN_MEMBER u32 code(u32 low, u32, u32, u32) { return bytes_of_pairs(low); }
   static MF_FN_MEMBER void scales(MF_T t, u32 at, u32 block, MF_LOCAL(GgmlScale) to) {
     to[0] = scale_around_one(t, begin(at, block));
   }
@@ -58,7 +55,7 @@ struct GgmlCodes<kGgml_q1_0> : GgmlLowBits<4u, 1u> {
   }
   static MF_FN_MEMBER u32 code(u32 low, u32, u32, u32) {
     // Bit i of four becomes bit 1 of byte i.
-    return (low * 0x00204081u & 0x01010101u) << 1u;
+    return low * 0x00408102u & 0x02020202u;
   }
   static MF_FN_MEMBER void scales(MF_T t, u32 at, u32 block, MF_LOCAL(GgmlScale) to) {
     to[0] = scale_around_one(t, begin(at, block));

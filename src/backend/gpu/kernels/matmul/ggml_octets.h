@@ -10,8 +10,11 @@ namespace gpu {
 namespace kernels {
 
 /// One scale and its columns: the product of a row's codes, of activations whose sum this is.
+MF_FN f32 add_ggml_products(f32 total, i32 products, GgmlScale own, f32 sum) {
+  return mf_fma(own.scale, static_cast<f32>(products), mf_fma(own.bias, sum, total));
+}
 MF_FN f32 add_ggml_group(f32 total, i32 high, i32 low, GgmlScale own, f32 sum) {
-  return mf_fma(own.scale, static_cast<f32>(high * 256 + low), mf_fma(own.bias, sum, total));
+  return add_ggml_products(total, high * 256 + low, own, sum);
 }
 
 /// The scales of 64 columns of a row; `outer`: its matrix's factor.

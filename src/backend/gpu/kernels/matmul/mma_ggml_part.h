@@ -8,6 +8,7 @@
 #include "backend/gpu/kernels/matmul/ggml_grid_codes.h"
 #include "backend/gpu/kernels/matmul/ggml_low_codes.h"
 #include "backend/gpu/kernels/matmul/ggml_octets.h"
+#include "backend/gpu/kernels/matmul/ggml_one_codes.h"
 #include "backend/gpu/kernels/matmul/ggml_params.h"
 #include "backend/gpu/kernels/matmul/mma_part.h"
 #include "backend/gpu/kernels/matmul/mma_product.h"
@@ -223,8 +224,10 @@ MF_FN void multiply_ggml_block(MF_T t, MF_LOCAL(f32) sums, u32 above_at, u32 bel
     const f32 sum = Type::kScales == 1u   ? x_sums[0] + x_sums[1]
                     : Type::kScales == 2u ? x_sums[g]
                                           : x_sums[kGgmlSumQuarters + g];
-    sums[0] = add_ggml_group(sums[0], codes[0], codes[1], above.scales[g], sum);
-    sums[1] = add_ggml_group(sums[1], codes[2], codes[3], below.scales[g], sum);
+    sums[0] = add_ggml_products(sums[0], Type::whole(codes[0] * 256 + codes[1], sum),
+                                above.scales[g], sum);
+    sums[1] = add_ggml_products(sums[1], Type::whole(codes[2] * 256 + codes[3], sum),
+                                below.scales[g], sum);
   }
 }
 /// The same of any type; `wide`: rows begin at multiples of 16 bytes.
@@ -249,6 +252,29 @@ MF_FN void multiply_ggml_block_of(MF_T t, u32 type, bool wide, MF_LOCAL(f32) sum
 #undef MF_GGML_CASE
   }
 }
+/// The same in kernels of any type, or of one.
+struct GgmlAnyBlock {
+  static MF_FN_MEMBER void multiply(MF_T t, u32 type, bool wide, MF_LOCAL(f32) sums, u32 above_at,
+                                    u32 below_at, u32 block, MF_SHARED(f32) outers,
+                                    MF_SHARED(u32) x_bytes, MF_SHARED(f32) x_sums) {
+    multiply_ggml_block_of(t, type, wide, sums, above_at, below_at, block, outers, x_bytes, x_sums);
+  }
+};
+template <u32 TYPE>
+struct GgmlOneBlock {
+  static MF_FN_MEMBER void multiply(MF_T t, u32, bool, MF_LOCAL(f32) sums, u32 above_at,
+                                    u32 below_at, u32 block, MF_SHARED(f32) outers,
+                                    MF_SHARED(u32) x_bytes, MF_SHARED(f32) x_sums) {
+    multiply_ggml_block<GgmlOneCodes<TYPE>>(t, sums, above_at, below_at, block, outers, x_bytes,
+                                            x_sums);
+  }
+};
+template <>
+struct GgmlOneBlock<kMmaGgml> : GgmlAnyBlock {};
+template <>
+struct GgmlOneBlock<kGgml_q4_k> : GgmlAnyBlock {};
+template <>
+struct GgmlOneBlock<kGgml_q5_k> : GgmlAnyBlock {};
 
 /// 16 codes of two rows times both bytes of activations: sums by the byte of the codes. Half of a
 /// lane's sums are of the upper row; of the activations' 256s, then of their ones.
@@ -339,6 +365,8 @@ struct MmaPart<TYPE, true> {
     rows.upper_skew = skew_of(upper_at);
     rows.lower_skew = skew_of(lower_at);
   }
+  /// As place_grid(), as multiply() wants it.
+  static MF_FN_MEMBER void place_grid(MF_T t, u32 type) { GgmlOneGrid<TYPE>::place(t, type); }
   static MF_FN_MEMBER u32 skew_of(u64 address) { return static_cast<u32>(address) % 32u; }
   MF_FN_MEMBER u32 tile_rows() const { return rows.step; }
   MF_FN_MEMBER u32 format() const { return TYPE == kMmaGgml ? rows.m.bits : TYPE; }
@@ -382,8 +410,8 @@ struct MmaPart<TYPE, true> {
           multiply_fp8<1u>(t, sums, head, above_at + skip, below_at + skip, skip, wide, x_bytes);
         }
       } else {
-        multiply_ggml_block_of(t, format(), wide, sums, above_at, below_at, within, outers, x_bytes,
-                               x_sums + j * u32{kGgmlSumWords});
+        GgmlOneBlock<TYPE>::multiply(t, format(), wide, sums, above_at, below_at, within, outers,
+                                     x_bytes, x_sums + j * u32{kGgmlSumWords});
       }
       MF_UNROLL
       for (u32 r = 0u; r < 2u; ++r) {

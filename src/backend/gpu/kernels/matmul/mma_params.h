@@ -85,8 +85,8 @@ enum : u32 {
   kGgmlTokens = 128,  // that a SIMD group multiplies at once, at most; or kMmaTokens
   kGgmlGrid = 2 * kGgmlTokens,
   kGgmlGridWords = 1024,
-  kGgmlOneBegin = kGgmlGrid + kGgmlGridWords,
-  kGgmlStagesBegin = (kGgmlOneBegin + 255) / 256 * 256,
+  kGgmlWideGridWords = 2048,  // of IQ1, for single tokens
+  kGgmlStagesBegin = (kGgmlGrid + kGgmlGridWords + 255) / 256 * 256,
   kGgmlTokenWords = 40,  // of a block: kMmaBlockWords, then kGgmlSumWords
   kGgmlStageBlocksMax = 4,
   kGgmlStages = 3,
@@ -124,7 +124,7 @@ struct MmaWalk {
   u32 places;       // kMmaPlaces, or 1 if no SIMD group takes more than one split
   u32 by_splits;    // SIMD groups stage the splits that they take first, before others are there
   u32 place_words;  // of a split on its way
-  u32 integers;     // where activations begin in shared memory: 0, or kGgmlOneBegin
+  u32 integers;     // where activations begin in shared memory: behind a grid, or at 0
   u32 in_order;     // columns of octets lie in order: for GGML's types
   u32 more;         // where words of others do
   u32 begin;        // and where places do

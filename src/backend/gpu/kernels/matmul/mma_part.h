@@ -142,6 +142,7 @@ struct MmaPart<BITS, false> {
     lower = MF_AT(t, const u8, lower_at);
     scales = MF_AT(t, const u8, own_scales);
   }
+  static MF_FN_MEMBER void place_grid(MF_T, u32) {}
   static MF_FN_MEMBER u32 words(MmaWalk) { return kWords; }
   MF_FN_MEMBER u32 tile_rows() const { return step; }
   MF_FN_MEMBER u32 format() const { return m.bits; }

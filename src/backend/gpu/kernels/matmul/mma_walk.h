@@ -62,7 +62,7 @@ MF_FN void store_mma_octet(MF_T t, MF_LOCAL(const f32) values, u32 o, MmaOneShar
 template <u32 BITS>
 MF_FN void store_mma_constants(MF_T t, u32 bits, MmaOneShared shared) {
   if (t.index < kMmaZeroWords) MF_SHARED_AT(t, u32, shared.zeros * 4u)[t.index] = 0u;
-  if (MmaPart<BITS>::kIsGgml != 0u) place_grid(t, bits);
+  MmaPart<BITS>::place_grid(t, bits);
 }
 
 /// Octets `o` and `o` + `step` of those of a row of so many splits, both on their way at once.
