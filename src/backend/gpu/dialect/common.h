@@ -116,6 +116,7 @@ MF_FN u32 look_up_positive(W2 table, u32 numbers) {
   }
   return look_up_eight(table, numbers) & ~negative;
 }
+MF_FN u32 signs_of_bytes(u32 word) { return (word >> 7u & 0x01010101u) * 255u; }
 /// To nearest even, through the exponent's place in f32; 0x7c00 is infinity.
 MF_FN u32 f16_bits(f32 value) {
   const u32 bits = as_bits(value);

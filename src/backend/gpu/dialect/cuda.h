@@ -264,6 +264,8 @@ MF_FN u32 look_up_eight(W2 table, u32 numbers) {
 MF_FN u32 look_up_positive(W2 table, u32 numbers) {
   return permute_bytes(table.v[0], table.v[1], numbers);  // copies of a byte's highest bit
 }
+/// 255 for each byte whose highest bit is set, or 0.
+MF_FN u32 signs_of_bytes(u32 word) { return permute_bytes(word, word, 0xba98u); }
 /// c += a b on the matrix units, for 16 x 16 by 16 x 8 numbers in f16. Lane 4 g + t holds
 /// - a: rows g, g + 8, g, g + 8 at columns 2 t and 2 t + 1 (8 more in the last two);
 /// - b: column g at rows 2 t, 2 t + 1 and, in b1, 8 more;

@@ -9,16 +9,15 @@ namespace moeflux {
 namespace gpu {
 namespace kernels {
 
-/// Bit i of eight becomes the lowest bit of 4-bit number i.
+/// Bit i of eight becomes the third bit of 4-bit number i. Four bits behind them may be set.
 MF_FN u32 spread_signs(u32 signs) {
-  const u32 fours = (signs | signs << 12u) & 0x000f000fu;
-  const u32 twos = (fours | fours << 6u) & 0x03030303u;
-  return (twos | twos << 3u) & 0x11111111u;
+  const u32 fours = signs * 0x1001u & 0x000f000fu;  // factors leave the unit of shifts to masks
+  const u32 twos = fours * 0x41u & 0x03030303u;
+  return twos * 0x24u & 0x44444444u;
 }
-/// Seven signs and an eighth one, which makes the number of those that are set even.
-MF_FN u32 with_even_sign(u32 seven) {
-  return seven | (0x6996u >> ((seven ^ seven >> 4u) & 15u) & 1u) << 7u;
-}
+/// Seven signs and an eighth one, which makes the number of those that are set even. Bits behind it
+/// may be set.
+MF_FN u32 with_even_sign(u32 seven) { return count_bits(seven) * 128u + seven; }
 /// Signs of eight `i` of those that four times seven bits stand for.
 MF_FN u32 even_signs(u32 word, u32 i) { return with_even_sign(word >> (7u * i) & 127u); }
 
@@ -59,21 +58,30 @@ MF_FN void place_grid(MF_T t, u32 type) {
 MF_FN u32 grid_entry(MF_T t, u32 i) { return MF_SHARED_AT(t, u32, (kGgmlGrid + i) * 4u)[0]; }
 MF_FN u32 grid_at(MF_T t, u32 bytes) { return MF_SHARED_AT(t, u32, kGgmlGrid * 4u + bytes)[0]; }
 
-/// Eight codes of IQ2: levels of an entry stand for 8, 25 and 43.
-MF_FN W2 iq2_codes(u32 entry, u32 signs) {
-  const W2 table = {{0x406b5948u, 0x40152738u}};
-  const u32 numbers = entry | spread_signs(signs) << 2u;
-  const W2 codes = {{look_up_eight(table, numbers), look_up_eight(table, numbers >> 16u)}};
+/// The codes of IQ2: levels of an entry stand for 8, 25 and 43.
+struct GgmlIq2Levels {
+  static MF_FN_MEMBER W2 table(MF_T) {
+    const W2 codes = {{0x406b5948u, 0x40152738u}};
+    return codes;
+  }
+};
+/// Eight of them.
+template <class Levels>
+MF_FN W2 iq2_codes(MF_T t, u32 entry, u32 signs) {
+  const W2 table = Levels::table(t);
+  const u32 numbers = spread_signs(signs) | entry;
+  const W2 codes = {{look_up_positive(table, numbers), look_up_positive(table, numbers >> 16u)}};
   return codes;
 }
 
-/// Four codes of IQ3. Bytes neither carry nor borrow: 64 + number, or 127 - number + 64 - 127.
-MF_FN u32 iq3_four(u32 entry, u32 signs) {
-  const u32 mask = ((signs & 15u) * 0x00204081u & 0x01010101u) * 127u;
-  return (entry ^ mask) + 0x40404040u - mask;
-}
+/// 255 for each of the first four signs that is set, and for each of the next four.
+MF_FN u32 mask_of_signs(u32 signs) { return signs_of_bytes((signs & 15u) * 0x10204080u); }
+MF_FN u32 mask_of_next_signs(u32 signs) { return signs_of_bytes((signs & 0xf0u) * 0x01020408u); }
+/// Four codes of IQ3: 64 + number, or 255 - number + 64 - 255.
+MF_FN u32 iq3_four(u32 entry, u32 mask) { return (entry ^ mask) + 0x40404040u - mask; }
 MF_FN W2 iq3_codes(u32 first, u32 second, u32 signs) {
-  const W2 codes = {{iq3_four(first, signs), iq3_four(second, signs >> 4u)}};
+  const W2 codes = {
+      {iq3_four(first, mask_of_signs(signs)), iq3_four(second, mask_of_next_signs(signs))}};
   return codes;
 }
 
@@ -85,7 +93,7 @@ struct GgmlGridRows : GgmlLowBits<4u, SCALES> {
   static MF_FN_MEMBER u32 code(u32 low, u32, u32, u32) { return low; }
   /// d * (0.5 + code) / 4
   static MF_FN_MEMBER GgmlScale quarter_scale(f32 scale, u32 code) {
-    return scale_around(scale * ((0.5f + static_cast<f32>(code)) * 0.25f), 64.0f);
+    return scale_around(scale * mf_fma(static_cast<f32>(code), 0.25f, 0.125f), 64.0f);
   }
   /// Four scales of 4 bits each at `from`.
   static MF_FN_MEMBER void quarter_scales(MF_T t, f32 scale, u32 from, MF_LOCAL(GgmlScale) to) {
@@ -95,8 +103,8 @@ struct GgmlGridRows : GgmlLowBits<4u, SCALES> {
   }
 };
 
-template <>
-struct GgmlCodes<kGgml_iq2_xxs> : GgmlGridRows<66u, 2u> {
+template <class Levels>
+struct GgmlIq2Xxs : GgmlGridRows<66u, 2u> {
   /// The signs and the scale of 32 columns, behind their four places in the grid.
   static MF_FN_MEMBER u32 word(MF_T t, u32 at, u32 block, u32 half) {
     return shared_u32(t, begin(at, block) + (6u + (block % 4u * 2u + half) * 8u));
@@ -105,10 +113,11 @@ struct GgmlCodes<kGgml_iq2_xxs> : GgmlGridRows<66u, 2u> {
     const u32 eight = piece % 2u * 2u + half;
     const u32 place =
         shared_byte(t, begin(at, block) + (2u + block % 4u * 16u + piece / 2u * 8u + eight));
-    return iq2_codes(grid_entry(t, place), even_signs(word(t, at, block, piece / 2u), eight));
+    return iq2_codes<Levels>(t, grid_entry(t, place),
+                             even_signs(word(t, at, block, piece / 2u), eight));
   }
   static MF_FN_MEMBER W4 low(MF_T t, u32 at, u32 block, u32 piece) {
-    return both_pairs<GgmlCodes>(t, at, block, piece);
+    return both_pairs<GgmlIq2Xxs>(t, at, block, piece);
   }
   static MF_FN_MEMBER void scales(MF_T t, u32 at, u32 block, MF_LOCAL(GgmlScale) to) {
     const f32 scale = shared_f16(t, begin(at, block));
@@ -116,40 +125,46 @@ struct GgmlCodes<kGgml_iq2_xxs> : GgmlGridRows<66u, 2u> {
     for (u32 i = 0u; i < 2u; ++i) to[i] = quarter_scale(scale, word(t, at, block, i) >> 28u);
   }
 };
-
 template <>
-struct GgmlCodes<kGgml_iq2_xs> : GgmlGridRows<74u, 4u> {
+struct GgmlCodes<kGgml_iq2_xxs> : GgmlIq2Xxs<GgmlIq2Levels> {};
+
+template <class Levels>
+struct GgmlIq2Xs : GgmlGridRows<74u, 4u> {
   static MF_FN_MEMBER W2 low_pair(MF_T t, u32 at, u32 block, u32 piece, u32 half) {
     const u32 own =
         shared_half(t, begin(at, block) + (2u + block % 4u * 16u + piece * 4u + half * 2u));
-    return iq2_codes(grid_entry(t, own & 511u), with_even_sign(own >> 9u));
+    return iq2_codes<Levels>(t, grid_at(t, own << 2u & 0x7fcu), with_even_sign(own >> 9u));
   }
   static MF_FN_MEMBER W4 low(MF_T t, u32 at, u32 block, u32 piece) {
-    return both_pairs<GgmlCodes>(t, at, block, piece);
+    return both_pairs<GgmlIq2Xs>(t, at, block, piece);
   }
   static MF_FN_MEMBER void scales(MF_T t, u32 at, u32 block, MF_LOCAL(GgmlScale) to) {
     const u32 from = begin(at, block);
     quarter_scales(t, shared_f16(t, from), from + (66u + block % 4u * 2u), to);
   }
 };
-
 template <>
-struct GgmlCodes<kGgml_iq2_s> : GgmlGridRows<82u, 4u> {
+struct GgmlCodes<kGgml_iq2_xs> : GgmlIq2Xs<GgmlIq2Levels> {};
+
+template <class Levels>
+struct GgmlIq2S : GgmlGridRows<82u, 4u> {
   static MF_FN_MEMBER W2 low_pair(MF_T t, u32 at, u32 block, u32 piece, u32 half) {
     const u32 from = begin(at, block);
     const u32 eight = block % 4u * 8u + piece * 2u + half;
-    const u32 upper = shared_byte(t, from + (66u + eight / 4u)) >> (eight % 4u * 2u) & 3u;
-    const u32 place = shared_byte(t, from + (2u + eight)) | upper << 8u;
-    return iq2_codes(grid_entry(t, place), shared_byte(t, from + (34u + eight)));
+    const u32 upper = shared_byte(t, from + (66u + eight / 4u)) << 10u >> (eight % 4u * 2u);
+    const u32 place = shared_byte(t, from + (2u + eight)) * 4u | (upper & 0xc00u);
+    return iq2_codes<Levels>(t, grid_at(t, place), shared_byte(t, from + (34u + eight)));
   }
   static MF_FN_MEMBER W4 low(MF_T t, u32 at, u32 block, u32 piece) {
-    return both_pairs<GgmlCodes>(t, at, block, piece);
+    return both_pairs<GgmlIq2S>(t, at, block, piece);
   }
   static MF_FN_MEMBER void scales(MF_T t, u32 at, u32 block, MF_LOCAL(GgmlScale) to) {
     const u32 from = begin(at, block);
     quarter_scales(t, shared_f16(t, from), from + (74u + block % 4u * 2u), to);
   }
 };
+template <>
+struct GgmlCodes<kGgml_iq2_s> : GgmlIq2S<GgmlIq2Levels> {};
 
 template <>
 struct GgmlCodes<kGgml_iq3_xxs> : GgmlGridRows<98u, 2u> {
@@ -208,9 +223,9 @@ struct GgmlThreeLevels : GgmlGridRows<BYTES, SCALES> {
     const W2 codes = {{look_up_eight(table, numbers), look_up_eight(table, numbers >> 16u)}};
     return codes;
   }
-  /// d * (2 code + 1) / 8
-  static MF_FN_MEMBER GgmlScale eighth_scale(f32 scale, u32 code) {
-    return scale_around(scale * static_cast<f32>(2u * code + 1u) * 0.125f, 16.0f);
+  /// d / 8 * (2 code + 1), which is exact. A code begins at the second bit of `twice`.
+  static MF_FN_MEMBER GgmlScale eighth_scale(f32 eighth, u32 twice) {
+    return scale_around(eighth * static_cast<f32>((twice & 14u) | 1u), 16.0f);
   }
 };
 
@@ -231,9 +246,9 @@ struct GgmlCodes<kGgml_iq1_s> : GgmlThreeLevels<50u, 2u> {
     return both_pairs<GgmlCodes>(t, at, block, piece);
   }
   static MF_FN_MEMBER void scales(MF_T t, u32 at, u32 block, MF_LOCAL(GgmlScale) to) {
-    const f32 scale = shared_f16(t, begin(at, block));
+    const f32 eighth = shared_f16(t, begin(at, block)) * 0.125f;
     MF_UNROLL
-    for (u32 i = 0u; i < 2u; ++i) to[i] = eighth_scale(scale, word(t, at, block, i) >> 12u & 7u);
+    for (u32 i = 0u; i < 2u; ++i) to[i] = eighth_scale(eighth, word(t, at, block, i) >> 11u);
   }
 };
 
@@ -255,10 +270,10 @@ struct GgmlCodes<kGgml_iq1_m> : GgmlThreeLevels<56u, 4u> {
     u32 bits = 0u;
     MF_UNROLL
     for (u32 i = 0u; i < 4u; ++i) bits |= (shared_half(t, from + 2u * i) >> 12u) << (4u * i);
-    const f32 scale = f16_to_float(static_cast<u16>(bits));
-    const u32 codes = shared_half(t, from + block % 4u * 2u);
+    const f32 eighth = f16_to_float(static_cast<u16>(bits)) * 0.125f;
+    const u32 codes = shared_half(t, from + block % 4u * 2u) * 2u;
     MF_UNROLL
-    for (u32 i = 0u; i < 4u; ++i) to[i] = eighth_scale(scale, codes >> (3u * i) & 7u);
+    for (u32 i = 0u; i < 4u; ++i) to[i] = eighth_scale(eighth, codes >> (3u * i));
   }
 };
 

@@ -19,6 +19,64 @@ struct GgmlOneGrid {
   static MF_FN_MEMBER void place(MF_T t, u32 type) { place_grid(t, type); }
 };
 
+/// IQ2. The table comes from shared memory, where no numbers of rows are: of two constants a
+/// look-up would copy one each time.
+struct GgmlHeldIq2Levels {
+  static MF_FN_MEMBER W2 table(MF_T t) { return load2(MF_SHARED_AT(t, u32, 0u)); }
+  static MF_FN_MEMBER void place(MF_T t, u32 type) {
+    if (t.index == 0u) store2(MF_SHARED_AT(t, u32, 0u), GgmlIq2Levels::table(t));
+    place_grid(t, type);
+  }
+};
+template <>
+struct GgmlOneGrid<kGgml_iq2_xxs> : GgmlHeldIq2Levels {};
+template <>
+struct GgmlOneGrid<kGgml_iq2_xs> : GgmlHeldIq2Levels {};
+template <>
+struct GgmlOneGrid<kGgml_iq2_s> : GgmlHeldIq2Levels {};
+
+template <>
+struct GgmlOneCodes<kGgml_iq2_xxs> : GgmlIq2Xxs<GgmlHeldIq2Levels> {};
+template <>
+struct GgmlOneCodes<kGgml_iq2_s> : GgmlIq2S<GgmlHeldIq2Levels> {};
+template <>
+struct GgmlOneCodes<kGgml_iq2_xs> : GgmlIq2Xs<GgmlHeldIq2Levels> {};
+
+/// IQ3_S. Numbers are odd: half of one and 127.5 is a byte, and that minus it what all other bits
+/// are.
+struct GgmlOddNumbers {
+  static MF_FN_MEMBER void place(MF_T t, u32) {
+    MF_SHARED(u32) to = MF_SHARED_AT(t, u32, kGgmlGrid * 4u);
+    const W2 table = {{0x83828180u, 0x87868584u}};
+    for (u32 i = t.index; i < 512u; i += t.threads) to[i] = grid_numbers(table, kIq3SGrid[i]);
+  }
+};
+template <>
+struct GgmlOneGrid<kGgml_iq3_s> : GgmlOddNumbers {};
+template <>
+struct GgmlOneCodes<kGgml_iq3_s> : GgmlCodes<kGgml_iq3_s> {
+  static MF_FN_MEMBER i32 whole(i32 products, f32 sum) {
+    return 2 * products - 191 * static_cast<i32>(sum);
+  }
+  static MF_FN_MEMBER W4 low(MF_T t, u32 at, u32 block, u32 piece) {
+    const u32 from = begin(at, block);
+    const u32 own = shared_word_of(t, from + (2u + block % 4u * 16u), piece);
+    const u32 ninth = shared_byte(t, from + (66u + block % 4u * 2u + piece / 2u));
+    const u32 signs = shared_half(t, from + (74u + block % 4u * 8u + piece * 2u));
+    // Four times the places of two: of bytes 0 and 2, then of 1 and 3.
+    const u32 even = (own << 2u & 0x03fc03fcu) |
+                     (ninth * (piece % 2u == 0u ? 0x01000400u : 0x00100040u) & 0x04000400u);
+    const u32 odd = (own >> 6u & 0x03fc03fcu) |
+                    (ninth * (piece % 2u == 0u ? 0x00800200u : 0x00080020u) & 0x04000400u);
+    const u32 last = signs >> 8u;
+    const W4 codes = {{grid_at(t, even & 0xffffu) ^ mask_of_signs(signs),
+                       grid_at(t, odd & 0xffffu) ^ mask_of_next_signs(signs),
+                       grid_at(t, even >> 16u) ^ mask_of_signs(last),
+                       grid_at(t, odd >> 16u) ^ mask_of_next_signs(last)}};
+    return codes;
+  }
+};
+
 /// IQ1. An entry has eight times 1 and four times a level from 0 to 2, in the low halves of bytes
 /// and then in the high ones. A code is 7 more than twice as much, or 5 more where `down` is 1.
 struct GgmlOneThreeLevels {

@@ -46,6 +46,11 @@ struct SharedWideWords {
     return skip % 4u == 0u ? words[0] : join_words(words[0], words[1], 2u);
   }
 };
+/// Word `i` of those from an even byte, which others follow.
+MF_FN u32 shared_word_of(MF_T t, u32 at, u32 i) {
+  MF_SHARED(u32) from = MF_SHARED_AT(t, u32, at & ~3u) + i;
+  return join_words(from[0], from[1], at);
+}
 /// 16 bytes, from any.
 MF_FN W4 shared_piece(MF_T t, u32 at) {
   MF_SHARED(u32) from = MF_SHARED_AT(t, u32, at & ~3u);
