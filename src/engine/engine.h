@@ -229,6 +229,9 @@ class Engine {
   /// The reader that IoMode::kAuto became.
   friend std::string_view expert_io(const Engine& engine) { return engine.reader_->name(); }
 
+  /// See plan/memory_plan.h: for whoever lets sequences share this engine and was given no number.
+  friend int64_t usual_sequences(const Engine& engine);
+
   /// Adds this engine's uses to the profile it was opened with and replaces the file. Nothing
   /// happens without EngineOptions::expert_profile or where nobody counts.
   Status save_expert_profile() const;

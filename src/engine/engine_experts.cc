@@ -357,6 +357,17 @@ uint64_t Engine::state_room_bytes() const {
                   state_memory_->near_bytes_max());
 }
 
+int64_t usual_sequences(const Engine& engine) {
+  const bool is_resident = engine.state_memory_->is_bounded() &&
+                           engine.home_ == ExpertHome::kDevice && engine.networks_ == nullptr &&
+                           engine.layers_ == nullptr;
+  return usual_sequences(
+      {.is_resident = is_resident,
+       .state_bytes = engine.state_memory_->near_bytes_max(),
+       .sequence_bytes = engine.state_bytes(std::min(engine.planned_tokens_, kSequenceTokens)),
+       .rows_max = engine.logits_rows()});
+}
+
 Status Engine::set_plan(PlanMode plan) {
   const PlanMode before = std::exchange(options_.plan, plan);
   Status possible = check_resident(near_bytes_);

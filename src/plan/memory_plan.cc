@@ -97,6 +97,14 @@ uint64_t state_bytes(const LoadedModel& model, int64_t tokens, int64_t step_toke
   return bytes;
 }
 
+int64_t usual_sequences(const SequenceRoom& room) {
+  if (!room.is_resident) return kUsualSequences;
+  const uint64_t fit = room.state_bytes / std::max<uint64_t>(1, room.sequence_bytes);
+  const int64_t most = std::clamp(room.rows_max, kUsualSequences, kSequencesMax);
+  return std::max(kUsualSequences,
+                  static_cast<int64_t>(std::min(fit, static_cast<uint64_t>(most))));
+}
+
 uint64_t memory_reserve(uint64_t available_bytes) {
   return std::min(kReserveBytesMax, available_bytes / 8);
 }

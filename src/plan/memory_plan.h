@@ -85,6 +85,23 @@ constexpr uint64_t kContextShare = 4;
 /// Tokens for which a further sequence's state is planned, unless contexts are shorter.
 constexpr int64_t kSequenceTokens = 1024;
 
+/// Limits of the sequences that share a device.
+struct SequenceRoom {
+  bool is_resident = false;     // all weights and experts are in memory of the device's own
+  uint64_t state_bytes = 0;     // that states of all sequences may take beside them
+  uint64_t sequence_bytes = 0;  // of a state with kSequenceTokens
+  int64_t rows_max = 0;         // rows of logits that a step gives
+};
+
+constexpr int64_t kUsualSequences = 4;
+constexpr int64_t kSequencesMax = 256;
+
+/// How many sequences share a model unless somebody says so: a device that holds all weights reads
+/// them once for a token of each, so as many as its states and steps have room for, up to
+/// kSequencesMax. Elsewhere kUsualSequences, also at least: each further sequence brings experts
+/// of its own to a step from a drive or a bus, and a processor computes its row.
+int64_t usual_sequences(const SequenceRoom& room);
+
 struct MemoryPlanRequest {
   uint64_t available_bytes = 0;  // HostMemory::available_bytes before anything is loaded
   int64_t context_length = 0;    // tokens whose state is set aside, so that it is no cache's

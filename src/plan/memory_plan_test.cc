@@ -235,6 +235,34 @@ TEST(MemoryReserve, IsAFigureAndAnEighthOfLittle) {
   EXPECT_EQ(memory_reserve(512 * kGiB), 512 * kMiB);
 }
 
+// Qwen3-30B-A3B's keys and values of 1,024 tokens, in 16 bits.
+constexpr uint64_t kStateOfThirtyB = uint64_t{1024} * 48 * 2 * 4 * 128 * 2;
+
+TEST(UsualSequences, AreAsManyAsADeviceWithAllWeightsHasRoomFor) {
+  SequenceRoom data_center{.is_resident = true,
+                           .state_bytes = 100 * kGiB,
+                           .sequence_bytes = kStateOfThirtyB,
+                           .rows_max = 441};
+  EXPECT_EQ(usual_sequences(data_center), 256);
+  data_center.rows_max = 110;  // more would not share a step
+  EXPECT_EQ(usual_sequences(data_center), 110);
+  SequenceRoom graphics_card{.is_resident = true,
+                             .state_bytes = 5 * kGiB,
+                             .sequence_bytes = kStateOfThirtyB,
+                             .rows_max = 220};
+  EXPECT_EQ(usual_sequences(graphics_card), 53);
+  graphics_card.state_bytes = 100 * kMiB;
+  EXPECT_EQ(usual_sequences(graphics_card), 4);
+}
+
+TEST(UsualSequences, AreFourOnALaptopWhateverItsMemoryHolds) {
+  const SequenceRoom laptop{.is_resident = false,
+                            .state_bytes = 8 * kGiB,
+                            .sequence_bytes = kStateOfThirtyB,
+                            .rows_max = 110};
+  EXPECT_EQ(usual_sequences(laptop), 4);
+}
+
 TEST(ExpertCacheBudget, ALaptopOfEightGigabytesKeepsSixForExperts) {
   const MemoryPlan plan{.dense_bytes = 1330 * kMiB,
                         .state_bytes = 81 * kMiB,

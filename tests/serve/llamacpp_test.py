@@ -83,6 +83,16 @@ class LlamaCpp(unittest.TestCase):
         self.assertEqual(self.get("/health")["status"], "ok")
         self.assertEqual([slot["n_ctx"] for slot in self.get("/slots")], [256, 256])
 
+    def test_says_how_many_requests_fit(self):
+        memory = 1024  # MiB, of which the model takes a twentieth
+        for device, least, most in (("cpu", 4, 4), (f"emulator,memory={memory}", 5, 256)):
+            with Server(PROGRAM, "--device", device) as server:
+                slots = json.loads(server.ask("/props")[1])["total_slots"]
+                self.assertTrue(least <= slots <= most, (device, slots))
+                self.assertEqual(len(json.loads(server.ask("/slots")[1])), slots)
+                self.assertIn(f"up to {slots} requests run at the same time (--parallel)\n",
+                              "".join(server.lines))
+
     def test_tokens_become_their_text_again(self):
         for text in ("What is the capital of France ?", "unicode \u5abd and emoji \U0001f917"):
             tokens = self.post("/tokenize", content=text)["tokens"]

@@ -61,8 +61,15 @@ void add_network_options(CommandOptions& command, ServeOptions& options) {
 
 void add_request_options(CommandOptions& command, ServeOptions& options) {
   command.group("Requests");
-  command.add("-np,--parallel", options.active_max, "Requests generated at the same time")
-      .range(1, 256);
+  command
+      .add("-np,--parallel", options.parallel, "Requests at once; auto: what a GPU holds, else 4")
+      .value("N")
+      .check([](const std::string& text) {
+        int count = 0;
+        const bool is_count = parse_number(text, count).ok() && count >= 1 && count <= 256;
+        return is_count || text == "auto" ? std::string()
+                                          : formatted("{}, expected 1 to 256, or auto", text);
+      });
   command.add("--queue", options.queue_max, "Requests waiting in line before others get 429")
       .range(0, 4096);
   command
@@ -160,6 +167,12 @@ void add_answer_options(CommandOptions& command, ServeOptions& options) {
 bool ServeOptions::has_many() const {
   return model.model.empty() && model.hub_name.empty() && model_name.empty() && aliases.empty() &&
          !strict_model && template_file.empty() && pooling.empty() && !reranks;
+}
+
+std::optional<int> ServeOptions::active_max() const {
+  int count = 0;
+  if (parallel == "auto" || !parse_number(parallel, count).ok()) return std::nullopt;
+  return count;
 }
 
 void add_serve_options(CommandOptions& command, ServeOptions& options) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,7 +33,7 @@ struct ServeOptions {
   std::string states_folder;
   std::string states_size = "4GiB";
   int64_t reasoning_budget = -1;
-  int active_max = 4;
+  std::string parallel = "auto";
   std::string share = "auto";
   int queue_max = 64;
   bool prompts_as_sent = false;
@@ -44,6 +45,8 @@ struct ServeOptions {
 
   /// No option names a model or tells of one: the server has all that are on this machine.
   bool has_many() const;
+  /// Requests generated at the same time; none: as many as usual_sequences() says.
+  std::optional<int> active_max() const;
 };
 
 void add_serve_options(CommandOptions& command, ServeOptions& options);

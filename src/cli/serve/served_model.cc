@@ -64,7 +64,7 @@ serve::ServiceOptions service_options(const ServeOptions& options) {
       .reranks = options.reranks,
       .defaults = {.sampler = {}, .reasoning_tokens_max = options.reasoning_budget},
       .scheduler = {.queue_max = options.queue_max,
-                    .active_max = options.active_max,
+                    .active_max = options.active_max().value_or(kUsualSequences),
                     .sharing = sharing_of(options.share)},
       .steady_prompts = !options.prompts_as_sent,
       .folder = options.states_folder,
@@ -92,7 +92,7 @@ Result<serve::ServedModel> open_served_model(const ServeOptions& options,
     service.template_file = given->place;
   }
   MF_ASSIGN_OR_RETURN(EngineOptions engine, engine_options(options.model));
-  engine.step_sequences = options.active_max;
+  engine.step_sequences = service.scheduler.active_max;  // more than these take what remains
   if (!options.states_folder.empty()) {
     engine.prefix_cache_directory = options.states_folder;
     MF_ASSIGN_OR_RETURN(engine.prefix_cache_bytes, parse_bytes(options.states_size));
@@ -112,6 +112,11 @@ Result<serve::ServedModel> open_served_model(const ServeOptions& options,
   MF_RETURN_IF_ERROR(check_sampler(service.defaults.sampler, model->engine->spec().vocab_size));
   *is_open = true;
   note_context(options.model, *model);
+  if (!options.active_max()) {
+    service.scheduler.active_max = static_cast<int>(usual_sequences(*model->engine));
+    options.model.log->note(formatted("up to {} requests run at the same time (--parallel)",
+                                      service.scheduler.active_max));
+  }
   return serve::ServedModel{.model = std::move(model), .options = std::move(service)};
 }
 
