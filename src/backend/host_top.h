@@ -1,17 +1,19 @@
-// Encoder::top_rows() over the host's memory.
+// ops::TopRows over the host's memory.
 #pragma once
 
 #include <cstdint>
 #include <span>
 
-#include "tensor/tensor.h"
+#include "backend/ops/top_rows.h"
 
 namespace moeflux {
 
-/// values and ids of the values.size() best of `row`, as Encoder::top_rows() orders them.
-void top_of_row(std::span<const float> row, std::span<float> values, std::span<int32_t> ids);
+/// values and ids of the values.size() best of `row`, as ops::TopRows orders them, without a mask
+/// or with a row of one.
+void top_of_row(std::span<const float> row, std::span<float> values, std::span<int32_t> ids,
+                std::span<const uint32_t> mask = {});
 
-/// Encoder::top_rows() on the host, at once. All three tensors lie in the host's memory.
-void host_top_rows(Tensor values, Tensor ids, Tensor x);
+/// The operation on the host, at once. All its tensors lie in the host's memory.
+void host_top_rows(const ops::TopRows& op);
 
 }  // namespace moeflux

@@ -109,7 +109,8 @@ TEST(OperationContracts, RowsAndUnits) {
                                   op.ids = op.ids.slice(0, 0, 2);
                                 }},
                                {"those of x", [](auto& op) { op.x = op.x.slice(1, 0, 3); }},
-                               {"ids is", [](auto& op) { loosen(op.ids); }}});
+                               {"ids is", [](auto& op) { loosen(op.ids); }},
+                               {"mask is", [](auto& op) { op.mask = op.ids; }}});
   expect_breaks<ops::Rope>(
       {{"at most the columns of a head", [](auto& op) { op.options.rotary_dim = 10; }},
        {"at least 1", [](auto& op) { op.options.unit = 0; }},

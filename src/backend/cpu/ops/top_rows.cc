@@ -5,8 +5,6 @@
 
 namespace moeflux::cpu {
 
-void run(CpuContext& /*context*/, const ops::TopRows& op) {
-  host_top_rows(op.values, op.ids, op.x);
-}
+void run(CpuContext& /*context*/, const ops::TopRows& op) { host_top_rows(op); }
 
 }  // namespace moeflux::cpu

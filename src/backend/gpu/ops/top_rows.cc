@@ -23,6 +23,7 @@ void run(GpuContext& gpu, const ops::TopRows& op) {
   p.k = k;
   p.cols = cols;
   p.stride = row_stride(op.x);
+  p.mask_words = op.mask.is_null() ? 0 : static_cast<uint32_t>(mask_words(cols));
   std::array<Binding, 2> from = {range_of(op.x, Access::kRead), Binding{}};
   for (size_t step = 0;; ++step) {
     const uint32_t pieces = groups_for(p.cols, kTopPiece);
@@ -37,6 +38,7 @@ void run(GpuContext& gpu, const ops::TopRows& op) {
     plan.set_params(p);
     for (const Binding& binding : from) plan.bind(binding);
     for (const Binding& binding : to) plan.bind(binding);
+    plan.bind(p.mask_words > 0 ? range_of(op.mask, Access::kRead) : Binding{});
     gpu.recorder().record(plan);
     if (pieces == 1) return;
     from = to;
@@ -44,6 +46,7 @@ void run(GpuContext& gpu, const ops::TopRows& op) {
     p.cols = pieces * k;
     p.stride = p.out_stride;
     p.has_ids = 1;
+    p.mask_words = 0;
   }
 }
 

@@ -4,8 +4,6 @@
 
 namespace moeflux::reference {
 
-void run(Reference& /*reference*/, const ops::TopRows& op) {
-  host_top_rows(op.values, op.ids, op.x);
-}
+void run(Reference& /*reference*/, const ops::TopRows& op) { host_top_rows(op); }
 
 }  // namespace moeflux::reference

@@ -19,5 +19,5 @@
   X(mix_blocks, 4, MixBlocksParams, kWaits)     \
   X(round_blocks, 1, RoundBlocksParams, kWaits) \
   X(clip_rows, 1, ClipRowsParams, kWaits)       \
-  X(top_values, 4, TopParams, kWaits)           \
+  X(top_values, 5, TopParams, kWaits)           \
   X(read_out, 2, ReadOutParams, kWaits)

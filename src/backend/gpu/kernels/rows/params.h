@@ -19,7 +19,8 @@ struct TopParams {
   u64 out_stride;
   u32 cols;
   u32 k;
-  u32 has_ids;  // values are what an earlier launch found; otherwise their places are their ids
+  u32 has_ids;     // values are what an earlier launch found; otherwise their places are their ids
+  u32 mask_words;  // of a row; 0: no mask
 };
 
 /// Streams of a residual, so that a SIMD group has all of a matrix of them.

@@ -14,9 +14,9 @@ MF_FN u32 top_order(f32 value) {
 }
 
 /// Group x: a piece; y: a row. 32 threads. Writes k values and ids, best first, equal ones in the
-/// order they stand in; id -1 where a piece has no more.
+/// order they stand in; id -1 where a piece has no more. A mask hides no infinity.
 MF_KERNEL(top_values, TopParams, MF_READ(0, f32, x), MF_READ(1, i32, x_ids),
-          MF_WRITE(2, f32, values), MF_WRITE(3, i32, ids)) {
+          MF_WRITE(2, f32, values), MF_WRITE(3, i32, ids), MF_READ(4, u32, mask)) {
   MF_THREAD;
   const u32 begin = t.group.x * kTopPiece;
   const u64 row = t.group.y * p.stride;
@@ -27,13 +27,17 @@ MF_KERNEL(top_values, TopParams, MF_READ(0, f32, x), MF_READ(1, i32, x_ids),
     own[i].id = at;
     own[i].order = 0u;
     if (at < p.cols && (p.has_ids == 0u || x_ids[row + at] >= 0)) {
-      own[i].order = top_order(x[row + at]);
+      const u32 order = top_order(x[row + at]);
+      const bool is_found = p.mask_words == 0u || order >= route_order(mf_infinity()) ||
+                            (mask[t.group.y * p.mask_words + at / 32u] >> (at % 32u) & 1u) != 0u;
+      own[i].order = is_found ? order : 0u;
     }
   }
   const u64 out = t.group.y * p.out_stride + t.group.x * p.k;
   RouteBest found[2] = {{0u, 0u}, {0u, 0u}};  // of ranks `lane` and 32 more
   for (u32 rank = 0u; rank < p.k; ++rank) {
     const RouteBest best = route_take<kTopLane>(t, own);
+    if (best.order == 0u) break;  // of all lanes: there are no more
     if (rank == t.lane) found[0] = best;
     if (rank == t.lane + 32u) found[1] = best;
   }
