@@ -96,15 +96,25 @@ Result<TokenId> Continuation::choose(const LastLogits& logits) {
     forced_.pop_front();
     return token;
   }
+  if (logits.is_ruled) {
+    return sampler_.sample_some(logits.best, logits.best_of,
+                                logits.allowed.words.empty() ? nullptr : &logits.allowed);
+  }
   if (!logits.best.empty()) return sampler_.sample_best(logits.best, logits.best_of);
-  if (constrained_ == nullptr && !has_rule()) return sampler_.sample(logits.all);
+  if (!has_mask()) return sampler_.sample(logits.all);
+  MF_ASSIGN_OR_RETURN(const TokenMask allowed, mask(logits.all.size()));
+  return sampler_.sample(logits.all, &allowed);
+}
+
+// Only where there is one.
+Result<TokenMask> Continuation::mask(size_t vocab_size) {
   TokenMask mask;
   if (constrained_ != nullptr) {
     MF_ASSIGN_OR_RETURN(const auto allowed, constrained_->allowed(limits_.stop_tokens));
     mask = allowed.mask;
   }
-  if (has_rule()) mask = ruled(logits.all.size(), constrained_ == nullptr ? nullptr : &mask);
-  return sampler_.sample(logits.all, &mask);
+  if (has_rule()) mask = ruled(vocab_size, constrained_ == nullptr ? nullptr : &mask);
+  return mask;
 }
 
 bool Continuation::has_rule() const {
@@ -142,7 +152,8 @@ TokenMask Continuation::ruled(size_t vocab_size, const TokenMask* allowed) {
 }
 
 Result<bool> Continuation::needs_all(const LastLogits& logits) {
-  if (constrained_ == nullptr || logits.best.empty() || !forced_.empty()) return false;
+  const bool is_known = logits.best.empty() || logits.is_ruled || !forced_.empty();
+  if (constrained_ == nullptr || is_known) return false;
   MF_ASSIGN_OR_RETURN(const auto allowed, constrained_->allowed(limits_.stop_tokens));
   return !allowed.mask.allows(logits.best.front().id);
 }
@@ -164,16 +175,35 @@ Result<std::optional<TokenLogprobs>> Continuation::logprobs(const LastLogits& lo
       sampled_logprobs(std::move(drawn_from), token, static_cast<size_t>(limits_.top_logprobs)));
 }
 
-BestLogits Continuation::best_needed(int64_t vocab_size) const {
-  if (limits_.top_logprobs >= 0 || has_rule()) return {};
+BestLogits Continuation::best_needed(int64_t vocab_size, bool may_rule) {
+  if (limits_.top_logprobs >= 0) return {};
   auto count = static_cast<int32_t>(vocab_size);
   const int32_t limit = sampler_.options().vocab_limit;
   if (limit > 0) count = std::min(count, limit);
   const int32_t needed = sampler_.best_needed(count);
+  if (may_rule && forced_.empty() && (has_mask() || needed == 0)) {
+    return ruled_needed(vocab_size, count);
+  }
+  if (has_rule()) return {};
   // The constraint may forbid some of several, and others stand in for them.
   if (constrained_ != nullptr && needed > 1) return {};
   return needed > 0 && needed <= kTopRowsMax ? BestLogits{.count = needed, .of = count}
                                              : BestLogits{};
+}
+
+// Where the constraint fails, next() says so.
+BestLogits Continuation::ruled_needed(int64_t vocab_size, int32_t count) {
+  Sampler::SomeNeeded needed = sampler_.some_needed(count);
+  if (needed.best == 0 || needed.best > kTopRowsMax || needed.apart.size() > kApartMax) return {};
+  BestLogits best{.count = needed.best, .of = count, .is_ruled = true};
+  if (has_mask()) {
+    const Result<TokenMask> allowed = mask(static_cast<size_t>(vocab_size));
+    if (!allowed.ok() || allowed->words.empty()) return {};
+    best.allowed = *allowed;
+  }
+  apart_ = std::move(needed.apart);
+  best.apart = apart_;
+  return best;
 }
 
 }  // namespace moeflux

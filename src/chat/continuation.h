@@ -46,7 +46,9 @@ struct TextLimits {
 struct LastLogits {
   std::span<const float> all = {};
   std::span<const TokenLogit> best = {};
-  int32_t best_of = 0;  // how many logits these are the best of
+  int32_t best_of = 0;     // how many logits these are the best of
+  bool is_ruled = false;   // as BestLogits has it,
+  TokenMask allowed = {};  // and this
 };
 
 /// One continuation; not thread-safe.
@@ -78,8 +80,10 @@ class Continuation {
   /// The held-back bytes of a character. Once, from the end on.
   std::string rest() { return detokenizer_ ? detokenizer_->finish() : std::string(); }
 
-  /// How many of the best of a row of `vocab_size` logits next() needs; none: all logits.
-  BestLogits best_needed(int64_t vocab_size) const;
+  /// How many of the best of a row of `vocab_size` logits next() needs; none: all logits. Ruled
+  /// ones, which know masks, penalties and bias, only where `may_rule`: they are of the next token
+  /// alone, and view this until then.
+  BestLogits best_needed(int64_t vocab_size, bool may_rule = false);
   /// The best logits are not enough, since the constraint forbids their tokens.
   Result<bool> needs_all(const LastLogits& logits);
   /// Without a stop token.
@@ -91,7 +95,10 @@ class Continuation {
 
  private:
   Result<TokenId> choose(const LastLogits& logits);
+  Result<TokenMask> mask(size_t vocab_size);
+  BestLogits ruled_needed(int64_t vocab_size, int32_t count);
   bool has_rule() const;
+  bool has_mask() const { return constrained_ != nullptr || has_rule(); }
   TokenMask ruled(size_t vocab_size, const TokenMask* allowed);
   Result<std::optional<TokenLogprobs>> logprobs(const LastLogits& logits, TokenId token) const;
   void end_at_limits();
@@ -111,6 +118,7 @@ class Continuation {
   TokenSink sink_;
   std::deque<TokenId> forced_;
   std::vector<uint32_t> words_;  // of a mask
+  std::vector<TokenId> apart_;   // of best_needed()
   std::optional<Drawn> followed_;
   int64_t generated_tokens_ = 0;
   std::optional<FinishReason> end_;

@@ -97,8 +97,8 @@ void Decoding::note_step(DraftPrice::Step step, int64_t accepted) {
   if (draft_options_.mode == DraftMode::kAuto && text_.end()) session_->model_->publish(price_);
 }
 
-BestLogits Decoding::best_needed() const {
-  return text_.best_needed(session_->engine().spec().vocab_size);
+BestLogits Decoding::best_needed(bool may_rule) {
+  return text_.best_needed(session_->engine().spec().vocab_size, may_rule && drafts_.empty());
 }
 
 // --- Drafts ---
@@ -257,6 +257,12 @@ bool Decoding::abandon(const Error& error) {
 // --- Rows ---
 
 LastLogits Decoding::row(size_t i) const {
+  if (rows_.shape.is_ruled) {
+    return {.best = rows_.best,
+            .best_of = rows_.shape.of,
+            .is_ruled = true,
+            .allowed = rows_.shape.allowed};
+  }
   if (rows_.shape.count > 0) {
     const auto count = static_cast<size_t>(rows_.shape.count);
     return {.best = rows_.best.subspan((first_row_ + i) * count, count), .best_of = rows_.shape.of};
@@ -333,7 +339,7 @@ Status Decoding::eval_step() {
   do {
     begin_step(room);
     begin = std::chrono::steady_clock::now();
-    done = eval(step_tokens_, logits_needed());
+    done = eval(step_tokens_, logits_needed(), best_needed(/*may_rule=*/true));
   } while (!done.ok() && abandon(done.error()));
   MF_RETURN_IF_ERROR(done);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
@@ -341,11 +347,11 @@ Status Decoding::eval_step() {
 }
 
 // The best logits alone are read, where they are enough.
-Status Decoding::eval(std::span<const TokenId> tokens, LogitsMode logits) {
+Status Decoding::eval(std::span<const TokenId> tokens, LogitsMode logits, const BestLogits& best) {
   rows_ = {};
   StepItem item{.sequence = session_->sequence_.get(),
                 .tokens = tokens,
-                .options = {.logits = logits, .best = best_needed(), .phase = StepPhase::kDecode},
+                .options = {.logits = logits, .best = best, .phase = StepPhase::kDecode},
                 .sink =
                     [this](int64_t, std::span<const float> rows) {
                       rows_.all = rows;
@@ -365,7 +371,7 @@ Status Decoding::eval_lost(bool with_pending) {
   if (with_pending && pending_) tokens.push_back(*pending_);
   if (tokens.empty()) return {};
   first_row_ = last_row_ = 0;
-  MF_RETURN_IF_ERROR(eval(tokens, LogitsMode::kLast));
+  MF_RETURN_IF_ERROR(eval(tokens, LogitsMode::kLast, best_needed()));
   lost_.clear();
   if (with_pending && std::exchange(pending_, {})) ++steps_;
   return {};
@@ -375,7 +381,7 @@ Status Decoding::finish(bool keep_last_token) {
   session_->extra_.sampler.progress = sampler_.progress();
   MF_RETURN_IF_ERROR(eval_lost(keep_last_token));
   LastLogits last = row(last_row_);
-  if (keep_last_token && !last.best.empty()) {
+  if (keep_last_token && last.best_of > 0) {
     MF_ASSIGN_OR_RETURN(
         last.all, session_->engine().last_logits(static_cast<int64_t>(first_row_ + last_row_)));
   }

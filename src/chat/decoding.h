@@ -41,7 +41,7 @@ struct DecodingOptions {
 /// The logits of a step's rows: all of them, or the best of each alone.
 struct StepLogits {
   std::span<const float> all = {};        // [rows, vocab_size]
-  std::span<const TokenLogit> best = {};  // [rows, shape.count]
+  std::span<const TokenLogit> best = {};  // [rows, shape.count], or of a row that is ruled
   BestLogits shape = {};
 };
 
@@ -80,8 +80,9 @@ class Decoding {
   /// The step has failed. True where it had drafts and memory ran out: the sequence is mended, and
   /// the next step has none.
   bool abandon(const Error& error);
-  /// How many of the best of a row's logits are enough; none: all are needed.
-  BestLogits best_needed() const;
+  /// How many of the best of a row's logits are enough; none: all are needed. As
+  /// Continuation::best_needed() has it, for a step without drafts.
+  BestLogits best_needed(bool may_rule = false);
   const DraftCounts& drafts() const { return counts_; }
   /// Seconds that a source took to draft for the step at hand.
   double drafting_seconds() const { return proposed_.seconds + proposed_.draft.follow_seconds; }
@@ -107,7 +108,7 @@ class Decoding {
  private:
   Decoding(Session& session, Sampler sampler, TextLimits limits, TokenSink sink,
            std::shared_ptr<ConstrainedText> constrained);
-  Status eval(std::span<const TokenId> tokens, LogitsMode logits);
+  Status eval(std::span<const TokenId> tokens, LogitsMode logits, const BestLogits& best);
   Status eval_step();
   Status eval_lost(bool with_pending);
   void plan_drafts(int64_t tokens_max);

@@ -11,6 +11,7 @@
 #include "tests/support/eval_last.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"
+#include "tests/support/watched_platform.h"
 
 namespace moeflux {
 namespace {
@@ -67,7 +68,8 @@ class SessionTest : public ::testing::Test {
   }
 
   /// The tokens that generate() should sample, one engine call at a time.
-  Tokens sample(Engine& engine, const SamplerOptions& options, size_t n) {
+  Tokens sample(Engine& engine, const SamplerOptions& options, size_t n,
+                const std::shared_ptr<ConstrainedText>& held = nullptr) {
     auto sampler = Sampler::create(options);
     auto sequence = engine.create_sequence();
     EXPECT_TRUE(sampler.ok() && sequence.ok());
@@ -77,8 +79,12 @@ class SessionTest : public ::testing::Test {
     while (tokens.size() < n) {
       const auto logits = eval_last(engine, **sequence, next);
       EXPECT_TRUE(logits.ok());
-      const auto token = sampler->sample(*logits);
+      const TokenMask mask = held ? held->allowed({})->mask : TokenMask();
+      const auto token = sampler->sample(*logits, held ? &mask : nullptr);
       EXPECT_TRUE(token.ok());
+      if (held) {
+        EXPECT_TRUE(held->push(*token).ok());
+      }
       sampler->accept(*token);
       tokens.push_back(*token);
       next = {*token};
@@ -128,6 +134,41 @@ TEST_F(SessionTest, ADeviceThatReadsTheBestLogitsBackGivesTheSameText) {
   const std::string drawn = generate(*held, prompt_, {.tokens_max = 6}).text;
   EXPECT_FALSE(drawn.empty());
   EXPECT_EQ(drawn.find_first_not_of("abcdefghijklmnopqrstuvwxyz "), std::string::npos) << drawn;
+}
+
+TEST_F(SessionTest, ADeviceReadsNoRowsOfTextsWithMasksPenaltiesAndBias) {
+  if (!has_constraints()) return;
+  const auto model = std::make_shared<OpenModel>();
+  testing::LaunchCounts counts;
+  model->text = std::move(load_model_text(fable())).value();
+  model->device = make_gpu_device(testing::make_watched_platform(
+      gpu::make_emulator_platform({.memory_bytes = uint64_t{1} << 40}), counts));
+  model->engine = std::move(Engine::open(fable(), *model->device, {.context_length = 32})).value();
+  const OutputConstraint schema{
+      .kind = ConstraintKind::kJsonSchema,
+      .text = R"({"type": "object", "properties": {"n": {"type": "integer"}}})"};
+  const SamplerOptions penalties{.top_k = 5,
+                                 .repeat_penalty = 1.3f,
+                                 .presence_penalty = -0.5f,
+                                 .logit_bias = {{tokenizer_.encode("king")->front(), 3.0f}},
+                                 .seed = 3};
+  const auto compiled = model->compile(schema);
+  ASSERT_TRUE(compiled.ok()) << compiled.error().to_string();
+  constexpr size_t kTokens = 4;
+  const Tokens held = sample(*model->engine, penalties, kTokens, ConstrainedText::make(*compiled));
+  const Tokens free = sample(*model->engine, penalties, kTokens);
+  for (const bool is_held : {true, false}) {
+    const auto session = start(model, penalties);
+    ASSERT_TRUE(session->eval(prompt_).ok());  // whose last row is read
+    if (is_held) {
+      ASSERT_TRUE(session->set_constraint(schema).ok());
+    }
+    counts.bytes_read = 0;
+    EXPECT_EQ(generate(*session, {}, {.tokens_max = kTokens, .keep_last_token = false}).text,
+              decode(is_held ? held : free));
+    const auto row = static_cast<size_t>(model->engine->spec().vocab_size) * sizeof(float);
+    EXPECT_LT(counts.bytes_read, row) << is_held;
+  }
 }
 
 /// Every sampler with a state of its own, beside what is read off the text.

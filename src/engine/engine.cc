@@ -132,6 +132,8 @@ Status Engine::take_step_buffers() {
     draft_hidden_ = Tensor::view(*step_buffers_.back(), 0, shape, DType::kF32);
   }
   MF_RETURN_IF_ERROR(take(best_, {2, rows, kTopRowsMax}, DType::kF32));
+  const int64_t masks = mask_rows_max(spec(), n);
+  MF_RETURN_IF_ERROR(take(masks_, {masks, mask_words(spec().vocab_size)}, DType::kI32));
   return take(logits_, {logits_rows_max(spec(), n), spec().vocab_size}, DType::kF32);
 }
 

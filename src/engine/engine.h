@@ -16,6 +16,7 @@
 #include "backend/device.h"
 #include "base/ids.h"
 #include "base/result.h"
+#include "base/token_mask.h"
 #include "engine/memory_pressure.h"
 #include "engine/prefixes.h"
 #include "engine/sequence.h"
@@ -137,9 +138,14 @@ constexpr uint64_t kExtraBytesMax = uint64_t{16} << 20;
 struct BestLogits {
   int32_t count = 0;
   int32_t of = 0;
-
-  friend bool operator==(const BestLogits&, const BestLogits&) = default;
+  /// For LogitsMode::kLast: the best of what is allowed and not apart, and behind them all of
+  /// `apart` that is allowed. There may be fewer than `count`. A logit that is no number
+  /// or plus infinity comes whether allowed or not, perhaps twice.
+  bool is_ruled = false;
+  TokenMask allowed = {};               // without words: all
+  std::span<const TokenId> apart = {};  // below `of`, each once, at most kApartMax
 };
+constexpr size_t kApartMax = 256;
 
 struct RestoreOptions {
   /// Engine::draft() still has what steps since the checkpoint have left for it.
@@ -180,8 +186,9 @@ struct StepItem {
   LogitsSink sink = {};
   HiddenSink hidden_sink = {};  // as options.hidden asks; before `sink`, between steps
   Status outcome = {};
-  /// As options.best asks, options.best.count for each row: best first, equal ones in the order of
-  /// ids, what is not a number before all others. Less work than reading whole rows.
+  /// As options.best asks, options.best.count for each row unless that is ruled: best first, equal
+  /// ones in the order of ids, what is not a number before all others. Less work than reading whole
+  /// rows.
   std::vector<TokenLogit> best = {};
 };
 
@@ -378,7 +385,9 @@ class Engine {
   void deliver_hidden(const RunningItem& running);
   Status read_logits(int64_t begin, int64_t rows);
   Status read_best(std::span<const RunningItem> items);
-  Status choose_best(const BestLogits& best, int64_t begin, int64_t rows);
+  Status read_ruled(std::span<const RunningItem> items);
+  Status read_ruled(std::span<const RunningItem> items, size_t group);
+  Status choose_best(const BestLogits& best, int64_t begin, int64_t rows, const Tensor& mask = {});
   SnapshotHeader snapshot_header(int64_t tokens, uint64_t extra_bytes) const;
   Result<Past> past_of(const SnapshotView& snapshot, int64_t length);
   Status choose_steps(const ModelSpec& spec, const EngineOptions& options);
@@ -446,12 +455,14 @@ class Engine {
   Tensor draft_hidden_;  // f32 [rows of best_, hidden_size], what draft() hands on
   Tensor logits_;        // f32 [rows, vocab_size]
   Tensor best_;          // of 4 bytes [2, rows, kTopRowsMax]: values, and behind them their ids
+  Tensor masks_;         // i32 [rows, words of a mask]
   StepBatch batch_;
   StepBatch draft_batch_;  // of the step's rows, those of which the token before is known
   std::vector<RunningItem> running_;  // while eval_step() runs, decode first
   std::vector<float> host_logits_;
   std::vector<float> host_hidden_;
   std::vector<uint32_t> host_best_words_;  // of best_
+  std::vector<uint32_t> host_masks_;
   std::vector<int32_t> host_inputs_;
   Prefixes prefixes_{*this};
 };

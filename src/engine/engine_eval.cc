@@ -1,6 +1,5 @@
 // How an engine evaluates: calls as steps, and steps of many sequences.
 #include <algorithm>
-#include <bit>
 #include <functional>
 #include <new>
 #include <numeric>
@@ -336,43 +335,6 @@ Status Engine::read_hidden(const Tensor& normed) {
   return {};
 }
 
-// All rows at once, unless some are wanted in part.
-Status Engine::read_results() {
-  const bool wants_best = std::ranges::any_of(running_, [](const RunningItem& running) {
-    return running.logits_rows > 0 && running.item->options.best.count > 0;
-  });
-  const bool wants_rows = std::ranges::any_of(running_, [](const RunningItem& running) {
-    return running.logits_rows > 0 && running.item->options.best.count == 0;
-  });
-  if (wants_rows) {
-    host_logits_.resize(static_cast<size_t>(batch_.logits_rows() * spec().vocab_size));
-  }
-  if (!wants_best) return read_logits(0, batch_.logits_rows());
-  for (size_t begin = 0, end = 0; begin < running_.size(); begin = end) {
-    end = end_of_run(begin);
-    const RunningItem& first = running_[begin];
-    if (first.logits_rows == 0) continue;
-    MF_RETURN_IF_ERROR(first.item->options.best.count > 0
-                           ? read_best(std::span(running_).subspan(begin, end - begin))
-                           : read_logits(first.logits_begin, first.logits_rows));
-  }
-  return {};
-}
-
-// Items from `begin` on that want best logits of the same ids are a run: their rows lie one behind
-// another. All others stand alone.
-size_t Engine::end_of_run(size_t begin) const {
-  const BestLogits& best = running_[begin].item->options.best;
-  size_t end = begin + 1;
-  if (running_[begin].logits_rows == 0 || best.count == 0) return end;
-  while (end < running_.size() && running_[end].logits_rows > 0 &&
-         running_[end].item->options.best.count > 0 &&
-         running_[end].item->options.best.of == best.of) {
-    ++end;
-  }
-  return end;
-}
-
 void Engine::end_step() {
   for (const RunningItem& running : running_) {
     if (running.rows == 0) continue;
@@ -412,64 +374,6 @@ void Engine::deliver(RunningItem& running) {
   if (!goes_on && running.tokens_left() > 0) {
     item.outcome = Error(ErrorCode::kCancelled, "stopped");
   }
-}
-
-// Into the same rows of host_logits_.
-Status Engine::read_logits(int64_t begin, int64_t rows) {
-  const auto width = static_cast<size_t>(spec().vocab_size);
-  const auto to =
-      std::span(host_logits_)
-          .subspan(static_cast<size_t>(begin) * width, static_cast<size_t>(rows) * width);
-  return encoder_->read(std::as_writable_bytes(to), logits_.slice(0, begin, rows));
-}
-
-// As many rows at once as one choice may be, one behind another. All get what the item that wants
-// most does, whose first ones are those of the others.
-Status Engine::read_best(std::span<const RunningItem> items) {
-  BestLogits best = items.front().item->options.best;
-  for (const RunningItem& running : items) {
-    best.count = std::max(best.count, running.item->options.best.count);
-  }
-  const auto k = static_cast<size_t>(best.count);
-  const int64_t first = items.front().logits_begin;
-  const int64_t end = items.back().logits_begin + items.back().logits_rows;
-  auto to = items.begin();
-  for (int64_t row = first; row < end;) {
-    const int64_t rows = std::min(end - row, best_.dim(1));
-    MF_RETURN_IF_ERROR(choose_best(best, row, rows));
-    auto value = host_best_words_.begin();
-    auto id = value + static_cast<ptrdiff_t>(static_cast<size_t>(rows) * k);
-    for (const int64_t chosen = row + rows; row < chosen; ++row) {
-      if (row == to->logits_begin + to->logits_rows) ++to;
-      const auto wanted = static_cast<size_t>(to->item->options.best.count);
-      for (size_t i = 0; i < k; ++i, ++value, ++id) {
-        if (i < wanted)
-          to->item->best.push_back({std::bit_cast<float>(*value), static_cast<TokenId>(*id)});
-      }
-    }
-  }
-  return {};
-}
-
-// Into host_best_words_. One read brings all: ids lie behind the values.
-Status Engine::choose_best(const BestLogits& best, int64_t begin, int64_t rows) {
-  MF_CHECK(best.count <= kTopRowsMax && best.count <= best.of && best.of <= spec().vocab_size);
-  const Shape shape{rows, best.count};
-  const Tensor values = Tensor::view(*best_.buffer, best_.offset_bytes, shape, DType::kF32);
-  const Tensor ids =
-      Tensor::view(*best_.buffer, best_.offset_bytes + values.size_bytes(), shape, DType::kI32);
-  encoder_->run(ops::TopRows{values, ids, logits_.slice(0, begin, rows).slice(1, 0, best.of)});
-  host_best_words_.resize(static_cast<size_t>(2 * rows * best.count));
-  return encoder_->read(
-      std::as_writable_bytes(std::span(host_best_words_)),
-      Tensor::view(*best_.buffer, best_.offset_bytes, {2 * rows, best.count}, DType::kF32));
-}
-
-Result<std::span<const float>> Engine::last_logits(int64_t row) {
-  host_logits_.resize(static_cast<size_t>(spec().vocab_size));
-  MF_RETURN_IF_ERROR(
-      encoder_->read(std::as_writable_bytes(std::span(host_logits_)), logits_.slice(0, row, 1)));
-  return std::span<const float>(host_logits_);
 }
 
 }  // namespace moeflux

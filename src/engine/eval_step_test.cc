@@ -253,6 +253,66 @@ TEST_F(EvalStepTest, TheBestAreEachItemsOwn) {
   EXPECT_TRUE(a.rows.empty());
 }
 
+/// The ids of a row that a ruled item has, in order, since it does not matter how they come.
+std::vector<TokenId> ruled_ids(std::span<const float> row, const BestLogits& best) {
+  std::vector<TokenLogit> free;
+  std::vector<TokenId> ids;
+  for (TokenId id = 0; id < best.of; ++id) {
+    if (!best.allowed.words.empty() && !best.allowed.allows(id)) continue;
+    if (std::ranges::count(best.apart, id) > 0) {
+      ids.push_back(id);
+    } else {
+      free.push_back({row[static_cast<size_t>(id)], id});
+    }
+  }
+  std::ranges::sort(free, is_better);
+  free.resize(std::min(free.size(), static_cast<size_t>(best.count)));
+  for (const TokenLogit& one : free) ids.push_back(one.id);
+  std::ranges::sort(ids);
+  return ids;
+}
+
+TEST_F(EvalStepTest, RuledOnesAreTheBestOfTheAllowedAndAllThatIsApart) {
+  constexpr int kItems = 40;  // more than there are masks
+  const auto engine = open({.prefill_chunk = 2 * kItems});
+  std::vector<Part> parts;
+  std::vector<std::vector<uint32_t>> masks(kItems);
+  std::vector<std::vector<TokenId>> apart(kItems);
+  std::vector<StepItem> items;
+  for (int i = 0; i < kItems; ++i) parts.push_back(part(*engine, tokens_from(3 + i, 2)));
+  for (int i = 0; i < kItems; ++i) {
+    const auto at = static_cast<size_t>(i);
+    if (i % 3 != 0) masks[at].resize((kVocab + 31) / 32);
+    for (int id = 0; id < kVocab; ++id) {
+      if (i % 3 != 0 && id % (i % 7 + 1) == 0) masks[at][id / 32] |= 1u << (id % 32);
+      if (i % 4 != 0 && id % (i % 5 + 1) == 0) apart[at].push_back(id);
+    }
+    if (i == 20) masks[at].assign((kVocab + 31) / 32, 0);
+    const BestLogits best{.count = 1 + i % 9,
+                          .of = kVocab,
+                          .is_ruled = true,
+                          .allowed = {masks[at]},
+                          .apart = apart[at]};
+    items.push_back(next(parts[at], 2, {.best = best}));
+  }
+  items[10].options.best = {.count = 2, .of = kVocab};
+  items[30].options.best = {};
+  engine->eval_step(items);
+  for (size_t i = 0; i < items.size(); ++i) {
+    ASSERT_TRUE(items[i].outcome.ok());
+    const Rows row = row_of(parts[i], 1);
+    EXPECT_EQ(parts[i].rows, i == 30 ? row : Rows());
+    std::vector<TokenId> found;
+    for (const TokenLogit& one : items[i].best) {
+      EXPECT_EQ(one.logit, row[static_cast<size_t>(one.id)]);
+      found.push_back(one.id);
+    }
+    std::ranges::sort(found);
+    const BestLogits& best = items[i].options.best;
+    EXPECT_EQ(found, i == 30 ? std::vector<TokenId>() : ruled_ids(row, best)) << i;
+  }
+}
+
 TEST_F(EvalStepTest, ACallForTheBestReadsNoRow) {
   const auto engine = open({});
   Part a = part(*engine, tokens_from(3, 5));

@@ -121,11 +121,16 @@ int64_t best_rows_max(const ModelSpec& spec, int64_t step_tokens) {
   return std::min(logits_rows_max(spec, step_tokens), kBestRowsMax);
 }
 
+int64_t mask_rows_max(const ModelSpec& spec, int64_t step_tokens) {
+  return std::min(best_rows_max(spec, step_tokens), kMaskRowsMax);
+}
+
 uint64_t step_buffers_bytes(const ModelSpec& spec, int64_t step_tokens) {
   const int64_t inputs = (spec.draft_layers > 0 ? 4 : 2) * step_tokens;
   const int64_t rows = best_rows_max(spec, step_tokens);
   const int64_t drafted = spec.draft_layers > 0 ? rows * spec.draft_width() : 0;
   const int64_t words = inputs + drafted + 2 * kTopRowsMax * rows +
+                        mask_rows_max(spec, step_tokens) * mask_words(spec.vocab_size) +
                         logits_rows_max(spec, step_tokens) * spec.vocab_size;
   return static_cast<uint64_t>(words) * sizeof(float);
 }

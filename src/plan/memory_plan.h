@@ -68,7 +68,10 @@ constexpr int kReaderDepth = 256;
 int64_t logits_rows_max(const ModelSpec& spec, int64_t step_tokens);
 /// Rows of these whose best are chosen at once.
 int64_t best_rows_max(const ModelSpec& spec, int64_t step_tokens);
-/// Buffers of a step beside scratch(): ids, positions, logits, the best of them.
+constexpr int64_t kMaskRowsMax = 32;
+/// Rows of these whose masks are on the device at once.
+int64_t mask_rows_max(const ModelSpec& spec, int64_t step_tokens);
+/// Buffers of a step beside scratch(): ids, positions, logits, masks and the best of them.
 uint64_t step_buffers_bytes(const ModelSpec& spec, int64_t step_tokens);
 
 /// Bytes that a device with memory of its own takes beside scratch() to gather the keys that tokens

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "base/format.h"
@@ -21,6 +22,17 @@ Status check_logit(float logit, TokenId id) {
                     logit);
 }
 
+bool penalizes_first(std::span<const SamplerStep> steps) {
+  return !steps.empty() && steps.front() == SamplerStep::kPenalties;
+}
+
+// The tokens of the first `count` that a mask allows.
+size_t allowed_count(const TokenMask* mask, int32_t count) {
+  size_t allowed = 0;
+  for (TokenId id = 0; id < count; ++id) allowed += mask == nullptr || mask->allows(id) ? 1 : 0;
+  return allowed;
+}
+
 bool changes_logits(SamplerStep step) {
   return step == SamplerStep::kPenalties || step == SamplerStep::kDry;
 }
@@ -35,20 +47,28 @@ Result<Sampler> Sampler::create(SamplerOptions options) {
 
 Result<TokenId> Sampler::sample(std::span<const float> logits, const TokenMask* mask) {
   MF_RETURN_IF_ERROR(gather(logits));
-  std::span<const SamplerStep> steps = steps_;
-  if (!steps.empty() && steps.front() == SamplerStep::kPenalties) {
-    penalize();
-    steps = steps.subspan(1);
-  }
-  for (const LogitBias& entry : options_.logit_bias) {
-    const auto id = static_cast<size_t>(entry.token);
-    if (id < candidates_.list.size()) candidates_.list[id].logit += entry.bias;
-  }
+  const std::span<const SamplerStep> steps = change_first();
   if (mask != nullptr) {
     std::erase_if(candidates_.list, [&](const TokenLogit& c) { return !mask->allows(c.id); });
   }
   MF_RETURN_IF_ERROR(check_candidates(candidates_.list.size()));
   return pick(steps);
+}
+
+// Penalties, where they stand first, and bias, of candidates in the order of ids. Gives the steps
+// that are left.
+std::span<const SamplerStep> Sampler::change_first() {
+  std::span<const SamplerStep> steps = steps_;
+  if (penalizes_first(steps)) {
+    penalize();
+    steps = steps.subspan(1);
+  }
+  for (const LogitBias& entry : options_.logit_bias) {
+    const auto found =
+        std::ranges::lower_bound(candidates_.list, entry.token, std::less(), &TokenLogit::id);
+    if (found != candidates_.list.end() && found->id == entry.token) found->logit += entry.bias;
+  }
+  return steps;
 }
 
 Result<TokenId> Sampler::pick(std::span<const SamplerStep> steps) {
@@ -78,14 +98,48 @@ int32_t Sampler::best_needed(int32_t count) const {
     // sample() leaves all of them in the order of ids
     return needed < count ? static_cast<int32_t>(needed) : 0;
   };
-  if (is_greedy()) {
-    return std::none_of(steps_.begin(), steps_.end(), changes_logits) ? enough(1) : 0;
-  }
-  for (const SamplerStep step : steps_) {
-    if (step == SamplerStep::kTopK) return enough(options_.top_k);
+  const int64_t kept = kept_by(steps_);
+  return kept > 0 ? enough(kept) : 0;
+}
+
+int64_t Sampler::kept_by(std::span<const SamplerStep> steps) const {
+  if (is_greedy()) return std::ranges::none_of(steps, changes_logits) ? 1 : 0;
+  for (const SamplerStep step : steps) {
+    if (step == SamplerStep::kTopK) return options_.top_k;
     if (step != SamplerStep::kTemperature || options_.dynatemp_range > 0) return 0;
   }
   return 0;
+}
+
+// Top-k leaves its candidates in the order of ids where there are no more than k: one more tells.
+Sampler::SomeNeeded Sampler::some_needed(int32_t count) const {
+  std::span<const SamplerStep> steps = steps_;
+  const bool has_penalties = penalizes_first(steps);
+  if (has_penalties) steps = steps.subspan(1);
+  const int64_t kept = kept_by(steps);
+  const bool has_long_window = has_penalties && options_.repeat_last_n < 0;
+  if (kept == 0 || options_.mirostat != 0 || count > kTokenEnd || has_long_window) return {};
+  SomeNeeded needed;
+  needed.best = static_cast<int32_t>(std::min<int64_t>(is_greedy() ? 1 : kept + 1, count));
+  if (has_penalties) needed.apart = window_;
+  for (const LogitBias& entry : options_.logit_bias) needed.apart.push_back(entry.token);
+  std::erase_if(needed.apart, [&](TokenId id) { return id < 0 || id >= count; });
+  std::ranges::sort(needed.apart);
+  const auto repeated = std::ranges::unique(needed.apart);
+  needed.apart.erase(repeated.begin(), repeated.end());
+  return needed;
+}
+
+Result<TokenId> Sampler::sample_some(std::span<const TokenLogit> some, int32_t count,
+                                     const TokenMask* mask) {
+  candidates_.temperature = 1.0;
+  candidates_.list.assign(some.begin(), some.end());
+  std::ranges::sort(candidates_.list, std::less(), &TokenLogit::id);
+  for (const TokenLogit& c : candidates_.list) MF_RETURN_IF_ERROR(check_logit(c.logit, c.id));
+  const std::span<const SamplerStep> steps = change_first();
+  const Status checked = check_candidates(0);
+  if (!checked.ok()) return check_candidates(allowed_count(mask, count)).error();
+  return pick(steps);
 }
 
 Result<TokenId> Sampler::sample_best(std::span<const TokenLogit> best, int32_t count) {

@@ -50,6 +50,19 @@ class Sampler {
   /// the order of ids, what is no number before all others. Same token, same draws, same errors.
   Result<TokenId> sample_best(std::span<const TokenLogit> best, int32_t count);
 
+  /// The logits of the `count` first that sample_some() needs to pick what sample() would with any
+  /// mask: the `best` highest that are allowed and not `apart`, and all of `apart` that are
+  /// allowed. 0: sample() would look at others too.
+  struct SomeNeeded {
+    int32_t best = 0;
+    std::vector<TokenId> apart = {};  // whose logits it changes, in the order of ids
+  };
+  SomeNeeded some_needed(int32_t count) const;
+  /// sample() given these alone, in any order, and what is no number or plus infinity, whether
+  /// allowed or not. Same token, same draws, same errors.
+  Result<TokenId> sample_some(std::span<const TokenLogit> some, int32_t count,
+                              const TokenMask* mask = nullptr);
+
   /// The candidates of the last pick. A greedy pick is the best of them.
   const Candidates& candidates() const { return candidates_; }
 
@@ -72,6 +85,8 @@ class Sampler {
   bool is_greedy() const { return options_.temperature <= 0; }
   bool has(SamplerStep step) const;
   Status gather(std::span<const float> logits);
+  int64_t kept_by(std::span<const SamplerStep> steps) const;
+  std::span<const SamplerStep> change_first();
   Status check_candidates(size_t count) const;
   Result<TokenId> pick(std::span<const SamplerStep> steps);
   Status change_logits(SamplerStep step);

@@ -163,8 +163,9 @@ SessionStep RunningText::part(int64_t tokens) {
                    .phase = StepPhase::kDecode,
                    .stop = signals_.stop_token(),
                    .logits = decoding_->logits_needed()};
-  // A constraint may forbid the best.
-  if (request_.constraint == nullptr) part.best = decoding_->best_needed();
+  part.best = decoding_->best_needed(/*may_rule=*/true);
+  // A constraint may forbid the best, and the step's rows are not there any more when it is drawn.
+  if (request_.constraint != nullptr && !part.best.is_ruled) part.best = {};
   part.keeps_logits = false;
   rows_.clear();
   if (part.logits == LogitsMode::kAll && part.best.count == 0) {

@@ -18,6 +18,7 @@ class WatchedExecutor : public gpu::Executor {
     executor_->write(to, offset_bytes, from);
   }
   Status read(std::span<std::byte> to, const Buffer& from, uint64_t offset_bytes) override {
+    counts_.bytes_read += to.size();
     return executor_->read(to, from, offset_bytes);
   }
   EventId submit() override { return executor_->submit(); }

@@ -1,4 +1,4 @@
-// A GPU platform that counts what goes by: which kernels a device was given.
+// A GPU platform that counts what goes by: which kernels a device was given, and how much was read.
 #pragma once
 
 #include <array>
@@ -9,9 +9,11 @@
 
 namespace moeflux::testing {
 
-/// Launches by kernel, of every executor of the platform; outlives it. For one thread.
+/// Launches by kernel, and what was read, of every executor of the platform; outlives it. For one
+/// thread.
 struct LaunchCounts {
   std::array<size_t, gpu::kKernels.size()> of_kernel{};
+  size_t bytes_read = 0;
 
   /// Launches of products on matrix units, whose activations are integers of 16 bits.
   size_t of_units() const;
