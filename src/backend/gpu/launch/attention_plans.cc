@@ -6,6 +6,7 @@
 #include <span>
 
 #include "backend/gpu/launch/attention_rows.h"
+#include "backend/gpu/launch/many_plans.h"
 #include "backend/gpu/launch/plan_building.h"
 #include "backend/gpu/launch/wide_many_plans.h"
 #include "base/units.h"
@@ -20,9 +21,6 @@ constexpr uint32_t kMergeThreads = 256;
 // Below this many groups, splits of a query get groups of their own: large GPUs run a few hundred
 // at a time.
 constexpr uint32_t kGroupsWanted = 512;
-// More rows of a kv head than this have keys and values brought into halves once for all.
-constexpr uint64_t kFewQueryRowsMax = 64;
-constexpr uint64_t kPartialBytesMax = 96 * kMiB;
 constexpr float kLog2OfE = 1.44269504f;
 
 AttentionParams attention_params(const Tensor& out, const Tensor& q, int64_t kv_heads,
@@ -73,21 +71,6 @@ void count_parts(AttentionParams& p, u32 size, const KvTables& tables) {
   p.first_key = p.first_part = 0;  // kernels find those of their sequences
 }
 
-uint64_t partial_bytes(const AttentionParams& p) {
-  return uint64_t{p.tokens} * p.heads * p.num_parts * (p.partial_words + 2) * sizeof(float);
-}
-
-/// A kernel over pages of each type; keys and values have the same.
-struct ByType {
-  KernelId f32;
-  KernelId f16;
-  KernelId q8;
-  KernelId of(DType type) const {
-    return type == DType::kF16 ? f16 : type == DType::kI8 ? q8 : f32;
-  }
-};
-DType row_type(const KvView& kv) { return kv.k_pages.front().dtype; }
-
 KernelId heads_kernel(const KvView& kv) {
   constexpr ByType kKernels{KernelId::attention_heads, KernelId::attention_heads_f16,
                             KernelId::attention_heads_q8};
@@ -117,7 +100,7 @@ bool share_rows(const AttentionHeads& heads) {
   });
 }
 
-// --- Tiles of 64 keys: mma_attention_few.h, mma_attention_many.h ---
+// --- Tiles of 64 keys: mma_attention_few.h; many_plans.h has many rows ---
 
 /// Rows of values begin on banks 4 apart, as pairs of them are read together.
 void lay_out_tiles(AttentionParams& p, DType values, const KvTables& tables) {
@@ -149,121 +132,12 @@ KernelId few_kernel(const AttentionParams& p, DType type) {
   return (is_full ? kFullParts : kParts).of(type);
 }
 
-/// A kernel of mma_attention_many.h, or of mma_attention_team.h, which has no parts.
-struct ManyKernel {
-  KernelId walks;
-  KernelId keeps_parts;
-  uint32_t simds;
-  uint32_t cols_max;
-  uint32_t team_blocks = 0;  // of 64 columns
-  uint32_t rows() const { return simds * 16; }
-};
-constexpr std::array kTeams{
-    ManyKernel{KernelId::mma_attention_team_d64, {}, 8, 64, 1},
-    ManyKernel{KernelId::mma_attention_team_d128, {}, 8, 128, 2},
-    ManyKernel{KernelId::mma_attention_team_d256, {}, 8, 256, 4},
-};
-constexpr std::array kMany{
-    ManyKernel{KernelId::mma_attention_many_r128, KernelId::mma_attention_many_parts_r128, 8, 256},
-    ManyKernel{KernelId::mma_attention_many_r64, KernelId::mma_attention_many_parts_r64, 4, 256},
-};
-// Three groups of narrow heads a core keep its units busier than one of more rows.
-constexpr std::array kManyF16{
-    ManyKernel{KernelId::mma_attention_many_f16_r64_d128,
-               KernelId::mma_attention_many_parts_f16_r64, 4, 128},
-    ManyKernel{KernelId::mma_attention_many_f16_r128, KernelId::mma_attention_many_parts_f16_r128,
-               8, 256},
-    ManyKernel{KernelId::mma_attention_many_f16_r64, KernelId::mma_attention_many_parts_f16_r64, 4,
-               256},
-};
-std::span<const ManyKernel> many_kernels(DType type) {
-  if (type == DType::kF16) return kManyF16;
-  return kMany;
-}
-/// Halves of keys and values: Halves of mma_attention_halves.h.
-uint64_t halves_of(DType type) { return type == DType::kF16 ? 1 : 2; }
-
-/// Keys of a tile in team_blocks, one half each, in words.
-uint64_t team_words(const ManyKernel& kernel) {
-  return uint64_t{kernel.team_blocks} * kTeamTileBlockWords;
-}
-
-uint32_t many_bytes(const AttentionParams& p, DType type, const ManyKernel& kernel) {
-  if (kernel.team_blocks > 0) {
-    // TeamTile: queries of two teams in both halves; places for keys, values and factors; flags.
-    const uint64_t slots = kernel.team_blocks <= 2 ? 2 : 1;
-    return bytes_of((4 + 2 * slots) * team_words(kernel) + (1 + slots) * 3 * kTileKeys + 4 * slots);
-  }
-  const uint64_t columns = std::max(p.key_steps * 8, p.value_blocks * 16) * halves_of(type);
-  return bytes_of(uint64_t{kernel.rows()} * p.key_steps * 16 + 3 * kTileKeys / 2 * columns +
-                  2 * 3 * kTileKeys);
-}
-uint64_t many_groups(const AttentionParams& p, const ManyKernel& kernel) {
-  return groups_for(rows_of_kv_head(p), kernel.rows()) * uint64_t{kv_heads_of(p)};
-}
-
-uint64_t halves_bytes(const AttentionParams& p, DType type, const ManyKernel& kernel) {
-  const uint64_t columns = (uint64_t{p.key_steps} * 8 + p.value_blocks * 16) * halves_of(type);
-  const uint64_t words =
-      kernel.team_blocks > 0 ? 2 * team_words(kernel) + 3 * kTileKeys : kTileKeys * (columns + 3);
-  return words * sizeof(u32) * kv_heads_of(p) * p.num_parts;
-}
-
 /// Whether attention runs in tiles: a matter of shapes and of where a model's tensors lie, not of
 /// their number, as bits depend on it.
 bool fits_tiles(const AttentionParams& p, const AttentionHeads& heads, const Platform& platform) {
   return platform.has_matrix_units() && !is_by_head(p) && are_wide(heads) &&
          p.page_tokens % 8 == 0 && p.head_dim <= kTileSteps * 16 &&
          p.v_head_dim <= kTileBlocks * 32 && few_bytes(p) <= platform.shared_bytes_max();
-}
-
-/// Divides the parts among groups, of which there are `groups` otherwise, so that no core is idle.
-void divide_parts(AttentionParams& p, uint64_t groups, uint32_t cores) {
-  p.group_parts = static_cast<u32>(std::max<uint64_t>(groups * p.num_parts / cores, 1));
-  if (groups * groups_for(p.num_parts, p.group_parts) > cores) ++p.group_parts;
-}
-
-/// The kernel of teams where rows are enough for all cores and heads of keys and values as wide.
-const ManyKernel* choose_team(const AttentionParams& p, DType type, const Platform& platform) {
-  if (type != DType::kF16 || !platform.multiplies_in_teams()) return nullptr;
-  const auto blocks = [](u32 cols) { return (cols + 63) / 64; };
-  for (const ManyKernel& kernel : kTeams) {
-    if (blocks(p.head_dim) == kernel.team_blocks && blocks(p.v_head_dim) == kernel.team_blocks &&
-        many_bytes(p, type, kernel) <= platform.shared_bytes_max()) {
-      return &kernel;
-    }
-  }
-  return nullptr;
-}
-
-/// The kernel for many rows and how their tiles are divided; nothing for few rows of a sequence, or
-/// where there is not enough shared memory.
-const ManyKernel* choose_many(AttentionParams& p, DType type, const Platform& platform) {
-  if (p.lengths != 0 || rows_of_kv_head(p) <= kFewQueryRowsMax) return nullptr;
-  const uint64_t wanted = std::max<uint64_t>(platform.cores() * 3 / 4, 1);
-  if (const ManyKernel* team = choose_team(p, type, platform);
-      team != nullptr && many_groups(p, *team) >= wanted) {
-    p.walks = 1;
-    return team;
-  }
-  const ManyKernel* largest = nullptr;
-  for (const ManyKernel& kernel : many_kernels(type)) {
-    if (std::max(p.head_dim, p.v_head_dim) > kernel.cols_max) continue;
-    if (many_bytes(p, type, kernel) > platform.shared_bytes_max()) continue;
-    if (largest == nullptr) largest = &kernel;
-    p.walks = 1;
-    if (many_groups(p, kernel) >= wanted) return &kernel;
-  }
-  // A group of many rows takes 54 us for a tile of 256 columns on an H200, one of few 8.
-  const uint64_t few_groups = row_groups(p, kTileFewRows) * kv_heads_of(p) * p.num_parts;
-  if (p.num_parts < 4 && few_groups <= platform.cores()) return nullptr;
-  if (largest == nullptr || p.num_parts < 4 || partial_bytes(p) > kPartialBytesMax ||
-      halves_bytes(p, type, *largest) > platform.workspace_bytes_max()) {
-    return largest;
-  }
-  p.walks = 0;
-  divide_parts(p, many_groups(p, *largest), platform.cores());
-  return largest;
 }
 
 // --- Wide rows: mma_attention_wide.h ---
@@ -346,74 +220,6 @@ bool take_partials(Recorder& recorder, AttentionResult& result) {
   if (result.params.walks != 0) return true;
   if (!recorder.take_workspace(partial_bytes(result.params), result.partials)) return false;
   result.partials.access = Access::kWrite;
-  return true;
-}
-
-bool record_many(Recorder& recorder, const AttentionHeads& heads, const ManyKernel& kernel,
-                 AttentionResult& result) {
-  AttentionParams& p = result.params;
-  Binding& partials = result.partials;
-  // Positions that do not fit at once are attended to piece by piece, by launches that take up the
-  // rows where the launches before left them.
-  const DType type = row_type(heads.kv);
-  const uint64_t whole = halves_bytes(p, type, kernel);
-  const u32 pieces = groups_for(whole, recorder.platform().workspace_bytes_max());
-  const u32 parts = groups_for(p.num_parts, pieces);
-  const u32 first = p.first_part;
-  const u32 end = first + p.num_parts;
-  const uint64_t sums = uint64_t{p.tokens} * p.heads * 2 * sizeof(float);
-  const uint64_t halves_end = round_up(whole / p.num_parts * parts, 256);
-  if (!recorder.take_workspace(halves_end + (p.walks != 0 ? sums : partial_bytes(p)), partials)) {
-    return false;
-  }
-  Binding halves{partials.buffer, partials.offset_bytes, halves_end, Access::kWrite};
-  partials.offset_bytes += halves_end;
-  partials.size_bytes -= halves_end;
-  for (u32 begin = first; begin < end; begin += parts) {
-    p.first_part = begin;
-    p.num_parts = std::min(parts, end - begin);
-    p.resumes = begin > first ? 1 : 0;
-    p.finishes = begin + p.num_parts == end ? 1 : 0;
-    constexpr ByType kHalves{KernelId::mma_attention_halves, KernelId::mma_attention_halves_f16,
-                             KernelId::mma_attention_halves_q8};
-    const KernelId bring =
-        kernel.team_blocks > 0 ? KernelId::mma_attention_team_halves : kHalves.of(type);
-    Plan split = make_plan(bring, {p.num_parts, kv_heads_of(p), 2}, kAttentionThreads);
-    split.set_params(p);
-    split.bind(heads.tables.keys);
-    split.bind(heads.tables.values);
-    halves.access = Access::kWrite;
-    split.bind(halves);
-    recorder.record(split);
-    const uint32_t rows = groups_for(rows_of_kv_head(p), kernel.rows());
-    const uint32_t z = p.walks != 0 ? 1 : groups_for(p.num_parts, p.group_parts);
-    Plan plan = make_plan(p.walks != 0 ? kernel.walks : kernel.keeps_parts,
-                          {rows, kv_heads_of(p), z}, kernel.simds * kSimdLanes);
-    plan.shared_bytes = many_bytes(p, type, kernel);
-    plan.set_params(p);
-    plan.bind(range_of(heads.q, Access::kRead));
-    halves.access = Access::kRead;
-    plan.bind(halves);
-    plan.bind(range_of(heads.options.sinks, Access::kRead));
-    if (p.walks == 0) {
-      plan.bind({});
-      partials.access = Access::kWrite;
-    } else {
-      if (pieces == 1) {
-        bind_output(plan, heads.out);
-      } else {
-        plan.bind(range_of(heads.out, Access::kReadWrite));
-      }
-      partials.access = Access::kReadWrite;
-    }
-    plan.bind(partials);
-    plan.bind({});
-    if (p.walks != 0 && p.finishes != 0) {
-      result.last = AttentionOp{plan, p, heads.out};
-    } else {
-      recorder.record(plan);
-    }
-  }
   return true;
 }
 

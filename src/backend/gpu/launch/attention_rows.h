@@ -5,6 +5,8 @@
 
 #include "backend/gpu/kernels/attention/params.h"
 #include "backend/gpu/launch/plan_building.h"
+#include "backend/sequence_rows.h"
+#include "base/units.h"
 
 namespace moeflux::gpu {
 
@@ -17,6 +19,22 @@ inline uint64_t row_groups(const AttentionParams& p, uint32_t rows) {
   return uint64_t{p.tokens} * groups_for(p.heads_per_kv_head, rows);
 }
 inline uint32_t kv_heads_of(const AttentionParams& p) { return p.heads / p.heads_per_kv_head; }
+/// Memory for parts that groups leave, and the most of it.
+inline uint64_t partial_bytes(const AttentionParams& p) {
+  return uint64_t{p.tokens} * p.heads * p.num_parts * (p.partial_words + 2) * sizeof(float);
+}
+constexpr uint64_t kPartialBytesMax = 96 * kMiB;
 constexpr uint32_t bytes_of(uint64_t words) { return static_cast<uint32_t>(words * sizeof(u32)); }
+
+/// A kernel over pages of each type; keys and values have the same.
+struct ByType {
+  KernelId f32;
+  KernelId f16;
+  KernelId q8;
+  KernelId of(DType type) const {
+    return type == DType::kF16 ? f16 : type == DType::kI8 ? q8 : f32;
+  }
+};
+inline DType row_type(const KvView& kv) { return kv.k_pages.front().dtype; }
 
 }  // namespace moeflux::gpu
