@@ -83,10 +83,23 @@ def modelopt(section, flat):
     return {"quant_method": "modelopt"} | (section if flat else {"quantization": section})
 
 
+def quark(left, weight):
+    return {"quant_method": "quark", "exclude": left, "layer_quant_config": {}, "export": {
+        "weight_format": "real_quantized", "pack_method": "reorder", "kv_cache_group": []},
+            "global_quant_config": {"weight": weight, "bias": None}}
+
+
+def auto_round(packing, form, bits):
+    return {"quant_method": "auto-round", "packing_format": "auto_round" + packing, "bits": bits,
+            "group_size": form.group, "sym": form.symmetric, "data_type": "int",
+            "autoround_version": "0.9.0"}
+
+
 class Format:
     """A format with the options that a model has.
 
     `store` gives a matrix's parts and what they mean, or None where there is no such matrix.
+    `store_stack` gives those of all experts of a layer.
     """
 
     def __init__(self, draw):
@@ -95,12 +108,15 @@ class Format:
 
     keys = ("quantization_config",)
 
+    def store_stack(self, weight, module):
+        return None
+
 
 class Fp8(Format):
     def __init__(self, draw):
         super().__init__(draw)
         self.kind = self.one(["block", "block", "modelopt", "channel", "tensor", "mxfp8",
-                              "ct_block", "ct_mxfp8", "pb_wo"])
+                              "ct_block", "ct_mxfp8", "pb_wo", "static", "fbgemm", "quark"])
         self.block = self.one([(128, 128), (32, 32), (16, 64), (64, 16), (1, 128), (128, 1)])
         if self.kind in ("ct_block", "pb_wo"):
             self.block = (128, 128)
@@ -110,8 +126,10 @@ class Fp8(Format):
 
     def store(self, weight, module):
         rows, cols = weight.shape
-        block = {"channel": (1, cols), "tensor": (rows, cols), "modelopt": (rows, cols)}.get(
-            self.kind, (1, 32) if "mxfp8" in self.kind else self.block)
+        rows_alone, whole = ("channel", "fbgemm"), ("tensor", "modelopt", "static", "quark")
+        block = (1, 32) if "mxfp8" in self.kind else self.block
+        if self.kind in rows_alone + whole:
+            block = (1 if self.kind in rows_alone else rows, cols)
         if "mxfp8" in self.kind and cols % 32:
             return None
         pad = torch.nn.functional.pad(weight, (0, -cols % block[1], 0, -rows % block[0]))
@@ -127,21 +145,44 @@ class Fp8(Format):
         codes = (tiles / scales[:, None, :, None]).to(torch.float8_e4m3fn)
         values = codes.float() * scales[:, None, :, None]
         back = [t.flatten(2, 3).flatten(0, 1)[:rows, :cols].contiguous() for t in (codes, values)]
-        name = "weight_scale_inv" if self.kind in ("block", "mxfp8") else "weight_scale"
+        inverse = self.kind in ("block", "mxfp8", "static")
+        name = "weight_scale_inv" if inverse else "weight_scale"
         parts = {"weight": back[0], name: stored}
-        if self.kind in ("tensor", "modelopt"):
+        if self.kind in whole:
             parts[name] = stored.reshape(()) if self.flat else stored.reshape(1)
         if self.kind == "channel" and self.flat:
             parts[name] = stored.reshape(rows)
         if self.kind == "modelopt":
             parts["input_scale"] = torch.tensor(0.3)
+        if self.kind == "static":
+            parts["activation_scale"] = torch.tensor(0.3)
         return parts, back[1]
+
+    def store_stack(self, weight, module):
+        """Experts [E, rows, cols], whose halves are gate and up, as transformers stores them."""
+        if self.kind != "static":
+            return None
+        halves = self.one([1, 2]) if module.endswith("gate_up_proj") else 1
+        own = weight.unflatten(1, (halves, -1))
+        scales = own.abs().amax((2, 3), keepdim=True).clamp_min(1e-4) / 448
+        codes = (own / scales).to(torch.float8_e4m3fn)
+        return {"": codes.flatten(1, 2), "_scale_inv": scales.flatten(2),
+                "_activation_scale": torch.full((len(weight),), 0.3)}, (
+                    codes.float() * scales).flatten(1, 2)
 
     def config(self, left):
         if self.kind == "block":
             return {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
                     "weight_block_size": list(self.block), "modules_to_not_convert": left} | (
                         {"scale_fmt": "ue8m0"} if self.power else {})
+        if self.kind == "static":
+            return {"quant_method": "fp8", "activation_scheme": "static", "dequantize": False,
+                    "weight_block_size": None, "modules_to_not_convert": left}
+        if self.kind == "quark":
+            return quark(left, {"dtype": "fp8_e4m3", "qscheme": "per_tensor"})
+        if self.kind == "fbgemm":
+            return {"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0,
+                    "modules_to_not_convert": left}
         if self.kind == "mxfp8":
             return {"quant_method": "mxfp8", "weight_block_size": [1, 32], "fmt": "e4m3",
                     "activation_scheme": "dynamic", "ignored_layers": left}
@@ -160,17 +201,17 @@ class Fp8(Format):
 class Fp4(Format):
     def __init__(self, draw):
         super().__init__(draw)
-        self.kind = self.one(["nvfp4_ct", "nvfp4_modelopt", "mxfp4_ct"])
+        self.kind = self.one(["nvfp4_ct", "nvfp4_modelopt", "mxfp4_ct", "mxfp4_quark"])
         self.flat = self.one([False, True])
 
     def store(self, weight, module):
         cols = weight.shape[1]
-        width = 32 if self.kind == "mxfp4_ct" else 16
+        width = 32 if "mxfp4" in self.kind else 16
         if cols % width:
             return None
         groups = weight.unflatten(1, (-1, width))
         scales = groups.abs().amax(2).clamp_min(1e-4) / 6
-        if self.kind == "mxfp4_ct":
+        if "mxfp4" in self.kind:
             stored, whole = powers(scales)
         else:
             outer = (scales.max() / 448 * self.one([1.0, 1.7])).float()
@@ -187,7 +228,8 @@ class Fp4(Format):
         if self.kind == "nvfp4_modelopt":
             return {"weight": codes, "weight_scale": stored, "weight_scale_2": outer.reshape(
                 [] if self.flat else [1]), "input_scale": torch.tensor(0.01)}, values
-        parts = {"weight_packed": codes, "weight_scale": stored}
+        name = "weight" if self.kind == "mxfp4_quark" else "weight_packed"
+        parts = {name: codes, "weight_scale": stored}
         if self.kind == "nvfp4_ct":
             parts |= {"weight_global_scale": divisor.reshape(1),
                       "input_global_scale": torch.tensor([200.0])}
@@ -197,6 +239,9 @@ class Fp4(Format):
         if self.kind == "nvfp4_modelopt":
             return modelopt({"quant_algo": "NVFP4", "group_size": 16, "exclude_modules": left},
                             self.flat)
+        if self.kind == "mxfp4_quark":
+            return quark(left, {"dtype": "fp4", "qscheme": "per_group", "group_size": 32,
+                                "scale_format": "e8m0"})
         if self.kind == "mxfp4_ct":
             return compressed("mxfp4-pack-quantized", left, of_linear(
                 num_bits=4, strategy="group", group_size=32))
@@ -249,7 +294,38 @@ class Packed(Format):
         return compressed("pack-quantized" if self.said else "mixed-precision", left, groups)
 
 
+class Int8(Format):
+    """compressed-tensors' signed bytes."""
+
+    def __init__(self, draw):
+        super().__init__(draw)
+        self.group = self.one([-1, -1, 32, 64, 128, 16])
+        self.symmetric = self.one([True, True, False])
+        self.dtype = self.one([torch.bfloat16, torch.float16, torch.float32])
+        self.flat = self.one([True, False])
+
+    def store(self, weight, module):
+        rows, cols = weight.shape
+        if cols % max(self.group, 1) or cols % 8:
+            return None
+        own = Integers(weight, 8, self.group, 0, self.symmetric, self.dtype)
+        parts = {"weight": (own.codes - 128).to(torch.int8), "weight_scale": own.scales}
+        if not self.symmetric:
+            parts["weight_zero_point"] = (own.zeros - 128).to(torch.int8)
+        elif self.flat and self.group <= 0:
+            parts["weight_scale"] = own.scales.reshape(rows)
+        return parts, own.values
+
+    def config(self, left):
+        is_group = self.group > 0
+        return compressed("int-quantized", left, of_linear(
+            num_bits=8, type="int", symmetric=self.symmetric, group_size=self.group
+            if is_group else None, strategy="group" if is_group else "channel"))
+
+
 class Gptq(Format):
+    rounded = False  # by AutoRound
+
     def __init__(self, draw):
         super().__init__(draw)
         self.bits, self.group = self.one([4, 4, 8]), self.one([-1, 32, 64, 128, 48, 16])
@@ -265,7 +341,7 @@ class Gptq(Format):
         bits, group = self.bits, self.group
         if self.varies and self.draw.random() < 0.4:
             bits, group = self.one([4, 8]), self.one([-1, 32, 64])
-            self.dynamic[f"+:{re.escape(module)}$"] = {"bits": bits, "group_size": group}
+            self.dynamic[module] = {"bits": bits, "group_size": group}
         if cols % 8 or rows % (32 // bits):
             return None
         lowest = 0 if self.second else 1
@@ -279,16 +355,31 @@ class Gptq(Format):
         return parts, own.values
 
     def config(self, left):
+        if self.rounded:
+            packing = self.one(["", ":gptqmodel"]) if self.second else ":auto_gptq"
+            return auto_round(packing, self, self.bits) | {
+                "extra_config": self.dynamic | {name: {"bits": 16} for name in left}}
         out = {"quant_method": "gptq", "bits": self.bits, "group_size": self.group,
                "desc_act": self.order, "sym": self.symmetric, "modules_to_not_convert": left}
         if self.second or self.one([True, False]):
             out["checkpoint_format"] = "gptq_v2" if self.second else "gptq"
         if self.varies:
-            out["dynamic"] = self.dynamic | {f"-:{re.escape(name)}$": {} for name in left}
+            out["dynamic"] = {f"+:{re.escape(name)}$": own for name, own in self.dynamic.items()}
+            out["dynamic"] |= {f"-:{re.escape(name)}$": {} for name in left}
         return out
 
 
+class RoundedGptq(Gptq):
+    rounded = True
+
+    def __init__(self, draw):
+        super().__init__(draw)
+        self.order = False
+
+
 class Awq(Format):
+    rounded = False
+
     def __init__(self, draw):
         super().__init__(draw)
         self.group = self.one([-1, 16, 32, 64, 128, 48])
@@ -305,9 +396,15 @@ class Awq(Format):
                 "scales": own.scales.T.contiguous()}, own.values
 
     def config(self, left):
+        if self.rounded:
+            return auto_round(":auto_awq", self, 4)
         return {"quant_method": "awq", "bits": 4, "group_size": self.group, "version":
                 self.one(["gemm", "GEMM"]), "zero_point": not self.symmetric,
                 "modules_to_not_convert": left}
+
+
+class RoundedAwq(Awq):
+    rounded = True
 
 
 class Mlx(Format):
@@ -365,4 +462,5 @@ class Mlx(Format):
         return self.usual | self.sections | {name: False for name in left}
 
 
-FORMATS = {"fp8": Fp8, "fp4": Fp4, "packed": Packed, "gptq": Gptq, "awq": Awq, "mlx": Mlx}
+FORMATS = {"fp8": Fp8, "fp4": Fp4, "packed": Packed, "int8": Int8, "gptq": Gptq, "awq": Awq,
+           "rounded_gptq": RoundedGptq, "rounded_awq": RoundedAwq, "mlx": Mlx}

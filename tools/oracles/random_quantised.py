@@ -9,7 +9,7 @@ has overrides.
 
 usage: random_quantised.py MOEFLUX WORK_FOLDER [FAMILY...] [--seeds FIRST:END:STEP]
            [--formats NAME,...]
-       random_quantised.py --golden TARGET_FOLDER
+       random_quantised.py --golden TARGET_FOLDER [NAME...]
        (transformers 5.24, torch 2.11, safetensors)
 """
 import argparse
@@ -33,14 +33,25 @@ TOLERANCE = 2e-4
 PLAIN = re.compile("embed|norm|router|conv|(^|[.])gate[.]weight|_gate[.]weight|A_log|indexer|hc_|"
                    "attn_res|lm_head|[.]x_proj|dt_proj|rel_logits|[.]r_proj|ngram|ple_|[.]b_proj|"
                    "in_proj_[ab]|[.][fg]_[ab]_proj|lora|loop_|controllers")
+STACK = re.compile("mlp[.]experts[.](gate_up|down)_proj$")
 HEAD = re.compile("lm_head|embed_tokens.weight")  # which MLX quantises
 # Small models whose matrices have other names or are fused.
 SMALL = {"num_hidden_layers": 2, "vocab_size": 64}
 GOLDENS = {"gptq_granitemoeshared": ("granitemoeshared", "gptq", SMALL | {"num_local_experts": 4}),
            "awq_lfm2_moe": ("lfm2_moe", "awq", SMALL | {
                "num_experts": 4, "num_dense_layers": 1, "layer_types": ["conv", "full_attention"]}),
+           "fp8_static_mistral4": ("mistral4", "fp8", SMALL | {
+               "num_hidden_layers": 1, "n_routed_experts": 4, "num_attention_heads": 2,
+               "num_key_value_heads": 2, "hidden_size": 32, "q_lora_rank": 32}),
+           "ct_int8_qwen3_moe": ("qwen3_moe", "int8", SMALL | {
+               "num_hidden_layers": 1, "num_local_experts": 4, "moe_intermediate_size": 32,
+               "num_attention_heads": 2, "num_key_value_heads": 1, "hidden_size": 32}),
            "ct_sarvam_moe": ("sarvam_moe", "packed", SMALL | {
                "n_routed_experts": 4, "num_experts": 4, "first_k_dense_replace": 1})}
+
+
+FIXED = {"fp8_static_mistral4": {"kind": "static", "dtype": torch.bfloat16, "flat": True},
+         "ct_int8_qwen3_moe": {"group": -1, "symmetric": True, "dtype": torch.bfloat16}}
 
 
 def store_model(source, folder, form, seed, share=0.8):
@@ -51,6 +62,14 @@ def store_model(source, folder, form, seed, share=0.8):
     for name, tensor in sorted(tensors.items()):
         plain[name] = tensor.float() if tensor.is_floating_point() else tensor
         stored[name] = tensor
+        if tensor.dim() == 3 and STACK.search(name):
+            form.draw.seed(f"{seed} {name}")
+            made = form.store_stack(tensor.float(), name)
+            if made is not None:
+                stored |= {name + part: own.contiguous() for part, own in made[0].items()}
+                plain[name] = made[1].contiguous()
+                count += 1
+            continue
         if tensor.dim() != 2 or not name.endswith(".weight"):
             continue
         if PLAIN.search(name) and not (HEAD.search(name) and isinstance(form, Mlx)):
@@ -112,8 +131,9 @@ def judge(program, folder, family, seed, names):
     return "DIFFERS" if close else "same", said, f"{apart.max().item():.1e} in {close}"
 
 
-def write_goldens(target):
-    for name, (family, form, changes) in GOLDENS.items():
+def write_goldens(target, names):
+    for name in names or GOLDENS:
+        family, form, changes = GOLDENS[name]
         folder = target / name
         source = folder / "source"
         source.mkdir(parents=True)
@@ -122,7 +142,9 @@ def write_goldens(target):
         torch.manual_seed(3)
         configs.write_model(source, config, 3)
         draw = random.Random(name)
-        store_model(source, folder, FORMATS[form](draw), 3, 1)
+        made = FORMATS[form](draw)
+        vars(made).update(FIXED.get(name, {}))
+        store_model(source, folder, made, 3, 1)
         tokens = torch.randint(3, config["vocab_size"], (24,))
         with torch.no_grad():
             model = configs.load(folder / "plain", torch.float32)
@@ -143,13 +165,13 @@ def main():
     parser.add_argument("families", nargs="*")
     parser.add_argument("--seeds", default="0:4")
     parser.add_argument("--formats", default=",".join(FORMATS))
-    parser.add_argument("--golden", metavar="TARGET_FOLDER", type=pathlib.Path)
+    parser.add_argument("--golden", metavar=("TARGET_FOLDER", "NAME"), nargs="+")
     options = parser.parse_args()
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     if options.golden:
-        return write_goldens(options.golden)
+        return write_goldens(pathlib.Path(options.golden[0]), options.golden[1:])
     words = collections.Counter()
     for family in options.families or FAMILIES:
         for seed in range(*map(int, options.seeds.split(":"))):
