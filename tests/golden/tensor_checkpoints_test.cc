@@ -23,11 +23,25 @@ const std::string kFormats = tests_directory() + "/golden/formats";
 
 std::vector<std::string> checkpoints() {
   std::vector<std::string> folders;
-  for (const char* name :
-       {"fp8_ue8m0", "fp4_deepseek_v4", "fp8_channel", "mxfp8", "nvfp4_modelopt", "nvfp4_ct",
-        "mxfp4_ct", "mlx_mxfp4_gpt_oss", "mlx_lm_deepseek_v3", "mlx_lm_qwen3_next", "ct_int4_zero",
-        "gptq", "gptq_order", "gptq_v2_zero", "awq", "ct_sarvam_moe", "gptq_granitemoeshared",
-        "awq_lfm2_moe"}) {
+  for (const char* name : {"fp8_ue8m0",
+                           "fp4_deepseek_v4",
+                           "fp8_channel",
+                           "mxfp8",
+                           "nvfp4_modelopt",
+                           "nvfp4_ct",
+                           "mxfp4_ct",
+                           "mlx_mxfp4_gpt_oss",
+                           "mlx_lm_deepseek_v3",
+                           "mlx_lm_qwen3_next",
+                           "ct_int4_zero",
+                           "gptq",
+                           "gptq_order",
+                           "gptq_v2_zero",
+                           "awq",
+                           "ct_sarvam_moe",
+                           "gptq_granitemoeshared",
+                           "awq_lfm2_moe",
+                           "fp8_static_mistral4"}) {
     folders.push_back(kFormats + "/" + name);
   }
   return folders;

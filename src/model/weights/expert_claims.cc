@@ -61,6 +61,8 @@ class ExpertSpellings {
   void take(ExpertLayer& layer, const StoredModule& module);
   std::optional<StoredModule> find(const std::string& module, std::string_view weight_name,
                                    const Shape& shape);
+  std::optional<StoredModule> find_unfused(const std::string& module, std::string_view weight_name,
+                                           const Shape& shape);
 
   TensorClaims& claims_;
   const QuantConfig& quant_;
@@ -75,6 +77,26 @@ std::optional<StoredModule> ExpertSpellings::find(const std::string& module,
   if (agrees.ok()) return found;
   claims_.fail(agrees.error());
   return std::nullopt;
+}
+
+/// A stack whose matrices are not two. Scales of halves would say nothing of them.
+std::optional<StoredModule> ExpertSpellings::find_unfused(const std::string& module,
+                                                          std::string_view weight_name,
+                                                          const Shape& shape) {
+  std::optional<StoredModule> found = find(module, weight_name, shape);
+  if (!found) return std::nullopt;
+  const Parts<uint64_t> one = part_bytes(found->format, shape[1], shape[2]);
+  for (const PartRole role : kPartRoles) {
+    const auto& [name, entry] = found->parts[role];
+    if (entry == nullptr || entry->size_bytes == one[role] * static_cast<uint64_t>(shape[0])) {
+      continue;
+    }
+    claims_.fail(make_error(ErrorCode::kCorruption,
+                            "tensor {} is {} {}, expected one for each of {} matrices", name,
+                            entry->type_name(), entry->shape.to_string(), shape[0]));
+    return std::nullopt;
+  }
+  return found;
 }
 
 void ExpertSpellings::take(ExpertLayer& layer, const StoredModule& module) {
@@ -160,7 +182,7 @@ bool ExpertSpellings::stacked(ExpertLayer& layer, const std::string& prefix,
     Weight& matrix = *matrices_of(layer)[m];
     const std::string module = prefix + std::string(projections[m]);
     const std::optional<StoredModule> found =
-        find(module, ".weight", Shape{layer.num_experts, matrix.rows, matrix.cols});
+        find_unfused(module, ".weight", Shape{layer.num_experts, matrix.rows, matrix.cols});
     if (!found) return false;
     modules[m] = *found;
     matrix.format = found->format;
@@ -184,8 +206,8 @@ bool ExpertSpellings::stacked(ExpertLayer& layer, const std::string& prefix,
 bool ExpertSpellings::fused(ExpertLayer& layer, const FusedNames& names) {
   const std::optional<StoredModule> in =
       find(names.in, names.weight, Shape{layer.num_experts, 2 * layer.gate.rows, layer.gate.cols});
-  const std::optional<StoredModule> out =
-      find(names.out, names.weight, Shape{layer.num_experts, layer.down.rows, layer.down.cols});
+  const std::optional<StoredModule> out = find_unfused(
+      names.out, names.weight, Shape{layer.num_experts, layer.down.rows, layer.down.cols});
   if (!in || !out) return false;
   layer.gate.format = layer.up.format = in->format;
   layer.down.format = out->format;
@@ -210,9 +232,8 @@ bool ExpertSpellings::can_be_halved(const StoredModule& gate_up, const ExpertLay
   for (const PartRole role : kPartRoles) {
     if (half[role] == 0) continue;
     const uint64_t stride = bytes_of_expert(layer, *gate_up.parts[role].entry);
-    if (stride == 2 * half[role] || (stride == half[role] && role == PartRole::kOuterScale)) {
-      continue;
-    }
+    const bool is_common = stride == half[role] && is_one_of_matrix(gate_up.format, role);
+    if (stride == 2 * half[role] || is_common) continue;
     claims_.fail(make_error(ErrorCode::kUnsupported,
                             "module {}: {} of {} rows cannot be cut into gate and up between two "
                             "of its scales",

@@ -90,8 +90,8 @@ std::optional<StoredModule> find_plain(TensorClaims& claims, StoredModule found,
   return std::nullopt;
 }
 
-/// A reader's last line of defence: parts are as large as the format's, once for each matrix. An
-/// outer scale may be there twice, for the halves of fused matrices.
+/// A reader's last line of defence: parts are as large as the format's, once for each matrix. A
+/// scale that a matrix has once may be there twice, for the halves of fused matrices.
 Status check_sizes(const StoredModule& found, const Shape& shape) {
   const int rank = shape.rank();
   const Parts<uint64_t> one = part_bytes(found.format, shape[rank - 2], shape[rank - 1]);
@@ -101,7 +101,7 @@ Status check_sizes(const StoredModule& found, const Shape& shape) {
     const TensorEntry* entry = found.parts[role].entry;
     const uint64_t expected = one[role] * matrices;
     const uint64_t bytes = entry == nullptr ? 0 : entry->size_bytes;
-    const bool is_pair = role == PartRole::kOuterScale && rank > 2 && bytes == 2 * expected;
+    const bool is_pair = rank > 2 && bytes == 2 * expected && is_one_of_matrix(found.format, role);
     if (bytes == expected || is_pair) continue;
     return make_error(ErrorCode::kCorruption, "module {}: {} has {} bytes, {} {} means {}",
                       found.name, found.parts[role].name, bytes, found.format.to_string(),
@@ -190,6 +190,11 @@ Result<bool> maps_columns(const ModuleTensors& tensors, std::string_view part,
     is_mapped = is_mapped || map[c] != static_cast<int64_t>(c) / width;
   }
   return is_mapped;
+}
+
+bool is_one_of_matrix(const QuantFormat& format, PartRole role) {
+  return role == PartRole::kOuterScale ||
+         (role == PartRole::kScales && format.kind == &fp8_format && format.group_rows == 0);
 }
 
 Shape with_matrix(const Shape& shape, int64_t rows, int64_t cols) {

@@ -69,6 +69,9 @@ std::optional<std::string> find_codes(const TensorClaims& claims, const std::str
 std::string full_module_name(const TensorClaims& claims, const std::string& module,
                              std::string_view weight_name);
 
+/// Whether a matrix has one number of that part, however many rows it has.
+bool is_one_of_matrix(const QuantFormat& format, PartRole role);
+
 /// `shape` with its last two extents replaced.
 Shape with_matrix(const Shape& shape, int64_t rows, int64_t cols);
 

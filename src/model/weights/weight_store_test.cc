@@ -303,6 +303,16 @@ TEST(WeightStore, ExpertsOfOneLayerMustShareAFormat) {
   expect_error(loaded, ErrorCode::kUnsupported, {"experts.2.up_proj", "bf16", "f32"});
 }
 
+TEST(WeightStore, ScalesOfHalvesBelongToFusedExpertsAlone) {
+  const auto loaded = load_after({}, [](TinyModel& m) {
+    const std::string down = kPrefix + "layers.0.mlp.switch_mlp.down_proj.weight";
+    m.tensors[down] = zeros(DType::kF8E4M3, {4, 32, 32});
+    m.tensors[down + "_scale"] = zeros(DType::kF32, {4, 2, 1});
+  });
+  expect_error(loaded, ErrorCode::kCorruption,
+               {"down_proj.weight_scale", "[4, 2, 1]", "one for each of 4 matrices"});
+}
+
 TEST(WeightStore, MissingExpertIsNamed) {
   const auto loaded = load_after({.experts = ExpertNames::kSeparate}, [](TinyModel& m) {
     m.tensors.erase(kPrefix + "layers.1.mlp.experts.3.down_proj.weight");

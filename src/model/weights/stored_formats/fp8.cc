@@ -1,5 +1,7 @@
 // FP8 as checkpoints spell it: M.weight F8_E4M3 [..., rows, cols] and scales of one of
-//   M.weight_scale_inv  blocks (DeepSeek, Qwen, MiniMax), or U8 of 1 x 32 (MXFP8)
+//   M.weight_scale_inv  blocks (DeepSeek, Qwen, MiniMax), or U8 of 1 x 32 (MXFP8); one for the
+//                       matrix where config.json says no blocks (Ministral 3), or two for the
+//                       halves of fused experts
 //   M.scale             blocks, F8_E8M0 (DeepSeek-V4)
 //   M.weight_scale      [rows, 1] or [rows], one a row; one for the matrix; blocks
 //                       (compressed-tensors, Model Optimizer)
@@ -24,7 +26,9 @@ bool is_spelled(const ModuleTensors& tensors) {
 int64_t blocks_in(int64_t extent, int64_t block) { return (extent + block - 1) / block; }
 
 bool is_one_per_matrix(const Shape& scales, const Shape& shape) {
-  return scales.num_elements() * shape[shape.rank() - 2] * shape.back() == shape.num_elements();
+  const int64_t size = shape[shape.rank() - 2] * shape.back();
+  if (scales.num_elements() * size == shape.num_elements()) return true;
+  return shape.rank() == 3 && scales == Shape{shape[0], 2, 1};
 }
 
 bool is_one_per_row(const Shape& scales, const Shape& shape) {
@@ -33,12 +37,14 @@ bool is_one_per_row(const Shape& scales, const Shape& shape) {
 }
 
 /// By the scales' shape, among those that their name and config.json allow; nullopt for none.
-std::optional<QuantFormat> format_of(const TensorEntry& scales, bool may_be_per_row,
+std::optional<QuantFormat> format_of(const TensorEntry& scales, bool has_usual_name,
                                      const QuantRule& rule, const Shape& shape) {
   const bool is_power = scales.dtype == DType::kU8 || scales.dtype == DType::kF8E8M0;
   const DType dtype = is_power ? DType::kF8E8M0 : scales.dtype;
-  if (may_be_per_row && is_one_per_row(scales.shape, shape)) return fp8_of(dtype, 1, 0);
-  if (may_be_per_row && is_one_per_matrix(scales.shape, shape)) return fp8_of(dtype, 0, 0);
+  if (has_usual_name && is_one_per_row(scales.shape, shape)) return fp8_of(dtype, 1, 0);
+  if ((has_usual_name || rule.block.empty()) && is_one_per_matrix(scales.shape, shape)) {
+    return fp8_of(dtype, 0, 0);
+  }
   std::vector<std::array<int64_t, 2>> blocks = {{128, 128}, {1, 32}};
   if (!rule.block.empty()) blocks = {{rule.block[0], rule.block[1]}};
   if (!rule.block.empty() && is_power) blocks.push_back({1, 32});  // tables, of single rows
@@ -81,8 +87,9 @@ Result<StoredModule> read(const ModuleTensors& tensors, const QuantConfig& quant
     return tensors.mismatch(ErrorCode::kCorruption, {"weight", name}, expected);
   }
   found.format = *format;
-  if (tensors.find("input_scale") != nullptr)
-    found.others.push_back(tensors.name_of("input_scale"));
+  for (const std::string_view other : {"input_scale", "activation_scale"}) {
+    if (tensors.find(other) != nullptr) found.others.push_back(tensors.name_of(other));
+  }
   return found;
 }
 
