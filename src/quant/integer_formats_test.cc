@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <random>
 #include <vector>
 
@@ -62,6 +63,8 @@ TEST(IntegerFormats, AffineMatricesOfThemAreTheSameNumbers) {
         formats.push_back(integers_of(packed_int_format, bits, group, scales));
         formats.push_back(with(formats.back(), kZeroPoints));
       }
+      formats.push_back(with(integers_of(packed_int_format, 8, group, scales), kSignedBytes));
+      formats.push_back(with(formats.back(), kSignedBytes | kZeroPoints));
     }
   }
   uint32_t seed = 0;
@@ -110,6 +113,19 @@ TEST(IntegerFormats, WhatHasNoAffineFormIsInGroupsOfItsOwn) {
             QuantFormat::plain(DType::kBf16));
 }
 
+TEST(IntegerFormats, SignedBytesAreNumbersThemselves) {
+  const QuantFormat format =
+      with(integers_of(packed_int_format, 8, 0, DType::kF32), kSignedBytes | kZeroPoints);
+  Stored stored(format, 1, 8, 3);
+  const std::vector<int8_t> codes = {-128, -127, -1, 0, 1, 5, 126, 127};
+  const float scale = 0.5f;
+  std::memcpy(stored.parts().codes.data(), codes.data(), codes.size());
+  std::memcpy(stored.parts().scales.data(), &scale, sizeof(scale));
+  stored.parts().offsets[0] = std::byte{0xfd};  // -3
+  const std::vector<float> expected = {-62.5f, -62.0f, 1.0f, 1.5f, 2.0f, 4.0f, 64.5f, 65.0f};
+  EXPECT_EQ(rows_of(stored.layout, stored.bytes), expected);
+}
+
 TEST(IntegerFormats, AMapThatLiesLeadsNowhere) {
   for (const FormatTraits* kind : {&gptq_format, &packed_int_format}) {
     const QuantFormat format = with(integers_of(*kind, 4, 64, DType::kF16), kColumnMap);
@@ -131,7 +147,11 @@ TEST(IntegerFormats, FieldsThatDoNotGoTogetherAreRefused) {
   EXPECT_FALSE(is_valid(integers_of(packed_int_format, 4, -32, DType::kBf16), 64));
   EXPECT_FALSE(is_valid(integers_of(packed_int_format, 4, 32, DType::kI32), 64));
   EXPECT_FALSE(is_valid(integers_of(packed_int_format, 4, 4, DType::kBf16), 60));
-  EXPECT_FALSE(is_valid(with(integers_of(packed_int_format, 4, 32, DType::kBf16), 4), 64));
+  EXPECT_FALSE(
+      is_valid(with(integers_of(packed_int_format, 4, 32, DType::kBf16), kSignedBytes), 64));
+  EXPECT_TRUE(
+      is_valid(with(integers_of(packed_int_format, 8, 32, DType::kBf16), kSignedBytes), 64));
+  EXPECT_FALSE(is_valid(with(integers_of(packed_int_format, 8, 32, DType::kBf16), 8), 64));
   EXPECT_FALSE(is_valid(integers_of(awq_format, 8, 32, DType::kF16), 64));
   EXPECT_FALSE(is_valid(with(integers_of(awq_format, 4, 32, DType::kF16), kColumnMap), 64));
 }

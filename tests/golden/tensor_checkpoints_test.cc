@@ -41,7 +41,8 @@ std::vector<std::string> checkpoints() {
                            "ct_sarvam_moe",
                            "gptq_granitemoeshared",
                            "awq_lfm2_moe",
-                           "fp8_static_mistral4"}) {
+                           "fp8_static_mistral4",
+                           "ct_int8_qwen3_moe"}) {
     folders.push_back(kFormats + "/" + name);
   }
   return folders;

@@ -38,12 +38,12 @@ bool is_among(std::string_view value, std::initializer_list<std::string_view> va
 }
 
 void check_tensor_format(Config& section, std::string_view format) {
-  if (is_among(format, {"pack-quantized", "float-quantized", "naive-quantized",
+  if (is_among(format, {"pack-quantized", "int-quantized", "float-quantized", "naive-quantized",
                         "nvfp4-pack-quantized", "mxfp4-pack-quantized", "mxfp8-quantized"})) {
     return;
   }
   refuse(section, "format", format,
-         "pack-quantized, float-quantized, naive-quantized, nvfp4-pack-quantized, "
+         "pack-quantized, int-quantized, float-quantized, naive-quantized, nvfp4-pack-quantized, "
          "mxfp4-pack-quantized and mxfp8-quantized are");
 }
 

@@ -43,12 +43,14 @@ inline QuantFormat integers_of(const FormatTraits& kind, int bits, int group_siz
   return format;
 }
 /// Bits of QuantFormat::variant of packed_int and gptq: columns are in groups by a map; packed_int
-/// has zero points; gptq's zero points are stored less one.
+/// has zero points, or codes of a signed byte each; gptq's zero points are stored less one.
 constexpr uint8_t kColumnMap = 1;
 constexpr uint8_t kZeroPoints = 2;
+constexpr uint8_t kSignedBytes = 4;
 constexpr uint8_t kZerosLessOne = 2;
 inline bool has_column_map(const QuantFormat& f) { return (f.variant & kColumnMap) != 0; }
 inline bool has_zeros(const QuantFormat& f) { return (f.variant & kZeroPoints) != 0; }
+inline bool has_signed_bytes(const QuantFormat& f) { return (f.variant & kSignedBytes) != 0; }
 inline bool adds_one_to_zeros(const QuantFormat& f) { return (f.variant & kZerosLessOne) != 0; }
 
 }  // namespace moeflux
