@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -120,6 +121,31 @@ TEST(QuantisedCheckpoint, ExpertsThatAreNotWhatConfigJsonSaysAreRefused) {
   expect_error(load_with("fp8"), ErrorCode::kCorruption,
                {"layers.0.ffn.experts.0.w1", "mxfp4", "expert_dtype is fp8"});
   expect_error(load_with("nf4"), ErrorCode::kUnsupported, {"expert_dtype", "nf4", "fp4 and fp8"});
+}
+
+// packing_format tells which of the two the tensors are.
+TEST(QuantisedCheckpoint, AutoRoundWritesFilesOfOtherTools) {
+  const std::vector<TokenId> tokens = {1, 5, 3, 17};
+  for (const auto& [name, packing] :
+       std::map<std::string, std::string>{{"awq", "auto_round:auto_awq"},
+                                          {"gptq", "auto_round:auto_gptq"},
+                                          {"gptq_v2_zero", "auto_round"}}) {
+    const std::string folder = kFormats + "/" + name;
+    const TempFolder other;
+    copy_files(folder, other.path());
+    Json config = *parse_json(read_bytes(folder + "/config.json"), "config.json");
+    const Json& published = config["quantization_config"];
+    Json section = {{"quant_method", "auto-round"},
+                    {"packing_format", packing},
+                    {"data_type", "int"},
+                    {"bits", published["bits"]},
+                    {"group_size", published["group_size"]}};
+    section["extra_config"]["model.layers.0.mlp.gate"] = {{"bits", 16}};
+    config["quantization_config"] = section;
+    ASSERT_TRUE(write_text_file(other.path() + "/config.json", config.dump()).ok());
+    EXPECT_EQ(run_model(other.path(), tokens, {}).logits, run_model(folder, tokens, {}).logits)
+        << name;
+  }
 }
 
 TEST(QuantisedCheckpoint, RuleOfModelOptimizerMayStandInAFileOfItsOwn) {

@@ -109,6 +109,38 @@ TEST(QuantConfig, RulesOfOtherToolsAreRead) {
   EXPECT_TRUE(mixed->rule().has_format("FP8") && mixed->rule().has_format("NVFP4"));
 }
 
+TEST(QuantConfig, AutoRoundNamesWhoseFormatItWrote) {
+  const auto rounded = [](const std::string& packing, const std::string& more = "") {
+    return read_section(R"("quant_method": "auto-round", "bits": 4, "group_size": 128,)"
+                        R"("packing_format": ")" +
+                        packing + "\"" + more);
+  };
+  const auto gptq = rounded("auto_round:auto_gptq");
+  ASSERT_TRUE(gptq.ok()) << gptq.error().to_string();
+  EXPECT_EQ(gptq->rule().method, "gptq");
+  EXPECT_TRUE(gptq->rule().adds_one_to_zeros);
+  EXPECT_FALSE(gptq->rule().varies);
+  for (const char* packing : {"auto_round", "auto_round:gptqmodel"}) {
+    EXPECT_FALSE(rounded(packing)->rule().adds_one_to_zeros);
+  }
+  EXPECT_EQ(rounded("auto_round:auto_awq")->rule().method, "awq");
+  // Before packing_format there was backend.
+  const auto old = read_section(R"("quant_method": "intel/auto-round", "bits": 4,
+      "group_size": 32, "backend": "auto_round:gptq:exllamav2")");
+  EXPECT_TRUE(old.ok() && old->rule().adds_one_to_zeros && old->rule().group_size == 32);
+  const auto mixed = rounded("auto_round:auto_gptq", R"(, "extra_config": {
+      "a": {"bits": 16}, "b": {"bits": 8, "group_size": 32}, "c": {"group_size": -1}})");
+  ASSERT_TRUE(mixed.ok()) << mixed.error().to_string();
+  EXPECT_TRUE(mixed->rule().varies);
+  EXPECT_EQ(mixed->rule().group_sizes, (std::vector<int>{128, 32, 0}));
+  const ErrorCode code = ErrorCode::kUnsupported;
+  expect_error(rounded("auto_round:llm_compressor"), code, {"packing_format", "llm_compressor"});
+  expect_error(rounded("auto_round:auto_gptq", R"(, "data_type": "mx_fp")"), code,
+               {"data_type", "mx_fp"});
+  expect_error(rounded("auto_round:auto_gptq", R"(, "extra_config": {"b": {"bits": 2}})"), code,
+               {"extra_config: b", "bits 2"});
+}
+
 TEST(QuantConfig, RoutedExpertsMayHaveATypeOfTheirOwnBesideFp8) {
   const std::string fp8 = R"(, "quantization_config": {"quant_method": "fp8"})";
   const auto with = [&](const std::string& type) {

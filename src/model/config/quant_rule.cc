@@ -9,7 +9,7 @@ namespace moeflux {
 namespace {
 
 constexpr std::string_view kSupported =
-    "MLX's modes, fp8, mxfp8, mxfp4, compressed-tensors, modelopt, awq and gptq are";
+    "MLX's modes, fp8, mxfp8, mxfp4, compressed-tensors, modelopt, awq, gptq and auto-round are";
 
 void refuse(Config& section, std::string_view key, std::string_view value,
             std::string_view supported) {
@@ -168,6 +168,40 @@ void read_gptq(Config& section, QuantRule& rule) {
   }
 }
 
+/// AutoRound's files are AWQ's or GPTQ's by their packing_format, which old ones call backend.
+/// Modules have bits and groups of their own in extra_config; 16 bits and more are floats.
+void read_auto_round(Config& section, QuantRule& rule) {
+  const std::string backend = section.string_or("backend", "auto_round");
+  const std::string packing = section.string_or("packing_format", backend);
+  const std::string type = section.string_or("data_type", "int");
+  if (type != "int") refuse(section, "data_type", type, "int is");
+  const auto says = [&](std::string_view word) { return packing.find(word) != std::string::npos; };
+  if (says("awq")) {
+    rule.method = "awq";
+    read_awq(section, rule);
+  } else if (says("gptq") || packing == "auto_round") {
+    rule.method = "gptq";
+    read_gptq(section, rule);
+    rule.adds_one_to_zeros = says("gptq") && !says("gptqmodel");
+  } else {
+    refuse(section, "packing_format", packing,
+           "auto_round, auto_round:auto_gptq, auto_round:gptqmodel and auto_round:auto_awq are");
+  }
+  const Json* extra = section.find("extra_config");
+  if (extra == nullptr || !extra->is_object()) return;
+  rule.group_sizes.push_back(rule.group_size);
+  for (const auto& [name, module] : extra->items()) {
+    if (!module.is_object()) continue;
+    Config own(module, "config.json: quantization_config: extra_config: " + name);
+    const int64_t bits = own.int_or("bits", rule.bits, {1, 64});
+    if (bits >= 16) continue;
+    if (bits != 4 && bits != 8) refuse(own, "bits", formatted("{}", bits), "4, 8 and 16 are");
+    if (module.contains("group_size")) rule.group_sizes.push_back(group_of(own));
+    rule.varies = true;
+    section.absorb(own);
+  }
+}
+
 }  // namespace
 
 Result<QuantRule> QuantRule::read(Config section) {
@@ -184,6 +218,8 @@ Result<QuantRule> QuantRule::read(Config section) {
     read_awq(section, rule);
   } else if (rule.method == "gptq") {
     read_gptq(section, rule);
+  } else if (rule.method.ends_with("auto-round")) {  // intel/auto-round, as it was called first
+    read_auto_round(section, rule);
   } else if (rule.method != "mxfp4") {
     refuse(section, "quant_method", json_excerpt(Json(rule.method)), kSupported);
   }

@@ -31,8 +31,8 @@ struct QuantRule {
   int bits = 0;                       // awq, gptq
   int group_size = 0;                 // awq, gptq; 0: whole columns
   bool adds_one_to_zeros = false;     // gptq: zero points are stored less one
-  bool varies = false;                // gptq: bits and groups differ between modules
-  std::vector<int> group_sizes;       // gptq, where they vary: all that are said
+  bool varies = false;                // awq, gptq: bits and groups differ between modules
+  std::vector<int> group_sizes;       // where they vary: all that are said
 
   /// Reads a quantization_config that has a quant_method. Methods, formats, sparsity and rotations
   /// that are not supported are kUnsupported by name.
