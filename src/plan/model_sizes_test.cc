@@ -391,13 +391,13 @@ TEST_F(ConfigOnly, ModesOfSmallFloatsAreAssumedAsConfigSays) {
 
 TEST_F(ConfigOnly, StorageThatIsNotSupportedIsSaidAndAssumedAway) {
   Json config = testing::make_tiny_model({}).config;
-  config["quantization_config"] = {{"quant_method", "quark"}};
+  config["quantization_config"] = {{"quant_method", "bitsandbytes"}};
   write(config);
   const auto model = describe_with({});
   ASSERT_TRUE(model.ok()) << model.error().to_string();
-  EXPECT_NE((*model)->assumed_weights.find("quark"), std::string::npos);
+  EXPECT_NE((*model)->assumed_weights.find("bitsandbytes"), std::string::npos);
   expect_error(load_model(folder_.path(), *device_, WeightLoading::kRead), ErrorCode::kUnsupported,
-               {"quantization_config", "quark"});
+               {"quantization_config", "bitsandbytes"});
 }
 
 }  // namespace

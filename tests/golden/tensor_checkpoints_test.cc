@@ -148,6 +148,28 @@ TEST(QuantisedCheckpoint, AutoRoundWritesFilesOfOtherTools) {
   }
 }
 
+// compressed-tensors' weight_packed is its weight.
+TEST(QuantisedCheckpoint, QuarkHasAnotherNameForPairsOfFloats) {
+  const std::vector<TokenId> tokens = {1, 5, 3, 17};
+  const std::string folder = kFormats + "/mxfp4_ct";
+  const TempFolder other;
+  copy_files(folder, other.path());
+  std::string weights = read_bytes(folder + "/model.safetensors");
+  const std::string theirs = "weight_packed\"";
+  const std::string own = "weight\"       ";  // as long, so that all offsets stay
+  for (size_t at = weights.find(theirs); at != std::string::npos; at = weights.find(theirs, at)) {
+    weights.replace(at, theirs.size(), own);
+  }
+  ASSERT_TRUE(write_text_file(other.path() + "/model.safetensors", weights).ok());
+  Json config = *parse_json(read_bytes(folder + "/config.json"), "config.json");
+  config["quantization_config"] = {
+      {"quant_method", "quark"},
+      {"global_quant_config",
+       {{"weight", {{"dtype", "fp4"}, {"qscheme", "per_group"}, {"group_size", 32}}}}}};
+  ASSERT_TRUE(write_text_file(other.path() + "/config.json", config.dump()).ok());
+  EXPECT_EQ(run_model(other.path(), tokens, {}).logits, run_model(folder, tokens, {}).logits);
+}
+
 TEST(QuantisedCheckpoint, RuleOfModelOptimizerMayStandInAFileOfItsOwn) {
   const std::string folder = kFormats + "/nvfp4_modelopt";
   const std::vector<TokenId> tokens = {1, 5, 3, 17};

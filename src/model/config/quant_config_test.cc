@@ -49,7 +49,7 @@ TEST(QuantConfig, QuantizationComesBeforeQuantizationConfig) {
 }
 
 TEST(QuantConfig, OtherMethodsAreRefusedByName) {
-  for (const std::string method : {"bitsandbytes", "hqq", "quark", "exl3"}) {
+  for (const std::string method : {"bitsandbytes", "hqq", "torchao", "exl3"}) {
     expect_error(read(R"(, "quantization_config": {"quant_method": ")" + method + "\"}"),
                  ErrorCode::kUnsupported, {"quantization_config", method});
   }
@@ -139,6 +139,24 @@ TEST(QuantConfig, AutoRoundNamesWhoseFormatItWrote) {
                {"data_type", "mx_fp"});
   expect_error(rounded("auto_round:auto_gptq", R"(, "extra_config": {"b": {"bits": 2}})"), code,
                {"extra_config: b", "bits 2"});
+}
+
+TEST(QuantConfig, QuarkHasTypesOfOneStage) {
+  const auto quark = [](const std::string& all, const std::string& layer = "null") {
+    return read_section(R"("quant_method": "quark", "global_quant_config": {"weight": )" + all +
+                        R"(}, "layer_quant_config": {"*down_proj": {"weight": )" + layer + "}}");
+  };
+  const std::string fp8 = R"({"dtype": "fp8_e4m3", "qscheme": "per_tensor"})";
+  const std::string fp4 = R"({"dtype": "fp4", "qscheme": "per_group", "group_size": 32})";
+  const std::string int4 = R"({"dtype": "int4", "qscheme": "per_channel"})";
+  for (const std::string& type : {fp8, fp4}) {
+    const auto quant = quark(type, fp8);
+    ASSERT_TRUE(quant.ok()) << quant.error().to_string();
+    EXPECT_EQ(quant->rule().method, "quark");
+  }
+  const ErrorCode code = ErrorCode::kUnsupported;
+  expect_error(quark(int4), code, {"int4", "fp8_e4m3"});
+  expect_error(quark(fp8, "[" + fp8 + ", " + int4 + "]"), code, {"weight [", "fp8_e4m3"});
 }
 
 TEST(QuantConfig, RoutedExpertsMayHaveATypeOfTheirOwnBesideFp8) {

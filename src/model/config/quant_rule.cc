@@ -9,7 +9,8 @@ namespace moeflux {
 namespace {
 
 constexpr std::string_view kSupported =
-    "MLX's modes, fp8, mxfp8, mxfp4, compressed-tensors, modelopt, awq, gptq and auto-round are";
+    "MLX's modes, fp8, mxfp8, mxfp4, compressed-tensors, modelopt, quark, awq, gptq and "
+    "auto-round are";
 
 void refuse(Config& section, std::string_view key, std::string_view value,
             std::string_view supported) {
@@ -168,6 +169,30 @@ void read_gptq(Config& section, QuantRule& rule) {
   }
 }
 
+/// One entry of Quark's: the type of its weights, of which a list says several stages.
+void read_quark_weights(const Json& entry, Config& section) {
+  if (!entry.is_object() || !entry.contains("weight") || entry["weight"].is_null()) return;
+  const Json& value = entry["weight"];
+  if (value.is_object()) {
+    Config weights(value, "config.json: quantization_config: weight");
+    const std::string type = weights.string_or("dtype", "");
+    const bool has_powers = weights.string_or("qscheme", "") == "per_group" &&
+                            weights.int_or("group_size", 0, {-1, 65536}) == 32;
+    section.absorb(weights);
+    if (type == "fp8_e4m3" || type == "int8" || (type == "fp4" && has_powers)) return;
+  }
+  refuse(section, "weight", json_excerpt(value), "fp8_e4m3, int8 and fp4 per_group of 32 are");
+}
+
+void read_quark(Config& section) {
+  if (const Json* all = section.find("global_quant_config"); all != nullptr) {
+    read_quark_weights(*all, section);
+  }
+  const Json* layers = section.find("layer_quant_config");
+  if (layers == nullptr || !layers->is_object()) return;
+  for (const Json& layer : *layers) read_quark_weights(layer, section);
+}
+
 /// AutoRound's files are AWQ's or GPTQ's by their packing_format, which old ones call backend.
 /// Modules have bits and groups of their own in extra_config; 16 bits and more are floats.
 void read_auto_round(Config& section, QuantRule& rule) {
@@ -218,6 +243,8 @@ Result<QuantRule> QuantRule::read(Config section) {
     read_awq(section, rule);
   } else if (rule.method == "gptq") {
     read_gptq(section, rule);
+  } else if (rule.method == "quark") {
+    read_quark(section);
   } else if (rule.method.ends_with("auto-round")) {  // intel/auto-round, as it was called first
     read_auto_round(section, rule);
   } else if (rule.method != "mxfp4") {

@@ -1,9 +1,11 @@
-// Pairs of 4-bit floats in bytes, as two tools spell them:
+// Pairs of 4-bit floats in bytes, as three tools spell them:
 //   Model Optimizer's NVFP4  M.weight U8 [..., rows, cols / 2], M.weight_scale F8_E4M3 [..., rows,
 //                            cols / 16], M.weight_scale_2 F32, one for the matrix, or two for the
 //                            halves of fused experts
 //   DeepSeek-V4's experts    M.weight I8 [..., rows, cols / 2], M.scale F8_E8M0 [..., rows,
 //                            cols / 32]: MXFP4; U8 says the same bytes
+//   Quark's MXFP4            M.weight U8 [..., rows, cols / 2], M.weight_scale U8 [..., rows,
+//                            cols / 32]
 #include "model/weights/stored_formats.h"
 #include "quant/formats/tensor_formats.h"
 
@@ -25,17 +27,17 @@ bool is_bytes(const StoredPart& part, DType usual, const Shape& shape) {
 }
 
 Result<StoredModule> read_mxfp4(const ModuleTensors& tensors, const QuantConfig& quant,
-                                const Shape& shape, StoredModule found) {
-  MF_RETURN_IF_ERROR(quant.rule().expect_method(found.name, "MXFP4 pairs", {"fp8"}));
+                                const Shape& shape, StoredModule found, std::string_view scale) {
+  MF_RETURN_IF_ERROR(quant.rule().expect_method(found.name, "MXFP4 pairs", {"fp8", "quark"}));
   const int64_t rows = shape[shape.rank() - 2];
   found.format = QuantFormat::of(mxfp4_format);
-  found.parts.scales = tensors.part("scale");
+  found.parts.scales = tensors.part(scale);
   if (is_valid(found.format, shape.back()) &&
       is_bytes(found.parts.codes, DType::kI8, with_matrix(shape, rows, shape.back() / 2)) &&
       is_bytes(found.parts.scales, DType::kF8E8M0, with_matrix(shape, rows, shape.back() / 32))) {
     return found;
   }
-  return tensors.mismatch(ErrorCode::kCorruption, {"weight", "scale"},
+  return tensors.mismatch(ErrorCode::kCorruption, {"weight", scale},
                           "an MXFP4 matrix " + shape.to_string());
 }
 
@@ -43,8 +45,10 @@ Result<StoredModule> read(const ModuleTensors& tensors, const QuantConfig& quant
                           const Shape& shape) {
   StoredModule found{.name = tensors.module()};
   found.parts.codes = tensors.part("weight");
-  if (tensors.find("scale") != nullptr) {
-    return read_mxfp4(tensors, quant, shape, std::move(found));
+  const bool is_quark = quant.rule().method == "quark";
+  if (is_quark || tensors.find("scale") != nullptr) {
+    const std::string_view scale = is_quark ? "weight_scale" : "scale";
+    return read_mxfp4(tensors, quant, shape, std::move(found), scale);
   }
   MF_RETURN_IF_ERROR(quant.rule().expect_method(found.name, "NVFP4", {"modelopt"}));
   const int64_t rows = shape[shape.rank() - 2];

@@ -4,7 +4,7 @@
 //                       halves of fused experts
 //   M.scale             blocks, F8_E8M0 (DeepSeek-V4)
 //   M.weight_scale      [rows, 1] or [rows], one a row; one for the matrix; blocks
-//                       (compressed-tensors, Model Optimizer)
+//                       (compressed-tensors, Model Optimizer, Quark)
 // Tensors for activations are claimed and have no effect: they are rounded nowhere here.
 #include <array>
 
@@ -64,8 +64,8 @@ Result<StoredModule> read(const ModuleTensors& tensors, const QuantConfig& quant
   StoredModule found{.name = tensors.module()};
   found.parts.codes = tensors.part("weight");
   const QuantRule& rule = quant.rule();
-  MF_RETURN_IF_ERROR(
-      rule.expect_method(found.name, "FP8", {"fp8", "mxfp8", "compressed-tensors", "modelopt"}));
+  MF_RETURN_IF_ERROR(rule.expect_method(
+      found.name, "FP8", {"fp8", "mxfp8", "compressed-tensors", "modelopt", "quark"}));
   if (found.parts.codes.entry->dtype != DType::kF8E4M3) {
     return tensors.mismatch(ErrorCode::kUnsupported, {"weight"}, "F8_E4M3");
   }

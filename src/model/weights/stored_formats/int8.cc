@@ -1,4 +1,4 @@
-// Whole numbers in signed bytes, which compressed-tensors calls int-quantized:
+// Whole numbers in signed bytes, which compressed-tensors calls int-quantized and Quark int8:
 //   M.weight I8 [..., rows, cols], M.weight_scale [..., rows, groups] or [rows],
 //   M.weight_zero_point I8 of the scales' shape
 // Tensors for activations are claimed and have no effect: they are rounded nowhere here.
@@ -19,11 +19,11 @@ bool is_spelled(const ModuleTensors& tensors) {
 
 Status expect_bytes(const ModuleTensors& tensors, const QuantRule& rule) {
   MF_RETURN_IF_ERROR(rule.expect_method(tensors.module(), "whole numbers of a byte",
-                                        {"compressed-tensors"}));
+                                        {"compressed-tensors", "quark"}));
   const bool is_said = std::ranges::any_of(rule.schemes, [](const WeightScheme& scheme) {
     return !scheme.is_float && scheme.format != "pack-quantized";
   });
-  if (is_said || rule.method.empty()) return {};
+  if (is_said || rule.method != "compressed-tensors") return {};
   return make_error(ErrorCode::kCorruption,
                     "module {} is stored as int-quantized, config.json has no such group",
                     tensors.module());
