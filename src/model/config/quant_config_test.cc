@@ -109,6 +109,17 @@ TEST(QuantConfig, RulesOfOtherToolsAreRead) {
   EXPECT_TRUE(mixed->rule().has_format("FP8") && mixed->rule().has_format("NVFP4"));
 }
 
+TEST(QuantConfig, FormatsHaveOtherNames) {
+  const auto fbgemm = read_section(R"("quant_method": "fbgemm_fp8", "activation_scale_ub": 1200)");
+  ASSERT_TRUE(fbgemm.ok()) << fbgemm.error().to_string();
+  EXPECT_EQ(fbgemm->rule().method, "fp8");
+  EXPECT_TRUE(fbgemm->rule().block.empty());
+  for (const std::string name : {"W4A16_NVFP4", "FP8_PER_CHANNEL_PER_TOKEN", "MXFP8"}) {
+    const auto quant = read_section(R"("quant_method": "modelopt", "quant_algo": ")" + name + "\"");
+    EXPECT_TRUE(quant.ok() && quant->rule().has_format(name)) << name;
+  }
+}
+
 TEST(QuantConfig, AutoRoundNamesWhoseFormatItWrote) {
   const auto rounded = [](const std::string& packing, const std::string& more = "") {
     return read_section(R"("quant_method": "auto-round", "bits": 4, "group_size": 128,)"

@@ -9,8 +9,8 @@ namespace moeflux {
 namespace {
 
 constexpr std::string_view kSupported =
-    "MLX's modes, fp8, mxfp8, mxfp4, compressed-tensors, modelopt, quark, awq, gptq and "
-    "auto-round are";
+    "MLX's modes, fp8, fbgemm_fp8, mxfp8, mxfp4, compressed-tensors, modelopt, quark, awq, gptq "
+    "and auto-round are";
 
 void refuse(Config& section, std::string_view key, std::string_view value,
             std::string_view supported) {
@@ -104,8 +104,11 @@ void read_compressed(Config& section, QuantRule& rule) {
 }
 
 void add_algorithm(Config& section, const std::string& algorithm, QuantRule& rule) {
-  if (!is_among(algorithm, {"NVFP4", "FP8", "FP8_PB_WO"})) {
-    return refuse(section, "quant_algo", algorithm, "NVFP4, FP8, FP8_PB_WO, MIXED_PRECISION are");
+  if (!is_among(algorithm, {"NVFP4", "W4A16_NVFP4", "FP8", "FP8_PB_WO", "FP8_PER_CHANNEL_PER_TOKEN",
+                            "MXFP8"})) {
+    return refuse(section, "quant_algo", algorithm,
+                  "NVFP4, W4A16_NVFP4, FP8, FP8_PB_WO, FP8_PER_CHANNEL_PER_TOKEN, MXFP8 and "
+                  "MIXED_PRECISION are");
   }
   if (!rule.has_format(algorithm)) rule.schemes.push_back({.format = algorithm, .is_float = true});
 }
@@ -232,6 +235,7 @@ void read_auto_round(Config& section, QuantRule& rule) {
 Result<QuantRule> QuantRule::read(Config section) {
   QuantRule rule;
   rule.method = section.string_or("quant_method", "");
+  if (rule.method == "fbgemm_fp8") rule.method = "fp8";  // rows have scales
   if (rule.method == "fp8" || rule.method == "mxfp8") {
     read_fp8(section, rule);
   } else if (rule.method == "compressed-tensors") {

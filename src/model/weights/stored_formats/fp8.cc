@@ -4,7 +4,7 @@
 //                       halves of fused experts
 //   M.scale             blocks, F8_E8M0 (DeepSeek-V4)
 //   M.weight_scale      [rows, 1] or [rows], one a row; one for the matrix; blocks
-//                       (compressed-tensors, Model Optimizer, Quark)
+//                       (compressed-tensors, Model Optimizer, Quark, FBGEMM)
 // Tensors for activations are claimed and have no effect: they are rounded nowhere here.
 #include <array>
 
