@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstddef>
 #include <span>
 #include <string_view>
 #include <unordered_set>
@@ -14,6 +15,20 @@ namespace {
 
 // Ignored in any family: recomputed from the config, written by old exporters.
 bool is_derived(std::string_view name) { return name.ends_with("rotary_emb.inv_freq"); }
+
+// Scales of caches in 8 bits, as Model Optimizer, compressed-tensors and Quark call them. Caches
+// here have types of their own.
+bool is_of_a_cache(std::string_view name) {
+  constexpr std::array<std::string_view, 8> kEndings = {".k_scale",
+                                                        ".v_scale",
+                                                        ".q_scale",
+                                                        ".kv_scale",
+                                                        ".k_proj.output_scale",
+                                                        ".v_proj.output_scale",
+                                                        ".q_proj.output_scale",
+                                                        ".prob_output_scale"};
+  return std::ranges::any_of(kEndings, [&](std::string_view end) { return name.ends_with(end); });
+}
 
 // Words in the names of modules beside the text model, and what begins others. Only components in
 // front of a number are looked at: what is in a layer is the text's.
@@ -183,14 +198,26 @@ Status TensorClaims::failures() const {
   return Error(code, first_of(what, "; "));
 }
 
+// AutoGPTQ's first releases wrote a bias beside every matrix.
+bool TensorClaims::adds_nothing(std::string_view name, const TensorEntry& entry) const {
+  constexpr std::string_view kBias = ".bias";
+  constexpr uint64_t kBytesMax = uint64_t{1} << 24;
+  if (!name.ends_with(kBias) || entry.size_bytes > kBytesMax) return false;
+  const std::string_view module = name.substr(0, name.size() - kBias.size());
+  if (!claimed_.contains(formatted("{}.qweight", module))) return false;
+  std::vector<std::byte> bytes(entry.size_bytes);
+  return read_tensor(index_, entry, bytes).ok() &&
+         std::ranges::all_of(bytes, [](std::byte byte) { return byte == std::byte{0}; });
+}
+
 Status TensorClaims::unclaimed() const {
   const std::string root = text_root(index_, scheme_);
   std::vector<std::string> names;
   for (const auto& item : index_.entries()) {
     const std::string& name = item.first;
     const bool ignored =
-        item.second.size_bytes == 0 || is_derived(name) ||
-        !left_out_part(name, scheme_, root).empty() ||
+        item.second.size_bytes == 0 || is_derived(name) || is_of_a_cache(name) ||
+        adds_nothing(name, item.second) || !left_out_part(name, scheme_, root).empty() ||
         std::any_of(scheme_.ignored_prefixes.begin(), scheme_.ignored_prefixes.end(),
                     [&](const std::string& p) { return name.starts_with(p); });
     if (!ignored && !claimed_.contains(name)) names.push_back(name);

@@ -78,6 +78,8 @@ class TensorClaims {
 
  private:
   Status failures() const;
+  /// A bias of zeros beside a matrix in GPTQ's format, of a model without biases.
+  bool adds_nothing(std::string_view name, const TensorEntry& entry) const;
   Status unclaimed() const;
   Status check_pack_is_used() const;
 

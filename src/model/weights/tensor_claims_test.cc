@@ -2,6 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/format.h"
+#include "io/file.h"
+#include "tests/support/io/memory_file.h"
+
 namespace moeflux {
 namespace {
 
@@ -43,6 +53,41 @@ TEST(TensorClaims, TensorsWithoutNumbersNeedNoUse) {
   const Status status = TensorClaims(full, {.prefixes = {""}, .ignored_prefixes = {}}).finish();
   EXPECT_EQ(status.error().message(),
             "tensor b is in the checkpoint and no part of the model uses it");
+}
+
+Status unclaimed(const std::string& name, const std::vector<float>& values,
+                 const std::string& claimed) {
+  std::vector<std::byte> bytes(values.size() * sizeof(float));
+  std::memcpy(bytes.data(), values.data(), bytes.size());
+  TensorIndex::Entries entries;
+  entries[name] = {.size_bytes = bytes.size(),
+                   .dtype = DType::kF32,
+                   .shape = {static_cast<int64_t>(values.size())}};
+  entries[claimed] = {.dtype = DType::kI32, .shape = {0}};
+  std::vector<std::unique_ptr<File>> files;
+  files.push_back(std::make_unique<MemoryFile>("model", bytes));
+  const TensorIndex index = TensorIndex::from_parts(std::move(files), std::move(entries));
+  TensorClaims claims(index, {.prefixes = {""}, .ignored_prefixes = {}});
+  claims.claim(claimed);
+  return claims.finish();
+}
+
+TEST(TensorClaims, ScalesOfCachesNeedNoUse) {
+  for (const char* name : {"k_proj.k_scale", "v_proj.v_scale", "k_scale", "k_proj.output_scale"}) {
+    EXPECT_TRUE(unclaimed(formatted("layers.0.self_attn.{}", name), {0.5f}, "a").ok()) << name;
+  }
+  for (const char* name : {"o_proj.output_scale", "k_proj.scale", "k_scale.weight"}) {
+    EXPECT_FALSE(unclaimed(formatted("layers.0.self_attn.{}", name), {0.5f}, "a").ok()) << name;
+  }
+}
+
+TEST(TensorClaims, BiasesOfZerosBesideGptqNeedNoUse) {
+  EXPECT_TRUE(unclaimed("a.bias", {0.0f, 0.0f}, "a.qweight").ok());
+  for (const Status& status :
+       {unclaimed("a.bias", {0.0f, 0.5f}, "a.qweight"), unclaimed("a.bias", {0.0f}, "a.weight"),
+        unclaimed("a.other", {0.0f}, "a.qweight")}) {
+    EXPECT_EQ(status.error().code(), ErrorCode::kUnsupported);
+  }
 }
 
 }  // namespace
