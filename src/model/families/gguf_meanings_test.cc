@@ -20,6 +20,7 @@ namespace {
 using testing::array_of;
 using testing::config_of;
 using testing::expect_error;
+using testing::GgufBytes;
 using testing::GgufImage;
 using testing::model_of;
 using testing::open;
@@ -192,6 +193,34 @@ TEST(GgufConfig, BiasesOfAttentionAreThoseOfTheTensors) {
     EXPECT_EQ(biases(architecture, {}), std::pair(false, false));
     EXPECT_EQ(biases(architecture, {"attn_q", "attn_output"}), std::pair(true, true));
     EXPECT_EQ(biases(architecture, {"attn_qkv"}), std::pair(true, false));
+  }
+}
+
+// llama.cpp's converter divides the frequencies of Llama 3.1's positions, whatever the family.
+TEST(GgufConfig, FrequenciesAreDividedByTheFactorsOfTheFile) {
+  for (const char* architecture : {"llama", "exaone-moe", "granite", "granitemoe"}) {
+    const std::string p = architecture;
+    GgufImage image = model_of(architecture);
+    image.f32(p + ".attention.scale", 0.25f).f32(p + ".rope.freq_base", 10000.0f);
+    std::erase_if(image.keys, [&](const std::string& key) {
+      return p == "granite" && key.find(".expert_") != std::string::npos;
+    });
+    constexpr uint32_t kFloats = 0;
+    image.tensor("rope_freqs.weight", {8}, kFloats, 0);
+    GgufBytes factors;
+    for (const float factor : {1.0f, 1.0f, 1.5f, 2.0f, 4.0f, 8.0f, 8.0f, 8.0f}) {
+      factors.number(factor);
+    }
+    image.data = factors.text();
+    const auto spec = spec_of(image);
+    ASSERT_TRUE(spec.ok()) << architecture << ": " << spec.error().to_string();
+    const RopeSpec& rope = mixer_as<AttentionSpec>(spec->layers[0])->rope;
+    ASSERT_EQ(rope.inverse_frequencies.size(), 8u) << architecture;
+    EXPECT_FLOAT_EQ(rope.inverse_frequencies[2], 0.1f / 1.5f) << architecture;
+    EXPECT_FLOAT_EQ(rope.inverse_frequencies[4], 0.01f / 4.0f) << architecture;
+    const auto tensors = tensors_of(image);
+    ASSERT_TRUE(tensors.ok());
+    EXPECT_EQ(tensors->find("rope_freqs.weight"), nullptr) << architecture;
   }
 }
 

@@ -64,6 +64,9 @@ Json list_gguf_layers(GgufKeys& keys, const OfLayer& of_layer) {
 void read_gguf_trunk(GgufKeys& keys, Json& config);
 /// Heads, their size and rotary positions, with YaRN.
 void read_gguf_attention(GgufKeys& keys, Json& config);
+/// rope_parameters with the divisors of frequencies in the tensor rope_freqs, if there is one, of
+/// an architecture that names it.
+void read_gguf_rope_factors(GgufKeys& keys, Json& config);
 /// The heads under `key` of blocks that slide by `sliding`, or of those that do not, which are as
 /// many in each of them; `absent` without such a block.
 struct GgufHeads {

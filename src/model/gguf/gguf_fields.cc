@@ -113,6 +113,14 @@ void read_gguf_attention(GgufKeys& keys, Json& config) {
   if (!scaling.is_null()) config["rope_scaling"] = scaling;
 }
 
+void read_gguf_rope_factors(GgufKeys& keys, Json& config) {
+  constexpr std::string_view kFactors = "rope_freqs.weight";
+  if (keys.tensor(kFactors) == nullptr) return;
+  config["rope_parameters"] = {{"rope_type", "factors"},
+                               {"rope_theta", config["rope_theta"]},
+                               {"frequency_factors", keys.read_floats(kFactors)}};
+}
+
 int64_t read_gguf_heads(GgufKeys& keys, const std::vector<int64_t>& sliding,
                         const GgufHeads& heads) {
   const std::vector<int64_t> all = keys.of_blocks(heads.key, true);

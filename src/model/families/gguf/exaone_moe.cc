@@ -7,6 +7,7 @@ namespace {
 void config(GgufKeys& keys, Json& c) {
   c["model_type"] = "exaone_moe";
   read_gguf_attention(keys, c);
+  read_gguf_rope_factors(keys, c);
   if (keys.has("attention.sliding_window")) {
     c["sliding_window"] = keys.require_int("attention.sliding_window");
   }
@@ -23,7 +24,7 @@ void config(GgufKeys& keys, Json& c) {
 extern const GgufArchitecture architecture = {
     .names = {"exaone-moe"},
     .config = config,
-    .tensors = {},
+    .tensors = {{"rope_freqs", ""}},
     .written = {{"exaone_moe", "exaone-moe", /*has_pattern=*/true}}};
 
 }  // namespace moeflux::gguf_exaone_moe

@@ -36,6 +36,7 @@ void config(GgufKeys& keys, Json& c) {
                     : is_swash ? "granitemoe_swa"
                                : "granitemoeshared";
   read_gguf_attention(keys, c);
+  read_gguf_rope_factors(keys, c);
   c["rope_interleave"] = true;
   c["position_embedding_type"] = keys.bool_or("rope.scaling.finetuned", true) ? "rope" : "nope";
   c["attention_multiplier"] = keys.require_number("attention.scale");
@@ -66,7 +67,8 @@ void config(GgufKeys& keys, Json& c) {
 extern const GgufArchitecture architecture = {
     .names = {"granitemoe", "granite", "granitehybrid", "granite_swa"},
     .config = config,
-    .tensors = {// Swash's has the rows of its gate first.
+    .tensors = {{"rope_freqs", ""},
+                // Swash's has the rows of its gate first.
                 {"ffn_up_shexp", "mlp.shared_experts.gate_up_proj", "ffn_gate_shexp.weight"},
                 {"ssm_in", "mamba.in_proj"},
                 {"ssm_conv1d", "mamba.conv1d"},

@@ -31,11 +31,7 @@ void read_dense(GgufKeys& keys, Json& c) {
 void config(GgufKeys& keys, Json& c) {
   read_gguf_attention(keys, c);
   c["rope_interleave"] = true;
-  if (keys.tensor("rope_freqs.weight") != nullptr) {
-    c["rope_parameters"] = {{"rope_type", "factors"},
-                            {"rope_theta", c["rope_theta"]},
-                            {"frequency_factors", keys.read_floats("rope_freqs.weight")}};
-  }
+  read_gguf_rope_factors(keys, c);
   if (keys.int_or("expert_count", 0) == 0) return read_dense(keys, c);
   c["model_type"] = "mixtral";
   read_gguf_experts(keys, c);

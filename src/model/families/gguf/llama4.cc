@@ -11,11 +11,7 @@ constexpr int64_t kMaverickExperts = 128;
 void config(GgufKeys& keys, Json& c) {
   c["model_type"] = "llama4_text";
   read_gguf_attention(keys, c);
-  if (keys.tensor("rope_freqs.weight") != nullptr) {
-    c["rope_parameters"] = {{"rope_type", "factors"},
-                            {"rope_theta", c["rope_theta"]},
-                            {"frequency_factors", keys.read_floats("rope_freqs.weight")}};
-  }
+  read_gguf_rope_factors(keys, c);
   keys.expect_int("attention.sliding_window", kChunk);
   c["attention_chunk_size"] = kChunk;
   c["floor_scale"] = kChunk;
