@@ -253,7 +253,8 @@ RopeSpec read_rope(Config& c, const RopeDefaults& defaults) {
     spec.query_scale.period = r.require_int("original_max_position_embeddings", {1, 1 << 30});
   }
 
-  // They are for images: a text's three positions are the same.
+  // They are for images: a text's three positions are the same. Qwen2-VL calls them mrope.
+  const bool is_default = type == "default" || type == "mrope";
   for (const std::string_view key : {"mrope_section", "mrope_interleaved"}) r.ignore(key);
 
   spec.interleaved = defaults.interleaved;
@@ -262,7 +263,7 @@ RopeSpec read_rope(Config& c, const RopeDefaults& defaults) {
     r.expect_number("factor", 1.0);
     spec.rotary_dim = defaults.head_dim;
     spec.inverse_frequencies = proportional_frequencies(theta, defaults.head_dim, fraction);
-  } else if (type == "default") {
+  } else if (is_default) {
     spec.inverse_frequencies = default_frequencies(theta, spec.rotary_dim);
   } else if ((type == "yarn" && !is_longrope) || type == "deepseek_yarn") {  // Sarvam's word
     read_yarn(r, theta, nested ? common_truncate : r.bool_or(kTruncate, true), spec);
@@ -281,7 +282,7 @@ RopeSpec read_rope(Config& c, const RopeDefaults& defaults) {
                      type));
   }
   // A pair that only half belongs to the share turns as well, where its frequency is there.
-  const bool rounds = type == "default" || type == "linear" || type == "llama3";
+  const bool rounds = is_default || type == "linear" || type == "llama3";
   if (rounds && spec.rotary_dim < defaults.head_dim) spec.rotary_dim += spec.rotary_dim % 2;
   if (spec.rotary_dim % 2 != 0) {
     r.fail(ErrorCode::kInvalidArgument,

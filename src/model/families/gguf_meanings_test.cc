@@ -224,6 +224,22 @@ TEST(GgufConfig, FrequenciesAreDividedByTheFactorsOfTheFile) {
   }
 }
 
+TEST(GgufConfig, DenseQwen2HasBiasesOfItsInputsAlone) {
+  for (const char* architecture : {"qwen2", "qwen2vl"}) {
+    GgufImage image = model_of(architecture);
+    std::erase_if(image.keys,
+                  [](const std::string& key) { return key.find(".expert_") != std::string::npos; });
+    constexpr uint32_t kFloats = 0;
+    image.tensor("blk.0.attn_q.bias", {64}, kFloats, 0);
+    const auto spec = spec_of(image.zeros(256));
+    ASSERT_TRUE(spec.ok()) << spec.error().to_string();
+    EXPECT_EQ(spec->model_type, "qwen2");
+    const auto& attention = *mixer_as<AttentionSpec>(spec->layers[0]);
+    EXPECT_TRUE(attention.qkv_bias && !attention.o_bias && attention.qk_norm == QkNorm::kNone);
+    EXPECT_EQ(spec->layers[0].dense_intermediate_size, 128);
+  }
+}
+
 TEST(GgufConfig, YarnWithoutALengthStretchesThatOfTheContext) {
   GgufImage image = model_of("qwen3moe");
   image.text("qwen3moe.rope.scaling.type", "yarn").f32("qwen3moe.rope.scaling.factor", 4.0f);

@@ -1,5 +1,5 @@
 // Qwen3 and Qwen2 mixture-of-experts models: grouped attention, softmax router; Qwen2 with biases
-// and a gated shared expert, Qwen3 with q and k norms. Qwen3's dense models are the same without
+// and a gated shared expert, Qwen3 with q and k norms. Their dense models are the same without
 // experts. Qwen3-VL and Qwen3-Omni are Qwen3 where all tokens are text: the three positions of a
 // token are the same then, and no image adds to layers.
 #include <utility>
@@ -36,7 +36,6 @@ std::vector<bool> read_windows(Config& c, int64_t num_layers) {
 
 std::vector<LayerSpec> read_dense_layers(Config& c, AttentionSpec attention, int64_t num_layers) {
   LayerSpec layer;
-  read_attention_bias(c, attention);
   read_dense_network(c, layer);
   layer.mixer = share_mixer(attention);
   std::vector<LayerSpec> layers(static_cast<size_t>(num_layers), layer);
@@ -55,23 +54,28 @@ std::vector<LayerSpec> read_dense_layers(Config& c, AttentionSpec attention, int
 Result<ModelSpec> read_spec(Config& c) {
   ModelSpec spec = read_trunk(c);
   const int64_t num_layers = read_num_layers(c);
-  const bool is_qwen2 = c.model_type() == "qwen2_moe";
+  const bool is_qwen2 = c.model_type().starts_with("qwen2");
+  const bool is_dense = c.model_type() == "qwen3" || c.model_type() == "qwen2";
   LayerSpec layer;
   AttentionSpec attention = read_heads(c, spec.hidden_size);
   if (is_qwen2) {
-    c.expect_bool("attention_bias", false);
+    if (is_dense) {
+      c.ignore("attention_bias");  // which their code does not know
+    } else {
+      c.expect_bool("attention_bias", false);
+    }
     attention.qkv_bias = c.bool_or("qkv_bias", true);
   } else {
     c.expect_bool("qkv_bias", false);
     c.expect_bool("use_qk_norm", true);
+    read_attention_bias(c, attention);
   }
   attention.qk_norm = is_qwen2 ? QkNorm::kNone : QkNorm::kPerHead;
   attention.rope = read_rope(c, {.head_dim = attention.head_dim});
-  if (c.model_type() == "qwen3") {
+  if (is_dense) {
     spec.layers = read_dense_layers(c, std::move(attention), num_layers);
     return finish_spec(c, std::move(spec));
   }
-  if (!is_qwen2) read_attention_bias(c, attention);
   c.expect_bool("use_sliding_window", false);
   c.ignore("sliding_window");
   (void)read_layer_types(c, num_layers, {"layer_types", "full_attention", "full_attention", 1});
@@ -111,11 +115,12 @@ MlxNames mlx_names(std::string_view model_type) {
 
 }  // namespace
 
-extern const Family family = {{"qwen3_moe", "qwen3", "qwen2_moe", "qwen3_vl_moe",
+extern const Family family = {{"qwen3_moe", "qwen3", "qwen2_moe", "qwen2", "qwen3_vl_moe",
                                "qwen3_vl_moe_text", "qwen3_omni_moe", "qwen3_omni_moe_text"},
                               read_spec,
                               names,
                               create,
-                              mlx_names};
+                              mlx_names,
+                              {{"qwen2_5_vl", "qwen2"}}};
 
 }  // namespace moeflux::qwen3_moe

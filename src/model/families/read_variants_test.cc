@@ -108,10 +108,9 @@ Config wrapped(const std::string& outer, const std::string& inner, const std::st
 
 TEST(Variants, TextModelsWithANameOfTheirWrapperAreTheFamilys) {
   const std::vector<std::pair<std::string, std::string>> wrappers = {
-      {"glm4v_moe", "glm4_moe"},
-      {"granite4_vision", "granite"},
-      {"granite_docling", "granite"},
-      {"gemma4_unified", "gemma4_text_dense"},
+      {"glm4v_moe", "glm4_moe"},      {"granite4_vision", "granite"},
+      {"granite_docling", "granite"}, {"gemma4_unified", "gemma4_text_dense"},
+      {"qwen2_vl", "qwen2"},          {"qwen2_5_vl", "qwen2"},
       {"qwen3_vl", "qwen3"}};
   for (const auto& [outer, golden] : wrappers) {
     Config config = wrapped(outer, outer + "_text", golden);
@@ -124,6 +123,23 @@ TEST(Variants, TextModelsWithANameOfTheirWrapperAreTheFamilys) {
     EXPECT_EQ(spec->model_type, plain->model_type) << outer;
     EXPECT_EQ(spec->num_layers(), plain->num_layers()) << outer;
   }
+}
+
+// A flat config of a model that sees, whose three positions of an image are the text's one.
+TEST(Variants, Qwen2OfAVisionModelMayBeFlat) {
+  Json json = config_of("qwen2");
+  json.erase("rope_parameters");
+  json["rope_theta"] = 1000000.0;
+  json["model_type"] = "qwen2_5_vl";
+  json["rope_scaling"] = {{"type", "mrope"}, {"mrope_section", {2, 3, 3}}};
+  auto config = Config::parse(json.dump());
+  ASSERT_TRUE(config.ok());
+  const auto family = find_family(*config);
+  ASSERT_TRUE(family.ok()) << family.error().to_string();
+  const auto spec = (*family)->read_spec(*config);
+  ASSERT_TRUE(spec.ok()) << spec.error().to_string();
+  EXPECT_EQ(attention_of(spec->layers[0]).rope.inverse_frequencies,
+            attention_of(read(config_of("qwen2"))->layers[0]).rope.inverse_frequencies);
 }
 
 // transformers 5 asks the wrapper whether the head is the embedding, 4 asked the text model.
