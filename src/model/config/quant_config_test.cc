@@ -166,8 +166,35 @@ TEST(QuantConfig, QuarkHasTypesOfOneStage) {
     EXPECT_EQ(quant->rule().method, "quark");
   }
   const ErrorCode code = ErrorCode::kUnsupported;
-  expect_error(quark(int4), code, {"int4", "fp8_e4m3"});
-  expect_error(quark(fp8, "[" + fp8 + ", " + int4 + "]"), code, {"weight [", "fp8_e4m3"});
+  expect_error(quark(int4), code, {"global_quant_config: weight {", "int4", "fp8_e4m3"});
+  expect_error(quark(fp8, "[" + fp8 + ", " + int4 + "]"), code,
+               {"layer_quant_config: *down_proj: weight [", "fp8_e4m3"});
+}
+
+TEST(QuantConfig, EntriesOfQuarkAndAutoRoundAreObjects) {
+  const auto expect_refused = [](const std::string& section,
+                                 std::initializer_list<std::string_view> parts) {
+    expect_error(read_section(section), ErrorCode::kInvalidArgument, parts);
+  };
+  for (const std::string odd : {"[1]", "\"fp8\"", "7"}) {
+    const std::string quark = R"("quant_method": "quark", )";
+    expect_refused(quark + R"("global_quant_config": )" + odd, {"global_quant_config", odd});
+    expect_refused(quark + R"("layer_quant_config": )" + odd, {"layer_quant_config", odd});
+    expect_refused(quark + R"("layer_quant_config": {"down": )" + odd + "}",
+                   {"layer_quant_config: down", odd});
+    const std::string rounded = R"("quant_method": "auto-round", "extra_config": )";
+    expect_refused(rounded + odd, {"extra_config", odd});
+    expect_refused(rounded + R"({"down": )" + odd + "}", {"extra_config: down", odd});
+  }
+}
+
+TEST(QuantConfig, ARefusedWordIsAnExcerptInOneLine) {
+  const std::string odd = R"("odd\nand )" + std::string(1000, 'x') + "\"";
+  for (const std::string key : {"packing_format", "data_type"}) {
+    const auto quant = read_section(R"("quant_method": "auto-round", ")" + key + "\": " + odd);
+    expect_error(quant, ErrorCode::kUnsupported, {"config.json", key, "odd"});
+    EXPECT_LT(quant.error().message().size(), 300u);
+  }
 }
 
 TEST(QuantConfig, RoutedExpertsMayHaveATypeOfTheirOwnBesideFp8) {

@@ -12,10 +12,28 @@ constexpr std::string_view kSupported =
     "MLX's modes, fp8, fbgemm_fp8, mxfp8, mxfp4, compressed-tensors, modelopt, quark, awq, gptq "
     "and auto-round are";
 
-void refuse(Config& section, std::string_view key, std::string_view value,
-            std::string_view supported) {
+void refuse(Config& section, std::string_view key, const Json& value, std::string_view supported) {
   section.fail(ErrorCode::kUnsupported,
-               formatted("{} {} is not supported; {}", key, value, supported));
+               formatted("{} {} is not supported; {}", key, json_excerpt(value), supported));
+}
+
+/// Calls visit(name, entry) for the objects of an object, if there is one.
+template <typename Visit>
+void for_each_entry(Config& section, std::string_view key, const Visit& visit) {
+  const Json* entries = section.find(key);
+  if (entries == nullptr) return;
+  if (!entries->is_object()) {
+    return section.fail(ErrorCode::kInvalidArgument,
+                        formatted("{} is {}, expected an object", key, json_excerpt(*entries)));
+  }
+  for (const auto& [name, entry] : entries->items()) {
+    if (entry.is_object()) {
+      visit(name, entry);
+    } else if (!entry.is_null()) {
+      section.fail(ErrorCode::kInvalidArgument,
+                   formatted("{}: {} is {}, expected an object", key, name, json_excerpt(entry)));
+    }
+  }
 }
 
 // -1 and null stand for one group.
@@ -140,14 +158,14 @@ void read_awq(Config& section, QuantRule& rule) {
   });
   if (version != "gemm") refuse(section, "version", version, "gemm is");
   rule.bits = static_cast<int>(section.int_or("bits", 4, {1, 64}));
-  if (rule.bits != 4) refuse(section, "bits", formatted("{}", rule.bits), "4 is");
+  if (rule.bits != 4) refuse(section, "bits", rule.bits, "4 is");
   rule.group_size = group_of(section);
 }
 
 void read_gptq(Config& section, QuantRule& rule) {
   rule.bits = static_cast<int>(section.int_or("bits", 4, {1, 64}));
   if (rule.bits != 4 && rule.bits != 8) {
-    refuse(section, "bits", formatted("{}", rule.bits), "4 and 8 are");
+    refuse(section, "bits", rule.bits, "4 and 8 are");
   }
   rule.group_size = group_of(section);
   const std::string format = section.string_or("checkpoint_format", "gptq");
@@ -158,7 +176,7 @@ void read_gptq(Config& section, QuantRule& rule) {
   const std::string pack = section.string_or("pack_dtype", "int32");
   if (pack != "int32") refuse(section, "pack_dtype", pack, "int32 is");
   if (section.bool_or("is_marlin_format", false)) {
-    refuse(section, "is_marlin_format", "true", "false is");
+    refuse(section, "is_marlin_format", true, "false is");
   }
   const Json* dynamic = section.find("dynamic");
   rule.varies = dynamic != nullptr && !dynamic->is_null();
@@ -172,28 +190,28 @@ void read_gptq(Config& section, QuantRule& rule) {
   }
 }
 
-/// One entry of Quark's: the type of its weights, of which a list says several stages.
-void read_quark_weights(const Json& entry, Config& section) {
-  if (!entry.is_object() || !entry.contains("weight") || entry["weight"].is_null()) return;
-  const Json& value = entry["weight"];
-  if (value.is_object()) {
-    Config weights(value, "config.json: quantization_config: weight");
+/// The type of an entry's weights in Quark's configs, of which a list says several stages.
+void read_quark_weights(Config entry, Config& section) {
+  const Json* value = entry.find("weight");
+  bool is_known = value == nullptr;
+  if (value != nullptr && value->is_object()) {
+    Config weights = entry.object("weight");
     const std::string type = weights.string_or("dtype", "");
     const bool has_powers = weights.string_or("qscheme", "") == "per_group" &&
                             weights.int_or("group_size", 0, {-1, 65536}) == 32;
-    section.absorb(weights);
-    if (type == "fp8_e4m3" || type == "int8" || (type == "fp4" && has_powers)) return;
+    entry.absorb(weights);
+    is_known = type == "fp8_e4m3" || type == "int8" || (type == "fp4" && has_powers);
   }
-  refuse(section, "weight", json_excerpt(value), "fp8_e4m3, int8 and fp4 per_group of 32 are");
+  if (!is_known) refuse(entry, "weight", *value, "fp8_e4m3, int8 and fp4 per_group of 32 are");
+  section.absorb(entry);
 }
 
 void read_quark(Config& section) {
-  if (const Json* all = section.find("global_quant_config"); all != nullptr) {
-    read_quark_weights(*all, section);
-  }
-  const Json* layers = section.find("layer_quant_config");
-  if (layers == nullptr || !layers->is_object()) return;
-  for (const Json& layer : *layers) read_quark_weights(layer, section);
+  read_quark_weights(section.object("global_quant_config"), section);
+  for_each_entry(section, "layer_quant_config", [&](const std::string& name, const Json& layer) {
+    const std::string path = "config.json: quantization_config: layer_quant_config: " + name;
+    read_quark_weights(Config(layer, path), section);
+  });
 }
 
 /// AutoRound's files are AWQ's or GPTQ's by their packing_format, which old ones call backend.
@@ -215,19 +233,16 @@ void read_auto_round(Config& section, QuantRule& rule) {
     refuse(section, "packing_format", packing,
            "auto_round, auto_round:auto_gptq, auto_round:gptqmodel and auto_round:auto_awq are");
   }
-  const Json* extra = section.find("extra_config");
-  if (extra == nullptr || !extra->is_object()) return;
-  rule.group_sizes.push_back(rule.group_size);
-  for (const auto& [name, module] : extra->items()) {
-    if (!module.is_object()) continue;
+  if (section.has("extra_config")) rule.group_sizes.push_back(rule.group_size);
+  for_each_entry(section, "extra_config", [&](const std::string& name, const Json& module) {
     Config own(module, "config.json: quantization_config: extra_config: " + name);
     const int64_t bits = own.int_or("bits", rule.bits, {1, 64});
-    if (bits >= 16) continue;
-    if (bits != 4 && bits != 8) refuse(own, "bits", formatted("{}", bits), "4, 8 and 16 are");
+    if (bits >= 16) return;
+    if (bits != 4 && bits != 8) refuse(own, "bits", bits, "4, 8 and 16 are");
     if (module.contains("group_size")) rule.group_sizes.push_back(group_of(own));
     rule.varies = true;
     section.absorb(own);
-  }
+  });
 }
 
 }  // namespace
@@ -252,7 +267,7 @@ Result<QuantRule> QuantRule::read(Config section) {
   } else if (rule.method.ends_with("auto-round")) {  // intel/auto-round, as it was called first
     read_auto_round(section, rule);
   } else if (rule.method != "mxfp4") {
-    refuse(section, "quant_method", json_excerpt(Json(rule.method)), kSupported);
+    refuse(section, "quant_method", rule.method, kSupported);
   }
   MF_RETURN_IF_ERROR(section.status());
   return rule;
