@@ -10,7 +10,7 @@
 namespace moeflux {
 namespace {
 
-constexpr size_t kBlock = 128;  // words of a mask
+constexpr size_t kBlock = 128;  // whole words of a mask
 constexpr int32_t kInfinityKey = 0x7f800000;
 
 // Integers in the order of the floats: equal for both zeros, that of plus infinity for what is no

@@ -210,7 +210,7 @@ MF_FN void begin_team_values(MF_T t, u32 values, MF_LOCAL(const TileRows) weight
   TeamHalves::end(t);
 }
 
-/// Factors of a tile's columns and of those before it, in both rows of a lane.
+/// Factors of a tile's columns, for both rows of a lane.
 MF_FN void merge_team_rows(MF_LOCAL(const PartSum) sums, bool is_seen, MF_LOCAL(ManyRow) rows,
                            MF_LOCAL(PartMerge) merges) {
   MF_UNROLL
