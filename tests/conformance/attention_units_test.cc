@@ -203,6 +203,17 @@ TEST(AttentionOnMatrixUnits, LatentPromptsHaveTheBitsOfOtherRows) {
   check_halves(ring, {80, 249, 1});
 }
 
+// Rows enough for teams on the emulator, with more tiles than it has room for at once.
+TEST(AttentionOnMatrixUnits, TeamsOfWideHeadsHaveTheBitsOfOtherRows) {
+  Random random(85);
+  AttentionProblem turns = AttentionProblem::make(random, 4, 2, 128, 104, 64, 200);
+  turns.sinks = random.floats(4, -5.0f, 5.0f);
+  check_halves(turns, {188, 11, 1});
+  AttentionProblem together = AttentionProblem::make(random, 3, 1, 256, 200, 64, 150);
+  together.window = 90;
+  check_halves(together, {147, 1, 2});
+}
+
 TEST(AttentionOnMatrixUnits, PagesOf8BitsHaveTheBitsOfTheirNumbersInF32) {
   Random random(82);
   const auto check = [](const AttentionProblem& p, const Chunks& chunks) {
