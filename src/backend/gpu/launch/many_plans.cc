@@ -16,7 +16,7 @@ struct ManyKernel {
   KernelId keeps_parts;
   uint32_t simds;
   uint32_t cols_max;
-  uint32_t team_blocks = 0;  // of 64 columns
+  bool is_of_teams = false;
   uint32_t rows() const { return simds * 16; }
 };
 
@@ -27,9 +27,9 @@ constexpr uint32_t kHalvesThreads = 128;
 constexpr uint64_t kFewQueryRowsMax = 64;
 
 constexpr std::array kTeams{
-    ManyKernel{KernelId::mma_attention_team_d64, {}, 8, 64, 1},
-    ManyKernel{KernelId::mma_attention_team_d128, {}, 8, 128, 2},
-    ManyKernel{KernelId::mma_attention_team_d256, {}, 8, 256, 4},
+    ManyKernel{KernelId::mma_attention_team_d64, {}, 8, 64, true},
+    ManyKernel{KernelId::mma_attention_team_d128, {}, 8, 128, true},
+    ManyKernel{KernelId::mma_attention_team_d256, {}, 8, 256, true},
 };
 constexpr std::array kMany{
     ManyKernel{KernelId::mma_attention_many_r128, KernelId::mma_attention_many_parts_r128, 8, 256},
@@ -51,15 +51,17 @@ std::span<const ManyKernel> many_kernels(DType type) {
 /// Halves of keys and values: Halves of mma_attention_halves.h.
 uint64_t halves_of(DType type) { return type == DType::kF16 ? 1 : 2; }
 
-/// Keys of a tile in team_blocks, one half each, in words.
+/// Blocks of 64 columns, as mma_attention_team.h has them, and keys of a tile in one half each, in
+/// words.
+uint32_t blocks_of(uint32_t cols) { return (cols + 63) / 64; }
 uint64_t team_words(const ManyKernel& kernel) {
-  return uint64_t{kernel.team_blocks} * kTeamTileBlockWords;
+  return uint64_t{blocks_of(kernel.cols_max)} * kTeamTileBlockWords;
 }
 
 uint32_t many_bytes(const AttentionParams& p, DType type, const ManyKernel& kernel) {
-  if (kernel.team_blocks > 0) {
+  if (kernel.is_of_teams) {
     // TeamTile: queries of two teams in both halves; places for keys, values and factors; flags.
-    const uint64_t slots = kernel.team_blocks <= 2 ? 2 : 1;
+    const uint64_t slots = kernel.cols_max <= 128 ? 2 : 1;
     return bytes_of((4 + 2 * slots) * team_words(kernel) + (1 + slots) * 3 * kTileKeys + 4 * slots);
   }
   const uint64_t columns = std::max(p.key_steps * 8, p.value_blocks * 16) * halves_of(type);
@@ -73,7 +75,7 @@ uint64_t many_groups(const AttentionParams& p, const ManyKernel& kernel) {
 uint64_t halves_bytes(const AttentionParams& p, DType type, const ManyKernel& kernel) {
   const uint64_t columns = (uint64_t{p.key_steps} * 8 + p.value_blocks * 16) * halves_of(type);
   const uint64_t words =
-      kernel.team_blocks > 0 ? 2 * team_words(kernel) + 3 * kTileKeys : kTileKeys * (columns + 3);
+      kernel.is_of_teams ? 2 * team_words(kernel) + 3 * kTileKeys : kTileKeys * (columns + 3);
   return words * sizeof(u32) * kv_heads_of(p) * p.num_parts;
 }
 
@@ -86,9 +88,9 @@ void divide_parts(AttentionParams& p, uint64_t groups, uint32_t cores) {
 /// The kernel of teams where rows are enough for all cores and heads of keys and values as wide.
 const ManyKernel* choose_team(const AttentionParams& p, DType type, const Platform& platform) {
   if (type != DType::kF16 || !platform.multiplies_in_teams()) return nullptr;
-  const auto blocks = [](u32 cols) { return (cols + 63) / 64; };
   for (const ManyKernel& kernel : kTeams) {
-    if (blocks(p.head_dim) == kernel.team_blocks && blocks(p.v_head_dim) == kernel.team_blocks &&
+    const uint32_t blocks = blocks_of(kernel.cols_max);
+    if (blocks_of(p.head_dim) == blocks && blocks_of(p.v_head_dim) == blocks &&
         many_bytes(p, type, kernel) <= platform.shared_bytes_max()) {
       return &kernel;
     }
@@ -154,7 +156,7 @@ bool record_many(Recorder& recorder, const AttentionHeads& heads, const ManyKern
     constexpr ByType kHalves{KernelId::mma_attention_halves, KernelId::mma_attention_halves_f16,
                              KernelId::mma_attention_halves_q8};
     const KernelId bring =
-        kernel.team_blocks > 0 ? KernelId::mma_attention_team_halves : kHalves.of(type);
+        kernel.is_of_teams ? KernelId::mma_attention_team_halves : kHalves.of(type);
     Plan split = make_plan(bring, {p.num_parts, kv_heads_of(p), 2}, kHalvesThreads);
     split.set_params(p);
     split.bind(heads.tables.keys);
