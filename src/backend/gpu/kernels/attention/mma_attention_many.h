@@ -194,6 +194,14 @@ MF_FN u64 row_out(MF_PARAMS(AttentionParams) p, QueryRow row) {
   return row.token * p.out.token_stride + row.head * p.out.head_stride;
 }
 
+/// The factor of a row's finished columns; or leaves its sum, and columns stay as they are.
+MF_FN f32 end_row(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) sinks,
+                  MF_GLOBAL(f32) partials, QueryRow row, PartSum sum) {
+  if (p.finishes != 0u) return finish_factor(p, sum, sinks, row.head);
+  if ((t.lane & 3u) == 0u) leave_sum(p, partials, row, sum);
+  return 1.0f;
+}
+
 /// Takes up rows where the launch for the tiles before these left them.
 template <u32 BLOCKS>
 MF_FN void resume_rows(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(f32) out,
@@ -204,9 +212,7 @@ MF_FN void resume_rows(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(f32) out,
     const QueryRow row = query_row(t, p, first_row + t.lane / 4u + below * 8u);
     if (row.end == 0u) continue;
     MF_GLOBAL(f32) from = out + row_out(p, row);
-    MF_GLOBAL(f32) sums = partials + (static_cast<u64>(row.token) * p.heads + row.head) * 2u;
-    rows[below].all.largest = sums[0];
-    rows[below].all.total = sums[1];
+    rows[below].all = resume_sum(p, partials, row);
     MF_UNROLL
     for (u32 b = 0u; b < BLOCKS; ++b) {
       const u32 c = b * 32u + (t.lane & 3u) * 8u;
@@ -232,14 +238,7 @@ MF_FN void leave_rows(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32)
   for (u32 below = 0u; below < 2u; ++below) {
     const QueryRow row = query_row(t, p, first_row + t.lane / 4u + below * 8u);
     if (row.end == 0u) continue;
-    f32 factor = 1.0f;
-    if (p.finishes != 0u) {
-      factor = finish_factor(p, rows[below].all, sinks, row.head);
-    } else if ((t.lane & 3u) == 0u) {
-      MF_GLOBAL(f32) sums = partials + (static_cast<u64>(row.token) * p.heads + row.head) * 2u;
-      sums[0] = rows[below].all.largest;
-      sums[1] = rows[below].all.total;
-    }
+    const f32 factor = end_row(t, p, sinks, partials, row, rows[below].all);
     MF_GLOBAL(const f32) gates = gates_of(p, gate, row.token, row.head);
     MF_UNROLL
     for (u32 b = 0u; b < BLOCKS; ++b) {

@@ -241,9 +241,7 @@ MF_FN void resume_team_rows(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(f32)
     const QueryRow row = query_row(t, p, first_row + t.lane / 4u + below * 8u);
     if (row.end == 0u) continue;
     MF_GLOBAL(f32) from = out + row_out(p, row);
-    MF_GLOBAL(f32) sums = partials + (static_cast<u64>(row.token) * p.heads + row.head) * 2u;
-    rows[below].all.largest = sums[0];
-    rows[below].all.total = sums[1];
+    rows[below].all = resume_sum(p, partials, row);
     MF_UNROLL
     for (u32 j = 0u; j < BLOCKS * 4u; ++j) {
       const u32 c = j * 16u + (t.lane & 3u) * 4u;
@@ -267,14 +265,7 @@ MF_FN void leave_team_rows(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const
   for (u32 below = 0u; below < 2u; ++below) {
     const QueryRow row = query_row(t, p, first_row + t.lane / 4u + below * 8u);
     if (row.end == 0u) continue;
-    f32 factor = 1.0f;
-    if (p.finishes != 0u) {
-      factor = finish_factor(p, rows[below].all, sinks, row.head);
-    } else if ((t.lane & 3u) == 0u) {
-      MF_GLOBAL(f32) sums = partials + (static_cast<u64>(row.token) * p.heads + row.head) * 2u;
-      sums[0] = rows[below].all.largest;
-      sums[1] = rows[below].all.total;
-    }
+    const f32 factor = end_row(t, p, sinks, partials, row, rows[below].all);
     MF_GLOBAL(const f32) gates = gates_of(p, gate, row.token, row.head);
     MF_GLOBAL(f32) to = out + row_out(p, row);
     MF_UNROLL

@@ -201,9 +201,7 @@ MF_FN void weigh_wide_tiles(MF_T t, MF_PARAMS(AttentionParams) p, WideManyShared
     rows[below].sum = no_sum();
     rows[below].all = no_sum();
     if (tiles.begin == tiles.first || query.end == 0u) continue;
-    const u64 kept = (static_cast<u64>(query.token) * p.heads + query.head) * 2u;
-    rows[below].all.largest = partials[kept];
-    rows[below].all.total = partials[kept + 1u];
+    rows[below].all = resume_sum(p, partials, query);
   }
   MF_ROLLED
   for (u32 tile = tiles.begin; tile < tiles.end; ++tile) {
@@ -218,9 +216,7 @@ MF_FN void weigh_wide_tiles(MF_T t, MF_PARAMS(AttentionParams) p, WideManyShared
   for (u32 below = 0u; below < 2u; ++below) {
     const QueryRow query = rows[below].query;
     if (tiles.end > tiles.last || !leads || query.end == 0u) continue;
-    const u64 kept = (static_cast<u64>(query.token) * p.heads + query.head) * 2u;
-    partials[kept] = rows[below].all.largest;
-    partials[kept + 1u] = rows[below].all.total;
+    leave_sum(p, partials, query, rows[below].all);
   }
 }
 

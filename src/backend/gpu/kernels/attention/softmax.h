@@ -128,6 +128,22 @@ MF_FN u64 partial_sums(MF_PARAMS(AttentionParams) p, u64 index) {
   return static_cast<u64>(p.tokens) * p.heads * p.num_parts * p.partial_words + index * 2u;
 }
 
+/// Where a launch that has some of a row's keys leaves its sum for the one that goes on with it.
+MF_FN MF_GLOBAL(f32) left_sum(MF_PARAMS(AttentionParams) p, MF_GLOBAL(f32) partials, QueryRow row) {
+  return partials + (static_cast<u64>(row.token) * p.heads + row.head) * 2u;
+}
+MF_FN void leave_sum(MF_PARAMS(AttentionParams) p, MF_GLOBAL(f32) partials, QueryRow row,
+                     PartSum sum) {
+  MF_GLOBAL(f32) to = left_sum(p, partials, row);
+  to[0] = sum.largest;
+  to[1] = sum.total;
+}
+MF_FN PartSum resume_sum(MF_PARAMS(AttentionParams) p, MF_GLOBAL(f32) partials, QueryRow row) {
+  MF_GLOBAL(f32) from = left_sum(p, partials, row);
+  const PartSum sum = {from[0], from[1]};
+  return sum;
+}
+
 /// Leaves a part without keys of a row, which one thread does: its columns may be any.
 MF_FN void leave_no_part(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(f32) partials,
                          QueryRow row, bool leads) {
