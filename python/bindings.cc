@@ -1,6 +1,5 @@
 // moeflux._core: the C++ facade for Python. Knows buffers, not NumPy; the package's Python part has
 // the interface. Every call that computes releases the interpreter's lock.
-#include <pybind11/functional.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -12,23 +11,23 @@
 namespace {
 
 namespace py = pybind11;
+using moeflux_python::call;
 using moeflux_python::exception_of;
+using moeflux_python::goes_on;
 using moeflux_python::Interrupts;
+using moeflux_python::Locked;
 using moeflux_python::raise;
 using moeflux_python::run;
 using moeflux_python::unlocked;
+using moeflux_python::Unlocked;
 using Tokens = std::vector<int32_t>;
-
-// None goes on, as every true value does.
-bool goes_on(const py::object& answer) { return answer.is_none() || py::bool_(answer); }
 
 // Between chunks Ctrl-C is looked at, callback or not.
 moeflux::Progress progress_of(const py::object& callback) {
   return [&callback](uint64_t done, uint64_t total) {
-    const py::gil_scoped_acquire lock;
+    const Locked lock;
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-    if (callback.is_none()) return true;
-    return goes_on(callback(done, total));
+    return callback.is_none() || goes_on(call(callback, py::make_tuple(done, total)));
   };
 }
 
@@ -83,8 +82,8 @@ moeflux::Model open(const std::string& directory, moeflux::ModelOptions options,
   options.abort_data = &Interrupts::of_interpreter();
   const moeflux::Progress progress = progress_of(on_progress);
   const moeflux::LogSink log = [&](int32_t, std::string_view message) {
-    const py::gil_scoped_acquire lock;
-    on_log(py::str(message.data(), message.size()));
+    const Locked lock;
+    (void)call(on_log, py::make_tuple(py::str(message.data(), message.size())));
   };
   return unlocked([&] { return moeflux::Model::open(directory, options, progress, log); });
 }
@@ -112,7 +111,7 @@ py::list eval_batch(moeflux::Model& model, const std::vector<BatchItem>& items, 
     batch.push_back({sequence, tokens, floats_of(infos.back()), phase});
   }
   const std::vector<moeflux::Status> statuses = [&] {
-    const py::gil_scoped_release release;
+    const Unlocked other_threads_run;
     return model.eval_batch(batch);
   }();
   Interrupts::of_interpreter().raise_pending();
@@ -140,9 +139,9 @@ py::tuple generate(moeflux::Sequence& sequence, const Tokens& prompt,
                    const py::object& on_progress) {
   options.on_progress = progress_of(on_progress);
   const moeflux::TextSink sink = [&](std::string_view text) {
-    const py::gil_scoped_acquire lock;
+    const Locked lock;
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-    return goes_on(on_text(py::str(text.data(), text.size())));
+    return goes_on(call(on_text, py::make_tuple(py::str(text.data(), text.size()))));
   };
   const auto result = unlocked([&] { return sequence.generate(prompt, options, sink); });
   return py::make_tuple(result.finish_reason, result.prompt_tokens, result.generated_tokens,
@@ -233,7 +232,7 @@ void bind_sequence(py::module_& module) {
       .def("vocab_size", &Sequence::vocab_size)
       .def("cancel",
            [](Sequence& s) {
-             const py::gil_scoped_release release;
+             const Unlocked other_threads_run;
              s.cancel();
            })
       .def("set_turn_timeout",

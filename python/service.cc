@@ -71,13 +71,13 @@ class Answer {
   }
   void abort() const {
     std::shared_ptr<moeflux::Answer> answer = answer_;
-    const py::gil_scoped_release release;
+    const Unlocked other_threads_run;
     if (answer != nullptr) answer->abort();
     answer.reset();
   }
   void free() {
     std::shared_ptr<moeflux::Answer> answer = std::move(answer_);
-    const py::gil_scoped_release release;
+    const Unlocked other_threads_run;
     if (answer != nullptr) answer->abort();
     answer.reset();
   }
@@ -93,7 +93,7 @@ class Service {
       : service_(std::make_shared<moeflux::Service>(
             unlocked([&] { return moeflux::Service::open(model, options); }))) {}
   ~Service() {
-    const py::gil_scoped_release release;
+    const Unlocked other_threads_run;
     service_.reset();
   }
   Service(const Service&) = delete;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <pybind11/pybind11.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <moeflux/moeflux.hpp>
@@ -9,6 +10,60 @@
 #include <utility>
 
 namespace moeflux_python {
+
+/// Calls C that may run Python's code or wait for the interpreter's lock. An interpreter that ends
+/// stops other threads there by unwinding them (CPython before 3.14), which aborts the process in a
+/// destructor and frees objects without the lock elsewhere: such a thread waits for the process's
+/// end instead. C throws nothing else.
+template <typename Call>
+auto call_c(Call call) {
+  try {
+    return call();
+  } catch (...) {
+    for (;;) pause();
+  }
+}
+
+/// Holds the interpreter's lock.
+class Locked {
+ public:
+  Locked() : state_(call_c([] { return PyGILState_Ensure(); })) {}
+  ~Locked() { PyGILState_Release(state_); }
+  Locked(const Locked&) = delete;
+  Locked& operator=(const Locked&) = delete;
+
+ private:
+  const PyGILState_STATE state_;
+};
+
+/// Lets other threads have the interpreter's lock.
+class Unlocked {
+ public:
+  Unlocked() : thread_(PyEval_SaveThread()) {}
+  ~Unlocked() {
+    call_c([this] { PyEval_RestoreThread(thread_); });
+  }
+  Unlocked(const Unlocked&) = delete;
+  Unlocked& operator=(const Unlocked&) = delete;
+
+ private:
+  PyThreadState* const thread_;
+};
+
+/// Calls `callback`. With the lock.
+inline pybind11::object call(const pybind11::object& callback, const pybind11::tuple& arguments) {
+  PyObject* const answer =
+      call_c([&] { return PyObject_CallObject(callback.ptr(), arguments.ptr()); });
+  if (answer == nullptr) throw pybind11::error_already_set();
+  return pybind11::reinterpret_steal<pybind11::object>(answer);
+}
+
+/// None goes on, as every true value does. With the lock.
+inline bool goes_on(const pybind11::object& answer) {
+  const int truth = answer.is_none() ? 1 : call_c([&] { return PyObject_IsTrue(answer.ptr()); });
+  if (truth < 0) throw pybind11::error_already_set();
+  return truth != 0;
+}
 
 inline pybind11::object exception_of(const moeflux::Error& error) {
   return pybind11::module_::import("moeflux._errors")
@@ -43,7 +98,7 @@ class Interrupts {
  private:
   int ask() {
     if (std::this_thread::get_id() != main_) return ends_;
-    const pybind11::gil_scoped_acquire lock;
+    const Locked lock;
     if (PyErr_CheckSignals() == 0) return 0;
     PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
     PyErr_Fetch(&type, &value, &trace);  // callbacks still come before the call ends
@@ -62,7 +117,7 @@ class Interrupts {
 template <typename Call>
 auto unlocked(Call call) {
   auto result = [&] {
-    const pybind11::gil_scoped_release release;
+    const Unlocked other_threads_run;
     return call();
   }();
   Interrupts::of_interpreter().raise_pending();

@@ -1,5 +1,5 @@
-"""Calls of other threads end before the interpreter does. A thread that asks for the interpreter's
-lock later is ended within C++, which aborts the process."""
+"""Calls of other threads are cancelled when the interpreter ends, so that none computes while the
+process is taken apart. A thread that asks for the interpreter's lock later waits for that."""
 
 import atexit
 import os

@@ -71,6 +71,30 @@ class ExitTest(unittest.TestCase):
             work(embed)
         """)
 
+    def test_while_a_thread_makes_short_calls(self):
+        # Nothing cancels these: the thread asks for the lock while the interpreter ends.
+        self.ends("""
+            def calls():
+                while True:
+                    model.sequence().set_sampler(temperature=1)
+                    model.tokenize("Once")
+                    begun.set()
+            for _ in range(3):
+                work(calls)
+        """)
+
+    def test_while_a_callback_never_returns(self):
+        # Longer than calls are waited for at the end.
+        self.ends("""
+            import moeflux._exit
+            moeflux._exit._SECONDS_MAX = 0.1
+            def forever(text):
+                begun.set()
+                while True:
+                    pass
+            work(lambda: model.sequence().generate("Once", on_text=forever))
+        """)
+
     def test_a_child_that_was_forked_meanwhile_ends_too(self):
         self.ends("""
             stream = model.sequence().stream("Once", max_tokens=200)
