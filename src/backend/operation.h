@@ -7,8 +7,7 @@
 //   operands(v)  v(Use, name, tensor or weight) for each operand that is there, in order.
 // One that reads weights or multiplies matrices has cost(): bytes of weights and multiply-adds. One
 // along sequences has `sequences`, rows() and part(): the operation of one of them alone. One that
-// is made of others where a device has nothing better has compose(). One that may take scratch
-// while it runs has reserve(), which takes as much.
+// is made of others where a device has nothing better has compose().
 #pragma once
 
 #include <cstddef>

@@ -135,14 +135,21 @@ uint64_t step_buffers_bytes(const ModelSpec& spec, int64_t step_tokens) {
   return static_cast<uint64_t>(words) * sizeof(float);
 }
 
-// A buffer that is too small stays until the device is done with it, and the next has twice its
-// size: all of them together may have four times what the last one needs.
+// A buffer that is too small stays until the device is done with it. The next has twice its size,
+// so all of them together may have four times what one token's keys need. Keys of several tokens
+// come on top.
 uint64_t listed_keys_bytes(const ModelSpec& spec, const CacheTypes& types, int64_t tokens) {
+  constexpr uint64_t kTokens = 256;  // whole tiles of every kernel
   uint64_t most = 0;
   for (const LayerSpec& layer : spec.layers) {
-    most = std::max(most, layer.mixer->listed_bytes(tokens, types));
+    uint64_t chosen = 0;
+    for (const StateTensor& tensor : layer.mixer->state(types).tensors) {
+      const auto read = static_cast<uint64_t>(tensor.tokens_read);
+      chosen += round_up(read, kTokens) * tensor.bytes();
+    }
+    most = std::max({most, chosen, layer.mixer->listed_bytes(tokens, types)});
   }
-  return 4 * most;
+  return 4 * most + std::min(most * static_cast<uint64_t>(tokens), kListedTogetherBytes);
 }
 
 std::string describe_host_share(const MemoryPlan& plan) {

@@ -77,6 +77,8 @@ uint64_t step_buffers_bytes(const ModelSpec& spec, int64_t step_tokens);
 /// Bytes that a device with memory of its own takes beside scratch() to gather the keys that tokens
 /// list, in a text of `tokens`. Hosts read them where they lie.
 uint64_t listed_keys_bytes(const ModelSpec& spec, const CacheTypes& types, int64_t tokens);
+/// The most of these for keys of several tokens: workspace_bytes_max() of GPUs.
+constexpr uint64_t kListedTogetherBytes = 64 * kMiB;
 
 /// A context that nobody asked for may take a quarter of what experts and states share, or what all
 /// experts leave of it. Its memory is taken page by page, as a text grows, and the expert cache

@@ -178,7 +178,7 @@ TEST_F(MemoryPlanTest, CountsTheKeysThatADeviceGathers) {
   EXPECT_EQ(bytes(1 << 20), 8448u * 512 * 2);
   ModelSpec spec = model_->spec();
   spec.layers[0].mixer = share_mixer(attention);
-  EXPECT_EQ(listed_keys_bytes(spec, types, 1 << 20), 4 * 8448u * 512 * 2);
+  EXPECT_EQ(listed_keys_bytes(spec, types, 1 << 20), 4 * 8448u * 512 * 2 + kListedTogetherBytes);
 }
 
 TEST_F(MemoryPlanTest, ADevicesMemoryIsForNearExpertsAndAPromptsRing) {

@@ -15,6 +15,12 @@
 
 namespace moeflux::gpu {
 
+/// Keys that were brought together for rows, each a sequence of its own.
+struct GatheredRows {
+  std::vector<Tensor> pages;  // of keys and of values of each
+  std::vector<KvRows> sequences;
+};
+
 class GpuContext {
  public:
   /// The platform and the encoder, whose context this is, must outlive it.
@@ -35,6 +41,7 @@ class GpuContext {
   ExpertTables& tables() { return tables_; }
   /// Pages with a row a pool, of the keys that were appended last.
   std::vector<Tensor>& pooled_pages() { return pooled_pages_; }
+  GatheredRows& gathered_rows() { return gathered_rows_; }
 
   /// The action for an operation. If it joins or waits, it has been added to the waiting ones; if
   /// it waits alone, the others have been launched.
@@ -63,6 +70,7 @@ class GpuContext {
   Waiting waiting_;
   ExpertTables tables_;
   std::vector<Tensor> pooled_pages_;
+  GatheredRows gathered_rows_;
   std::vector<Tensor> states_;  // whose table is placed
   std::vector<Segment> segments_;
 };

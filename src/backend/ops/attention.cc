@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "backend/encoder.h"
-#include "backend/gathered_pages.h"
 #include "base/format.h"
 #include "quant/q8_rows.h"
 
@@ -156,14 +155,6 @@ std::string Attention::text() const {
                        : formatted(" bias up to {}", options.distance_bias.dim(2)),
                    selected.is_null() ? "" : formatted(" selected {}", selected.dense_end()),
                    pooled.is_null() ? "" : formatted(" and pools of {}", pooled.unit));
-}
-
-void Attention::reserve(Encoder& encoder) const {
-  if (options.selected.is_null()) return;
-  for (const KvRows& s : sequences) {
-    ScratchScope scope(encoder);
-    (void)take_gathered_pages(encoder, options.selected, s.kv, !v.is_null());
-  }
 }
 
 }  // namespace moeflux::ops

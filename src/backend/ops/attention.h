@@ -12,8 +12,6 @@
 
 namespace moeflux {
 
-class Encoder;
-
 /// The keys that each token of a step attends to, where it sees more candidates than `most`. Query
 /// heads are divided evenly into as many runs as there are groups, each with a choice of its own.
 struct KeySelection {
@@ -108,9 +106,8 @@ namespace ops {
 /// sequence; query head h reads kv head h / (heads / kv_heads). A null v means that the pages of
 /// values are views of the pages of keys. out [n, heads, v_head_dim]. With selected keys, groups
 /// divide kv_heads; a token that attends to keys 0 to m - 1 of a selection has the bits of one at
-/// position m - 1 whose cache holds these keys alone. Then it may take scratch for the keys and
-/// values that one token attends to. Pooled keys are appended as select_keys() does; a token that
-/// attends to m keys, those of pools before those of tokens, has such bits too.
+/// position m - 1 whose cache holds these keys alone. Pooled keys are appended as select_keys()
+/// does; a token that attends to m keys, those of pools before those of tokens, has such bits too.
 struct Attention {
   static constexpr std::string_view kName = "attention";
   Tensor out;
@@ -123,8 +120,6 @@ struct Attention {
   Status check() const;
   Cost cost() const;
   std::string text() const;
-  /// Takes what the operation may take while it runs, of the sequences' rows together.
-  void reserve(Encoder& encoder) const;
   int64_t rows() const { return q.dim(0); }
   /// Sequence number i alone: part(x) gives its rows of x.
   template <typename Part>

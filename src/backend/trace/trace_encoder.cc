@@ -71,7 +71,6 @@ void TraceEncoder::trace(const Op& op) {
     } else {
       one(op);
     }
-    if constexpr (requires { op.reserve(*this); }) op.reserve(*this);
   }
 }
 

@@ -276,7 +276,7 @@ class EmulatorPlatform : public Platform {
   uint32_t shared_bytes_max() const override { return options_.shared_bytes; }
   uint32_t cores() const override { return options_.cores; }
   bool copies_beside() const override { return true; }
-  uint64_t workspace_bytes_max() const override { return uint64_t{128} << 10; }
+  uint64_t workspace_bytes_max() const override { return options_.workspace_bytes; }
   std::string_view description() const override { return "emulator (GPU kernels on the host)"; }
   std::string_view bits_key() const override {
     return options_.matrix_units ? "emulator with matrix units" : "emulator";

@@ -38,6 +38,8 @@ struct EmulatorOptions {
   uint64_t failing_copy = 0;
   /// The rate that its memory is said to have, for plans; 0: none.
   double memory_bytes_per_second = 0.0;
+  /// workspace_bytes_max(): so few that small problems are computed piece by piece.
+  uint64_t workspace_bytes = uint64_t{128} << 10;
   /// Shared memory that a group can have.
   uint32_t shared_bytes = kMmaSharedBytesMax;
   /// Multiprocessors that work is shared out to: so few that small problems reach the kernels for

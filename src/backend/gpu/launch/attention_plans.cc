@@ -39,7 +39,7 @@ AttentionParams attention_params(const Tensor& out, const Tensor& q, int64_t kv_
   p.page_tokens = static_cast<u32>(kv.page_tokens);
   p.num_pages = static_cast<u32>(kv.k_pages.size());
   p.begin = static_cast<u32>(kv.length);
-  p.new_from = p.begin;
+  p.new_from = ~0u;
   p.window = static_cast<u32>(options.window);
   p.chunked = options.chunked && options.window > 0 ? 1 : 0;
   p.has_sinks = options.sinks.is_null() ? 0 : 1;

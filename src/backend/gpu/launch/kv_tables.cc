@@ -8,20 +8,24 @@
 namespace moeflux::gpu {
 namespace {
 
-size_t table_bytes(std::span<const KvRows> sequences) {
-  size_t words = sequences.size() * (1 + kSequenceWords);
-  for (const KvRows& s : sequences) words += s.kv.k_pages.size() + s.kv.v_pages.size() + 4;
-  return words * sizeof(u64) + 4 * DeviceTables::kAlignment;
-}
-
 uint64_t address_of(Recorder& recorder, const Binding& table) {
   return recorder.platform().device_address(*table.buffer) + table.offset_bytes;
 }
 
 }  // namespace
 
+size_t table_bytes(std::span<const KvRows> sequences) {
+  size_t words = sequences.size() * (1 + kSequenceWords);
+  for (const KvRows& s : sequences) words += s.kv.k_pages.size() + s.kv.v_pages.size() + 4;
+  return words * sizeof(u64) + 4 * DeviceTables::kAlignment;
+}
+
 bool place_tables(Recorder& recorder, const KvView& kv, KvTables& tables) {
-  if (!recorder.place_addresses(kv.k_pages, tables.keys)) return false;
+  const KvRows one{1, kv};
+  if (!recorder.make_room(table_bytes({&one, 1})) ||
+      !recorder.place_addresses(kv.k_pages, tables.keys)) {
+    return false;
+  }
   tables.values = tables.keys;
   return kv.v_pages.empty() || recorder.place_addresses(kv.v_pages, tables.values);
 }

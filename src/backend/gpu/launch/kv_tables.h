@@ -23,6 +23,8 @@ struct KvTables {
 bool place_tables(Recorder& recorder, const KvView& kv, KvTables& tables);
 /// The same of sequences with a token each, whose pages lie alike.
 bool place_tables(Recorder& recorder, std::span<const KvRows> sequences, KvTables& tables);
+/// The most bytes that tables of these, together or of one alone, take.
+size_t table_bytes(std::span<const KvRows> sequences);
 /// Whether pages of all have one type, one size and one layout.
 bool lie_alike(std::span<const KvRows> sequences);
 

@@ -109,11 +109,10 @@ bool Recorder::take_workspace(size_t bytes, Binding& space) {
   return true;
 }
 
-bool Recorder::take_gathered(const Shape& shape, DType dtype, Tensor& space) {
-  const auto bits = static_cast<size_t>(shape.num_elements() * dtype_bits(dtype));
-  const Result<Binding> taken = gathered_.take(bits / 8);
+bool Recorder::take_gathered(size_t bytes, Binding& space) {
+  const Result<Binding> taken = gathered_.take(bytes);
   if (!taken.ok()) return fail(taken.error());
-  space = Tensor::view(*taken->buffer, taken->offset_bytes, shape, dtype);
+  space = *taken;
   return true;
 }
 

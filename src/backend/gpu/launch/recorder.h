@@ -69,7 +69,7 @@ class Recorder {
   /// Memory for the launches of one operation. False, and the error sticks, if there is none.
   bool take_workspace(size_t bytes, Binding& space);
   /// The same of a second one, for what attention is to read.
-  bool take_gathered(const Shape& shape, DType dtype, Tensor& space);
+  bool take_gathered(size_t bytes, Binding& space);
   /// Small tables, as DeviceTables places them. The memory of older ones may be taken: what waits
   /// for a table has to be recorded before.
   bool place_table(std::span<const std::byte> bytes, Binding& table);

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "backend/gathered_pages.h"
 #include "backend/gpu/gpu_context.h"
 #include "backend/gpu/launch/attention_plans.h"
 #include "backend/gpu/launch/heads_plans.h"
@@ -18,113 +17,145 @@ namespace {
 constexpr int64_t kValueColumnsMax = int64_t{128} * kAttentionColumnsMax;  // attention_heads
 constexpr uint32_t kGatherThreads = 128;
 
-// The chosen keys and values of a row, into pages of its own. Values may be parts of keys.
-Plan plan_gather(const AttentionHeads& heads, int64_t row, const GatheredPages& pages,
-                 bool has_values) {
-  const KeySelection& selected = heads.options.selected;
-  const KvView& kv = heads.kv;
-  const Tensor& k = kv.k_pages.front();
-  const Tensor& v = kv.v_pages.front();
-  const auto bytes = [](const Tensor& page, int64_t elements) {
-    return static_cast<uint64_t>(elements * dtype_bits(page.dtype) / 8);
-  };
-  GatherParams p{};
-  p.k_token_bytes = bytes(k, k.strides[0]);
-  p.k_head_bytes = bytes(k, k.strides[1]);
-  p.v_token_bytes = bytes(v, v.strides[0]);
-  p.v_head_bytes = bytes(v, v.strides[1]);
-  p.k_row_bytes = static_cast<u32>(bytes(k, k.dim(2)));
-  p.v_row_bytes = static_cast<u32>(bytes(v, v.dim(2)));
-  p.keys = static_cast<u32>(selected.keys_at(kv.length + row));
-  p.most = static_cast<u32>(selected.most());
-  p.unit = static_cast<u32>(selected.unit);
-  p.kv_heads = static_cast<u32>(k.dim(1));
-  p.group_kv_heads = p.kv_heads / static_cast<u32>(selected.groups());
-  p.page_tokens = static_cast<u32>(kv.page_tokens);
-  p.num_pages = static_cast<u32>(kv.k_pages.size());
-  const auto is_wide_row = [](const Tensor& page) {
-    return is_wide(page) && page.dim(2) % wide_elements(page.dtype) == 0;
-  };
-  p.wide = std::all_of(kv.k_pages.begin(), kv.k_pages.end(), is_wide_row) &&
-                   (!has_values || std::all_of(kv.v_pages.begin(), kv.v_pages.end(), is_wide_row))
-               ? 1
-               : 0;
-  Plan plan =
-      make_plan(KernelId::gather_rows,
-                {groups_for(p.keys, kGatherThreads / kSimdLanes), p.kv_heads, has_values ? 2U : 1U},
-                kGatherThreads);
-  plan.set_params(p);
-  plan.bind(range_of(selected.ids.slice(0, row, 1), Access::kRead));
-  plan.bind(heads.tables.keys);
-  plan.bind(heads.tables.values);
-  plan.bind(range_of(pages.keys, Access::kWrite));
-  plan.bind(has_values ? range_of(pages.values, Access::kWrite) : Binding{});
-  return plan;
-}
+// Rows that attend to keys which launches bring together: of a sequence, or one of each of several.
+// To the launches of attention each is a sequence's only token, whose cache holds these keys alone.
+struct Listing {
+  const ops::Attention& op;
+  const KvView& kv;         // of the first sequence, up to its first row here
+  int64_t page_tokens = 0;  // of a row's page
+  Tensor keys;              // [rows at once * page_tokens, kv_heads, columns]
+  Tensor values;            // the same, or a view of the keys
 
-// Keys of pools, with a row a key.
-struct PoolPages {
-  KvView keys;
-  KvTables tables;
+  bool is_of_one() const { return op.sequences.size() == 1; }
+  bool is_pooled() const { return !op.options.pooled.is_null(); }
+  bool has_values() const { return !op.v.is_null(); }
+  int64_t position(int64_t row) const {
+    return is_of_one() ? kv.length + row : op.sequences[static_cast<size_t>(row)].kv.length;
+  }
+  /// The keys that a row chose, or all that it sees if it chose none; with pools, theirs and
+  /// tokens'.
+  int64_t num_keys(int64_t row) const {
+    const int64_t at = position(row);
+    if (is_pooled()) {
+      return op.options.pooled.count_at(at) + at + 1 - first_seen(at, op.options.window, false);
+    }
+    const KeySelection& selected = op.options.selected;
+    return at < selected.dense_end() ? at + 1 : selected.keys_at(at);
+  }
 };
 
-// The keys that a row attends to, those of pools and of tokens.
-int64_t num_keys(const AttentionHeads& heads, int64_t row) {
-  const int64_t position = heads.kv.length + row;
-  return heads.options.pooled.count_at(position) + position + 1 -
-         first_seen(position, heads.options.window, false);
+// Some of its rows, with the tables of their sequences.
+struct ListedRows {
+  int64_t first = 0;
+  int64_t count = 0;
+  int64_t keys_most = 0;  // of any of them
+  KvTables tables;
+  KvTables pools;
+};
+
+uint64_t bytes_of(const Tensor& page, int64_t elements) {
+  return static_cast<uint64_t>(elements * dtype_bits(page.dtype) / 8);
 }
 
-// These keys, into a page of its own.
-Plan plan_gather_pooled(const AttentionHeads& heads, const PoolPages& pools, int64_t row,
-                        const Tensor& keys) {
-  const PooledKeys& pooled = heads.options.pooled;
-  const KvView& kv = heads.kv;
-  const int64_t position = kv.length + row;
-  const Tensor& page = kv.k_pages.front();
-  const auto bytes = [&](int64_t elements) {
-    return static_cast<uint64_t>(elements * dtype_bits(page.dtype) / 8);
-  };
-  const bool has_ids = pooled.chooses_at(position);
-  GatherPooledParams p{};
-  p.token_bytes = bytes(page.strides[0]);
-  p.row_bytes = static_cast<u32>(bytes(page.dim(2)));
-  p.keys = static_cast<u32>(num_keys(heads, row));
-  p.pools = static_cast<u32>(pooled.count_at(position));
-  p.has_ids = has_ids ? 1 : 0;
-  p.page_pools = static_cast<u32>(pools.keys.page_tokens);
-  p.begin = static_cast<u32>(first_seen(position, heads.options.window, false));
-  p.page_tokens = static_cast<u32>(kv.page_tokens);
-  p.num_pages = static_cast<u32>(kv.k_pages.size());
-  const auto are_wide = [](std::span<const Tensor> pages) {
-    return std::all_of(pages.begin(), pages.end(), [](const Tensor& tensor) {
-      return is_wide(tensor) && tensor.dim(2) % wide_elements(tensor.dtype) == 0;
-    });
-  };
-  p.wide = are_wide(kv.k_pages) && are_wide(pools.keys.k_pages) ? 1 : 0;
-  Plan plan = make_plan(KernelId::gather_pooled,
-                        {groups_for(p.keys, kGatherThreads / kSimdLanes), 1, 1}, kGatherThreads);
+bool have_wide_rows(std::span<const Tensor> pages) {
+  return std::all_of(pages.begin(), pages.end(), [](const Tensor& page) {
+    return is_wide(page) && page.dim(2) % wide_elements(page.dtype) == 0;
+  });
+}
+
+// Whether test(kv) is true of all sequences.
+template <typename Test>
+bool all_of_kv(std::span<const KvRows> sequences, const Test& test) {
+  return std::all_of(sequences.begin(), sequences.end(),
+                     [&](const KvRows& s) { return test(s.kv); });
+}
+
+uint32_t gather_groups(const ListedRows& rows) {
+  return groups_for(static_cast<uint64_t>(rows.keys_most), kGatherThreads / kSimdLanes);
+}
+
+Plan plan_gather(const Listing& listing, const ListedRows& rows) {
+  const ops::Attention& op = listing.op;
+  const KeySelection& selected = op.options.selected;
+  const bool has_values = listing.has_values();
+  const Tensor& k = listing.kv.k_pages.front();
+  const Tensor& v = listing.kv.v_pages.front();
+  GatherParams p{};
+  p.lengths = rows.tables.lengths;
+  p.k_token_bytes = bytes_of(k, k.strides[0]);
+  p.k_head_bytes = bytes_of(k, k.strides[1]);
+  p.v_token_bytes = bytes_of(v, v.strides[0]);
+  p.v_head_bytes = bytes_of(v, v.strides[1]);
+  p.k_row_bytes = static_cast<u32>(bytes_of(k, k.dim(2)));
+  p.v_row_bytes = static_cast<u32>(bytes_of(v, v.dim(2)));
+  p.row_keys = static_cast<u32>(listing.page_tokens);
+  p.begin = static_cast<u32>(listing.kv.length + rows.first);
+  p.dense_end = static_cast<u32>(selected.dense_end());
+  p.most = static_cast<u32>(selected.most());
+  p.unit = static_cast<u32>(selected.unit);
+  p.whole = selected.whole ? 1 : 0;
+  p.kv_heads = static_cast<u32>(k.dim(1));
+  p.group_kv_heads = p.kv_heads / static_cast<u32>(selected.groups());
+  p.page_tokens = static_cast<u32>(listing.kv.page_tokens);
+  p.num_pages = static_cast<u32>(listing.kv.k_pages.size());
+  const bool are_wide = all_of_kv(op.sequences, [&](const KvView& kv) {
+    return have_wide_rows(kv.k_pages) && (!has_values || have_wide_rows(kv.v_pages));
+  });
+  p.wide = are_wide ? 1 : 0;
+  Plan plan = make_plan(
+      KernelId::gather_rows,
+      {gather_groups(rows), p.kv_heads * (has_values ? 2U : 1U), static_cast<uint32_t>(rows.count)},
+      kGatherThreads);
   plan.set_params(p);
-  plan.bind(has_ids ? range_of(pooled.ids.slice(0, row, 1), Access::kRead) : Binding{});
-  plan.bind(pools.tables.keys);
-  plan.bind(heads.tables.keys);
-  plan.bind(range_of(keys, Access::kWrite));
+  plan.bind(range_of(selected.ids.slice(0, rows.first, rows.count), Access::kRead));
+  plan.bind(rows.tables.keys);
+  plan.bind(rows.tables.values);
+  plan.bind(range_of(listing.keys, Access::kWrite));
+  plan.bind(has_values ? range_of(listing.values, Access::kWrite) : Binding{});
   return plan;
 }
 
-// The keys and values of rows: to be written to their pages, or there already.
-enum class Rows { kNew, kWritten };
+Plan plan_gather_pooled(const Listing& listing, const ListedRows& rows) {
+  const ops::Attention& op = listing.op;
+  const PooledKeys& pooled = op.options.pooled;
+  const Tensor& page = listing.kv.k_pages.front();
+  GatherPooledParams p{};
+  p.lengths = rows.tables.lengths;
+  p.token_bytes = bytes_of(page, page.strides[0]);
+  p.row_bytes = static_cast<u32>(bytes_of(page, page.dim(2)));
+  p.row_keys = static_cast<u32>(listing.page_tokens);
+  p.begin = static_cast<u32>(listing.kv.length + rows.first);
+  p.most = pooled.ids.is_null() ? 0 : static_cast<u32>(pooled.ids.dim(2));
+  p.unit = static_cast<u32>(pooled.unit);
+  p.window = static_cast<u32>(op.options.window);
+  p.page_pools = static_cast<u32>(pooled.sequences.front().kv.page_tokens / pooled.unit);
+  p.page_tokens = static_cast<u32>(listing.kv.page_tokens);
+  p.num_pages = static_cast<u32>(listing.kv.k_pages.size());
+  // Rows of pools are as wide as those of tokens, and lie behind one another.
+  const auto begins_wide = [](const Tensor& pools) { return pools.offset_bytes % 16 == 0; };
+  const bool are_wide =
+      all_of_kv(op.sequences, [](const KvView& kv) { return have_wide_rows(kv.k_pages); }) &&
+      all_of_kv(pooled.sequences, [&](const KvView& kv) {
+        return std::all_of(kv.k_pages.begin(), kv.k_pages.end(), begins_wide);
+      });
+  p.wide = are_wide ? 1 : 0;
+  Plan plan =
+      make_plan(KernelId::gather_pooled,
+                {gather_groups(rows), 1, static_cast<uint32_t>(rows.count)}, kGatherThreads);
+  plan.set_params(p);
+  plan.bind(p.most == 0 ? Binding{}
+                        : range_of(pooled.ids.slice(0, rows.first, rows.count), Access::kRead));
+  plan.bind(rows.pools.keys);
+  plan.bind(rows.tables.keys);
+  plan.bind(range_of(listing.keys, Access::kWrite));
+  return plan;
+}
 
-// Places the tables of pages and writes keys and values to them. False where nothing is left to do.
-bool begin_attention(GpuContext& gpu, AttentionHeads& heads, const ops::Attention& op, Rows rows) {
-  if (heads.q.dim(0) == 0) return false;
+// Places the tables of pages and writes keys and values to them.
+bool begin_attention(GpuContext& gpu, AttentionHeads& heads, const ops::Attention& op) {
   gpu.flush_tables();
   if (!place_tables(gpu.recorder(), heads.kv, heads.tables)) return false;
-  if (rows == Rows::kNew) {
-    write_heads(gpu, {heads.q, op.k, op.v, heads.kv, heads.tables});
-  } else {
-    gpu.flush();  // the last launch of the rows before
-  }
+  write_heads(gpu, {heads.q, op.k, op.v, heads.kv, heads.tables});
   return true;
 }
 
@@ -136,124 +167,169 @@ bool launch_attention(GpuContext& gpu, const AttentionHeads& heads) {
   return true;
 }
 
-// A row of `all` over what was gathered: to its token that is the whole of a cache.
-bool attend_gathered(GpuContext& gpu, const AttentionHeads& all, int64_t row, const KvView& kv,
-                     const KvTables& tables) {
-  AttentionHeads own{all.out.slice(0, row, 1),
-                     all.q.slice(0, row, 1),
-                     all.kv_heads,
-                     kv,
-                     {.scale = all.options.scale, .sinks = all.options.sinks},
-                     tables};
-  own.are_all_new = true;
-  return launch_attention(gpu, own);
-}
-
-void attend(GpuContext& gpu, const ops::Attention& op, const KvView& kv, Rows rows) {
+void attend(GpuContext& gpu, const ops::Attention& op, const KvView& kv) {
   AttentionHeads heads{op.out, op.q, op.k.dim(1), kv, op.options, {}};
-  if (begin_attention(gpu, heads, op, rows)) (void)launch_attention(gpu, heads);
+  if (begin_attention(gpu, heads, op)) (void)launch_attention(gpu, heads);
 }
 
-// All rows choose their keys.
-void attend_selected(GpuContext& gpu, const ops::Attention& op, const KvView& kv, Rows rows) {
-  Recorder& recorder = gpu.recorder();
-  const KeySelection& selected = op.options.selected;
-  const bool has_values = !op.v.is_null();
-  ScratchScope scope(gpu.encoder());
-  const GatheredPages pages = take_gathered_pages(gpu.encoder(), selected, kv, has_values);
-  AttentionHeads heads{op.out, op.q, op.k.dim(1), kv, op.options, {}};
-  KvTables tables;
-  if (!recorder.place_addresses({&pages.keys, 1}, tables.keys) ||
-      !recorder.place_addresses({&pages.values, 1}, tables.values) ||
-      !begin_attention(gpu, heads, op, rows)) {
-    return;
-  }
-  for (int64_t row = 0; row < op.q.dim(0); ++row) {
-    gpu.record(plan_gather(heads, row, pages, has_values));
-    const KvView gathered{.k_pages = {&pages.keys, 1},
-                          .v_pages = {&pages.values, 1},
-                          .page_tokens = pages.tokens,
-                          .length = selected.keys_at(kv.length + row) - 1};
-    if (!attend_gathered(gpu, heads, row, gathered, tables)) return;
-  }
-  // A gate of all rows cannot be part of the launch of one.
-  if (op.q.dim(0) > 1) gpu.flush();
+// Takes room for the keys of `rows` rows, in a buffer that grows only for longer ones.
+bool take_pages(Recorder& recorder, Listing& listing, int64_t rows, uint64_t least_bytes) {
+  const Tensor& k = listing.kv.k_pages.front();
+  const Tensor& v = listing.kv.v_pages.front();
+  const int64_t tokens = rows * listing.page_tokens;
+  const uint64_t key_bytes = bytes_of(k, tokens * k.dim(1) * k.dim(2));
+  const uint64_t value_bytes = listing.has_values() ? bytes_of(v, tokens * v.dim(1) * v.dim(2)) : 0;
+  Binding space;
+  if (!recorder.take_gathered(std::max(key_bytes + value_bytes, least_bytes), space)) return false;
+  const auto view = [&](uint64_t offset, const Tensor& page) {
+    return Tensor::view(*space.buffer, space.offset_bytes + offset,
+                        {tokens, page.dim(1), page.dim(2)}, page.dtype);
+  };
+  listing.keys = view(0, k);
+  listing.values = listing.has_values() ? view(key_bytes, v) : listing.keys.slice(2, 0, v.dim(2));
+  return true;
 }
 
-// With keys of pools.
-void attend_pooled(GpuContext& gpu, const ops::Attention& op, const KvView& kv, Rows rows) {
-  const int64_t n = op.q.dim(0);
-  if (n == 0) return;
+// Each row as a sequence whose page is the room of its keys.
+void list_rows(const Listing& listing, const ListedRows& rows, GatheredRows& gathered) {
+  gathered.pages.resize(static_cast<size_t>(2 * rows.count));
+  gathered.sequences.clear();
+  const std::span<Tensor> pages = gathered.pages;
+  for (int64_t i = 0; i < rows.count; ++i) {
+    const auto own = pages.subspan(static_cast<size_t>(2 * i), 2);
+    const int64_t begin = i * listing.page_tokens;
+    own[0] = listing.keys.slice(0, begin, listing.page_tokens);
+    own[1] = listing.values.slice(0, begin, listing.page_tokens);
+    gathered.sequences.push_back({1,
+                                  {.k_pages = own.first(1),
+                                   .v_pages = own.last(1),
+                                   .page_tokens = listing.page_tokens,
+                                   .length = listing.num_keys(rows.first + i) - 1}});
+  }
+}
+
+bool attend_listed_rows(GpuContext& gpu, const Listing& listing, ListedRows rows) {
   Recorder& recorder = gpu.recorder();
+  const ops::Attention& op = listing.op;
+  const std::span<const KvRows> pools = op.options.pooled.sequences;
+  GatheredRows& gathered = gpu.gathered_rows();
+  list_rows(listing, rows, gathered);
+  const std::span<const KvRows> sequences = gathered.sequences;
+  const KvView& first = sequences.front().kv;
+  AttentionHeads heads{op.out.slice(0, rows.first, rows.count),
+                       op.q.slice(0, rows.first, rows.count),
+                       op.k.dim(1),
+                       first,
+                       {.scale = op.options.scale, .sinks = op.options.sinks},
+                       {}};
+  heads.are_all_new = true;
+  gpu.flush();  // what the tables of these rows may take the place of
+  const auto place_own = [&](std::span<const KvRows> all, KvTables& tables) {
+    if (listing.is_of_one()) return place_tables(recorder, all.front().kv, tables);
+    const auto own = all.subspan(static_cast<size_t>(rows.first), sequences.size());
+    return place_tables(recorder, own, tables);
+  };
+  if (!recorder.make_room(table_bytes(op.sequences) + table_bytes(pools) +
+                          table_bytes(sequences)) ||
+      !place_own(op.sequences, rows.tables) ||
+      (listing.is_pooled() && !place_own(pools, rows.pools)) ||
+      !(rows.count == 1 ? place_tables(recorder, first, heads.tables)
+                        : place_tables(recorder, sequences, heads.tables))) {
+    return false;
+  }
+  recorder.record(listing.is_pooled() ? plan_gather_pooled(listing, rows)
+                                      : plan_gather(listing, rows));
+  return launch_attention(gpu, heads);
+}
+
+// Keys and values are in their pages. Rows are taken together as far as a workspace has room.
+void attend_listed(GpuContext& gpu, Listing listing) {
+  constexpr int64_t kRowsMax = 256;  // tables are written for each
+  constexpr uint64_t kTokens = 256;  // whole tiles of every kernel
+  const int64_t n = listing.op.q.dim(0);
+  int64_t most = 0;
+  for (int64_t row = 0; row < n; ++row) most = std::max(most, listing.num_keys(row));
+  listing.page_tokens = static_cast<int64_t>(round_up(static_cast<uint64_t>(most), kTokens));
+  const auto token_bytes = [](const Tensor& page) {
+    return bytes_of(page, page.dim(1) * page.dim(2));
+  };
+  const uint64_t row_bytes = static_cast<uint64_t>(listing.page_tokens) *
+                             (token_bytes(listing.kv.k_pages.front()) +
+                              (listing.has_values() ? token_bytes(listing.kv.v_pages.front()) : 0));
+  const uint64_t room = gpu.platform().workspace_bytes_max();
+  const auto at_once =
+      std::clamp<int64_t>(static_cast<int64_t>(room / row_bytes), 1, std::min(n, kRowsMax));
+  if (!take_pages(gpu.recorder(), listing, at_once, at_once > 1 ? room : 0)) return;
+  for (int64_t row = 0; row < n; row += at_once) {
+    ListedRows rows{row, std::min(at_once, n - row)};
+    for (int64_t i = 0; i < rows.count; ++i) {
+      rows.keys_most = std::max(rows.keys_most, listing.num_keys(row + i));
+    }
+    if (!attend_listed_rows(gpu, listing, rows)) return;
+  }
+  // A gate of all rows cannot be part of the launch of some.
+  if (at_once < n) gpu.flush();
+}
+
+// Appends the keys of pools, of one sequence.
+bool append_pooled(GpuContext& gpu, const ops::Attention& op) {
   const PooledKeys& pooled = op.options.pooled;
   const KvView& own = pooled.sequences.front().kv;
-  AttentionHeads heads{op.out, op.q, 1, kv, op.options, {}};
-  // Beside the workspace, which attention itself takes. It grows with the context, so that it is no
-  // scratch.
-  constexpr uint64_t kTokens = 256;  // whole tiles of every kernel
-  const auto tokens =
-      static_cast<int64_t>(round_up(static_cast<uint64_t>(num_keys(heads, n - 1)), kTokens));
-  Tensor keys;
-  if (!recorder.take_gathered({tokens, 1, op.q.dim(2)}, kv.k_pages.front().dtype, keys)) return;
   gpu.flush_tables();
-  KvTables gathered_table;
-  PoolPages pools;
-  if (!recorder.place_addresses({&keys, 1}, gathered_table.keys) ||
-      !recorder.place_addresses(own.k_pages, pools.tables.keys)) {
-    return;
-  }
-  gathered_table.values = gathered_table.keys;
-  pools.tables.values = pools.tables.keys;
-  pools.keys = append_index_keys(gpu, {op.q, pooled.keys, {}, own, pools.tables},
-                                 {.unit = pooled.unit, .recent = 1, .whole = true});
-  if (!begin_attention(gpu, heads, op, rows)) return;
-  for (int64_t row = 0; row < n; ++row) {
-    gpu.record(plan_gather_pooled(heads, pools, row, keys));
-    const KvView gathered{.k_pages = {&keys, 1},
-                          .v_pages = {&keys, 1},
-                          .page_tokens = tokens,
-                          .length = num_keys(heads, row) - 1};
-    if (!attend_gathered(gpu, heads, row, gathered, gathered_table)) return;
-  }
-  // A gate of all rows cannot be part of the launch of one.
-  if (n > 1) gpu.flush();
+  KvTables tables;
+  if (!gpu.recorder().place_addresses(own.k_pages, tables.keys)) return false;
+  tables.values = tables.keys;
+  (void)append_index_keys(gpu, {op.q, pooled.keys, {}, own, tables},
+                          {.unit = pooled.unit, .recent = 1, .whole = true});
+  return true;
 }
 
 // The rows of a sequence.
-void attend_rows(GpuContext& gpu, const ops::Attention& op, Rows rows) {
+void attend_rows(GpuContext& gpu, const ops::Attention& op) {
   const KvView& kv = op.sequences.front().kv;
   const KeySelection& selected = op.options.selected;
-  if (!op.options.pooled.is_null()) return attend_pooled(gpu, op, kv, rows);
-  if (selected.is_null()) return attend(gpu, op, kv, rows);
   const int64_t n = op.q.dim(0);
-  const int64_t dense = selected.dense_rows(n, kv.length);
+  const bool is_pooled = !op.options.pooled.is_null();
+  const int64_t dense = is_pooled ? 0 : selected.is_null() ? n : selected.dense_rows(n, kv.length);
   const auto slice = [&](int64_t row, int64_t count) {
     return op.part(0, [&](const Tensor& x) { return x.is_null() ? x : x.slice(0, row, count); });
   };
   if (dense > 0) {
     ops::Attention some = slice(0, dense);
     some.options.selected = {};
-    attend(gpu, some, kv, rows);
+    attend(gpu, some, kv);
   }
   if (dense == n) return;
+  const ops::Attention others = slice(dense, n - dense);
+  if (is_pooled && !append_pooled(gpu, others)) return;
   KvView behind = kv;
   behind.length += dense;
-  attend_selected(gpu, slice(dense, n - dense), behind, rows);
+  AttentionHeads heads{others.out, others.q, op.k.dim(1), behind, op.options, {}};
+  if (begin_attention(gpu, heads, others)) attend_listed(gpu, {others, behind});
 }
 
-// A row of each of several sequences, whose keys and values one launch writes. Attention is one
-// launch as well, unless rows choose keys or have those of pools.
-void attend_each(GpuContext& gpu, const ops::Attention& op) {
+// A row of each of several sequences, whose keys and values one launch writes.
+void attend_each(GpuContext& gpu, ops::Attention op) {
   const KvView& kv = op.sequences.front().kv;
+  KeySelection& selected = op.options.selected;
+  const bool is_pooled = !op.options.pooled.is_null();
+  if (!selected.is_null() && all_of_kv(op.sequences, [&](const KvView& own) {
+        return own.length < selected.dense_end();
+      })) {
+    selected = {};
+  }
   AttentionHeads heads{op.out, op.q, op.k.dim(1), kv, op.options, {}};
   gpu.flush_tables();
   if (!place_tables(gpu.recorder(), op.sequences, heads.tables)) return;
   write_heads(gpu, {op.q, op.k, op.v, kv, heads.tables});
-  if (op.options.selected.is_null() && op.options.pooled.is_null()) {
+  if (selected.is_null() && !is_pooled) {
     (void)launch_attention(gpu, heads);
-  } else {
-    for_each_part(op, [&](const ops::Attention& one) { attend_rows(gpu, one, Rows::kWritten); });
+    return;
   }
+  if (is_pooled) {
+    for_each_part(op, [&](const ops::Attention& one) { (void)append_pooled(gpu, one); });
+  }
+  attend_listed(gpu, {op, kv});
 }
 
 }  // namespace
@@ -283,14 +359,14 @@ void run(GpuContext& gpu, const ops::Attention& op) {
   for_each_run(op.sequences, op.rows(), true, [&](std::span<const KvRows> run, const auto& part) {
     const auto first = static_cast<size_t>(run.data() - op.sequences.data());
     ops::Attention own = op.part(first, part);
-    if (run.size() == 1) return attend_rows(gpu, own, Rows::kNew);
+    if (run.size() == 1) return attend_rows(gpu, own);
     own.sequences = run;
     const PooledKeys& pooled = op.options.pooled;
     if (!pooled.is_null()) {
       own.options.pooled.sequences = pooled.sequences.subspan(first, run.size());
     }
     if (lie_alike(run)) return attend_each(gpu, own);
-    for_each_part(own, [&](const ops::Attention& one) { attend_rows(gpu, one, Rows::kNew); });
+    for_each_part(own, [&](const ops::Attention& one) { attend_rows(gpu, one); });
   });
 }
 

@@ -332,7 +332,8 @@ MF_FN void attend_few(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32)
     leave_no_part(t, p, partials, rows.row, t.lane % 16u == 0u);
     return;
   }
-  const bool waits = tile + kTileKeys <= (is_one_of_several ? group.sequence.position : p.new_from);
+  const u32 old = group.sequence.position < p.new_from ? group.sequence.position : p.new_from;
+  const bool waits = tile + kTileKeys <= old;
   if (!waits) await_inputs(t);
   KeyRows<typename Tile::Number> keys;
   read_tile<Tile>(t, p, &keys, group.sequence, tile, begin, end);

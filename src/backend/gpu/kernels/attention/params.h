@@ -103,7 +103,7 @@ struct AttentionParams {
   u32 page_tokens;
   u32 num_pages;
   u32 begin;     // position of the first query
-  u32 new_from;  // the launch before has written the positions from here on
+  u32 new_from;  // the launch before has written these positions, beside the queries' own
   u32 window;    // 0: everything
   u32 chunked;   // seen are those from a multiple of `window` on
   u32 has_sinks;

@@ -60,16 +60,21 @@ struct PoolParams {
   u32 has_states;    // a token of each of several sequences, whose states are by address
 };
 
+/// `lengths` as WriteHeadsParams has it.
 struct GatherParams {
+  u64 lengths;
   u64 k_token_bytes;  // of pages, between tokens
   u64 k_head_bytes;
   u64 v_token_bytes;
   u64 v_head_bytes;
   u32 k_row_bytes;
   u32 v_row_bytes;
-  u32 keys;  // of the token, in every group
+  u32 row_keys;   // room for a token's, in every head
+  u32 begin;      // position of the first token
+  u32 dense_end;  // tokens before it have chosen nothing
   u32 most;
   u32 unit;
+  u32 whole;  // the last candidate is behind those that a token sees whole
   u32 kv_heads;
   u32 group_kv_heads;
   u32 page_tokens;
@@ -77,15 +82,17 @@ struct GatherParams {
   u32 wide;  // all rows begin on 16-byte boundaries and are multiples of them
 };
 
-/// Keys of pools, then those of tokens.
+/// Keys of pools, then those of tokens. `lengths` as WriteHeadsParams has it.
 struct GatherPooledParams {
+  u64 lengths;
   u64 token_bytes;  // of pages, between tokens
   u32 row_bytes;
-  u32 keys;   // of the token
-  u32 pools;  // of these, the first ones
-  u32 has_ids;
+  u32 row_keys;  // room for a token's
+  u32 begin;     // position of the first token
+  u32 most;      // tokens that see more pools have chosen so many; 0: all see all
+  u32 unit;      // tokens of a pool
+  u32 window;
   u32 page_pools;
-  u32 begin;  // position of the first token
   u32 page_tokens;
   u32 num_pages;
   u32 wide;  // all rows begin on 16-byte boundaries and are multiples of them
