@@ -51,25 +51,16 @@ HeadsPart heads_part(const Heads& heads, std::span<const Tensor> pages, bool are
   return part;
 }
 
-bool have_wide_pages(const HeadsOp& op, std::span<const Tensor> KvView::*pages) {
-  const auto are_wide = [&](const KvView& kv) {
-    return std::all_of((kv.*pages).begin(), (kv.*pages).end(), is_wide);
-  };
-  if (op.tables.is_of_one()) return are_wide(op.kv);
-  return std::all_of(op.tables.sequences.begin(), op.tables.sequences.end(),
-                     [&](const KvRows& s) { return are_wide(s.kv); });
-}
-
 Plan plan_write_heads(const Recorder& recorder, const AllHeads& waiting, const HeadsOp& op) {
-  const auto& [q, k, v, kv, tables] = op;
+  const auto& [q, k, v, kv, tables, key_tokens] = op;
   const Heads queries = q.is_null() ? Heads{} : find_heads(waiting, q);
   const Heads keys = find_heads(waiting, k);
   WriteHeadsParams p{};
   if (queries.has_norm() || queries.has_rope()) p.parts[0] = heads_part(queries, {}, true);
-  p.parts[1] = heads_part(keys, kv.k_pages, have_wide_pages(op, &KvView::k_pages));
+  p.parts[1] = heads_part(keys, kv.k_pages, have_wide_pages(tables, kv, &KvView::k_pages));
   const Heads values = v.is_null() ? Heads{} : find_heads(waiting, v);
   if (!v.is_null()) {
-    p.parts[2] = heads_part(values, kv.v_pages, have_wide_pages(op, &KvView::v_pages));
+    p.parts[2] = heads_part(values, kv.v_pages, have_wide_pages(tables, kv, &KvView::v_pages));
   }
   const Heads& turned = keys.has_rope() ? keys : queries.has_rope() ? queries : values;
   const ops::Rope& rope = turned.rope;
@@ -83,6 +74,7 @@ Plan plan_write_heads(const Recorder& recorder, const AllHeads& waiting, const H
   p.num_pages = static_cast<u32>(kv.k_pages.size());
   p.begin = static_cast<u32>(kv.length);
   p.lengths = tables.lengths;
+  p.key_tokens = static_cast<u32>(key_tokens);
   p.interleaved = rope.options.interleaved ? 1 : 0;
   p.unit = static_cast<u32>(rope.options.unit);
   p.factor = rope.options.attention_factor;
@@ -144,8 +136,12 @@ KvView append_index_keys(GpuContext& gpu, const HeadsOp& op, const SelectOptions
     write_heads(gpu, op);
     return op.kv;
   }
-  if (op.k.dim(0) > 1) gpu.flush();  // an operation that waits for all rows is not for some
   KvView keys = pooled_view(op.kv, options.unit, op.k.dim(2), gpu.pooled_pages());
+  if (!op.tables.is_of_one()) {
+    write_keys(gpu, {{}, op.k, {}, keys, op.tables, options.unit});
+    return keys;
+  }
+  if (op.k.dim(0) > 1) gpu.flush();  // an operation that waits for all rows is not for some
   for_each_pooled_key(op.k, op.kv.length, options.unit, [&](const Tensor& rows, int64_t at) {
     keys.length = at;
     write_keys(gpu, {{}, rows, {}, keys, op.tables});

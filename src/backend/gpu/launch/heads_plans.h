@@ -16,11 +16,12 @@ struct HeadsOp {
   Tensor v;          // null: values are parts of keys
   const KvView& kv;  // of the first sequence
   const KvTables& tables;
+  int64_t key_tokens = 1;  // of several sequences, whose lengths are in tokens
 };
 /// Appends k and v to the pages, with what waits for them and q.
 void write_heads(GpuContext& gpu, const HeadsOp& op);
-/// Appends keys by which others are chosen: those of tokens, or of whole candidates. The pages with
-/// a row a key.
+/// Appends keys by which others are chosen: those of tokens, or of whole candidates. The pages of
+/// the first sequence with a row a key.
 KvView append_index_keys(GpuContext& gpu, const HeadsOp& op, const SelectOptions& options);
 
 }  // namespace moeflux::gpu

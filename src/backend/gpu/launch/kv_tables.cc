@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "backend/gpu/kernels/attention/params.h"
+#include "backend/gpu/launch/plan_building.h"
 
 namespace moeflux::gpu {
 namespace {
@@ -51,6 +52,16 @@ bool place_tables(Recorder& recorder, std::span<const KvRows> sequences, KvTable
   tables.lengths = address_of(recorder, lengths);
   tables.sequences = sequences;
   return true;
+}
+
+bool have_wide_pages(const KvTables& tables, const KvView& kv,
+                     std::span<const Tensor> KvView::*pages) {
+  const auto begins_wide = [](const Tensor& page) { return page.offset_bytes % 16 == 0; };
+  const auto begin_wide = [&](const KvRows& s) {
+    return std::all_of((s.kv.*pages).begin(), (s.kv.*pages).end(), begins_wide);
+  };
+  return std::all_of((kv.*pages).begin(), (kv.*pages).end(), is_wide) &&
+         std::all_of(tables.sequences.begin(), tables.sequences.end(), begin_wide);
 }
 
 bool lie_alike(std::span<const KvRows> sequences) {

@@ -25,6 +25,10 @@ bool place_tables(Recorder& recorder, const KvView& kv, KvTables& tables);
 bool place_tables(Recorder& recorder, std::span<const KvRows> sequences, KvTables& tables);
 /// The most bytes that tables of these, together or of one alone, take.
 size_t table_bytes(std::span<const KvRows> sequences);
+/// Whether rows of all pages begin on 16-byte boundaries: of those of `kv`, the view of the first
+/// sequence, and of those of the several, which lie alike.
+bool have_wide_pages(const KvTables& tables, const KvView& kv,
+                     std::span<const Tensor> KvView::*pages);
 /// Whether pages of all have one type, one size and one layout.
 bool lie_alike(std::span<const KvRows> sequences);
 

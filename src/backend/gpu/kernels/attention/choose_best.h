@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backend/gpu/kernels/attention/select_params.h"
+#include "backend/gpu/kernels/attention/softmax.h"
 #include "backend/gpu/kernels/params.h"
 
 namespace moeflux {
@@ -38,13 +39,19 @@ MF_FN GroupCount count_group(MF_T t, u32 own, MF_SHARED(u32) counts) {
   return count;
 }
 
+/// The candidates of a token at `position`, its last one among them.
+MF_FN u32 candidates_at(MF_PARAMS(ChooseParams) p, u32 position) {
+  return (position + p.whole) / p.unit + p.last;
+}
+
 /// Group x: a group of a token. A candidate outside those that the token chose before, ascending
 /// and larger, gets the least score there is.
 MF_KERNEL(mask_candidates, MaskParams, MF_WRITE(0, f32, scores), MF_READ(1, i32, chosen)) {
   MF_THREAD;
   const u32 token = t.group.x / p.choice.groups;
-  if (p.position + token < p.dense_end) return;
-  const u32 candidates = (p.choice.begin + token) / p.choice.unit + p.choice.last;
+  const u32 position = position_of(t, p.choice, token);
+  if (position < p.dense_end || position < p.choice.dense_end) return;
+  const u32 candidates = candidates_at(p.choice, position);
   MF_GLOBAL(f32) row = scores + t.group.x * p.choice.score_stride;
   MF_GLOBAL(const i32) outer = chosen + static_cast<u64>(token) * p.outer_most;
   for (u32 c = t.index; c < candidates; c += t.threads) {
@@ -68,8 +75,9 @@ MF_KERNEL(choose_best, ChooseParams, MF_READ(0, f32, scores), MF_WRITE(1, i32, i
   MF_THREAD;
   MF_SHARED(u32) first_counts = MF_SHARED_AT(t, u32, 0u);
   MF_SHARED(u32) second_counts = first_counts + t.simds;
-  const u32 candidates = (p.begin + t.group.x / p.groups) / p.unit + p.last;
-  const u32 n = candidates - p.recent;
+  const u32 position = position_of(t, p, t.group.x / p.groups);
+  if (position < p.dense_end) return;
+  const u32 n = candidates_at(p, position) - p.recent;
   const u32 most = p.most - p.recent;
   MF_GLOBAL(const f32) row = scores + t.group.x * p.score_stride;
   MF_GLOBAL(i32) to = ids + static_cast<u64>(t.group.x) * p.most;

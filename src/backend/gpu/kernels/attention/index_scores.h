@@ -4,6 +4,7 @@
 
 #include "backend/gpu/kernels/attention/cached.h"
 #include "backend/gpu/kernels/attention/select_params.h"
+#include "backend/gpu/kernels/attention/softmax.h"
 
 namespace moeflux {
 namespace gpu {
@@ -79,8 +80,10 @@ MF_FN void score_candidates(MF_T t, MF_PARAMS(IndexScoresParams) p, MF_GLOBAL(co
   const u32 token = t.group.y;
   const u32 head = t.group.z * p.heads;
   const u32 begin = t.group.x * p.span;
-  const u32 seen = (p.begin + token + 1u) / p.key_tokens;
-  if (begin >= seen) return;
+  const TokenSequence sequence = sequence_of(t, p, k_pages, k_pages, token);
+  const u32 position = sequence.position + (token - sequence.token);
+  const u32 seen = (position + 1u) / p.key_tokens;
+  if (position < p.dense_end || begin >= seen) return;
   const u32 end = begin + p.span < seen ? begin + p.span : seen;
   MF_GLOBAL(const f32) own = q + (token * p.q.token_stride + head * p.q.head_stride);
   MF_GLOBAL(const f32) factors = weights;
@@ -90,7 +93,7 @@ MF_FN void score_candidates(MF_T t, MF_PARAMS(IndexScoresParams) p, MF_GLOBAL(co
     const u32 number = base + t.index;
     const u32 at = number < end ? number : end - 1u;
     MF_GLOBAL(const Stored)
-    key = MF_AT(t, const Stored, k_pages[at / p.page_keys % p.num_pages]) +
+    key = MF_AT(t, const Stored, sequence.k_pages[at / p.page_keys % sequence.num_pages]) +
           at % p.page_keys * p.page_stride;
     f32 sum = 0.0f;
     for (u32 first = 0u; first < p.heads; first += kIndexHeads) {

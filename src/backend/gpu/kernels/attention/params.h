@@ -46,6 +46,7 @@ struct WriteHeadsParams {
   u32 page_tokens;
   u32 num_pages;
   u32 begin;       // position of the first token
+  u32 key_tokens;  // positions are those of keys that so many tokens share
   u32 stage_cols;  // of the widest head
   u32 interleaved;
   u32 unit;   // heads turn by the last position that is a multiple of it

@@ -14,6 +14,7 @@ struct IndexScoresParams {
   u64 weight_stride;  // between tokens
   u64 page_stride;    // between keys of a page, in elements
   u64 score_stride;   // between groups of a token
+  u64 lengths;        // as AttentionParams has it
   u32 tokens;
   u32 heads;  // of a group
   u32 groups;
@@ -22,6 +23,7 @@ struct IndexScoresParams {
   u32 page_keys;
   u32 num_pages;
   u32 begin;       // position of the first token
+  u32 dense_end;   // tokens before it choose nothing
   u32 key_tokens;  // a token sees the keys of all that many tokens up to its own
   u32 unit;        // keys of a candidate
   u32 span;        // keys of a group of threads: whole candidates, at most kIndexSpanMax
@@ -32,8 +34,11 @@ struct IndexScoresParams {
 
 struct ChooseParams {
   u64 score_stride;  // between groups of a token
+  u64 lengths;       // as AttentionParams has it
   u32 groups;
-  u32 begin;  // position of the first token; one more where candidates are whole
+  u32 begin;      // position of the first token
+  u32 dense_end;  // tokens before it choose nothing
+  u32 whole;      // 1: a whole unit that ends with the token counts
   u32 unit;
   u32 last;  // 1: behind those of whole units a token has one more
   u32 most;
@@ -42,7 +47,6 @@ struct ChooseParams {
 /// Candidates of the tokens that an earlier choice over larger ones has left.
 struct MaskParams {
   ChooseParams choice;
-  u32 position;    // of the first token
   u32 dense_end;   // tokens before it made no earlier choice
   u32 outer_unit;  // candidates of a larger one
   u32 outer_most;

@@ -48,6 +48,13 @@ MF_FN TokenSequence sequence_of(MF_T t, MF_PARAMS(Params) p, MF_GLOBAL(const u64
   return own;
 }
 
+/// The position of one of these tokens, where nothing else is wanted of its sequence.
+template <typename Params>
+MF_FN u32 position_of(MF_T t, MF_PARAMS(Params) p, u32 token) {
+  if (p.lengths == 0u) return p.begin + token;
+  return static_cast<u32>(MF_AT(t, const u64, p.lengths)[token]);
+}
+
 /// The rows of a group, which are of one sequence: from `first` on, up to `end`.
 struct GroupRows {
   u32 first;
