@@ -350,6 +350,40 @@ TEST(SequenceInvariance, CausalConv) {
   }
 }
 
+TEST(SequenceInvariance, TokenConv) {
+  Random random(67);
+  constexpr int64_t kChannels = 201;
+  for (const int64_t taps : {2, 4, 9, 12}) {
+    std::vector<TokenConvProblem> problems;
+    for (const int64_t n : {30, 1, 12, 4, 19}) {
+      problems.push_back(TokenConvProblem::make(random, kChannels, taps, n));
+      problems.back().weight = problems.front().weight;
+    }
+    check("token_conv", problems, [&](Session& s, const std::vector<Pieces>& steps) {
+      std::vector<Tensor> states;
+      for (const auto& p : problems) states.push_back(s.floats({taps - 1, kChannels}, p.state));
+      const Tensor weight = s.floats({taps, kChannels}, problems.front().weight);
+      std::vector<std::vector<float>> results(problems.size());
+      for (const Pieces& step : steps) {
+        const auto placed = [&](int64_t width, std::vector<float> TokenConvProblem::*of) {
+          const auto own = [&](size_t i) -> const auto& { return problems[i].*of; };
+          return s.floats({rows_of(step), width}, gather(step, width, own));
+        };
+        std::vector<StateRows> rows;
+        for (const Piece& piece : step) rows.push_back({piece.rows, states[piece.sequence]});
+        const Tensor out = s.zeros({rows_of(step), kChannels});
+        const Tensor shares =
+            placed(TokenConvProblem::kGroups * taps, &TokenConvProblem::shares).split_last(taps);
+        s.encoder().run(
+            ops::TokenConv{out, placed(kChannels, &TokenConvProblem::x), weight, shares, rows});
+        scatter(step, kChannels, s.read(out), results);
+      }
+      for (size_t i = 0; i < states.size(); ++i) append(results[i], s.read(states[i]));
+      return results;
+    });
+  }
+}
+
 /// With a norm of the heads and a gate behind it, which a device may compute in the same launch.
 void check_gated_delta(const GatedDeltaOptions& o, bool has_norm = false) {
   Random random(65);

@@ -198,7 +198,7 @@ TEST(SeveralTexts, SeveralTokensOfATextReadItsStatesOnce) {
 // Twelve texts, of which some bring a piece of their prompt beside single tokens of the others.
 TEST(SeveralTexts, PiecesOfMorePromptsAreNoMoreLaunches) {
   const std::vector<std::vector<size_t>> pieces{{119}, {70, 50}, {33, 5, 62, 2, 21}};
-  for (const std::string name : {"qwen3_5_moe_text", "nemotron_h"}) {
+  for (const std::string name : {"qwen3_5_moe_text", "nemotron_h", "inkling2_text"}) {
     std::optional<StepCounts> first;
     for (const std::vector<size_t>& own : pieces) {
       CountedModel model(name);
@@ -209,10 +209,31 @@ TEST(SeveralTexts, PiecesOfMorePromptsAreNoMoreLaunches) {
       tokens.insert(tokens.end(), own.begin(), own.end());
       const StepCounts counts = texts.step_with(tokens);
       if (!first) first = counts;
-      for (const std::string_view kernels : {"causal_conv", "gated_delta", "selective_scan"}) {
+      for (const std::string_view kernels :
+           {"causal_conv", "gated_delta", "selective_scan", "token_conv"}) {
         EXPECT_EQ(counts.all_of(kernels), first->all_of(kernels))
             << name << ", " << kernels << ", " << own.size() << " pieces";
       }
+    }
+  }
+}
+
+// A launch of each kernel for all, where a text could have its own.
+TEST(SeveralTexts, MoreTextsAreNoMoreLaunchesThatChooseKeysOrConvolveTokens) {
+  constexpr std::array<std::string_view, 5> kKernels{"choose_best", "index_scores",
+                                                     "mask_candidates", "token_conv", "pool_rows"};
+  for (const std::string name :
+       {"deepseek_v32", "deepseek_v4", "minimax_m3_vl_text", "inkling2_text"}) {
+    CountedModel model(name);
+    SeveralTexts& texts = model.texts();
+    ASSERT_TRUE(texts.ok());
+    texts.add_up_to(8);
+    const StepCounts eight = texts.decode();
+    texts.add_up_to(24);
+    const StepCounts more = texts.decode();
+    EXPECT_GT(eight.all_of("choose_best") + eight.all_of("token_conv"), 0) << name;
+    for (const std::string_view kernels : kKernels) {
+      EXPECT_EQ(more.all_of(kernels), eight.all_of(kernels)) << name << ", " << kernels;
     }
   }
 }

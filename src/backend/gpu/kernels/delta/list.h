@@ -8,7 +8,8 @@
   X(causal_conv_segments, 7, ConvParams, kWaits)               \
   X(causal_conv_shift, 2, ConvParams, kWaits)                  \
   X(causal_conv_t1, 6, ConvParams, kWaits)                     \
-  X(token_conv, 5, TokenConvParams, kWaits)                    \
+  X(token_conv, 6, TokenConvParams, kWaits)                    \
+  X(token_conv_segments, 7, TokenConvParams, kWaits)           \
   X(gated_delta_heads, 8, DeltaParams, kWaits)                 \
   X(gated_delta_heads_wide, 8, DeltaParams, kWaits)            \
   X(gated_delta_row_heads, 8, DeltaParams, kWaits)             \

@@ -22,13 +22,16 @@ struct ConvParams {
                    // address
 };
 
-/// The same with taps of each token, of one sequence.
+/// The same with taps of each token.
 struct TokenConvParams {
   u64 x_stride;
   u64 out_stride;
+  u32 tokens;
   u32 channels;
   u32 groups;  // of channels with the same of these
   u32 taps;
+  u32 group_tokens;  // at least taps - 1
+  u32 has_states;    // a token of each of several sequences, whose states are by address
 };
 
 /// The delta rule of many tokens: a group has 32 columns of a head's state. Some SIMD groups have a
