@@ -57,12 +57,6 @@ uint64_t bytes_of(const Tensor& page, int64_t elements) {
   return static_cast<uint64_t>(elements * dtype_bits(page.dtype) / 8);
 }
 
-bool have_wide_rows(std::span<const Tensor> pages) {
-  return std::all_of(pages.begin(), pages.end(), [](const Tensor& page) {
-    return is_wide(page) && page.dim(2) % wide_elements(page.dtype) == 0;
-  });
-}
-
 // Whether test(kv) is true of all sequences.
 template <typename Test>
 bool all_of_kv(std::span<const KvRows> sequences, const Test& test) {
@@ -98,10 +92,11 @@ Plan plan_gather(const Listing& listing, const ListedRows& rows) {
   p.group_kv_heads = p.kv_heads / static_cast<u32>(selected.groups());
   p.page_tokens = static_cast<u32>(listing.kv.page_tokens);
   p.num_pages = static_cast<u32>(listing.kv.k_pages.size());
-  const bool are_wide = all_of_kv(op.sequences, [&](const KvView& kv) {
-    return have_wide_rows(kv.k_pages) && (!has_values || have_wide_rows(kv.v_pages));
-  });
-  p.wide = are_wide ? 1 : 0;
+  const auto are_wide = [&](const Tensor& page, std::span<const Tensor> KvView::*pages) {
+    return page.dim(2) % wide_elements(page.dtype) == 0 &&
+           have_wide_pages(rows.tables, listing.kv, pages);
+  };
+  p.wide = are_wide(k, &KvView::k_pages) && (!has_values || are_wide(v, &KvView::v_pages)) ? 1 : 0;
   Plan plan = make_plan(
       KernelId::gather_rows,
       {gather_groups(rows), p.kv_heads * (has_values ? 2U : 1U), static_cast<uint32_t>(rows.count)},
@@ -133,12 +128,15 @@ Plan plan_gather_pooled(const Listing& listing, const ListedRows& rows) {
   p.num_pages = static_cast<u32>(listing.kv.k_pages.size());
   // Rows of pools are as wide as those of tokens, and lie behind one another.
   const auto begins_wide = [](const Tensor& pools) { return pools.offset_bytes % 16 == 0; };
-  const bool are_wide =
-      all_of_kv(op.sequences, [](const KvView& kv) { return have_wide_rows(kv.k_pages); }) &&
-      all_of_kv(pooled.sequences, [&](const KvView& kv) {
-        return std::all_of(kv.k_pages.begin(), kv.k_pages.end(), begins_wide);
-      });
-  p.wide = are_wide ? 1 : 0;
+  p.wide =
+      page.dim(2) % wide_elements(page.dtype) == 0 &&
+              have_wide_pages(rows.tables, listing.kv, &KvView::k_pages) &&
+              all_of_kv(pooled.sequences,
+                        [&](const KvView& kv) {
+                          return std::all_of(kv.k_pages.begin(), kv.k_pages.end(), begins_wide);
+                        })
+          ? 1
+          : 0;
   Plan plan =
       make_plan(KernelId::gather_pooled,
                 {gather_groups(rows), 1, static_cast<uint32_t>(rows.count)}, kGatherThreads);
@@ -271,14 +269,16 @@ void attend_listed(GpuContext& gpu, Listing listing) {
   if (at_once < n) gpu.flush();
 }
 
-// Appends the keys of pools, of one sequence.
+// Appends the keys of pools.
 bool append_pooled(GpuContext& gpu, const ops::Attention& op) {
   const PooledKeys& pooled = op.options.pooled;
   const KvView& own = pooled.sequences.front().kv;
   gpu.flush_tables();
   KvTables tables;
-  if (!gpu.recorder().place_addresses(own.k_pages, tables.keys)) return false;
-  tables.values = tables.keys;
+  if (pooled.sequences.size() == 1 ? !place_tables(gpu.recorder(), own, tables)
+                                   : !place_tables(gpu.recorder(), pooled.sequences, tables)) {
+    return false;
+  }
   (void)append_index_keys(gpu, {op.q, pooled.keys, {}, own, tables},
                           {.unit = pooled.unit, .recent = 1, .whole = true});
   return true;
@@ -318,6 +318,7 @@ void attend_each(GpuContext& gpu, ops::Attention op) {
       })) {
     selected = {};
   }
+  if (is_pooled && !append_pooled(gpu, op)) return;
   AttentionHeads heads{op.out, op.q, op.k.dim(1), kv, op.options, {}};
   gpu.flush_tables();
   if (!place_tables(gpu.recorder(), op.sequences, heads.tables)) return;
@@ -325,9 +326,6 @@ void attend_each(GpuContext& gpu, ops::Attention op) {
   if (selected.is_null() && !is_pooled) {
     (void)launch_attention(gpu, heads);
     return;
-  }
-  if (is_pooled) {
-    for_each_part(op, [&](const ops::Attention& one) { (void)append_pooled(gpu, one); });
   }
   attend_listed(gpu, {op, kv});
 }
