@@ -511,8 +511,10 @@ typedef struct mf_service_options {
   const char* chat_template;          // Jinja text in place of the model's own, or null
   const mf_sampler_options* sampler;  // of requests that say nothing; null: the model's default
   int64_t reasoning_tokens_max;       // of an answer; 0: no limit; MF_REASONING_NONE
-  int32_t active_max;                 // completions generated at the same time; 0: 4
-  int32_t queue_max;                  // requests that may wait in line; 0: 64; MF_QUEUE_NONE
+  /// Completions generated at the same time. 0: as many as fit, up to 256, where a GPU holds all of
+  /// the model, else 4.
+  int32_t active_max;
+  int32_t queue_max;  // requests that may wait in line; 0: 64; MF_QUEUE_NONE
 } mf_service_options;
 
 /// A service over a model with a tokenizer; where the model's own chat template is missing or

@@ -511,7 +511,7 @@ struct ServiceOptions {
   std::optional<std::string> chat_template = {};
   SamplerOptions sampler = {};        // of requests that say nothing
   int64_t reasoning_tokens_max = -1;  // of an answer; negative: no limit
-  int32_t active_max = 4;
+  int32_t active_max = 0;
   int32_t queue_max = 64;
 };
 

@@ -13,7 +13,6 @@ namespace moeflux {
 namespace {
 
 // As `moeflux serve` has them.
-constexpr int kActiveUsual = 4;
 constexpr int kQueueUsual = 64;
 
 Result<int> count_of(const char* name, int32_t value, int usual, int32_t none) {
@@ -60,8 +59,9 @@ Result<serve::ServiceOptions> service_options(const OpenModel& model,
   }
   MF_ASSIGN_OR_RETURN(service.defaults.reasoning_tokens_max,
                       reasoning_limit(read.reasoning_tokens_max));
+  const auto usual = static_cast<int>(usual_sequences(*model.engine));
   MF_ASSIGN_OR_RETURN(service.scheduler.active_max,
-                      count_of("active_max", read.active_max, kActiveUsual, 0));
+                      count_of("active_max", read.active_max, usual, 0));
   MF_ASSIGN_OR_RETURN(service.scheduler.queue_max,
                       count_of("queue_max", read.queue_max, kQueueUsual, MF_QUEUE_NONE));
   return service;

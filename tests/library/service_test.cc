@@ -231,6 +231,21 @@ TEST_F(ServiceApi, OptionsAreThoseOfRequestsThatSayNothing) {
                {"mirostat"});
 }
 
+TEST_F(ServiceApi, GeneratesAsManyAtOnceAsFitUnlessToldOtherwise) {
+  const auto slots = [](const Model& model, const ServiceOptions& options) {
+    Service service = take(Service::open(model, options));
+    Answer answer = take(service.submit({.method = "GET", .target = "/props"}));
+    const std::string body = whole(answer).bytes;
+    const std::string key = R"("total_slots":)";
+    const size_t at = body.find(key);
+    return at == std::string::npos ? 0 : std::stoi(body.substr(at + key.size()));
+  };
+  EXPECT_EQ(slots(model_, {}), 4);
+  EXPECT_EQ(slots(model_, {.active_max = 3}), 3);
+  const Model resident = open({.device = "emulator,memory=256"});
+  EXPECT_GT(slots(resident, {}), 16);
+}
+
 TEST_F(ServiceApi, NullsAreErrors) {
   Service service = start();
   mf_request request = MF_OPTIONS(request);

@@ -61,7 +61,7 @@ class Service:
     def __init__(self, model: Union[str, "os.PathLike[str]", Model], *, model_name: str = "",
                  aliases: Seq[str] = (), chat_template: Optional[str] = None,
                  sampler: Optional[Mapping[str, Any]] = None, reasoning_budget: int = -1,
-                 parallel: int = 4, queue: int = 64, **model_options: Any) -> None:
+                 parallel: int = 0, queue: int = 64, **model_options: Any) -> None:
         """Over an open Model, or over a folder that is opened with `model_options`, those of
         Model(): `context_length`, `prefix_cache_directory` and its bytes, where conversations
         outlive the process, and others.
@@ -70,7 +70,8 @@ class Service:
         folder's name), `aliases` are further names, "*" is any. `chat_template` replaces the
         model's own. `sampler` has arguments of Sequence.set_sampler() for requests that say
         nothing. `reasoning_budget` are tokens of an answer's reasoning, below 0: no limit.
-        `parallel` requests share the engine, and `queue` may wait beside them."""
+        `parallel` requests share the engine (0: as many as fit where a GPU holds all of the model,
+        else 4), and `queue` may wait beside them."""
         if not isinstance(model, Model):
             model = Model(model, **model_options)
         elif model_options:
