@@ -180,6 +180,9 @@ TEST_F(ContinuationTest, TheBestLogitsAreEnoughWhereItSaysSo) {
   }
   sampler_ = std::move(Sampler::create({.repeat_penalty = 1.5f})).value();
   EXPECT_EQ(text.best_needed(tokenizer_.vocab_size()).count, 0);
+  // Gemma's top-k; one more tells whether there are as many.
+  sampler_ = std::move(Sampler::create({.top_k = 64, .repeat_penalty = 1.5f})).value();
+  EXPECT_EQ(text.best_needed(tokenizer_.vocab_size(), /*may_rule=*/true).count, 65);
 }
 
 }  // namespace

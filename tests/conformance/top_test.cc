@@ -48,7 +48,7 @@ void expect_top(const std::string& what, const std::vector<float>& x, int64_t n,
 TEST(TopRows, AgreesWithTheReferenceOnRowsOfAnyWidth) {
   Random random(70);
   for (const int64_t cols : {1, 2, 33, 511, 512, 513, 1300, 9001}) {
-    for (const int64_t k : {1, 2, 40, 64}) {
+    for (const int64_t k : {1, 2, 40, 64, 65, 96}) {
       if (k > cols) continue;
       const int64_t n = cols < 1000 ? 3 : 1;
       // Few different values, so that many are equal.
@@ -118,7 +118,7 @@ TEST(TopRows, MasksAgreeWithTheReferenceOnRowsOfAnyWidth) {
     for (const auto& row : {mask_with(cols, some), mask_with(cols, all)}) {
       mask.insert(mask.end(), row.begin(), row.end());
     }
-    for (const int64_t k : {1, 2, 41, 64}) {
+    for (const int64_t k : {1, 2, 41, 65, 96}) {
       if (k <= cols) expect_top(formatted("{} of {}", k, cols), x, n, cols, k, mask);
     }
   }

@@ -10,7 +10,7 @@
 namespace moeflux {
 
 /// How many of a row's greatest values top_rows() gives at most.
-constexpr int64_t kTopRowsMax = 64;
+constexpr int64_t kTopRowsMax = 96;
 
 /// Words of a mask with a bit for each of `cols`.
 constexpr int64_t mask_words(int64_t cols) { return (cols + 31) / 32; }

@@ -9,6 +9,8 @@
 
 namespace moeflux::gpu {
 
+static_assert(kTopRowsMax == int64_t{32} * kTopFound);
+
 void run(GpuContext& gpu, const ops::TopRows& op) {
   gpu.flush();
   const auto k = static_cast<uint32_t>(op.values.shape.back());

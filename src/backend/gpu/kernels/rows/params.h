@@ -13,7 +13,7 @@ struct EmbedParams {
 };
 
 /// The best of each piece of a row, of 16 values a lane.
-enum : u32 { kTopLane = 16, kTopPiece = 32 * kTopLane };
+enum : u32 { kTopLane = 16, kTopPiece = 32 * kTopLane, kTopFound = 3 };
 struct TopParams {
   u64 stride;  // from row to row, of values and their ids
   u64 out_stride;

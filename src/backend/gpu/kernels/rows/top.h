@@ -34,15 +34,22 @@ MF_KERNEL(top_values, TopParams, MF_READ(0, f32, x), MF_READ(1, i32, x_ids),
     }
   }
   const u64 out = t.group.y * p.out_stride + t.group.x * p.k;
-  RouteBest found[2] = {{0u, 0u}, {0u, 0u}};  // of ranks `lane` and 32 more
+  RouteBest found[kTopFound];  // of every 32nd rank from `lane` on
+  MF_UNROLL
+  for (u32 i = 0u; i < kTopFound; ++i) {
+    found[i].id = 0u;
+    found[i].order = 0u;
+  }
   for (u32 rank = 0u; rank < p.k; ++rank) {
     const RouteBest best = route_take<kTopLane>(t, own);
     if (best.order == 0u) break;  // of all lanes: there are no more
-    if (rank == t.lane) found[0] = best;
-    if (rank == t.lane + 32u) found[1] = best;
+    MF_UNROLL
+    for (u32 i = 0u; i < kTopFound; ++i) {
+      if (rank == t.lane + i * 32u) found[i] = best;
+    }
   }
   MF_UNROLL
-  for (u32 i = 0u; i < 2u; ++i) {
+  for (u32 i = 0u; i < kTopFound; ++i) {
     const u32 rank = t.lane + i * 32u;
     if (rank < p.k) {
       const u32 at = found[i].id;
