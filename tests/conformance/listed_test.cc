@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "backend/gpu/emulator/emulator.h"
+#include "backend/gpu/gpu_device.h"
 #include "base/format.h"
 #include "tests/conformance/support.h"
 
@@ -199,6 +201,39 @@ TEST_P(Rooms, ARowOfEachOfSeveralSequencesHasItsBitsAlone) {
       expect_same_bits(formatted("{}, {} bytes", p.name, room), alone,
                        Listed(*own, p).attend(texts));
     }
+  }
+}
+
+// A launch of attention waits for a gate. Here it has tables of an earlier step, and those of the
+// next sequence begin anew where they lie.
+TEST(AttentionThatWaits, HasItsTablesYet) {
+  const std::unique_ptr<Device> device = make_emulator_device({.workspace_bytes = 1});
+  Session s(*device);
+  const Shape rows{4, 1, 32};
+  const auto page = [&] { return s.zeros({16, 1, 32}); };
+  const std::vector<Tensor> pages{page(), page()};
+  const std::span<const Tensor> own(pages);
+  const Tensor out = s.zeros(rows);
+  std::vector<float> expected;
+  for (uint64_t step = 0; step < 20; ++step) {
+    const auto numbers = [&](uint64_t seed) {
+      std::vector<float> both = Random(seed).floats(2 * 32);
+      const std::vector<float> other = Random(seed + 10 * step).floats(2 * 32);
+      both.insert(both.end(), other.begin(), other.end());
+      return s.floats(rows, both);
+    };
+    std::vector<Tensor> others;  // tables of several sizes
+    while (others.size() < 2 * (step % 5 + 1)) others.push_back(page());
+    const std::span<const Tensor> next(others);
+    const auto of = [](std::span<const Tensor> kv) {
+      const size_t each = kv.size() / 2;
+      return KvRows{2, {.k_pages = kv.first(each), .v_pages = kv.last(each), .page_tokens = 16}};
+    };
+    const KvRows sequences[] = {of(own), of(next)};
+    s.encoder().run(ops::Attention{out, numbers(1), numbers(2), numbers(3), sequences, {}});
+    const std::vector<float> got = s.read(out.slice(0, 0, 2));
+    if (step == 0) expected = got;
+    expect_same_bits(formatted("step {}", step), expected, got);
   }
 }
 

@@ -65,7 +65,7 @@ void GpuContext::flush_routes() {
 }
 
 void GpuContext::flush_tables() {
-  if (waiting_.down || !waiting_.delta.states.is_null()) flush();
+  if (waiting_.down || waiting_.attention || !waiting_.delta.states.is_null()) flush();
 }
 
 void GpuContext::record(const Plan& plan) {
