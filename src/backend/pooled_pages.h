@@ -40,7 +40,7 @@ void for_each_pooled_key(const Tensor& k, int64_t position, int64_t unit, const 
     rows.strides[0] = k.strides[0] * unit;
     append(rows, position / unit);
   }
-  if ((position + n) % unit != 0) append(k.slice(0, n - 1, 1), (position + n) / unit);
+  if (n > 0 && (position + n) % unit != 0) append(k.slice(0, n - 1, 1), (position + n) / unit);
 }
 
 }  // namespace moeflux

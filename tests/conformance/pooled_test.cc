@@ -190,5 +190,33 @@ TEST(PooledAttention, SequencesDoNotMix) {
   }
 }
 
+TEST(PooledAttention, ASequenceWithoutRowsHasNone) {
+  const PooledProblem p{.chunks = {30}};
+  const PooledData data = make_data(p);
+  const auto run_beside_none = [&](Device& device) {
+    Session s(device, size_t{4} << 20);
+    const Sequence own(s, p, data);
+    const Sequence other(s, p, data);
+    // In the middle of a pool.
+    const KvRows windows[] = {own.rows(own.window, p, 0, 30), other.rows(other.window, p, 3, 0)};
+    const KvRows entries[] = {own.rows(own.entries, p, 0, 30), other.rows(other.entries, p, 3, 0)};
+    s.encoder().run(
+        ops::Attention{own.out,
+                       own.q,
+                       own.k,
+                       Tensor{},
+                       windows,
+                       {.scale = 0.2f,
+                        .window = p.window,
+                        .sinks = s.floats({p.heads}, data.sinks),
+                        .pooled = {.keys = own.pools, .sequences = entries, .unit = p.unit}}});
+    return s.read(own.out);
+  };
+  expect_same_bits("reference", run(reference(), p, data), run_beside_none(reference()));
+  for (const NamedDevice* device : one_device_per_family()) {
+    expect_same_bits(device->name, run(*device->device, p, data), run_beside_none(*device->device));
+  }
+}
+
 }  // namespace
 }  // namespace moeflux::conformance
