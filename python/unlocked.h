@@ -66,8 +66,8 @@ inline bool goes_on(const pybind11::object& answer) {
 }
 
 inline pybind11::object exception_of(const moeflux::Error& error) {
-  return pybind11::module_::import("moeflux._errors")
-      .attr("error_for")(static_cast<int>(error.code), error.message);
+  const pybind11::object error_for = pybind11::module_::import("moeflux._errors").attr("error_for");
+  return call(error_for, pybind11::make_tuple(static_cast<int>(error.code), error.message));
 }
 
 [[noreturn]] inline void raise(const moeflux::Error& error) {

@@ -83,6 +83,19 @@ class ExitTest(unittest.TestCase):
                 work(calls)
         """)
 
+    def test_while_a_thread_makes_an_exception(self):
+        # Longer than it lasts, so that the interpreter ends in the middle.
+        self.ends("""
+            import moeflux._errors
+            def forever(code, message):
+                begun.set()
+                while True:
+                    pass
+            moeflux._errors.error_for = forever
+            work(lambda: moeflux.Model("/no/such/model"))
+            sys.exit(7)
+        """, status=7)
+
     def test_while_a_callback_never_returns(self):
         # Longer than calls are waited for at the end.
         self.ends("""
