@@ -12,6 +12,7 @@ namespace {
 
 namespace py = pybind11;
 using moeflux_python::call;
+using moeflux_python::drop;
 using moeflux_python::exception_of;
 using moeflux_python::goes_on;
 using moeflux_python::Interrupts;
@@ -83,7 +84,7 @@ moeflux::Model open(const std::string& directory, moeflux::ModelOptions options,
   const moeflux::Progress progress = progress_of(on_progress);
   const moeflux::LogSink log = [&](int32_t, std::string_view message) {
     const Locked lock;
-    (void)call(on_log, py::make_tuple(py::str(message.data(), message.size())));
+    drop(call(on_log, py::make_tuple(py::str(message.data(), message.size()))));
   };
   return unlocked([&] { return moeflux::Model::open(directory, options, progress, log); });
 }

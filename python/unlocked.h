@@ -58,9 +58,15 @@ inline pybind11::object call(const pybind11::object& callback, const pybind11::t
   return pybind11::reinterpret_steal<pybind11::object>(answer);
 }
 
+/// Frees what nobody else has, which may run Python's code. With the lock.
+inline void drop(pybind11::object object) {
+  call_c([owned = object.release().ptr()] { Py_DECREF(owned); });
+}
+
 /// None goes on, as every true value does. With the lock.
-inline bool goes_on(const pybind11::object& answer) {
+inline bool goes_on(pybind11::object answer) {
   const int truth = answer.is_none() ? 1 : call_c([&] { return PyObject_IsTrue(answer.ptr()); });
+  drop(std::move(answer));
   if (truth < 0) throw pybind11::error_already_set();
   return truth != 0;
 }

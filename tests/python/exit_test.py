@@ -108,6 +108,18 @@ class ExitTest(unittest.TestCase):
             work(lambda: model.sequence().generate("Once", on_text=forever))
         """)
 
+    def test_while_an_answer_of_a_callback_is_freed(self):
+        self.ends("""
+            import moeflux._exit
+            moeflux._exit._SECONDS_MAX = 0.1
+            class Answer:
+                def __del__(self):
+                    begun.set()
+                    while True:
+                        pass
+            work(lambda: model.sequence().generate("Once", on_progress=lambda *_: Answer()))
+        """)
+
     def test_a_child_that_was_forked_meanwhile_ends_too(self):
         self.ends("""
             stream = model.sequence().stream("Once", max_tokens=200)
