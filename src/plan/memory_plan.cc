@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backend/listed_keys.h"
 #include "base/format.h"
 #include "experts/drive/expert_fetch.h"
 #include "experts/stores/tiered_expert_store.h"
@@ -139,13 +140,11 @@ uint64_t step_buffers_bytes(const ModelSpec& spec, int64_t step_tokens) {
 // so all of them together may have four times what one token's keys need. Keys of several tokens
 // come on top.
 uint64_t listed_keys_bytes(const ModelSpec& spec, const CacheTypes& types, int64_t tokens) {
-  constexpr uint64_t kTokens = 256;  // whole tiles of every kernel
   uint64_t most = 0;
   for (const LayerSpec& layer : spec.layers) {
     uint64_t chosen = 0;
     for (const StateTensor& tensor : layer.mixer->state(types).tensors) {
-      const auto read = static_cast<uint64_t>(tensor.tokens_read);
-      chosen += round_up(read, kTokens) * tensor.bytes();
+      chosen += listed_page_tokens(static_cast<uint64_t>(tensor.tokens_read)) * tensor.bytes();
     }
     most = std::max({most, chosen, layer.mixer->listed_bytes(tokens, types)});
   }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/listed_keys.h"
 #include "base/format.h"
 #include "base/json.h"
 #include "base/units.h"
@@ -380,12 +381,11 @@ Status CompressedAttentionSpec::has_state(const CacheTypes& types) const {
 }
 
 uint64_t CompressedAttentionSpec::listed_bytes(int64_t tokens, const CacheTypes& types) const {
-  if (unit == 0) return 0;           // a window is read where it lies
-  constexpr uint64_t kTokens = 256;  // whole tiles of every kernel
+  if (unit == 0) return 0;  // a window is read where it lies
   const int64_t all = tokens / unit;
   const int64_t entries = selected() > 0 ? std::min(all, selected()) : all;
   const uint64_t keys =
-      round_up(static_cast<uint64_t>(entries + std::min(tokens, window)), kTokens);
+      listed_page_tokens(static_cast<uint64_t>(entries + std::min(tokens, window)));
   return keys * static_cast<uint64_t>(head_dim) * static_cast<uint64_t>(dtype_bits(types.keys)) / 8;
 }
 

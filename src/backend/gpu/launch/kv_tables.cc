@@ -34,6 +34,7 @@ bool place_tables(Recorder& recorder, const KvView& kv, KvTables& tables) {
 // Pages stay where they are for many steps, and all layers have the same lengths: mostly, a step
 // writes these alone.
 bool place_tables(Recorder& recorder, std::span<const KvRows> sequences, KvTables& tables) {
+  if (sequences.size() == 1) return place_tables(recorder, sequences.front().kv, tables);
   if (!recorder.make_room(table_bytes(sequences))) return false;
   std::vector<u64>& words = recorder.table_words();
   words.clear();
@@ -62,6 +63,12 @@ bool have_wide_pages(const KvTables& tables, const KvView& kv,
   };
   return std::all_of((kv.*pages).begin(), (kv.*pages).end(), is_wide) &&
          std::all_of(tables.sequences.begin(), tables.sequences.end(), begin_wide);
+}
+
+bool have_wide_rows(const KvTables& tables, const KvView& kv,
+                    std::span<const Tensor> KvView::*pages) {
+  const Tensor& page = (kv.*pages).front();
+  return page.dim(2) % wide_elements(page.dtype) == 0 && have_wide_pages(tables, kv, pages);
 }
 
 bool lie_alike(std::span<const KvRows> sequences) {

@@ -21,7 +21,7 @@ struct KvTables {
 
 /// False if the recorder fails. Keys that nobody has values for may be without pages of these.
 bool place_tables(Recorder& recorder, const KvView& kv, KvTables& tables);
-/// The same of sequences with a token each, whose pages lie alike.
+/// The same of several sequences with a token each, whose pages lie alike, or of one.
 bool place_tables(Recorder& recorder, std::span<const KvRows> sequences, KvTables& tables);
 /// The most bytes that tables of these, together or of one alone, take.
 size_t table_bytes(std::span<const KvRows> sequences);
@@ -29,6 +29,9 @@ size_t table_bytes(std::span<const KvRows> sequences);
 /// sequence, and of those of the several, which lie alike.
 bool have_wide_pages(const KvTables& tables, const KvView& kv,
                      std::span<const Tensor> KvView::*pages);
+/// The same, and rows of heads are multiples of 16 bytes.
+bool have_wide_rows(const KvTables& tables, const KvView& kv,
+                    std::span<const Tensor> KvView::*pages);
 /// Whether pages of all have one type, one size and one layout.
 bool lie_alike(std::span<const KvRows> sequences);
 

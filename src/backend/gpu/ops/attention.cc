@@ -8,8 +8,8 @@
 #include "backend/gpu/launch/heads_plans.h"
 #include "backend/gpu/launch/plan_building.h"
 #include "backend/gpu/supports.h"
+#include "backend/listed_keys.h"
 #include "base/format.h"
-#include "base/units.h"
 
 namespace moeflux::gpu {
 namespace {
@@ -44,17 +44,24 @@ struct Listing {
   }
 };
 
-// Some of its rows, with the tables of their sequences.
+// Some of its rows, with their sequences and the tables of these.
 struct ListedRows {
   int64_t first = 0;
   int64_t count = 0;
   int64_t keys_most = 0;  // of any of them
+  std::span<const KvRows> sequences;
   KvTables tables;
   KvTables pools;
+
+  const KvView& kv() const { return sequences.front().kv; }
 };
 
 uint64_t bytes_of(const Tensor& page, int64_t elements) {
   return static_cast<uint64_t>(elements * dtype_bits(page.dtype) / 8);
+}
+
+uint64_t page_bytes(const Tensor& page, int64_t tokens) {
+  return bytes_of(page, tokens * page.dim(1) * page.dim(2));
 }
 
 // Whether test(kv) is true of all sequences.
@@ -72,8 +79,8 @@ Plan plan_gather(const Listing& listing, const ListedRows& rows) {
   const ops::Attention& op = listing.op;
   const KeySelection& selected = op.options.selected;
   const bool has_values = listing.has_values();
-  const Tensor& k = listing.kv.k_pages.front();
-  const Tensor& v = listing.kv.v_pages.front();
+  const Tensor& k = rows.kv().k_pages.front();
+  const Tensor& v = rows.kv().v_pages.front();
   GatherParams p{};
   p.lengths = rows.tables.lengths;
   p.k_token_bytes = bytes_of(k, k.strides[0]);
@@ -83,20 +90,19 @@ Plan plan_gather(const Listing& listing, const ListedRows& rows) {
   p.k_row_bytes = static_cast<u32>(bytes_of(k, k.dim(2)));
   p.v_row_bytes = static_cast<u32>(bytes_of(v, v.dim(2)));
   p.row_keys = static_cast<u32>(listing.page_tokens);
-  p.begin = static_cast<u32>(listing.kv.length + rows.first);
+  p.begin = static_cast<u32>(listing.position(rows.first));
   p.dense_end = static_cast<u32>(selected.dense_end());
   p.most = static_cast<u32>(selected.most());
   p.unit = static_cast<u32>(selected.unit);
   p.whole = selected.whole ? 1 : 0;
   p.kv_heads = static_cast<u32>(k.dim(1));
   p.group_kv_heads = p.kv_heads / static_cast<u32>(selected.groups());
-  p.page_tokens = static_cast<u32>(listing.kv.page_tokens);
-  p.num_pages = static_cast<u32>(listing.kv.k_pages.size());
-  const auto are_wide = [&](const Tensor& page, std::span<const Tensor> KvView::*pages) {
-    return page.dim(2) % wide_elements(page.dtype) == 0 &&
-           have_wide_pages(rows.tables, listing.kv, pages);
+  p.page_tokens = static_cast<u32>(rows.kv().page_tokens);
+  p.num_pages = static_cast<u32>(rows.kv().k_pages.size());
+  const auto are_wide = [&](std::span<const Tensor> KvView::*pages) {
+    return have_wide_rows(rows.tables, rows.kv(), pages);
   };
-  p.wide = are_wide(k, &KvView::k_pages) && (!has_values || are_wide(v, &KvView::v_pages)) ? 1 : 0;
+  p.wide = are_wide(&KvView::k_pages) && (!has_values || are_wide(&KvView::v_pages)) ? 1 : 0;
   Plan plan = make_plan(
       KernelId::gather_rows,
       {gather_groups(rows), p.kv_heads * (has_values ? 2U : 1U), static_cast<uint32_t>(rows.count)},
@@ -113,24 +119,23 @@ Plan plan_gather(const Listing& listing, const ListedRows& rows) {
 Plan plan_gather_pooled(const Listing& listing, const ListedRows& rows) {
   const ops::Attention& op = listing.op;
   const PooledKeys& pooled = op.options.pooled;
-  const Tensor& page = listing.kv.k_pages.front();
+  const Tensor& page = rows.kv().k_pages.front();
   GatherPooledParams p{};
   p.lengths = rows.tables.lengths;
   p.token_bytes = bytes_of(page, page.strides[0]);
   p.row_bytes = static_cast<u32>(bytes_of(page, page.dim(2)));
   p.row_keys = static_cast<u32>(listing.page_tokens);
-  p.begin = static_cast<u32>(listing.kv.length + rows.first);
+  p.begin = static_cast<u32>(listing.position(rows.first));
   p.most = pooled.ids.is_null() ? 0 : static_cast<u32>(pooled.ids.dim(2));
   p.unit = static_cast<u32>(pooled.unit);
   p.window = static_cast<u32>(op.options.window);
   p.page_pools = static_cast<u32>(pooled.sequences.front().kv.page_tokens / pooled.unit);
-  p.page_tokens = static_cast<u32>(listing.kv.page_tokens);
-  p.num_pages = static_cast<u32>(listing.kv.k_pages.size());
+  p.page_tokens = static_cast<u32>(rows.kv().page_tokens);
+  p.num_pages = static_cast<u32>(rows.kv().k_pages.size());
   // Rows of pools are as wide as those of tokens, and lie behind one another.
   const auto begins_wide = [](const Tensor& pools) { return pools.offset_bytes % 16 == 0; };
   p.wide =
-      page.dim(2) % wide_elements(page.dtype) == 0 &&
-              have_wide_pages(rows.tables, listing.kv, &KvView::k_pages) &&
+      have_wide_rows(rows.tables, rows.kv(), &KvView::k_pages) &&
               all_of_kv(pooled.sequences,
                         [&](const KvView& kv) {
                           return std::all_of(kv.k_pages.begin(), kv.k_pages.end(), begins_wide);
@@ -175,8 +180,8 @@ bool take_pages(Recorder& recorder, Listing& listing, int64_t rows, uint64_t lea
   const Tensor& k = listing.kv.k_pages.front();
   const Tensor& v = listing.kv.v_pages.front();
   const int64_t tokens = rows * listing.page_tokens;
-  const uint64_t key_bytes = bytes_of(k, tokens * k.dim(1) * k.dim(2));
-  const uint64_t value_bytes = listing.has_values() ? bytes_of(v, tokens * v.dim(1) * v.dim(2)) : 0;
+  const uint64_t key_bytes = page_bytes(k, tokens);
+  const uint64_t value_bytes = listing.has_values() ? page_bytes(v, tokens) : 0;
   Binding space;
   if (!recorder.take_gathered(std::max(key_bytes + value_bytes, least_bytes), space)) return false;
   const auto view = [&](uint64_t offset, const Tensor& page) {
@@ -189,20 +194,22 @@ bool take_pages(Recorder& recorder, Listing& listing, int64_t rows, uint64_t lea
 }
 
 // Each row as a sequence whose page is the room of its keys.
-void list_rows(const Listing& listing, const ListedRows& rows, GatheredRows& gathered) {
+void list_rows(const Listing& listing, ListedRows& rows, GatheredRows& gathered) {
   gathered.pages.resize(static_cast<size_t>(2 * rows.count));
   gathered.sequences.clear();
   const std::span<Tensor> pages = gathered.pages;
   for (int64_t i = 0; i < rows.count; ++i) {
     const auto own = pages.subspan(static_cast<size_t>(2 * i), 2);
     const int64_t begin = i * listing.page_tokens;
+    const int64_t keys = listing.num_keys(rows.first + i);
+    rows.keys_most = std::max(rows.keys_most, keys);
     own[0] = listing.keys.slice(0, begin, listing.page_tokens);
     own[1] = listing.values.slice(0, begin, listing.page_tokens);
     gathered.sequences.push_back({1,
                                   {.k_pages = own.first(1),
                                    .v_pages = own.last(1),
                                    .page_tokens = listing.page_tokens,
-                                   .length = listing.num_keys(rows.first + i) - 1}});
+                                   .length = keys - 1}});
   }
 }
 
@@ -222,17 +229,16 @@ bool attend_listed_rows(GpuContext& gpu, const Listing& listing, ListedRows rows
                        {}};
   heads.are_all_new = true;
   gpu.flush();  // what the tables of these rows may take the place of
-  const auto place_own = [&](std::span<const KvRows> all, KvTables& tables) {
-    if (listing.is_of_one()) return place_tables(recorder, all.front().kv, tables);
-    const auto own = all.subspan(static_cast<size_t>(rows.first), sequences.size());
-    return place_tables(recorder, own, tables);
+  const auto own = [&](std::span<const KvRows> all) {
+    return listing.is_of_one() ? all
+                               : all.subspan(static_cast<size_t>(rows.first), sequences.size());
   };
-  if (!recorder.make_room(table_bytes(op.sequences) + table_bytes(pools) +
+  rows.sequences = own(op.sequences);
+  if (!recorder.make_room(table_bytes(rows.sequences) + table_bytes(pools) +
                           table_bytes(sequences)) ||
-      !place_own(op.sequences, rows.tables) ||
-      (listing.is_pooled() && !place_own(pools, rows.pools)) ||
-      !(rows.count == 1 ? place_tables(recorder, first, heads.tables)
-                        : place_tables(recorder, sequences, heads.tables))) {
+      !place_tables(recorder, rows.sequences, rows.tables) ||
+      (listing.is_pooled() && !place_tables(recorder, own(pools), rows.pools)) ||
+      !place_tables(recorder, sequences, heads.tables)) {
     return false;
   }
   recorder.record(listing.is_pooled() ? plan_gather_pooled(listing, rows)
@@ -243,27 +249,20 @@ bool attend_listed_rows(GpuContext& gpu, const Listing& listing, ListedRows rows
 // Keys and values are in their pages. Rows are taken together as far as a workspace has room.
 void attend_listed(GpuContext& gpu, Listing listing) {
   constexpr int64_t kRowsMax = 256;  // tables are written for each
-  constexpr uint64_t kTokens = 256;  // whole tiles of every kernel
+  const KvView& kv = listing.kv;
   const int64_t n = listing.op.q.dim(0);
   int64_t most = 0;
   for (int64_t row = 0; row < n; ++row) most = std::max(most, listing.num_keys(row));
-  listing.page_tokens = static_cast<int64_t>(round_up(static_cast<uint64_t>(most), kTokens));
-  const auto token_bytes = [](const Tensor& page) {
-    return bytes_of(page, page.dim(1) * page.dim(2));
-  };
-  const uint64_t row_bytes = static_cast<uint64_t>(listing.page_tokens) *
-                             (token_bytes(listing.kv.k_pages.front()) +
-                              (listing.has_values() ? token_bytes(listing.kv.v_pages.front()) : 0));
+  listing.page_tokens = static_cast<int64_t>(listed_page_tokens(static_cast<uint64_t>(most)));
+  const uint64_t row_bytes =
+      page_bytes(kv.k_pages.front(), listing.page_tokens) +
+      (listing.has_values() ? page_bytes(kv.v_pages.front(), listing.page_tokens) : 0);
   const uint64_t room = gpu.platform().workspace_bytes_max();
   const auto at_once =
       std::clamp<int64_t>(static_cast<int64_t>(room / row_bytes), 1, std::min(n, kRowsMax));
   if (!take_pages(gpu.recorder(), listing, at_once, at_once > 1 ? room : 0)) return;
   for (int64_t row = 0; row < n; row += at_once) {
-    ListedRows rows{row, std::min(at_once, n - row)};
-    for (int64_t i = 0; i < rows.count; ++i) {
-      rows.keys_most = std::max(rows.keys_most, listing.num_keys(row + i));
-    }
-    if (!attend_listed_rows(gpu, listing, rows)) return;
+    if (!attend_listed_rows(gpu, listing, {row, std::min(at_once, n - row)})) return;
   }
   // A gate of all rows cannot be part of the launch of some.
   if (at_once < n) gpu.flush();
@@ -275,10 +274,7 @@ bool append_pooled(GpuContext& gpu, const ops::Attention& op) {
   const KvView& own = pooled.sequences.front().kv;
   gpu.flush_tables();
   KvTables tables;
-  if (pooled.sequences.size() == 1 ? !place_tables(gpu.recorder(), own, tables)
-                                   : !place_tables(gpu.recorder(), pooled.sequences, tables)) {
-    return false;
-  }
+  if (!place_tables(gpu.recorder(), pooled.sequences, tables)) return false;
   (void)append_index_keys(gpu, {op.q, pooled.keys, {}, own, tables},
                           {.unit = pooled.unit, .recent = 1, .whole = true});
   return true;

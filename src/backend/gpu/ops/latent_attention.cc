@@ -153,11 +153,7 @@ void record_values(Recorder& recorder, const LatentRows& rows, const AttentionRe
 
 void record_latent_attention(Recorder& recorder, const LatentRows& rows) {
   KvTables tables;
-  const bool is_of_one = rows.op.sequences.size() == 1;
-  if (is_of_one ? !place_tables(recorder, rows.kv, tables)
-                : !place_tables(recorder, rows.op.sequences, tables)) {
-    return;
-  }
+  if (!place_tables(recorder, rows.op.sequences, tables)) return;
   record_queries(recorder, rows, tables);
   const AttentionHeads attention{rows.mixed, rows.query, 1, rows.kv, {.scale = rows.op.heads.scale},
                                  tables,     true};

@@ -80,10 +80,7 @@ IndexScoresParams index_params(const Choosing& all, uint64_t score_stride) {
   p.span = p.unit * std::max<u32>(1, kIndexThreads / p.unit);
   p.has_weights = op.head_weights.is_null() ? 0 : 1;
   p.relu = op.options.relu ? 1 : 0;
-  p.wide = p.head_dim % wide_elements(page.dtype) == 0 &&
-                   have_wide_pages(all.tables, keys, &KvView::k_pages)
-               ? 1
-               : 0;
+  p.wide = have_wide_rows(all.tables, keys, &KvView::k_pages) ? 1 : 0;
   return p;
 }
 
@@ -185,16 +182,11 @@ void select_keys(GpuContext& gpu, const ops::SelectKeys& op) {
   if (first.rows == 0) return;
   Recorder& recorder = gpu.recorder();
   gpu.flush_tables();
-  const bool is_of_one = op.sequences.size() == 1;
   KvTables tables;
-  if (is_of_one ? !recorder.place_addresses(first.kv.k_pages, tables.keys)
-                : !place_tables(recorder, op.sequences, tables)) {
-    return;
-  }
-  if (is_of_one) tables.values = tables.keys;
+  if (!place_tables(recorder, op.sequences, tables)) return;
   const KvView keys = append_index_keys(gpu, {op.q, op.k, {}, first.kv, tables}, op.options);
   gpu.flush();  // of queries, what their keys' launch left
-  if (!is_of_one) return record_select(recorder, {op, keys, tables, 0});
+  if (!tables.is_of_one()) return record_select(recorder, {op, keys, tables, 0});
   const int64_t dense = op.options.selection(op.ids).dense_rows(first.rows, first.kv.length);
   if (dense == first.rows) return;
   const ops::SelectKeys own = op.part(

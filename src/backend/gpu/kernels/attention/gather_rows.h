@@ -31,7 +31,7 @@ MF_KERNEL(gather_rows, GatherParams, MF_READ(0, i32, ids), MF_READ(1, u64, k_pag
   const u32 i = t.group.x * t.simds + t.simd;
   const u32 token = t.group.z;
   const TokenSequence sequence = sequence_of(t, p, k_pages, v_pages, token);
-  const u32 own = sequence.position + (token - sequence.token);
+  const u32 own = position_in(sequence, token);
   const u32 head = t.group.y % p.kv_heads;
   u32 count = own + 1u;
   u32 position = i;
@@ -67,7 +67,7 @@ MF_KERNEL(gather_pooled, GatherPooledParams, MF_READ(0, i32, ids), MF_READ(1, u6
   const u32 i = t.group.x * t.simds + t.simd;
   const u32 token = t.group.z;
   const TokenSequence sequence = sequence_of(t, p, pages, pages, token);
-  const u32 own = sequence.position + (token - sequence.token);
+  const u32 own = position_in(sequence, token);
   const u32 first = p.window != 0u && own + 1u > p.window ? own + 1u - p.window : 0u;
   const u32 seen = (own + 1u) / p.unit;
   const bool chooses = p.most != 0u && seen > p.most;

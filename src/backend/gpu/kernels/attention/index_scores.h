@@ -81,7 +81,7 @@ MF_FN void score_candidates(MF_T t, MF_PARAMS(IndexScoresParams) p, MF_GLOBAL(co
   const u32 head = t.group.z * p.heads;
   const u32 begin = t.group.x * p.span;
   const TokenSequence sequence = sequence_of(t, p, k_pages, k_pages, token);
-  const u32 position = sequence.position + (token - sequence.token);
+  const u32 position = position_in(sequence, token);
   const u32 seen = (position + 1u) / p.key_tokens;
   if (position < p.dense_end || begin >= seen) return;
   const u32 end = begin + p.span < seen ? begin + p.span : seen;

@@ -48,6 +48,11 @@ MF_FN TokenSequence sequence_of(MF_T t, MF_PARAMS(Params) p, MF_GLOBAL(const u64
   return own;
 }
 
+/// The position of one of its tokens.
+MF_FN u32 position_in(TokenSequence sequence, u32 token) {
+  return sequence.position + (token - sequence.token);
+}
+
 /// The position of one of these tokens, where nothing else is wanted of its sequence.
 template <typename Params>
 MF_FN u32 position_of(MF_T t, MF_PARAMS(Params) p, u32 token) {

@@ -101,7 +101,7 @@ MF_KERNEL(write_heads, WriteHeadsParams, MF_WRITE(0, f32, q), MF_WRITE(1, f32, k
     turns[2u * pair + 1u] = turn.sine;
   }
   const TokenSequence sequence = sequence_of(t, p, k_pages, v_pages, token);
-  const u32 position = (sequence.position + (token - sequence.token)) / p.key_tokens;
+  const u32 position = position_in(sequence, token) / p.key_tokens;
   const u32 number = position / p.page_tokens;
   const u32 at = number % sequence.num_pages;
   u64 page_address = 0u;
