@@ -11,6 +11,7 @@
 
 #include "backend/encoder.h"
 #include "devices/open_device.h"
+#include "quant/weight.h"
 #include "tensor/dtype.h"
 
 namespace moeflux {
@@ -49,6 +50,14 @@ class BenchDevice {
   Tensor filled(const Shape& shape, DType dtype) {
     const std::vector<std::byte> bytes(bytes_of(shape, dtype), std::byte{0x3c});
     return holding(shape, dtype, bytes);
+  }
+  /// A matrix of such bytes.
+  Weight filled_weight(const QuantFormat& format, int64_t rows, int64_t cols) {
+    Weight w = lay_out(format, rows, cols);
+    for (const PartRole role : kPartRoles) {
+      if (w.has(role)) w.parts[role] = filled(w.parts[role].shape, w.parts[role].dtype);
+    }
+    return w;
   }
 
  private:

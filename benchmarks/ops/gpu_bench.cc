@@ -53,22 +53,14 @@ constexpr int64_t kIntermediate = 512;
 constexpr int64_t kExperts = 256;
 constexpr int64_t kTopK = 8;
 
-Weight make_weight(BenchDevice& device, const QuantFormat& format, int64_t rows, int64_t cols) {
-  Weight w = lay_out(format, rows, cols);
-  for (const PartRole role : kPartRoles) {
-    if (w.has(role)) w.parts[role] = device.filled(w.parts[role].shape, w.parts[role].dtype);
-  }
-  return w;
-}
-
 void run_experts(benchmark::State& state, const QuantFormat& format, int64_t n) {
   const auto device = open_gpu(state);
   if (device == nullptr) return;
   std::vector<ExpertWeights> experts;
   for (int32_t e = 0; e < kExperts; ++e) {
-    experts.push_back({ExpertId{e}, make_weight(*device, format, kIntermediate, kHidden),
-                       make_weight(*device, format, kIntermediate, kHidden),
-                       make_weight(*device, format, kHidden, kIntermediate)});
+    experts.push_back({ExpertId{e}, device->filled_weight(format, kIntermediate, kHidden),
+                       device->filled_weight(format, kIntermediate, kHidden),
+                       device->filled_weight(format, kHidden, kIntermediate)});
   }
   const Tensor x = device->noise({n, kHidden});
   const Tensor slots = device->noise({n * kTopK, kHidden});
@@ -165,39 +157,74 @@ Cache make_cache(BenchDevice& device, const Heads& p, DType type, int64_t tokens
   return cache;
 }
 
-void run_attention(benchmark::State& state, const Heads& p, DType type, int64_t n, int64_t depth) {
-  const auto device = open_gpu(state);
-  if (device == nullptr) return;
-  const Cache cache = make_cache(*device, p, type, depth + n);
-  const Tensor q = device->noise({n, p.heads, p.head_dim});
-  const Tensor k = device->noise({n, p.kv_heads, p.head_dim});
-  const Tensor v = p.values_are_keys ? Tensor{} : device->noise({n, p.kv_heads, p.v_head_dim});
-  const Tensor out = device->noise({n, p.heads, p.v_head_dim});
-  const KvRows all{n, {cache.keys, cache.values, kPageTokens, depth}};
-  const int calls = n == 1 ? 32 : 2;
-  const bool ran = repeat(state, *device, calls, [&](int) {
-    device->encoder().run(
-        ops::Attention{out, q, k, v, {&all, 1}, {.scale = 0.0625f, .window = p.window}});
-  });
-  if (!ran) return;
-  double seen = 0.0;  // positions, over all tokens
-  for (int64_t t = 0; t < n; ++t) {
-    const int64_t end = depth + t + 1;
-    seen += static_cast<double>(p.window > 0 ? std::min(p.window, end) : end);
+constexpr int64_t kChosen = 2048;  // of DeepSeek-V3.2
+
+struct Attended {
+  Heads heads;
+  DType type = DType::kF16;
+  int64_t n = 1;
+  int64_t depth = 0;
+  bool chooses = false;  // kChosen keys a token
+};
+
+/// Null where all keys are attended to.
+Tensor choices(BenchDevice& device, const Attended& p) {
+  if (!p.chooses) return {};
+  std::mt19937 random(1);
+  std::vector<int32_t> all(static_cast<size_t>(p.depth));
+  std::iota(all.begin(), all.end(), 0);
+  std::vector<int32_t> chosen;
+  for (int64_t row = 0; row < p.n; ++row) {
+    std::ranges::sample(all, std::back_inserter(chosen), kChosen, random);
   }
-  const auto width = static_cast<double>(p.head_dim + p.v_head_dim);
-  state.counters["GOP/s"] =
-      giga_rate(state, calls * 2.0 * seen * static_cast<double>(p.heads) * width);
-  if (n > 1) return;
-  const double row = p.values_are_keys ? static_cast<double>(p.head_dim) : width;
-  const double bytes = type == DType::kI8 ? 34.0 / 32.0 : 2.0;
-  state.counters["GB/s"] =
-      giga_rate(state, calls * seen * static_cast<double>(p.kv_heads) * row * bytes);
+  return device.ints({p.n, 1, kChosen}, chosen);
 }
 
-// --- The choice of keys, DeepSeek-V3.2's, and attention to those ---
+/// The positions that all tokens together attend to.
+double seen_by_all(const Attended& p) {
+  double seen = 0.0;
+  for (int64_t t = 0; t < p.n; ++t) {
+    const int64_t end = p.depth + t + 1;
+    const int64_t most = p.chooses ? kChosen : p.heads.window > 0 ? p.heads.window : end;
+    seen += static_cast<double>(std::min(most, end));
+  }
+  return seen;
+}
 
-constexpr int64_t kChosen = 2048;
+void run_attention(benchmark::State& state, const Attended& p) {
+  const auto device = open_gpu(state);
+  if (device == nullptr) return;
+  const Heads& h = p.heads;
+  const Cache cache = make_cache(*device, h, p.type, p.depth + p.n);
+  const Tensor ids = choices(*device, p);
+  const Tensor q = device->noise({p.n, h.heads, h.head_dim});
+  const Tensor k = device->noise({p.n, h.kv_heads, h.head_dim});
+  const Tensor v = h.values_are_keys ? Tensor{} : device->noise({p.n, h.kv_heads, h.v_head_dim});
+  const Tensor out = device->noise({p.n, h.heads, h.v_head_dim});
+  const KvRows rows{p.n, {cache.keys, cache.values, kPageTokens, p.depth}};
+  const int calls = p.n == 1 ? 32 : 2;
+  const bool ran = repeat(state, *device, calls, [&](int) {
+    device->encoder().run(
+        ops::Attention{out,
+                       q,
+                       k,
+                       v,
+                       {&rows, 1},
+                       {.scale = 0.0625f, .window = h.window, .selected = {.ids = ids}}});
+  });
+  if (!ran) return;
+  const double seen = seen_by_all(p);
+  const auto width = static_cast<double>(h.head_dim + h.v_head_dim);
+  state.counters["GOP/s"] =
+      giga_rate(state, calls * 2.0 * seen * static_cast<double>(h.heads) * width);
+  if (p.n > 1) return;
+  const double row = h.values_are_keys ? static_cast<double>(h.head_dim) : width;
+  const double bytes = p.type == DType::kI8 ? 34.0 / 32.0 : 2.0;
+  state.counters["GB/s"] =
+      giga_rate(state, calls * seen * static_cast<double>(h.kv_heads) * row * bytes);
+}
+
+// --- The choice of keys, DeepSeek-V3.2's ---
 
 void run_select(benchmark::State& state, int64_t n, int64_t depth) {
   constexpr int64_t kHeads = 64;
@@ -221,34 +248,6 @@ void run_select(benchmark::State& state, int64_t n, int64_t depth) {
   state.counters["GOP/s"] = giga_rate(state, calls * 2.0 * seen * double(kHeads * kDim));
 }
 
-void run_chosen(benchmark::State& state, const Heads& p, int64_t n, int64_t depth) {
-  const auto device = open_gpu(state);
-  if (device == nullptr) return;
-  const Cache cache = make_cache(*device, p, DType::kF16, depth + n);
-  std::mt19937 random(1);
-  std::vector<int32_t> all(static_cast<size_t>(depth));
-  std::iota(all.begin(), all.end(), 0);
-  std::vector<int32_t> chosen;
-  for (int64_t row = 0; row < n; ++row) {
-    std::ranges::sample(all, std::back_inserter(chosen), kChosen, random);
-  }
-  const Tensor ids = device->ints({n, 1, kChosen}, chosen);
-  const Tensor q = device->noise({n, p.heads, p.head_dim});
-  const Tensor k = device->noise({n, p.kv_heads, p.head_dim});
-  const Tensor v = p.values_are_keys ? Tensor{} : device->noise({n, p.kv_heads, p.v_head_dim});
-  const Tensor out = device->noise({n, p.heads, p.v_head_dim});
-  const KvRows rows{n, {cache.keys, cache.values, kPageTokens, depth}};
-  const int calls = n == 1 ? 32 : 2;
-  const bool ran = repeat(state, *device, calls, [&](int) {
-    device->encoder().run(
-        ops::Attention{out, q, k, v, {&rows, 1}, {.scale = 0.0625f, .selected = {.ids = ids}}});
-  });
-  if (!ran) return;
-  const auto width = static_cast<double>(p.head_dim + p.v_head_dim);
-  state.counters["GOP/s"] =
-      giga_rate(state, calls * 2.0 * static_cast<double>(n * kChosen * p.heads) * width);
-}
-
 template <typename Run>
 void add(const std::string& name, const Run& run) {
   benchmark::RegisterBenchmark(name.c_str(), run)->UseRealTime()->Unit(benchmark::kMicrosecond);
@@ -265,16 +264,15 @@ void add_attention() {
        {.heads = 32, .kv_heads = 4, .head_dim = 128, .v_head_dim = 128, .window = 4096}},
       {"256", {.heads = 16, .kv_heads = 2, .head_dim = 256, .v_head_dim = 256}},
       {"latent", latent}};
-  for (const auto& [name, p] : shapes) {
+  for (const auto& [name, heads] : shapes) {
     for (const DType type : {DType::kF16, DType::kI8}) {
       for (const int64_t n : {1, 4096}) {
         for (const int64_t depth : {0, 4096, 32768, 131072}) {
           if (n == 1 && depth == 0) continue;
+          const Attended p{heads, type, n, depth};
           add(formatted("attention/{}/{}/{}/{}", n, name, type == DType::kI8 ? "q8_0" : "f16",
                         depth),
-              [p, type, n, depth](benchmark::State& state) {
-                run_attention(state, p, type, n, depth);
-              });
+              [p](benchmark::State& state) { run_attention(state, p); });
         }
       }
     }
@@ -283,8 +281,9 @@ void add_attention() {
     for (const int64_t depth : {4096, 32768}) {
       add(formatted("select_keys/{}/{}", n, depth),
           [n, depth](benchmark::State& state) { run_select(state, n, depth); });
+      const Attended p{latent, DType::kF16, n, depth, /*chooses=*/true};
       add(formatted("chosen/{}/{}", n, depth),
-          [latent, n, depth](benchmark::State& state) { run_chosen(state, latent, n, depth); });
+          [p](benchmark::State& state) { run_attention(state, p); });
     }
   }
 }

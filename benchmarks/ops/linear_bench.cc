@@ -26,14 +26,6 @@ struct Problem {
   int64_t cols = 0;
 };
 
-Weight make_weight(BenchDevice& device, const Problem& p) {
-  Weight w = lay_out(p.format, p.rows, p.cols);
-  for (const PartRole role : kPartRoles) {
-    if (w.has(role)) w.parts[role] = device.filled(w.parts[role].shape, w.parts[role].dtype);
-  }
-  return w;
-}
-
 void run_linear(benchmark::State& state, const Problem& p) {
   const auto device = BenchDevice::open(
       state, {.name = p.device, .threads = p.threads, .isa = p.isa, .precision = p.precision});
@@ -42,7 +34,9 @@ void run_linear(benchmark::State& state, const Problem& p) {
   const uint64_t matrix_bytes = weight_bytes(p.format, p.rows, p.cols);
   const uint64_t matrices = p.n == 1 ? (uint64_t{512} << 20) / matrix_bytes + 1 : 1;
   std::vector<Weight> weights;
-  for (uint64_t i = 0; i < matrices; ++i) weights.push_back(make_weight(*device, p));
+  for (uint64_t i = 0; i < matrices; ++i) {
+    weights.push_back(device->filled_weight(p.format, p.rows, p.cols));
+  }
   const Tensor x = device->noise({p.n, p.cols});
   const Tensor out = device->noise({p.n, p.rows});
   size_t next = 0;
