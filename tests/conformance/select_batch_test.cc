@@ -48,7 +48,8 @@ StepLaunches launches_of(const testing::LaunchCounts* counts) {
     return counts->of_kernel[static_cast<size_t>(kernel)];
   };
   return {of(gpu::KernelId::write_heads),
-          of(gpu::KernelId::index_scores) + of(gpu::KernelId::index_scores_f16),
+          of(gpu::KernelId::index_scores) + of(gpu::KernelId::index_scores_f16) +
+              of(gpu::KernelId::mma_index_scores) + of(gpu::KernelId::mma_index_scores_f16),
           of(gpu::KernelId::mask_candidates), of(gpu::KernelId::choose_best)};
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/gpu/gpu_context.h"
+#include "backend/gpu/kernels/attention/params.h"
 #include "backend/gpu/launch/heads_plans.h"
 #include "backend/gpu/launch/plan_building.h"
 #include "backend/gpu/supports.h"
@@ -72,6 +73,7 @@ IndexScoresParams index_params(const Choosing& all, uint64_t score_stride) {
   p.heads = static_cast<u32>(op.q.dim(1)) / p.groups;
   p.head_dim = static_cast<u32>(op.q.dim(2));
   p.stage_cols = (p.head_dim + 3) / 4 * 4;
+  p.key_steps = (p.head_dim + 15) / 16;
   p.page_keys = static_cast<u32>(keys.page_tokens);
   p.num_pages = static_cast<u32>(keys.k_pages.size());
   p.dense_end = static_cast<u32>(all.dense_end());
@@ -84,6 +86,29 @@ IndexScoresParams index_params(const Choosing& all, uint64_t score_stride) {
   return p;
 }
 
+/// What a group of mma_index_scores has in shared memory.
+uint64_t tile_words(const IndexScoresParams& p) {
+  const uint64_t rows = round_up(uint64_t{p.heads}, 16);
+  return rows * (p.key_steps * 16 + 2) + (p.unit == 1 ? 0 : p.span);
+}
+
+/// Whether matrix units score: a matter of shapes and of where a model's tensors lie, not of the
+/// number of rows, as bits depend on it.
+bool fits_tiles(IndexScoresParams p, const ops::SelectKeys& op, const Platform& platform) {
+  p.span = kIndexSpanMax;
+  return platform.has_matrix_units() && p.wide != 0 && is_wide(op.q) && p.head_dim % 4 == 0 &&
+         p.head_dim <= kTileSteps * 16 && p.page_keys % 8 == 0 &&
+         bytes_of_words(tile_words(p)) <= platform.shared_bytes_max();
+}
+
+/// Groups stage their queries once: as many keys as leave no core idle.
+uint32_t keys_of_group(const IndexScoresParams& p, uint64_t seen, const Platform& platform) {
+  constexpr uint32_t kKeysMax = 512;
+  const uint64_t wanted = 4 * uint64_t{platform.cores()};
+  const uint64_t keys = seen * p.tokens * p.groups / std::max<uint64_t>(wanted, 1);
+  return static_cast<uint32_t>(std::clamp<uint64_t>(keys / 64 * 64, 64, kKeysMax));
+}
+
 void record_scores(Recorder& recorder, const Choosing& all, const Block& block,
                    IndexScoresParams p) {
   const ops::SelectKeys& op = all.op;
@@ -91,11 +116,16 @@ void record_scores(Recorder& recorder, const Choosing& all, const Block& block,
   p.begin = static_cast<u32>(all.position + block.row);
   p.lengths = block.lengths(all.tables);
   const auto seen = static_cast<uint64_t>(block.last_position + 1) / p.key_tokens;
-  Plan plan =
-      make_plan(all.keys.k_pages.front().dtype == DType::kF16 ? KernelId::index_scores_f16
-                                                              : KernelId::index_scores,
-                {groups_for(seen, p.span), block.count, p.groups}, kIndexThreads,
-                bytes_of_words(uint64_t{kIndexHeads} * p.stage_cols + (p.unit == 1 ? 0 : p.span)));
+  const bool is_f16 = all.keys.k_pages.front().dtype == DType::kF16;
+  KernelId kernel = is_f16 ? KernelId::index_scores_f16 : KernelId::index_scores;
+  uint64_t words = uint64_t{kIndexHeads} * p.stage_cols + (p.unit == 1 ? 0 : p.span);
+  if (fits_tiles(p, op, recorder.platform())) {
+    kernel = is_f16 ? KernelId::mma_index_scores_f16 : KernelId::mma_index_scores;
+    p.span = p.unit * std::max<u32>(1, keys_of_group(p, seen, recorder.platform()) / p.unit);
+    words = tile_words(p);
+  }
+  Plan plan = make_plan(kernel, {groups_for(seen, p.span), block.count, p.groups}, kIndexThreads);
+  plan.shared_bytes = bytes_of_words(words);
   plan.set_params(p);
   plan.bind(range_of(op.q.slice(0, block.row, block.count), Access::kRead));
   plan.bind(

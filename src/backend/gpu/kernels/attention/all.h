@@ -16,6 +16,7 @@
 #include "backend/gpu/kernels/attention/mma_attention_wide_few.h"
 #include "backend/gpu/kernels/attention/mma_attention_wide_many.h"
 #include "backend/gpu/kernels/attention/mma_attention_wide_weights.h"
+#include "backend/gpu/kernels/attention/mma_index_scores.h"
 #include "backend/gpu/kernels/attention/pool_rows.h"
 #include "backend/gpu/kernels/attention/rope.h"
 #include "backend/gpu/kernels/attention/write_heads.h"

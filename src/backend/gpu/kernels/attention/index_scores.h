@@ -69,6 +69,16 @@ MF_FN f32 add_index_heads(MF_PARAMS(IndexScoresParams) p, f32 sum, u32 first,
   return sum;
 }
 
+/// The best of each candidate's keys, of which there are `count` scores.
+MF_FN void best_of_units(MF_T t, MF_PARAMS(IndexScoresParams) p, MF_SHARED(f32) found, u32 count,
+                         MF_GLOBAL(f32) to) {
+  for (u32 first = t.index * p.unit; first < count; first += t.threads * p.unit) {
+    f32 best = found[first];
+    for (u32 i = 1u; i < p.unit && first + i < count; ++i) best = mf_max(best, found[first + i]);
+    to[first / p.unit] = best;
+  }
+}
+
 /// Group x: a span of keys; y: a token; z: a group of heads. kIndexThreads threads. Shared: the
 /// queries of kIndexHeads heads; the scores of a span, where candidates have several keys.
 template <typename Stored>
@@ -113,13 +123,7 @@ MF_FN void score_candidates(MF_T t, MF_PARAMS(IndexScoresParams) p, MF_GLOBAL(co
   }
   if (p.unit == 1u) return;
   barrier(t);
-  for (u32 first = t.index * p.unit; first < end - begin; first += t.threads * p.unit) {
-    f32 best = found[first];
-    for (u32 i = 1u; i < p.unit && first + i < end - begin; ++i) {
-      best = mf_max(best, found[first + i]);
-    }
-    to[(begin + first) / p.unit] = best;
-  }
+  best_of_units(t, p, found, end - begin, to + begin / p.unit);
 }
 
 #define MF_INDEX_SCORES(name, KEY)                                                 \

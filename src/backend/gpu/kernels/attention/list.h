@@ -60,6 +60,8 @@
   X(latent_values_w8, 6, LatentValuesParams, kWaits)                   \
   X(index_scores, 4, IndexScoresParams, kWaits)                        \
   X(index_scores_f16, 4, IndexScoresParams, kWaits)                    \
+  X(mma_index_scores, 4, IndexScoresParams, kWaits)                    \
+  X(mma_index_scores_f16, 4, IndexScoresParams, kWaits)                \
   X(mask_candidates, 2, MaskParams, kWaits)                            \
   X(choose_best, 2, ChooseParams, kWaits)                              \
   X(pool_rows, 7, PoolParams, kWaits)                                  \

@@ -20,6 +20,7 @@ struct IndexScoresParams {
   u32 groups;
   u32 head_dim;
   u32 stage_cols;  // head_dim rounded up to a multiple of 4
+  u32 key_steps;   // of 16 columns, on matrix units
   u32 page_keys;
   u32 num_pages;
   u32 begin;       // position of the first token
