@@ -133,6 +133,17 @@ MF_FN u32 f16_bits(f32 value) {
 MF_FN u32 pack_f16(f32 low, f32 high) { return f16_bits(low) | f16_bits(high) << 16u; }
 #endif
 
+#if !defined(MF_HAS_F16_PAIRS)
+MF_FN u32 multiply_f16(u32 a, u32 b) {
+  return pack_f16(f16_half(a, 0u) * f16_half(b, 0u), f16_half(a, 1u) * f16_half(b, 1u));
+}
+MF_FN u32 larger_pairs(u32 a, u32 b) {
+  const u32 low = (a & 0xffffu) > (b & 0xffffu) ? a & 0xffffu : b & 0xffffu;
+  const u32 high = a >> 16u > b >> 16u ? a >> 16u : b >> 16u;
+  return low | high << 16u;
+}
+#endif
+
 #if !defined(MF_HAS_MATRIX_MULTIPLY)
 /// c + a b for pairs of f16.
 struct HalfWords {

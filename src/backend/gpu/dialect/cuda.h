@@ -224,6 +224,15 @@ MF_FN u32 pack_f16(f32 low, f32 high) {
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
 }
+/// The products of two pairs of f16, each rounded to nearest even.
+#define MF_HAS_F16_PAIRS
+MF_FN u32 multiply_f16(u32 a, u32 b) {
+  u32 product;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+  return product;
+}
+/// The larger lower half and the larger upper half of two words.
+MF_FN u32 larger_pairs(u32 a, u32 b) { return __vmaxu2(a, b); }
 /// Bytes 0 and 2 of both words, and bytes 1 and 3.
 MF_FN u32 even_bytes(u32 low, u32 high) { return __byte_perm(low, high, 0x6420u); }
 MF_FN u32 odd_bytes(u32 low, u32 high) { return __byte_perm(low, high, 0x7531u); }

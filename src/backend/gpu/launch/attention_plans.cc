@@ -111,11 +111,16 @@ void lay_out_tiles(AttentionParams& p, DType values, const KvTables& tables) {
   count_parts(p, kTileKeys, tables);
 }
 
-uint32_t few_bytes(const AttentionParams& p) {
-  const uint64_t row_words = p.key_steps * 16 + kTileScoreWords + kTileKeys + 3;
-  return bytes_of(kTileFewRows * row_words + kTileKeys * (uint64_t{p.value_words} + 3));
+/// Of a group that walks, or of one that has a tile, whose weights take the place of queries.
+uint32_t few_bytes(const AttentionParams& p, bool walks) {
+  const uint64_t query_words = uint64_t{p.key_steps} * 16;
+  const uint64_t first_words =
+      walks ? query_words + kTileKeys : std::max(query_words, uint64_t{kTileKeys});
+  return bytes_of(kTileFewRows * (first_words + kTileScoreWords + 3) +
+                  kTileKeys * (uint64_t{p.value_words} + 3));
 }
 
+/// A kernel whose groups walk, or one of eight SIMD groups for a tile.
 KernelId few_kernel(const AttentionParams& p, DType type) {
   constexpr ByType kWalks{KernelId::mma_attention_few, KernelId::mma_attention_few_f16,
                           KernelId::mma_attention_few_q8};
@@ -132,12 +137,40 @@ KernelId few_kernel(const AttentionParams& p, DType type) {
   return (is_full ? kFullParts : kParts).of(type);
 }
 
+/// A kernel of fewer SIMD groups for a tile.
+struct TileKernel {
+  uint32_t cols;  // of heads
+  uint32_t simds;
+  KernelId f16;
+  KernelId q8;
+};
+constexpr std::array kTileKernels{TileKernel{64, 2, KernelId::mma_attention_few_tiles_f16_d64,
+                                             KernelId::mma_attention_few_tiles_q8_d64},
+                                  TileKernel{128, 2, KernelId::mma_attention_few_tiles_f16_d128,
+                                             KernelId::mma_attention_few_tiles_q8_d128},
+                                  TileKernel{256, 4, KernelId::mma_attention_few_tiles_f16_d256,
+                                             KernelId::mma_attention_few_tiles_q8_d256}};
+
+Plan few_plan(const AttentionParams& p, DType type, uint32_t groups, const Platform& platform) {
+  const uint32_t kv_heads = kv_heads_of(p);
+  Plan plan = make_plan(few_kernel(p, type), {groups, kv_heads, 1}, kFewThreads);
+  plan.shared_bytes = few_bytes(p, p.walks != 0);
+  if (p.walks != 0 || type == DType::kF32) return plan;
+  if (uint64_t{groups} * kv_heads * p.num_parts <= uint64_t{2} * platform.cores()) return plan;
+  for (const TileKernel& kernel : kTileKernels) {
+    if (p.head_dim != kernel.cols || p.v_head_dim != kernel.cols) continue;
+    plan.kernel = type == DType::kF16 ? kernel.f16 : kernel.q8;
+    plan.group_size = kernel.simds * kSimdLanes;
+  }
+  return plan;
+}
+
 /// Whether attention runs in tiles: a matter of shapes and of where a model's tensors lie, not of
 /// their number, as bits depend on it.
 bool fits_tiles(const AttentionParams& p, const AttentionHeads& heads, const Platform& platform) {
   return platform.has_matrix_units() && !is_by_head(p) && are_wide(heads) &&
          p.page_tokens % 8 == 0 && p.head_dim <= kTileSteps * 16 &&
-         p.v_head_dim <= kTileBlocks * 32 && few_bytes(p) <= platform.shared_bytes_max();
+         p.v_head_dim <= kTileBlocks * 32 && few_bytes(p, true) <= platform.shared_bytes_max();
 }
 
 // --- Wide rows: mma_attention_wide.h ---
@@ -208,16 +241,15 @@ WideKernel choose_wide(AttentionParams& p, const Platform& platform) {
   p.walks = 1;
   if (fits(kWide32) && groups(kWide32) >= wanted) return kWide32;
   if (groups(kWide16) >= wanted) return kWide16;
-  p.walks = p.num_parts == 1 || partial_bytes(p) > kPartialBytesMax ? 1 : 0;
+  p.walks = p.num_parts == 1 ? 1 : 0;
   const uint64_t rows = p.lengths == 0 ? rows_of_kv_head(p) : p.heads_per_kv_head;
   const bool shares = rows > kWide32.rows / 2 && fits(kWide32) &&
                       groups(kWide32) * (p.walks != 0 ? 1 : p.num_parts) >= wanted;
   return shares ? kWide32 : kWide16;
 }
 
-// Memory for parts that groups leave, unless they walk all of them.
+// Memory for the parts that groups leave of one piece of all.
 bool take_partials(Recorder& recorder, AttentionResult& result) {
-  if (result.params.walks != 0) return true;
   if (!recorder.take_workspace(partial_bytes(result.params), result.partials)) return false;
   result.partials.access = Access::kWrite;
   return true;
@@ -242,65 +274,103 @@ bool record_wide_tiles(Recorder& recorder, const AttentionHeads& heads, Attentio
 
 }  // namespace
 
+namespace {
+
+// Plans without parameters and partial sums.
+
+Plan heads_plan(AttentionParams& p, const AttentionHeads& heads) {
+  count_parts(p, kAttentionSplit, heads.tables);
+  p.walks = p.num_parts == 1 || p.tokens * p.heads >= kGroupsWanted ? 1 : 0;
+  return make_plan(heads_kernel(heads.kv), {p.heads, p.tokens, 1}, kAttentionThreads,
+                   bytes_of(p.head_dim + 2 * kAttentionTile));
+}
+
+Plan wide_plan(AttentionParams& p, const AttentionHeads& heads, const Platform& platform) {
+  const WideKernel kernel = choose_wide(p, platform);
+  Plan plan = make_plan(kernel.ids.of(row_type(heads.kv)),
+                        {static_cast<uint32_t>(row_groups(p, kernel.rows)), kv_heads_of(p), 1},
+                        kWideThreads);
+  plan.shared_bytes = wide_bytes(p, kernel.rows);
+  return plan;
+}
+
+/// Whether a gate may join this launch. Kernels of few rows bind what they write alone.
+bool bind_heads(Plan& plan, const AttentionHeads& heads, const AttentionResult& result,
+                bool is_few) {
+  const bool walks = result.params.walks != 0;
+  plan.bind(range_of(heads.q, Access::kRead));
+  plan.bind(heads.tables.keys);
+  plan.bind(heads.tables.values);
+  if (walks || !is_few) plan.bind(range_of(heads.options.sinks, Access::kRead));
+  if (walks) bind_output(plan, heads.out);
+  if (!walks && !is_few) plan.bind({});
+  if (!walks || !is_few) plan.bind(result.partials);
+  if (plan.kernel == heads_kernel(heads.kv)) {
+    plan.bind(range_of(heads.options.distance_bias, Access::kRead));
+  }
+  const bool takes_gate = kernel_info(plan.kernel).bindings > plan.num_bindings;
+  if (takes_gate) plan.bind({});
+  return takes_gate;
+}
+
+/// Groups for parts, as many at once as their memory holds; all but the last are merged.
+bool record_parts(Recorder& recorder, const AttentionHeads& heads, Plan plan, bool is_few,
+                  AttentionResult& result) {
+  AttentionParams& p = result.params;
+  const uint64_t most = std::max<uint64_t>(partial_bytes_max(recorder.platform()), 1);
+  const u32 parts = groups_for(p.num_parts, groups_for(partial_bytes(p), most));
+  const u32 first = p.first_part;
+  const u32 end = first + p.num_parts;
+  p.num_parts = parts;
+  if (!take_partials(recorder, result)) return false;
+  bind_heads(plan, heads, result, is_few);
+  for (u32 begin = first; begin < end; begin += parts) {
+    p.first_part = begin;
+    p.num_parts = std::min(parts, end - begin);
+    p.resumes = (begin - first) / parts;
+    p.finishes = begin + p.num_parts == end ? 1 : 0;
+    plan.groups.z = p.num_parts;
+    plan.set_params(p);
+    recorder.record(plan);
+    if (p.finishes == 0) recorder.record(merge_op(heads, result).plan);
+  }
+  return true;
+}
+
+}  // namespace
+
 bool record_attention(Recorder& recorder, const AttentionHeads& heads, AttentionResult& result) {
   const Platform& platform = recorder.platform();
   AttentionParams& p = result.params;
   p = attention_params(heads.out, heads.q, heads.kv_heads, heads.kv, heads.options);
   if (heads.are_all_new) p.new_from = 0;
   p.lengths = heads.tables.lengths;
+  p.finishes = 1;
   const KvTables& tables = heads.tables;
-  const uint32_t kv_heads = kv_heads_of(p);
+  const DType type = row_type(heads.kv);
   Plan plan;
-  if (lay_out_tiles(p, row_type(heads.kv), tables); fits_tiles(p, heads, platform)) {
+  bool is_few = false;
+  if (lay_out_tiles(p, type, tables); fits_tiles(p, heads, platform)) {
     p.column_factor = 0x1p-28f;  // weights and values are times 2^14
-    if (const ManyKernel* many = choose_many(p, row_type(heads.kv), platform); many != nullptr) {
+    if (const ManyKernel* many = choose_many(p, type, platform); many != nullptr) {
       return record_many(recorder, heads, *many, result);
     }
     const auto groups = static_cast<uint32_t>(row_groups(p, kTileFewRows));
-    p.walks = p.num_parts == 1 || groups * kv_heads >= 2 * platform.cores() ||
-                      partial_bytes(p) > kPartialBytesMax
-                  ? 1
-                  : 0;
-    plan = make_plan(few_kernel(p, row_type(heads.kv)),
-                     {groups, kv_heads, p.walks != 0 ? 1 : p.num_parts}, kFewThreads);
-    plan.shared_bytes = few_bytes(p);
+    p.walks = p.num_parts == 1 || groups * kv_heads_of(p) >= 2 * platform.cores() ? 1 : 0;
+    plan = few_plan(p, type, groups, platform);
+    is_few = true;
   } else if (lay_out_wide(p, share_rows(heads), tables); fits_wide(p, heads, platform)) {
     if (heads.may_leave_tiles && fits_wide_tiles(p, tables, platform)) {
       return record_wide_tiles(recorder, heads, result);
     }
-    if (fits_wide_many(p, row_type(heads.kv), platform)) {
-      return record_wide_many(recorder, heads, result);
-    }
-    const WideKernel kernel = choose_wide(p, platform);
-    plan = make_plan(kernel.ids.of(row_type(heads.kv)),
-                     {static_cast<uint32_t>(row_groups(p, kernel.rows)), kv_heads,
-                      p.walks != 0 ? 1 : p.num_parts},
-                     kWideThreads);
-    plan.shared_bytes = wide_bytes(p, kernel.rows);
+    if (fits_wide_many(p, type, platform)) return record_wide_many(recorder, heads, result);
+    plan = wide_plan(p, heads, platform);
   } else {
-    count_parts(p, kAttentionSplit, tables);
-    p.walks = p.num_parts == 1 || p.tokens * p.heads >= kGroupsWanted ? 1 : 0;
-    plan = make_plan(heads_kernel(heads.kv), {p.heads, p.tokens, p.walks != 0 ? 1 : p.num_parts},
-                     kAttentionThreads, bytes_of(p.head_dim + 2 * kAttentionTile));
+    plan = heads_plan(p, heads);
   }
-  if (!take_partials(recorder, result)) return false;
+  if (p.walks == 0) return record_parts(recorder, heads, plan, is_few, result);
   plan.set_params(p);
-  plan.bind(range_of(heads.q, Access::kRead));
-  plan.bind(tables.keys);
-  plan.bind(tables.values);
-  plan.bind(range_of(heads.options.sinks, Access::kRead));
-  if (p.walks == 0) {
-    plan.bind({});
-  } else {
-    bind_output(plan, heads.out);
-  }
-  plan.bind(result.partials);
-  if (plan.kernel == heads_kernel(heads.kv)) {
-    plan.bind(range_of(heads.options.distance_bias, Access::kRead));
-  }
-  const bool takes_gate = kernel_info(plan.kernel).bindings > plan.num_bindings;
-  if (takes_gate) plan.bind({});
-  if (takes_gate && p.walks != 0) {
+  if (bind_heads(plan, heads, result, is_few)) {
     result.last = AttentionOp{plan, p, heads.out};
   } else {
     recorder.record(plan);
@@ -314,11 +384,16 @@ AttentionOp merge_op(const AttentionHeads& heads, const AttentionResult& result)
                          {groups_for(p.v_head_dim, kMergeColumns), p.heads, p.tokens},
                          kMergeThreads, bytes_of(kMergeWords));
   merge.set_params(p);
+  const bool is_of_several = p.resumes != 0 || p.finishes == 0;
   Binding partials = result.partials;
-  partials.access = Access::kRead;
+  partials.access = is_of_several ? Access::kReadWrite : Access::kRead;
   merge.bind(partials);
   merge.bind(range_of(heads.options.sinks, Access::kRead));
-  bind_output(merge, heads.out);
+  if (is_of_several) {
+    merge.bind(range_of(heads.out, Access::kReadWrite));
+  } else {
+    bind_output(merge, heads.out);
+  }
   merge.bind({});
   return {merge, p, heads.out};
 }

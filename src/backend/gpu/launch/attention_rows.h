@@ -19,11 +19,15 @@ inline uint64_t row_groups(const AttentionParams& p, uint32_t rows) {
   return uint64_t{p.tokens} * groups_for(p.heads_per_kv_head, rows);
 }
 inline uint32_t kv_heads_of(const AttentionParams& p) { return p.heads / p.heads_per_kv_head; }
-/// Memory for parts that groups leave, and the most of it.
+/// Memory for parts that groups leave, and the most of it; with more, parts are merged piece by
+/// piece.
 inline uint64_t partial_bytes(const AttentionParams& p) {
-  return uint64_t{p.tokens} * p.heads * p.num_parts * (p.partial_words + 2) * sizeof(float);
+  const uint64_t rows = uint64_t{p.tokens} * p.heads;
+  return rows * (kLeftWords + uint64_t{p.num_parts} * (p.partial_words + 2)) * sizeof(float);
 }
-constexpr uint64_t kPartialBytesMax = 96 * kMiB;
+inline uint64_t partial_bytes_max(const Platform& platform) {
+  return platform.workspace_bytes_max() * 3 / 2;
+}
 constexpr uint32_t bytes_of(uint64_t words) { return static_cast<uint32_t>(words * sizeof(u32)); }
 
 /// A kernel over pages of each type; keys and values have the same.

@@ -119,7 +119,7 @@ const ManyKernel* choose_many(AttentionParams& p, DType type, const Platform& pl
   // A group of many rows takes 54 us for a tile of 256 columns on an H200, one of few 8.
   const uint64_t few_groups = row_groups(p, kTileFewRows) * kv_heads_of(p) * p.num_parts;
   if (p.num_parts < 4 && few_groups <= platform.cores()) return nullptr;
-  if (largest == nullptr || p.num_parts < 4 || partial_bytes(p) > kPartialBytesMax ||
+  if (largest == nullptr || p.num_parts < 4 || partial_bytes(p) > partial_bytes_max(platform) ||
       halves_bytes(p, type, *largest) > platform.workspace_bytes_max()) {
     return largest;
   }
@@ -151,7 +151,7 @@ bool record_many(Recorder& recorder, const AttentionHeads& heads, const ManyKern
   for (u32 begin = first; begin < end; begin += parts) {
     p.first_part = begin;
     p.num_parts = std::min(parts, end - begin);
-    p.resumes = begin > first ? 1 : 0;
+    p.resumes = (begin - first) / parts;
     p.finishes = begin + p.num_parts == end ? 1 : 0;
     constexpr ByType kHalves{KernelId::mma_attention_halves, KernelId::mma_attention_halves_f16,
                              KernelId::mma_attention_halves_q8};

@@ -160,6 +160,10 @@ void record_latent_attention(Recorder& recorder, const LatentRows& rows) {
   AttentionResult result;
   if (!record_attention(recorder, attention, result)) return;
   if (result.last) recorder.record(result.last->plan);
+  if (result.params.walks == 0 && result.params.resumes != 0) {  // the last of several pieces
+    recorder.record(merge_op(attention, result).plan);
+    result.params.walks = 1;
+  }
   record_values(recorder, rows, result);
 }
 

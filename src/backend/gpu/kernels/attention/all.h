@@ -9,6 +9,7 @@
 #include "backend/gpu/kernels/attention/latent.h"
 #include "backend/gpu/kernels/attention/latent_few.h"
 #include "backend/gpu/kernels/attention/mma_attention_few.h"
+#include "backend/gpu/kernels/attention/mma_attention_few_parts.h"
 #include "backend/gpu/kernels/attention/mma_attention_halves.h"
 #include "backend/gpu/kernels/attention/mma_attention_many.h"
 #include "backend/gpu/kernels/attention/mma_attention_team.h"

@@ -222,8 +222,8 @@ MF_FN void attend_head(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32
   for (u32 d = t.index; d < p.head_dim; d += t.threads) query[d] = q_row[d];
   barrier(t);
   const bool alone = p.walks != 0u;
-  const u32 first_part = alone || p.lengths != 0u ? begin / kAttentionSplit : p.first_part;
-  u32 split = alone ? first_part : first_part + t.group.z;
+  const u32 seen = alone || p.lengths != 0u ? begin / kAttentionSplit : 0u;
+  u32 split = seen + (alone ? 0u : p.first_part + t.group.z);
   const u32 last = alone ? (end - 1u) / kAttentionSplit : split;
   HeadSum all = empty_sum<kAttentionColumnsMax>();
   for (; split <= last; ++split) {

@@ -90,10 +90,34 @@ MF_FN f32 add_parts(f32 sum, u32 count, MF_SHARED(f32) keeps, MF_SHARED(f32) par
   return sum;
 }
 
+/// A thread's part and columns of the parts from `first` on.
+struct MergeRound {
+  PartSum own;
+  MergeColumns columns;
+
+  MF_FN_MEMBER void load(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32) partials,
+                         u64 index, u32 first, u32 c) {
+    const u32 count = parts_of(p, first);
+    own = no_sum();
+    if (t.index < count) {
+      MF_GLOBAL(const f32) sums = partials + partial_sums(p, index + first + t.index);
+      own.largest = sums[0];
+      own.total = sums[1];
+    }
+    columns.load(t, partials + (partial_columns(p, index + first) + c), p.partial_words, count,
+                 c < p.v_head_dim);
+  }
+  static MF_FN_MEMBER u32 parts_of(MF_PARAMS(AttentionParams) p, u32 first) {
+    const u32 left = p.num_parts - first;
+    return left < kMergeParts ? left : static_cast<u32>(kMergeParts);
+  }
+};
+
 /// Group x: 16 columns; y: a head; z: a query. 256 threads. Each lane of the first SIMD group adds
-/// a column; the second SIMD group adds totals.
+/// a column; the second SIMD group adds totals. Parts of which a launch before had others are added
+/// to what it left.
 MF_FITS(256, 4)
-MF_KERNEL(attention_merge, AttentionParams, MF_READ(0, f32, partials), MF_READ(1, f32, sinks),
+MF_KERNEL(attention_merge, AttentionParams, MF_WRITE(0, f32, partials), MF_READ(1, f32, sinks),
           MF_WRITE(2, f32, out), MF_READ(3, f32, gate)) {
   MF_THREAD;
   MF_SHARED(f32) keeps = MF_SHARED_AT(t, f32, 0u);
@@ -103,26 +127,29 @@ MF_KERNEL(attention_merge, AttentionParams, MF_READ(0, f32, partials), MF_READ(1
   const u32 token = t.group.z;
   const u32 c = t.group.x * kMergeColumns + t.index % kMergeColumns;
   const u64 index = partial_index(p, token, head, 0u);
+  MF_GLOBAL(f32) to = out + (token * p.out.token_stride + head * p.out.head_stride);
   f32 largest = -mf_infinity();
   f32 sum = 0.0f;
+  MF_GLOBAL(const f32) parts_of_all = MF_CAST(const f32, partials);
+  MergeRound round;
+  round.load(t, p, parts_of_all, index, 0u, c);
+  if (p.resumes != 0u) {
+    MF_GLOBAL(f32) left = left_sum(p, partials, token, head, (p.resumes - 1u) % 2u);
+    largest = left[0];
+    if (t.simd == 0u && c < p.v_head_dim) sum = to[c];
+    if (t.simd == 1u) sum = left[1];
+  }
   MF_ROLLED
   for (u32 first = 0u; first < p.num_parts; first += kMergeParts) {
-    const u32 left = p.num_parts - first;
-    const u32 count = left < kMergeParts ? left : static_cast<u32>(kMergeParts);
-    PartSum own = no_sum();
-    if (t.index < count) {
-      MF_GLOBAL(const f32) sums = partials + partial_sums(p, index + first + t.index);
-      own.largest = sums[0];
-      own.total = sums[1];
-    }
-    MergeColumns columns;
-    columns.load(t, partials + (partial_columns(p, index + first) + c), p.partial_words, count,
-                 c < p.v_head_dim);
+    const u32 count = MergeRound::parts_of(p, first);
     if (first > 0u) barrier(t);
-    largest = find_way(t, own, largest);
+    largest = find_way(t, round.own, largest);
     barrier(t);
-    columns.store(t, count);
+    round.columns.store(t, count);
     barrier(t);
+    if (first + kMergeParts < p.num_parts) {
+      round.load(t, p, parts_of_all, index, first + kMergeParts, c);
+    }
     if (t.simd == 0u) {
       MF_SHARED(f32)
       parts =
@@ -135,9 +162,16 @@ MF_KERNEL(attention_merge, AttentionParams, MF_READ(0, f32, partials), MF_READ(1
   barrier(t);
   if (t.index >= kMergeColumns || c >= p.v_head_dim) return;
   const PartSum all = {largest, of_simds[0]};
-  out[token * p.out.token_stride + head * p.out.head_stride + c] =
-      finished(p, sum, finish_factor(p, all, sinks, token * p.sink_stride + head),
-               gates_of(p, gate, token, head), c);
+  if (p.finishes == 0u) {
+    to[c] = sum;
+    if (c != 0u) return;
+    MF_GLOBAL(f32) left = left_sum(p, partials, token, head, p.resumes % 2u);
+    left[0] = all.largest;
+    left[1] = all.total;
+    return;
+  }
+  to[c] = finished(p, sum, finish_factor(p, all, sinks, token * p.sink_stride + head),
+                   gates_of(p, gate, token, head), c);
 }
 
 }  // namespace kernels

@@ -15,18 +15,24 @@
   X(mma_attention_halves, 3, AttentionParams, kWaits)                  \
   X(mma_attention_halves_f16, 3, AttentionParams, kWaits)              \
   X(mma_attention_halves_q8, 3, AttentionParams, kWaits)               \
-  X(mma_attention_few, 7, AttentionParams, kReadsEarly)                \
-  X(mma_attention_few_parts, 7, AttentionParams, kReadsEarly)          \
-  X(mma_attention_few_d256, 7, AttentionParams, kReadsEarly)           \
-  X(mma_attention_few_parts_d256, 7, AttentionParams, kReadsEarly)     \
-  X(mma_attention_few_f16, 7, AttentionParams, kReadsEarly)            \
-  X(mma_attention_few_parts_f16, 7, AttentionParams, kReadsEarly)      \
-  X(mma_attention_few_f16_d256, 7, AttentionParams, kReadsEarly)       \
-  X(mma_attention_few_parts_f16_d256, 7, AttentionParams, kReadsEarly) \
-  X(mma_attention_few_q8, 7, AttentionParams, kReadsEarly)             \
-  X(mma_attention_few_parts_q8, 7, AttentionParams, kReadsEarly)       \
-  X(mma_attention_few_q8_d256, 7, AttentionParams, kReadsEarly)        \
-  X(mma_attention_few_parts_q8_d256, 7, AttentionParams, kReadsEarly)  \
+  X(mma_attention_few, 6, AttentionParams, kReadsEarly)                \
+  X(mma_attention_few_parts, 4, AttentionParams, kReadsEarly)          \
+  X(mma_attention_few_d256, 6, AttentionParams, kReadsEarly)           \
+  X(mma_attention_few_parts_d256, 4, AttentionParams, kReadsEarly)     \
+  X(mma_attention_few_f16, 6, AttentionParams, kReadsEarly)            \
+  X(mma_attention_few_parts_f16, 4, AttentionParams, kReadsEarly)      \
+  X(mma_attention_few_f16_d256, 6, AttentionParams, kReadsEarly)       \
+  X(mma_attention_few_parts_f16_d256, 4, AttentionParams, kReadsEarly) \
+  X(mma_attention_few_q8, 6, AttentionParams, kReadsEarly)             \
+  X(mma_attention_few_parts_q8, 4, AttentionParams, kReadsEarly)       \
+  X(mma_attention_few_q8_d256, 6, AttentionParams, kReadsEarly)        \
+  X(mma_attention_few_parts_q8_d256, 4, AttentionParams, kReadsEarly)  \
+  X(mma_attention_few_tiles_f16_d64, 4, AttentionParams, kReadsEarly)  \
+  X(mma_attention_few_tiles_f16_d128, 4, AttentionParams, kReadsEarly) \
+  X(mma_attention_few_tiles_f16_d256, 4, AttentionParams, kReadsEarly) \
+  X(mma_attention_few_tiles_q8_d64, 4, AttentionParams, kReadsEarly)   \
+  X(mma_attention_few_tiles_q8_d128, 4, AttentionParams, kReadsEarly)  \
+  X(mma_attention_few_tiles_q8_d256, 4, AttentionParams, kReadsEarly)  \
   X(mma_attention_many_r128, 6, AttentionParams, kWaits)               \
   X(mma_attention_many_r64, 6, AttentionParams, kWaits)                \
   X(mma_attention_many_parts_r128, 6, AttentionParams, kWaits)         \

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "backend/gpu/kernels/attention/cached.h"
+#include "backend/gpu/kernels/attention/half_pairs.h"
 #include "backend/gpu/kernels/attention/params.h"
 #include "backend/gpu/kernels/matmul/block_exponent.h"
 #include "backend/gpu/kernels/params.h"
@@ -111,6 +112,16 @@ MF_FN u32 key_exponent(MF_T t, MF_LOCAL(const KeyRows<Stored>) keys) {
   return block_exponent(lanes_max(t, lanes_max(t, bits, 1u), 2u));
 }
 
+MF_FN u32 key_exponent(MF_T t, MF_LOCAL(const KeyRows<u16>) keys) {
+  u32 largest = 0u;
+  MF_UNROLL
+  for (u32 s = 0u; s < kTileSteps; ++s) {
+    largest = largest_pair(keys->held[s].held.v[1], largest_pair(keys->held[s].held.v[0], largest));
+  }
+  largest = larger_pairs(largest, simd_shuffle_xor(t, largest, 1u));
+  return pair_exponent(larger_pairs(largest, simd_shuffle_xor(t, largest, 2u)));
+}
+
 /// A value's exponent: the term that is added to its score, and the factor that takes it back from
 /// its weight.
 MF_FN f32 value_shift(u32 exponent) {
@@ -169,7 +180,7 @@ MF_FN void bring_keys(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const u64)
     keys.load(
         t, position_row<Stored>(t, p, pages, p.k_page, exists ? tile + key : end - 1u, t.group.y),
         p.head_dim, exists);
-    const u32 exponent = key_exponent<Stored>(t, &keys);
+    const u32 exponent = key_exponent(t, &keys);
     if ((t.lane & 3u) == 0u) factors[key] = out_of_halves(exponent);
     MF_UNROLL
     for (u32 s = 0u; s < kTileSteps; ++s) {

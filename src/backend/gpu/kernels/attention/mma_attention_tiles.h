@@ -43,7 +43,7 @@ MF_FN void store_piece(MF_SHARED(u32) rows, u32 r, u32 i, W4 piece) {
   to[130] = piece.v[3];
 }
 
-/// Sizes of tiles as parameters say, or those of heads of 256, which the compiler knows then: a
+/// Sizes of tiles as parameters say, or those of usual heads, which the compiler knows then: a
 /// single token waits for every instruction. Pages hold numbers of a type.
 template <typename Stored>
 struct AnyTile {
@@ -54,17 +54,19 @@ struct AnyTile {
   static MF_FN_MEMBER u32 head_dim(MF_PARAMS(AttentionParams) p) { return p.head_dim; }
   static MF_FN_MEMBER u32 v_head_dim(MF_PARAMS(AttentionParams) p) { return p.v_head_dim; }
 };
-template <typename Stored>
-struct FullTile {
+template <typename Stored, u32 COLS>
+struct SizedTile {
   typedef Stored Number;
-  static MF_FN_MEMBER u32 key_steps(MF_PARAMS(AttentionParams)) { return kTileSteps; }
-  static MF_FN_MEMBER u32 value_blocks(MF_PARAMS(AttentionParams)) { return kTileBlocks; }
+  static MF_FN_MEMBER u32 key_steps(MF_PARAMS(AttentionParams)) { return COLS / 16u; }
+  static MF_FN_MEMBER u32 value_blocks(MF_PARAMS(AttentionParams)) { return COLS / 32u; }
   static MF_FN_MEMBER u32 value_words(MF_PARAMS(AttentionParams)) {
-    return kTileBlocks * 8u * static_cast<u32>(sizeof(Stored)) + 4u;
+    return COLS / 4u * static_cast<u32>(sizeof(Stored)) + 4u;
   }
-  static MF_FN_MEMBER u32 head_dim(MF_PARAMS(AttentionParams)) { return kTileSteps * 16u; }
-  static MF_FN_MEMBER u32 v_head_dim(MF_PARAMS(AttentionParams)) { return kTileBlocks * 32u; }
+  static MF_FN_MEMBER u32 head_dim(MF_PARAMS(AttentionParams)) { return COLS; }
+  static MF_FN_MEMBER u32 v_head_dim(MF_PARAMS(AttentionParams)) { return COLS; }
 };
+template <typename Stored>
+using FullTile = SizedTile<Stored, kTileSteps * 16u>;
 
 /// A row's query, 128 columns after another, and its exponent. A SIMD group a row.
 enum : u32 { kQueryPieces = kTileSteps / 8 };

@@ -382,8 +382,8 @@ MF_FN void attend_wide(MF_T t, MF_PARAMS(AttentionParams) p, MF_GLOBAL(const f32
   const u32 begin = query_row(t, p, group, group.first).begin;
   const u32 end = query_row(t, p, group, (behind < group.end ? behind : group.end) - 1u).end;
   const bool alone = p.walks != 0u;
-  const u32 first_part = alone || is_one_of_several ? begin / kWideSplit : p.first_part;
-  u32 split = alone ? first_part : first_part + t.group.z;
+  const u32 seen = alone || is_one_of_several ? begin / kWideSplit : 0u;
+  u32 split = seen + (alone ? 0u : p.first_part + t.group.z);
   const u32 last = alone ? (end - 1u) / kWideSplit : split;
   const u32 own_row = t.index / kLanes;
   const bool leads = t.index % kLanes == 0u && own_row < ROWS;

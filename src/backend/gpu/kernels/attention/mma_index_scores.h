@@ -136,8 +136,7 @@ MF_FN void score_tiles(MF_T t, MF_PARAMS(IndexScoresParams) p, MF_GLOBAL(const f
       keys.rows[n].load(t, page + (at % p.page_keys + t.lane / 4u) * p.page_stride, p.head_dim,
                         key >= begin && key < end);
     }
-    const u32 exponents[2] = {key_exponent<Stored>(t, &keys.rows[0]),
-                              key_exponent<Stored>(t, &keys.rows[1])};
+    const u32 exponents[2] = {key_exponent(t, &keys.rows[0]), key_exponent(t, &keys.rows[1])};
     keys.take_exponents(exponents[0], exponents[1]);
     f32 out_of[4];
     MF_UNROLL

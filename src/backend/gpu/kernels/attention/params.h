@@ -88,6 +88,9 @@ enum : u32 {
   kMergeWords = kMergeColumnsAt + kMergeColumns * kMergeColumnWords,
 };
 
+/// Words of a row that launches leave each other: a largest score and a total, in two places.
+enum : u32 { kLeftWords = 4 };
+
 struct AttentionParams {
   HeadsLayout q;
   HeadsLayout out;
@@ -119,7 +122,7 @@ struct AttentionParams {
   f32 column_factor;  // of finished sums
   // On matrix units.
   u32 group_parts;   // of a group of many rows that does not walk
-  u32 resumes;       // launches for earlier tiles came before
+  u32 resumes;       // so many launches for earlier parts came before
   u32 finishes;      // none for later ones follow
   u32 key_steps;     // of 16 columns
   u32 value_blocks;  // of 32 columns

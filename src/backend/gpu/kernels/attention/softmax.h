@@ -128,30 +128,33 @@ MF_FN PartMerge merge_parts(PartSum all, PartSum sum) {
   return m;
 }
 
-/// Where a part of a query is kept until all are merged, in words: its columns, and behind all
-/// columns its largest score and its total.
+/// Where a part of a query is kept until all are merged, in words: behind the sums that launches
+/// leave each other its columns, and behind all columns its largest score and its total.
 MF_FN u64 partial_index(MF_PARAMS(AttentionParams) p, u32 token, u32 head, u32 part) {
   return (static_cast<u64>(token) * p.heads + head) * p.num_parts + part;
 }
 MF_FN u64 partial_columns(MF_PARAMS(AttentionParams) p, u64 index) {
-  return index * p.partial_words;
+  return static_cast<u64>(p.tokens) * p.heads * kLeftWords + index * p.partial_words;
 }
 MF_FN u64 partial_sums(MF_PARAMS(AttentionParams) p, u64 index) {
-  return static_cast<u64>(p.tokens) * p.heads * p.num_parts * p.partial_words + index * 2u;
+  return partial_columns(p, partial_index(p, p.tokens, 0u, 0u)) + index * 2u;
 }
 
-/// Where a launch that has some of a row's keys leaves its sum for the one that goes on with it.
-MF_FN MF_GLOBAL(f32) left_sum(MF_PARAMS(AttentionParams) p, MF_GLOBAL(f32) partials, QueryRow row) {
-  return partials + (static_cast<u64>(row.token) * p.heads + row.head) * 2u;
+/// Where a launch that has some of a row's keys leaves its sum for the one that goes on with it,
+/// `second`: for every other launch, where several groups read what the one before left.
+MF_FN MF_GLOBAL(f32) left_sum(MF_PARAMS(AttentionParams) p, MF_GLOBAL(f32) partials, u32 token,
+                              u32 head, u32 second) {
+  const u64 rows = static_cast<u64>(p.tokens) * p.heads;
+  return partials + (second * rows + static_cast<u64>(token) * p.heads + head) * 2u;
 }
 MF_FN void leave_sum(MF_PARAMS(AttentionParams) p, MF_GLOBAL(f32) partials, QueryRow row,
                      PartSum sum) {
-  MF_GLOBAL(f32) to = left_sum(p, partials, row);
+  MF_GLOBAL(f32) to = left_sum(p, partials, row.token, row.head, 0u);
   to[0] = sum.largest;
   to[1] = sum.total;
 }
 MF_FN PartSum resume_sum(MF_PARAMS(AttentionParams) p, MF_GLOBAL(f32) partials, QueryRow row) {
-  MF_GLOBAL(f32) from = left_sum(p, partials, row);
+  MF_GLOBAL(f32) from = left_sum(p, partials, row.token, row.head, 0u);
   const PartSum sum = {from[0], from[1]};
   return sum;
 }
