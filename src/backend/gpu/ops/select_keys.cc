@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "backend/gpu/gpu_context.h"
-#include "backend/gpu/kernels/attention/params.h"
 #include "backend/gpu/launch/heads_plans.h"
 #include "backend/gpu/launch/plan_building.h"
 #include "backend/gpu/supports.h"

@@ -96,6 +96,23 @@ MF_FN void add_index_rows(MF_T t, MF_PARAMS(IndexScoresParams) p, u32 first,
   }
 }
 
+/// A SIMD group's keys of a tile, of which [begin, end) are needed.
+template <typename Stored>
+MF_FN void load_index_keys(MF_T t, MF_PARAMS(IndexScoresParams) p, TokenSequence sequence, u32 tile,
+                           u32 begin, u32 end, MF_LOCAL(IndexKeys<Stored>) keys) {
+  MF_UNROLL
+  for (u32 n = 0u; n < 2u; ++n) {
+    const u32 eight = tile + t.simd * 16u + n * 8u;
+    // Eight positions from a multiple of eight lie in one page; where there are none, in any.
+    const u32 at = eight < end ? eight : begin / 8u * 8u;
+    MF_GLOBAL(const Stored)
+    page = MF_AT(t, const Stored, sequence.k_pages[at / p.page_keys % sequence.num_pages]);
+    const u32 key = eight + t.lane / 4u;
+    keys->rows[n].load(t, page + (at % p.page_keys + t.lane / 4u) * p.page_stride, p.head_dim,
+                       key >= begin && key < end);
+  }
+}
+
 /// Group x: a span of keys; y: a token; z: a group of heads. kIndexThreads threads, whose SIMD
 /// groups have 16 keys of a tile of 64 each. Shared: the queries of all heads with two factors
 /// each; the scores of a span, where candidates have several keys.
@@ -125,17 +142,7 @@ MF_FN void score_tiles(MF_T t, MF_PARAMS(IndexScoresParams) p, MF_GLOBAL(const f
   MF_ROLLED
   for (u32 tile = begin / 8u * 8u; tile < end; tile += kTileKeys) {
     IndexKeys<Stored> keys;
-    MF_UNROLL
-    for (u32 n = 0u; n < 2u; ++n) {
-      const u32 eight = tile + t.simd * 16u + n * 8u;
-      // Eight positions from a multiple of eight lie in one page; where there are none, in any.
-      const u32 at = eight < end ? eight : begin / 8u * 8u;
-      MF_GLOBAL(const Stored)
-      page = MF_AT(t, const Stored, sequence.k_pages[at / p.page_keys % sequence.num_pages]);
-      const u32 key = eight + t.lane / 4u;
-      keys.rows[n].load(t, page + (at % p.page_keys + t.lane / 4u) * p.page_stride, p.head_dim,
-                        key >= begin && key < end);
-    }
+    load_index_keys(t, p, sequence, tile, begin, end, &keys);
     const u32 exponents[2] = {key_exponent(t, &keys.rows[0]), key_exponent(t, &keys.rows[1])};
     keys.take_exponents(exponents[0], exponents[1]);
     f32 out_of[4];
