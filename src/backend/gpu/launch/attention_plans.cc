@@ -153,15 +153,17 @@ constexpr std::array kTileKernels{TileKernel{64, 2, KernelId::mma_attention_few_
 
 Plan few_plan(const AttentionParams& p, DType type, uint32_t groups, const Platform& platform) {
   const uint32_t kv_heads = kv_heads_of(p);
-  Plan plan = make_plan(few_kernel(p, type), {groups, kv_heads, 1}, kFewThreads);
-  plan.shared_bytes = few_bytes(p, p.walks != 0);
-  if (p.walks != 0 || type == DType::kF32) return plan;
-  if (uint64_t{groups} * kv_heads * p.num_parts <= uint64_t{2} * platform.cores()) return plan;
+  const uint64_t tiles = p.walks != 0 ? 0 : uint64_t{groups} * kv_heads * p.num_parts;
+  KernelId id = few_kernel(p, type);
+  uint32_t threads = kFewThreads;
   for (const TileKernel& kernel : kTileKernels) {
-    if (p.head_dim != kernel.cols || p.v_head_dim != kernel.cols) continue;
-    plan.kernel = type == DType::kF16 ? kernel.f16 : kernel.q8;
-    plan.group_size = kernel.simds * kSimdLanes;
+    const bool fits = p.head_dim == kernel.cols && p.v_head_dim == kernel.cols;
+    if (!fits || type == DType::kF32 || tiles <= uint64_t{2} * platform.cores()) continue;
+    id = type == DType::kF16 ? kernel.f16 : kernel.q8;
+    threads = kernel.simds * kSimdLanes;
   }
+  Plan plan = make_plan(id, {groups, kv_heads, 1}, threads);
+  plan.shared_bytes = few_bytes(p, p.walks != 0);
   return plan;
 }
 
