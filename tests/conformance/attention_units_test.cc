@@ -6,6 +6,7 @@
 #include <cmath>
 #include <tuple>
 
+#include "backend/gpu/gpu_device.h"
 #include "base/format.h"
 #include "quant/q8_rows.h"
 #include "tests/conformance/models.h"
@@ -94,6 +95,27 @@ TEST(AttentionOnMatrixUnits, GoesOnWithRowsPieceByPiece) {
   p.window = 150;
   p.sinks = random.floats(4, -5.0f, 5.0f);
   check_units(p, {{80, 210}, {289, 1}});
+}
+
+// Rooms of one part: each is merged with what launches before left.
+TEST(AttentionOnMatrixUnits, MergesPartsPieceByPiece) {
+  Random random(81);
+  const std::unique_ptr<Device> wide = make_emulator_device({.matrix_units = true});
+  const std::unique_ptr<Device> narrow =
+      make_emulator_device({.matrix_units = true, .workspace_bytes = 1});
+  for (const auto& [heads, kv_heads, k_dim, v_dim, window] : {std::tuple{4, 2, 64, 64, 0},
+                                                              {8, 1, 128, 128, 0},
+                                                              {3, 1, 256, 256, 150},
+                                                              {5, 1, 48, 40, 0},
+                                                              {3, 1, 288, 256, 0}}) {
+    AttentionProblem p = AttentionProblem::make(random, heads, kv_heads, k_dim, v_dim, 64, 300);
+    p.window = window;
+    p.sinks = random.floats(heads, -5.0f, 5.0f);
+    Session whole(*wide);
+    Session pieces(*narrow);
+    expect_same_bits(formatted("heads of {}/{}", k_dim, v_dim), p.run(whole, {p.n}),
+                     p.run(pieces, {p.n - 4, 1, 3}));
+  }
 }
 
 TEST(AttentionOnMatrixUnits, WalksWindowsInRingsThatWrap) {
