@@ -20,7 +20,7 @@ TEST(MatrixUnits, ExpertsMatchTheReferenceAndDoNotDependOnOtherTokens) {
     Random random(62);
     for (const QuantFormat& format : unit_formats()) {
       // Experts of more slots than a tile has, and of few.
-      const int64_t n = format.group_size == 64 ? 140 : 9;
+      const int64_t n = format.group_size <= 64 ? 140 : 9;
       MoeProblem p = MoeProblem::make(
           random, format, {.hidden = 640, .intermediate = 128, .experts = 4, .top_k = 2, .n = n});
       p.add_biases(random, DType::kBf16);
@@ -230,6 +230,27 @@ TEST(MatrixUnits, ALayerOfExpertsHasTheSameBitsHoweverItsLaunchesAreShared) {
   LayerProblem clamped = make(f[0], f[0], 4, 2, 1, 64);
   clamped.experts.glu = {.alpha = 1.702f, .limit = 1.0f, .up_offset = 1.0f};
   expect_one_layer("a clamped unit", clamped);
+}
+
+TEST(MatrixUnits, ALayerOfExpertsInNarrowGroupsHasTheSameBitsToo) {
+  Random random(70);
+  const auto make = [&](const QuantFormat& format, const MoeSizes& sizes) {
+    return LayerProblem::make(random, format, format, sizes, sizes.intermediate);
+  };
+  for (const QuantFormat& format :
+       {QuantFormat::affine(4, 32, DType::kBf16), QuantFormat::affine(8, 32, DType::kF16),
+        QuantFormat::affine(4, 64, DType::kF32)}) {
+    const std::string what = format.to_string();
+    expect_one_layer(
+        what + ", a split and a part",
+        make(format, {.hidden = 640, .intermediate = 64, .experts = 4, .top_k = 2, .n = 1}));
+    expect_one_layer(
+        what + ", experts of one or two slots",
+        make(format, {.hidden = 192, .intermediate = 64, .experts = 16, .top_k = 4, .n = 7}));
+    expect_one_layer(
+        what + ", experts of some slots",
+        make(format, {.hidden = 256, .intermediate = 64, .experts = 4, .top_k = 4, .n = 9}));
+  }
 }
 
 LayerProblem ggml_layer(Random& random, const char* gate, const char* down, int64_t experts,

@@ -8,6 +8,7 @@
 
 #include "backend/gpu/emulator/emulator.h"
 #include "backend/gpu/gpu_device.h"
+#include "backend/gpu/launch/mma_plans.h"
 #include "base/format.h"
 #include "tests/conformance/models.h"
 #include "tests/conformance/support.h"
@@ -21,6 +22,13 @@ std::vector<float> product(Device& device, const EncodedWeight& w, std::span<con
   const Tensor out = s.zeros({n, w.rows});
   s.encoder().run(ops::Linear{out, s.floats({n, w.cols}, x), s.weight(w)});
   return s.read(out);
+}
+
+/// Groups as wide as blocks, and narrow ones.
+std::vector<QuantFormat> wide_and_narrow() {
+  return {QuantFormat::affine(4, 64, DType::kBf16), QuantFormat::affine(8, 64, DType::kBf16),
+          QuantFormat::affine(4, 32, DType::kBf16), QuantFormat::affine(8, 32, DType::kF16),
+          QuantFormat::affine(8, 64, DType::kF32)};
 }
 
 /// Activations become integers of at least 14 bits and a sign, of one factor for 64 columns; at
@@ -39,13 +47,23 @@ float unit_tolerance(std::span<const float> w, std::span<const float> x) {
   return static_cast<float>(lost) + dot_tolerance(w, x);
 }
 
+TEST(MatrixUnits, TakeGroupsOf32InRowsOfWholeBlocks) {
+  for (const DType dtype : {DType::kBf16, DType::kF16, DType::kF32}) {
+    for (const int bits : {4, 8}) {
+      const QuantFormat format = QuantFormat::affine(bits, 32, dtype);
+      EXPECT_TRUE(gpu::fits_mma(lay_out(format, 16, 192))) << format.to_string();
+      EXPECT_FALSE(gpu::fits_mma(lay_out(format, 16, 160))) << format.to_string();
+    }
+  }
+}
+
 TEST(MatrixUnits, ProductsMatchTheReferenceAndDoNotDependOnOtherTokens) {
   for (const NamedDevice* named : devices_with_units()) {
     SCOPED_TRACE(named->name);
     Device& units = *named->device;
     Random random(60);
     for (const QuantFormat& format : unit_formats()) {
-      for (const int64_t cols : {128, 1152}) {
+      for (const int64_t cols : {128, 1024, 1152}) {
         const int64_t rows = cols == 128 ? 40 : 21;
         const int64_t n = cols == 128 ? 70 : 6;
         const EncodedWeight w = random_weight(random, format, rows, cols);
@@ -76,13 +94,12 @@ TEST(MatrixUnits, RowsOfAnOddNumberOfBlocksMayBeginAnywhere) {
     SCOPED_TRACE(named->name);
     Device& units = *named->device;
     Random random(64);
-    for (const int bits : {4, 8}) {
+    for (const QuantFormat& format : wide_and_narrow()) {
       // More rows than a group has, the last of them alone; tokens fill a tile and begin another.
-      const EncodedWeight w =
-          random_weight(random, QuantFormat::affine(bits, 64, DType::kBf16), 257, 192);
+      const EncodedWeight w = random_weight(random, format, 257, 192);
       const std::vector<float> x = random.floats(72 * w.cols, -2.0f, 2.0f);
       const std::vector<float> got = product(units, w, x, 72);
-      const std::string what = formatted("{} bits", bits);
+      const std::string what = format.to_string();
       for (const int64_t t : {0, 63, 71}) {
         expect_same_bits(what, product(units, w, row_of(x, t, w.cols), 1), row_of(got, t, w.rows));
       }
@@ -107,23 +124,22 @@ TEST(MatrixUnits, TilesOfEverySizeHaveTheBitsOfTokensAlone) {
     // Rooms for two stages of columns, and for as many as any kernel has.
     const auto small =
         make_emulator_device({.seed = 3, .matrix_units = true, .shared_bytes = 80 * 1024});
-    for (const int bits : {4, 8}) {
-      const EncodedWeight w =
-          random_weight(random, QuantFormat::affine(bits, 64, DType::kBf16), 24, 704);
+    for (const QuantFormat& format : wide_and_narrow()) {
+      const EncodedWeight w = random_weight(random, format, 24, 704);
       const std::vector<float> x = random.floats(64 * w.cols, -2.0f, 2.0f);
       const std::vector<float> all = product(units, w, x, 64);
       for (const int64_t n : {9, 16, 17, 32, 33, 48, 49}) {
         const std::span<const float> some = std::span(x).first(static_cast<size_t>(n * w.cols));
         const std::span<const float> expected =
             std::span(all).first(static_cast<size_t>(n * w.rows));
-        const std::string what = formatted("{} bits, {} tokens", bits, n);
+        const std::string what = formatted("{}, {} tokens", format.to_string(), n);
         expect_same_bits(what, expected, product(units, w, some, n));
         if (named->is_slow) {
           expect_same_bits(what + ", less memory", expected, product(*small, w, some, n));
         }
       }
       for (const int64_t t : {0, 8, 15, 16, 31, 40, 63}) {
-        expect_same_bits(formatted("{} bits, token {}", bits, t), row_of(all, t, w.rows),
+        expect_same_bits(formatted("{}, token {}", format.to_string(), t), row_of(all, t, w.rows),
                          product(units, w, row_of(x, t, w.cols), 1));
       }
     }
@@ -163,22 +179,24 @@ TEST(MatrixUnits, GroupsThatStayWalkOverAllTiles) {
     Random random(69);
     struct Case {
       int bits;
+      int group;
       int64_t rows;
       int64_t cols;
     };
     // More tiles than groups at once on 4 multiprocessors, or 132, and not as many for each: rows
     // of one split, of as many as SIMD groups take at once and of more, whose activations come
     // split by split.
-    for (const Case& c : {Case{4, 2900, 64}, Case{4, 405, 1600}, Case{4, 277, 4800},
-                          Case{8, 277, 1088}, Case{8, 149, 4160}}) {
+    for (const Case& c : {Case{4, 64, 2900, 64}, Case{4, 64, 405, 1600}, Case{4, 64, 277, 4800},
+                          Case{8, 64, 277, 1088}, Case{8, 64, 149, 4160}, Case{4, 32, 405, 1792}}) {
       const int64_t rows = named->is_slow ? c.rows : 33 * c.rows;
       const EncodedWeight w =
-          random_weight(random, QuantFormat::affine(c.bits, 64, DType::kBf16), rows, c.cols);
+          random_weight(random, QuantFormat::affine(c.bits, c.group, DType::kBf16), rows, c.cols);
       const std::vector<float> x = random.floats(5 * c.cols, -2.0f, 2.0f);
       const std::vector<float> many = product(units, w, x, 5);
       for (const int64_t n : {1, 2}) {
         const auto some = static_cast<size_t>(n);
-        expect_same_bits(formatted("{}x{} of {} bits, {} tokens", rows, c.cols, c.bits, n),
+        expect_same_bits(formatted("{}x{} of {} bits in groups of {}, {} tokens", rows, c.cols,
+                                   c.bits, c.group, n),
                          std::span(many).first(some * static_cast<size_t>(rows)),
                          product(units, w, std::span(x).first(some * w.cols), n));
       }

@@ -248,7 +248,9 @@ EncodedWeight untiled(const EncodedWeight& w) {
 
 std::vector<QuantFormat> unit_formats() {
   return {QuantFormat::affine(4, 64, DType::kBf16), QuantFormat::affine(8, 64, DType::kF16),
-          QuantFormat::affine(4, 128, DType::kF16), QuantFormat::affine(8, 128, DType::kBf16)};
+          QuantFormat::affine(4, 128, DType::kF16), QuantFormat::affine(8, 128, DType::kBf16),
+          QuantFormat::affine(4, 32, DType::kBf16), QuantFormat::affine(8, 32, DType::kF16),
+          QuantFormat::affine(4, 32, DType::kF32),  QuantFormat::affine(8, 64, DType::kF32)};
 }
 
 std::vector<QuantFormat> tiled_formats() {

@@ -61,6 +61,10 @@ std::vector<Run> runs() {
       all.push_back({folder, device});
     }
   }
+  // Affine groups of 32 in memory.
+  for (const char* name : {"mlx_lm_deepseek_v3", "ct_int4_zero", "gptq", "awq"}) {
+    all.push_back({kFormats + "/" + name, "emulator with matrix units"});
+  }
   return all;
 }
 

@@ -4,8 +4,8 @@
 // A line is X(name, bindings, parameter struct, kWaits or kReadsEarly). A name is words, then what
 // the kernel is made for, in this order: how numbers are stored (_f32 _fp8 _q8
 // _q4_k _mxfp4, or bits, _w4), tokens of a group (_t1), rows of a group (_r16), and columns
-// (_d128). mma_ stands before what is computed on matrix units. kernel_list_test.cc holds names to
-// that.
+// (_d128). Bits in groups of 32 are _w4_32. mma_ stands before what is computed on matrix units.
+// kernel_list_test.cc holds names to that.
 #pragma once
 
 #include <array>

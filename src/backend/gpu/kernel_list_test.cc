@@ -12,7 +12,8 @@ namespace {
 
 bool follows_grammar(const std::string& name) {
   static const std::regex kGrammar(
-      "(mma_)?[a-z]+(_[a-z]+)*(_(f32|bf16|fp8|w[2-8]|t?q[1-8]_[01k]|iq[1-4]_[a-z]+|mxfp4(_gguf)?|("
+      "(mma_)?[a-z]+(_[a-z]+)*(_(f32|bf16|fp8|w[2-8](_32)?|t?q[1-8]_[01k]|iq[1-4]_[a-z]+|mxfp4(_"
+      "gguf)?|("
       "f16|q8)(_(f16|q8))?))?"
       "(_t[0-9]+)?(_r[0-9]+)?(_d[0-9]+)?");
   // Words that say nothing: a number of what, and which unit.

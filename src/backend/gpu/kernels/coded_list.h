@@ -42,10 +42,15 @@
   X(iq4_nl) X(iq4_xs) X(mxfp4_gguf) X(nvfp4_gguf) X(q1_0) X(q2_0) X(q2_0_128) X(tq1_0) X(tq2_0) \
   X(iq1_s) X(iq1_m) X(iq2_xxs) X(iq2_xs) X(iq2_s) X(iq3_xxs) X(iq3_s)
 
+// Affine groups of 4 and 8 bits that are too narrow for the kernels of blocks of 64 columns: bits,
+// bytes of a scale. matmul/affine_codes.h has their `GgmlCodes`.
+#define MF_AFFINE_MMA_TYPES(X) \
+  X(w4_32, 4u, 2u) X(w8_32, 8u, 2u) X(w4_32f, 4u, 4u) X(w8_32f, 8u, 4u)
+
 // Some of them have kernels of their own for single tokens. A kernel for any type takes more
 // registers, and the ways of others lie between what it runs: an H200 then waits for instructions.
 #define MF_GGML_ONE_TYPES(F, X) \
   F(X, q4_0) F(X, q4_k) F(X, q5_k) F(X, q6_k) F(X, q8_0) F(X, mxfp4_gguf) F(X, q2_0) \
   F(X, iq4_nl) F(X, iq4_xs) F(X, iq3_s) F(X, iq3_xxs) F(X, iq2_s) F(X, iq2_xs) F(X, iq2_xxs) \
-  F(X, iq1_s) F(X, iq1_m) F(X, q1_0) F(X, tq2_0)
+  F(X, iq1_s) F(X, iq1_m) F(X, q1_0) F(X, tq2_0) F(X, w4_32)
 // clang-format on

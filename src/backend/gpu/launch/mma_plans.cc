@@ -25,6 +25,12 @@ constexpr std::array kGgmlTypes = {
 #undef MF_GGML_TYPE
         GgmlType{kMmaFp8, kSplitBytes_fp8, MmaGgmlPlace<kSplitBytes_fp8>::kRowWords,
                  MmaGgmlPlace<kSplitBytes_fp8>::kWords},
+#define MF_AFFINE_TYPE(name, bits, scale_bytes)                                  \
+  GgmlType{kGgml_##name, AffineSplit<bits, scale_bytes>::kCodeBytes,             \
+           MmaGgmlPlace<AffineSplit<bits, scale_bytes>::kPlaceBytes>::kRowWords, \
+           MmaGgmlPlace<AffineSplit<bits, scale_bytes>::kPlaceBytes>::kWords},
+    MF_AFFINE_MMA_TYPES(MF_AFFINE_TYPE)
+#undef MF_AFFINE_TYPE
 };
 
 const GgmlType* find_ggml(uint32_t number) {
@@ -35,7 +41,13 @@ const GgmlType* find_ggml(uint32_t number) {
 
 // The number of a weight's type, as MmaMatrix::bits has it.
 uint32_t type_of(const MatrixLayout& layout) {
-  return layout.format == kCodedFp8 ? uint32_t{kMmaFp8} : layout.format;
+  if (layout.format == kCodedFp8) return kMmaFp8;
+  const bool has_f32 = layout.scales == kFormatF32;
+  // A scale in f32 takes the place of two blocks' scales.
+  const bool is_narrow = 1u << layout.group_shift < (has_f32 ? 2u : 1u) * kMmaBlock;
+  if (layout.format == 4 && is_narrow) return has_f32 ? kGgml_w4_32f : kGgml_w4_32;
+  if (layout.format == 8 && is_narrow) return has_f32 ? kGgml_w8_32f : kGgml_w8_32;
+  return layout.format;
 }
 
 // Words of a place of many tokens.
@@ -58,7 +70,7 @@ uint32_t ggml_place_words(const MmaMatrix& matrix) {
 
 bool is_ggml(const Weight& weight) {
   const QuantFormat& f = weight.format;
-  if (f.is_affine() || f.is_plain()) return false;
+  if (f.is_plain()) return false;
   const uint32_t type = type_of(matrix_layout(weight));
   return find_ggml(type) != nullptr && (!f.outer_scale || type == kGgml_nvfp4_gguf);
 }
@@ -66,9 +78,7 @@ bool is_ggml(const Weight& weight) {
 bool fits_mma(const Weight& weight) {
   if (is_ggml(weight)) return weight.cols % int64_t{kMmaBlock} == 0;
   const QuantFormat& f = weight.format;
-  // A scale in f32 takes the place of two blocks' scales.
-  const int64_t least = f.dtype == DType::kF32 ? 2 * int64_t{kMmaBlock} : int64_t{kMmaBlock};
-  return f.is_affine() && (f.bits == 4 || f.bits == 8) && f.group_size >= least &&
+  return f.is_affine() && (f.bits == 4 || f.bits == 8) &&
          weight.rows * (weight.cols / 32 * f.bits) <= int64_t{std::numeric_limits<u32>::max()};
 }
 
@@ -180,8 +190,15 @@ const OneKernels& one_kernels(uint32_t bits) {
 }
 
 bool has_wide_scales(const Weight& weight) {
-  return weight.format.group_size == int64_t{kMmaBlock} && weight.cols % kMmaSplit == 0 &&
-         weight.parts.scales.offset_bytes % 16 == 0 && weight.parts.offsets.offset_bytes % 16 == 0;
+  const QuantFormat& f = weight.format;
+  if (!f.is_affine()) return false;
+  // Rows of narrow groups need not be whole splits.
+  const bool is_wide =
+      is_ggml(weight) ? f.group_size == int{kNarrowGroup} &&
+                            weight.cols / int64_t{kNarrowGroup} * dtype_bits(f.dtype) % 128 == 0
+                      : f.group_size == int64_t{kMmaBlock} && weight.cols % kMmaSplit == 0;
+  return is_wide && weight.parts.scales.offset_bytes % 16 == 0 &&
+         weight.parts.offsets.offset_bytes % 16 == 0;
 }
 
 MmaMatrix mma_matrix(const Weight& weight) {

@@ -14,15 +14,16 @@
 
 namespace moeflux::gpu {
 
-/// True when the kernels for matrix units know the format: 4 or 8 bits with scales in 16 bits for
-/// groups that fill blocks, and less than 2^32 words of codes. They also know some of GGML's types
-/// (kernels/coded_list.h) and FP8, in rows of whole blocks of columns. Depends on nothing else, as
-/// the bits of products must not.
+/// True when the kernels for matrix units know the format: affine groups of 4 or 8 bits, with less
+/// than 2^32 words of codes where groups fill blocks; some of GGML's types (kernels/coded_list.h)
+/// and FP8. All but groups that fill blocks have rows of whole blocks of columns. Depends on
+/// nothing else, as the bits of products must not.
 bool fits_mma(const Weight& weight);
 /// Where the platform has matrix units, too, and shared memory for long rows of wide codes.
 bool uses_mma(const Platform& platform, const Weight& weight);
 MmaMatrix mma_matrix(const Weight& weight);
-/// One of GGML's types, which have kernels of their own.
+/// One of GGML's types, which have kernels of their own, or FP8 or narrow affine groups, which
+/// share these.
 bool is_ggml(const Weight& weight);
 constexpr bool is_ggml(const MmaMatrix& matrix) { return matrix.bits >= kFormatGgml; }
 bool has_wide_scales(const Weight& weight);

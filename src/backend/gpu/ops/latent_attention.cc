@@ -47,8 +47,9 @@ uint32_t row_groups(const HeadMatrix& m) {
 // a single one's groups would not be spread evenly, as they stand beside those of the launch
 // before.
 bool fits_latent_one(const Weight& weight, const HeadMatrix& m) {
-  return m.weight.format == 4 && m.weight.cols == u32{kLatentOneCols} &&
-         m.rows_per_head == u32{kLatentOneRows} && m.weight.wide != 0 && has_wide_scales(weight);
+  return m.weight.format == 4 && m.weight.group_shift == 6 &&
+         m.weight.cols == u32{kLatentOneCols} && m.rows_per_head == u32{kLatentOneRows} &&
+         m.weight.wide != 0 && has_wide_scales(weight);
 }
 
 // Whether test(page) is true of all pages of all sequences.

@@ -81,7 +81,7 @@ MF_FN void mma_gate_up_few(MF_T t, MF_PARAMS(MmaExpertsFewParams) p, MF_GLOBAL(c
   const MmaPart<BITS> part = mma_gate_up_part<BITS>(t, e, tile.matrices[0], tile.matrices[1]);
   const MmaFewUnits units = MmaFewUnits::of_walk(e.walk);
   const u32 first_tile = t.group.x * units.sets * ROWS;
-  mma_few_issue<BITS, ROWS>(t, units, &part, first_tile);
+  mma_few_issue<BITS, ROWS, TYPE>(t, units, &part, first_tile);
   if (tile.is_shared) await_inputs(t);
   const MmaFewSlots slots = {list, tile.slots.begin, tile.slots.count - 1u, e.top_k,
                              tile.is_shared};
@@ -141,7 +141,7 @@ MF_FN void mma_down_few(MF_T t, MF_PARAMS(MmaExpertsFewParams) p, MF_GLOBAL(cons
   if (tile.slots.count == 0u) return;
   const MmaPart<BITS> part = mma_down_part<BITS>(t, e, tile.matrices[0]);
   const MmaFewUnits units = MmaFewUnits::of_walk(e.walk);
-  mma_few_issue<BITS, ROWS>(t, units, &part, t.group.x * units.sets * ROWS);
+  mma_few_issue<BITS, ROWS, kMmaAnyType>(t, units, &part, t.group.x * units.sets * ROWS);
   if (tile.is_shared) await_inputs(t);
   const MmaFewSlots slots = {list, tile.slots.begin, tile.slots.count - 1u, 1u, tile.is_shared};
   const MmaFewStaged<TOKENS> tokens = {e.walk.more, p.token_words, e.cols / 2u,
@@ -171,7 +171,7 @@ MF_FN void mma_down_few_ggml(MF_T t, MF_PARAMS(MmaExpertsFewParams) p, MF_GLOBAL
   if (tile.slots.count == 0u) return;
   const Part part = mma_down_part<kMmaGgml>(t, e, tile.matrices[0]);
   const MmaFewUnits units = MmaFewUnits::of_walk(e.walk);
-  mma_few_issue<kMmaGgml, ROWS>(t, units, &part, t.group.x * units.sets * ROWS);
+  mma_few_issue<kMmaGgml, ROWS, TYPE>(t, units, &part, t.group.x * units.sets * ROWS);
   if (tile.is_shared) await_inputs(t);
   const MmaFewSlots slots = {list, tile.slots.begin, tile.slots.count - 1u, 1u, tile.is_shared};
   MF_GLOBAL(const u32) split = tile.is_shared ? shared_x.split : x.split;

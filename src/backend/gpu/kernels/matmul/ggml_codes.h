@@ -43,7 +43,8 @@ MF_FN W4 both_pairs(MF_T t, u32 at, u32 block, u32 piece) {
 /// - low_pair(), high_pair(): the words of half `half` of a piece alone;
 /// - code(): four codes of a part from a word of each of its pieces;
 /// - scales(): kScales of them, of 16, 32 or 64 columns each;
-/// - kOuter: 1 where a matrix may have a factor, by which scales and biases are multiplied;
+/// - kOuter: 1 where a matrix may have a factor;
+/// - with_outer(): scale and bias times this factor;
 /// - whole(): the sum of products of codes, from that of what came for them and from the sum of
 ///   the activations;
 /// - kLooksUp: 1 where halves() has the codes of the low halves of four bytes, then of the high
@@ -57,6 +58,10 @@ template <u32 LOW, u32 SCALES>
 struct GgmlLowBits {
   enum : u32 { kLow = LOW, kHigh = 0, kScales = SCALES, kOuter = 0, kLooksUp = 0 };
   static MF_FN_MEMBER i32 whole(i32 products, f32) { return products; }
+  static MF_FN_MEMBER GgmlScale with_outer(GgmlScale own, f32 outer) {
+    const GgmlScale scaled = {own.scale * outer, own.bias * outer};
+    return scaled;
+  }
   static MF_FN_MEMBER u32 high_piece(u32) { return 0u; }
   static MF_FN_MEMBER W4 high(MF_T, u32, u32, u32) {
     const W4 nothing = {{0u, 0u, 0u, 0u}};

@@ -2,6 +2,7 @@
 // columns of two rows, from blocks in shared memory.
 #pragma once
 
+#include "backend/gpu/kernels/matmul/affine_codes.h"
 #include "backend/gpu/kernels/matmul/ggml_codes.h"
 #include "backend/gpu/kernels/matmul/ggml_grid_codes.h"
 #include "backend/gpu/kernels/matmul/ggml_low_codes.h"
@@ -77,7 +78,7 @@ struct GgmlLane {
     return own;
   }
 
-  enum : u32 { kGroups = GROUPS, kHasBias = 1, kPlaceBlocks = kMmaSplitBlocks };
+  enum : u32 { kGroups = GROUPS, kHasBias = 1, kHasScales = 0, kPlaceBlocks = kMmaSplitBlocks };
   /// As a place of so many blocks needs it.
   static MF_FN_MEMBER MmaMatrix placed(MmaMatrix m) { return m; }
   MF_FN_MEMBER GgmlScale scale(u32 r, u32 g) const { return r == 0u ? above[g] : below[g]; }
@@ -95,6 +96,11 @@ struct GgmlLane {
   static MF_FN_MEMBER f32 add(f32 total, i32 high, i32 low, GgmlScale own, f32 sum) {
     return add_ggml_group(total, high, low, own, sum);
   }
+};
+
+/// The same of narrow affine groups.
+struct AffineLane : GgmlLane<2u> {
+  enum : u32 { kHasScales = 1 };
 };
 
 /// How many scales 64 columns of a type have.
@@ -154,6 +160,25 @@ struct GgmlLoad<GgmlAny> {
   MF_FN_MEMBER void load(MF_T t, MF_LOCAL(GgmlLane<GROUPS>) lane, GgmlLaneRows rows, u32 within,
                          u32) const {
     lane->load_any(t, type, wide, rows, within);
+  }
+};
+
+/// The same of any narrow affine groups.
+struct AnyAffine {};
+template <>
+struct GgmlLoad<AnyAffine> {
+  u32 type;
+  bool wide;
+
+  MF_FN_MEMBER void load(MF_T t, MF_LOCAL(GgmlLane<2u>) lane, GgmlLaneRows rows, u32 within,
+                         u32) const {
+    switch (type) {
+#define MF_AFFINE_CASE(name, bits, scale_bytes) \
+  case kGgml_##name:                            \
+    return lane->template load<GgmlCodes<kGgml_##name>>(t, rows, within);
+      MF_AFFINE_MMA_TYPES(MF_AFFINE_CASE)
+#undef MF_AFFINE_CASE
+    }
   }
 };
 

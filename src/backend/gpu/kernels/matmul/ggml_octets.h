@@ -23,10 +23,7 @@ MF_FN void ggml_scales(MF_T t, u32 at, u32 block, MF_SHARED(f32) outer, MF_LOCAL
   Type::scales(t, at, block, to);
   if (Type::kOuter == 0u) return;
   MF_UNROLL
-  for (u32 i = 0u; i < Type::kScales; ++i) {
-    to[i].scale *= outer[0];
-    to[i].bias *= outer[0];
-  }
+  for (u32 i = 0u; i < Type::kScales; ++i) to[i] = Type::with_outer(to[i], outer[0]);
 }
 
 /// The codes of octets from the words of pieces.

@@ -25,6 +25,26 @@ enum : u32 {
 
 enum : u32 { kSplitBytes_fp8 = kMmaSplit };
 
+/// Narrow affine groups have numbers behind that of FP8. Scales and biases lie apart from codes,
+/// and go behind these in shared memory.
+// clang-format off
+enum : u32 {
+  kAffineTypesBegin = kMmaFp8,
+#define MF_AFFINE_NUMBER(name, bits, scale_bytes) kGgml_##name,
+  MF_AFFINE_MMA_TYPES(MF_AFFINE_NUMBER)
+#undef MF_AFFINE_NUMBER
+};
+// clang-format on
+/// Columns of a scale at least, and a row's scales of a split.
+enum : u32 { kNarrowGroup = 32, kNarrowScales = kMmaSplit / kNarrowGroup };
+template <u32 BITS, u32 SCALE_BYTES>
+struct AffineSplit {
+  enum : u32 {
+    kCodeBytes = kMmaSplit / 8u * BITS,
+    kPlaceBytes = kCodeBytes + 2u * kNarrowScales * SCALE_BYTES,
+  };
+};
+
 /// The splits of 16 rows in shared memory: where each row begins, the last block, and the factors
 /// of the matrices that the first 8 rows and the others are of. FP8 has the addresses of both
 /// matrices' scales of the split, two words each, and the first row. Then come the rows, in pieces

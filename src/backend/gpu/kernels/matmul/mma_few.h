@@ -34,7 +34,7 @@ struct MmaFewUnits {
 };
 
 /// Brings all rows of a group under way.
-template <u32 BITS, u32 ROWS>
+template <u32 BITS, u32 ROWS, u32 TYPE>
 MF_FN void mma_few_issue(MF_T t, MmaFewUnits units, MF_LOCAL(const MmaPart<BITS>) part,
                          u32 first_tile) {
   MF_ROLLED
@@ -42,8 +42,8 @@ MF_FN void mma_few_issue(MF_T t, MmaFewUnits units, MF_LOCAL(const MmaPart<BITS>
     const u32 set = unit / units.splits;
     MF_UNROLL
     for (u32 r = 0u; r < ROWS; ++r) {
-      part->issue(t, units.begin + (unit * ROWS + r) * units.place_words,
-                  first_tile + set * ROWS + r, unit - set * units.splits);
+      part->template issue<TYPE>(t, units.begin + (unit * ROWS + r) * units.place_words,
+                                 first_tile + set * ROWS + r, unit - set * units.splits);
     }
   }
   copies_commit(t);

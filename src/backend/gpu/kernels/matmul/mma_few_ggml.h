@@ -218,7 +218,10 @@ struct MmaFewSums<kMmaGgml, TOKENS, ROWS, kMmaAnyType> : MmaFewTotals<TOKENS, RO
   MF_FN_MEMBER void multiply_any(MF_T t, u32 type, bool wide, u32 at, u32 place_words, u32 first,
                                  u32 count, MF_LOCAL(const Tokens) tokens) {
     const GgmlLoad<GgmlAny> any = {type, wide};
-    if (ggml_groups(type) == 2u) {
+    if (type > kMmaFp8) {
+      const GgmlLoad<AnyAffine> affine = {type, wide};
+      multiply_as<2u>(t, affine, at, place_words, first, count, tokens);
+    } else if (ggml_groups(type) == 2u) {
       multiply_as<2u>(t, any, at, place_words, first, count, tokens);
     } else {
       multiply_as<4u>(t, any, at, place_words, first, count, tokens);

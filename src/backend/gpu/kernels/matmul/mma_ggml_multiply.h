@@ -18,7 +18,12 @@ namespace kernels {
 /// codes: the upper one, then the lower one.
 template <u32 HALVES>
 struct Fp8Lane {
-  enum : u32 { kGroups = 2u * HALVES, kHasBias = 0, kPlaceBlocks = kFp8PlaceBlocks };
+  enum : u32 {
+    kGroups = 2u * HALVES,
+    kHasBias = 0,
+    kHasScales = 0,
+    kPlaceBlocks = kFp8PlaceBlocks
+  };
   W2 digits[3][4];
   f32 scales[2][HALVES];
 
@@ -109,6 +114,7 @@ struct GgmlSums {
     place_grid(t, p.m.bits);  // a stage's barrier comes before it is read
     const bool wide = ((rows[0].skew | rows[1].skew | p.m.row_bytes) % 16u) == 0u;
     if (p.m.bits == kMmaFp8) return multiply_fp8(t, p, rows, wide);
+    if (p.m.bits > kMmaFp8) return multiply_affine(t, p, rows, wide);
     const u32 groups = ggml_groups(p.m.bits);
     if (TILES == 16u && wide && p.m.bits == kGgml_q4_0) {
       multiply_groups<2u, GgmlWideQ40>(t, p, rows, wide);
@@ -149,6 +155,15 @@ struct GgmlSums {
       multiply_lanes<Fp8Lane<1u>>(t, p, rows, &load);
     }
   }
+  MF_FN_MEMBER void multiply_affine(MF_T t, MmaMany p, MF_LOCAL(const MmaRows) rows, bool wide) {
+    if (TILES == 16u && p.m.bits == kGgml_w4_32) {
+      GgmlLoad<GgmlCodes<kGgml_w4_32>> load = {p.m.bits, wide};
+      multiply_lanes<AffineLane>(t, p, rows, &load);
+    } else {
+      GgmlLoad<AnyAffine> load = {p.m.bits, wide};
+      multiply_lanes<AffineLane>(t, p, rows, &load);
+    }
+  }
   template <class Lane, class Load>
   MF_FN_MEMBER void multiply_lanes(MF_T t, MmaMany p, MF_LOCAL(const MmaRows) rows,
                                    MF_LOCAL(Load) load) {
@@ -156,6 +171,7 @@ struct GgmlSums {
     const u32 blocks = p.cols / kMmaBlock;
     const u32 step = kMmaHalfRows + (rows[1].row - rows[0].row);
     const u32 tile = rows[0].row / step;
+    const MmaRows own = t.lane < 16u ? rows[0] : rows[1];
     const GgmlRows matrix = {Lane::placed(p.m),
                              p.cols,
                              step,
@@ -163,8 +179,8 @@ struct GgmlSums {
                              rows[1].data,
                              rows[0].skew,
                              rows[1].skew,
-                             ggml_outer(p.m, t.lane < 16u ? rows[0].biases : rows[1].biases),
-                             u64{0}};
+                             ggml_outer(p.m, own.biases),
+                             Lane::kHasScales == 1u ? lane_scales(t, own.scales, own.biases) : 0u};
     const u32 places = kGgmlStagesBegin + kGgmlStages * p.stages * (p.tile * kGgmlTokenWords) +
                        t.simd * 2u * p.place_words;
     f32 totals[kOwn];
@@ -172,7 +188,8 @@ struct GgmlSums {
     for (u32 i = 0u; i < kOwn; ++i) v[i] = totals[i] = 0.0f;
     GgmlStages<TILES> copies;
     copies.begin(t, p.cols, p.tile);
-    matrix.issue(t, places, tile, 0u);
+    if (Lane::kHasScales == 1u) hold_row(t, matrix.affine_row(t, tile));
+    issue<Lane>(t, &matrix, places, tile, 0u);
     copies.issue(t, p, kQuarters == 1u);
     u32 stage = kGgmlStagesBegin;
     u32 place = places;
@@ -182,7 +199,7 @@ struct GgmlSums {
     f32 products[kStep];
     MF_UNROLL
     for (u32 i = 0u; i < kStep; ++i) products[i] = 0.0f;
-    arrive<kQuarters, Lane::kPlaceBlocks>(t, p, &matrix, &copies, places, place, tile, 0u);
+    arrive<kQuarters, Lane>(t, p, &matrix, &copies, places, place, tile, 0u);
     GgmlLaneRows lane_rows;
     lane_rows.begin(t, place);
     load->load(t, &lane, lane_rows, 0u, 0u);
@@ -202,7 +219,7 @@ struct GgmlSums {
         at_block += p.tile * kGgmlTokenWords;
         if (--left == 0u) {
           left = p.stages;
-          arrive<kQuarters, Lane::kPlaceBlocks>(t, p, &matrix, &copies, places, place, tile, next);
+          arrive<kQuarters, Lane>(t, p, &matrix, &copies, places, place, tile, next);
           stage = copies.after(stage, p);
           at_block = stage;
         }
@@ -223,17 +240,36 @@ struct GgmlSums {
       totals[i] = 0.0f;
     }
   }
+  template <class Lane>
+  static MF_FN_MEMBER void issue(MF_T t, MF_LOCAL(const GgmlRows) matrix, u32 place, u32 tile,
+                                 u32 split) {
+    matrix->issue(t, place, tile, split);
+    if (Lane::kHasScales == 1u) matrix->issue_affine(t, place, held_row(t), split);
+  }
+  /// A lane's address, where others have a grid: registers are few.
+  static MF_FN_MEMBER MF_SHARED(u32) place_of_row(MF_T t) {
+    return MF_SHARED_AT(t, u32, (kGgmlGrid + t.index * 2u) * 4u);
+  }
+  static MF_FN_MEMBER void hold_row(MF_T t, u64 row) {
+    const W2 words = {{static_cast<u32>(row), static_cast<u32>(row >> 32u)}};
+    store2(place_of_row(t), words);
+  }
+  static MF_FN_MEMBER u64 held_row(MF_T t) {
+    const W2 words = load2(place_of_row(t));
+    return static_cast<u64>(words.v[1]) << 32u | words.v[0];
+  }
   /// Waits for the stage of block `block`, and asks for the next one: that before may still be
   /// read.
-  template <u32 QUARTERS, u32 PLACE_BLOCKS>
+  template <u32 QUARTERS, class Lane>
   static MF_FN_MEMBER void arrive(MF_T t, MmaMany p, MF_LOCAL(const GgmlRows) matrix,
                                   MF_LOCAL(GgmlStages<TILES>) copies, u32 places, u32 place,
                                   u32 tile, u32 block) {
+    enum : u32 { kBlocks = Lane::kPlaceBlocks };
     GgmlStages<TILES>::wait(t);
     // With the batch of the next tokens, which has arrived before it is needed.
-    if (block % PLACE_BLOCKS == 0u && block + PLACE_BLOCKS < p.cols / kMmaBlock) {
-      matrix->issue(t, place == places ? places + p.place_words : places, tile,
-                    block / PLACE_BLOCKS + 1u);
+    if (block % kBlocks == 0u && block + kBlocks < p.cols / kMmaBlock) {
+      issue<Lane>(t, matrix, place == places ? places + p.place_words : places, tile,
+                  block / kBlocks + 1u);
     }
     copies->issue(t, p, QUARTERS == 1u);
   }

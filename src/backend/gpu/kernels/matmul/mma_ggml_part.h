@@ -3,6 +3,7 @@
 // lane makes codes and scales of the blocks that it needs.
 #pragma once
 
+#include "backend/gpu/kernels/matmul/affine_codes.h"
 #include "backend/gpu/kernels/matmul/fp8_codes.h"
 #include "backend/gpu/kernels/matmul/ggml_codes.h"
 #include "backend/gpu/kernels/matmul/ggml_grid_codes.h"
@@ -34,7 +35,7 @@ struct GgmlRows {
   u32 upper_skew;  // bytes from a multiple of 32 to where they begin
   u32 lower_skew;
   f32 outer;   // in lane 1 the upper matrix's factor, in lane 17 the lower one's
-  u64 scales;  // of FP8, their address: in lane 0 of the upper matrix, in lane 16 of the lower one
+  u64 scales;  // where they lie apart: lane_scales(), from lane 16 on of the lower matrix
 
   /// True when all rows begin at multiples of 16 bytes.
   MF_FN_MEMBER bool has_wide_rows() const {
@@ -60,6 +61,45 @@ struct GgmlRows {
       MF_SHARED_AT(t, f32, at * 4u)[kMmaGgmlOuter + t.lane / 16u] = outer;
     }
     if (m.bits == kMmaFp8 && t.lane % 16u == 0u) issue_fp8(t, at, tile, split);
+  }
+  /// Narrow groups: where the scales of a row of a tile begin, or its biases, which a lane brings.
+  MF_FN_MEMBER u64 affine_row(MF_T t, u32 tile) const {
+    const u32 own = own_row(tile * step, t.lane / 2u);
+    const u64 row = own < m.rows ? own : m.rows - 1u;
+    return scales + row * (cols >> m.group_shift) * scale_bytes();
+  }
+  MF_FN_MEMBER u32 scale_bytes() const { return m.scales == kFormatF32 ? 4u : 2u; }
+  /// Brings these in the same batch as codes, and their format.
+  MF_FN_MEMBER void issue_affine(MF_T t, u32 at, u64 row, u32 split) const {
+    if (t.lane % 16u == 1u) {
+      MF_SHARED_AT(t, u32, at * 4u)[kMmaGgmlOuter + t.lane / 16u] = m.scales;
+    }
+    const u32 bytes = scale_bytes();
+    const u32 first = split * kMmaSplit;
+    const u32 left = cols - first < kMmaSplit ? cols - first : static_cast<u32>(kMmaSplit);
+    MF_SHARED(u32)
+    to = MF_SHARED_AT(t, u32,
+                      (at + kMmaGgmlHeadWords + t.lane / 2u * m.row_words) * 4u + 32u +
+                          m.split_bytes + (t.lane & 1u) * (kNarrowScales * bytes));
+    if (m.wide_scales != 0u) {
+      MF_GLOBAL(const u8) from = MF_AT(t, const u8, row) + first / kNarrowGroup * bytes;
+      MF_ROLLED
+      for (u32 i = 0u; i < left / kNarrowGroup * bytes / 4u; i += 4u) {
+        copy_async4(t, to + i, MF_CAST(const u32, from) + i);
+      }
+    } else if (bytes == 4u) {
+      MF_GLOBAL(const u32) from = MF_AT(t, const u32, row);
+      MF_ROLLED
+      for (u32 i = 0u; i < left / kNarrowGroup; ++i) {
+        copy_async1(t, to + i, from + ((first + i * kNarrowGroup) >> m.group_shift));
+      }
+    } else {
+      MF_GLOBAL(const u16) from = MF_AT(t, const u16, row) + first / kNarrowGroup;
+      MF_ROLLED
+      for (u32 i = 0u; i < left / kMmaBlock; ++i) {
+        to[i] = static_cast<u32>(from[2u * i]) | static_cast<u32>(from[2u * i + 1u]) << 16u;
+      }
+    }
   }
   /// Where the scales of the split are, which are read where they are needed. No scale has columns
   /// of two splits unless it has all of these.
@@ -250,6 +290,13 @@ MF_FN void multiply_ggml_block_of(MF_T t, u32 type, bool wide, MF_LOCAL(f32) sum
     return;
     MF_GGML_MMA_TYPES(MF_GGML_CASE)
 #undef MF_GGML_CASE
+#define MF_AFFINE_CASE(name, bits, scale_bytes)                                              \
+  case kGgml_##name:                                                                         \
+    multiply_ggml_block<GgmlCodes<kGgml_##name>>(t, sums, above_at, below_at, block, outers, \
+                                                 x_bytes, x_sums);                           \
+    return;
+    MF_AFFINE_MMA_TYPES(MF_AFFINE_CASE)
+#undef MF_AFFINE_CASE
   }
 }
 /// The same in kernels of any type, or of one.
@@ -339,14 +386,14 @@ struct MmaPart<TYPE, true> {
   enum : u32 { kIsGgml = 1 };
   GgmlRows rows;
 
-  static MF_FN_MEMBER MmaPart of_matrix(MF_T, MmaMatrix m, u32 cols, MF_GLOBAL(const u8) data,
+  static MF_FN_MEMBER MmaPart of_matrix(MF_T t, MmaMatrix m, u32 cols, MF_GLOBAL(const u8) data,
                                         MF_GLOBAL(const u8) scales, MF_GLOBAL(const u8) added) {
     const MmaPart part = {{m, cols, kMmaRows, data, data, m.skew, m.skew, ggml_outer(m, added),
-                           MF_ADDRESS_OF(scales)}};
+                           lane_scales(t, scales, added)}};
     return part;
   }
-  /// `own_added`: in odd lanes, where the factor of the upper matrix is, or from lane 17 on of the
-  /// lower one; in even ones where their scales are.
+  /// `own_added`: in odd lanes, where the factor or the biases of the upper matrix are, or from
+  /// lane 17 on of the lower one; in even ones where their scales are.
   static MF_FN_MEMBER MmaPart of_halves(MF_T t, MmaMatrix m, u32 cols, u32 step, u64 upper,
                                         u64 lower, u64 own_added) {
     const MmaPart part = {{m, cols, step, MF_AT(t, const u8, upper), MF_AT(t, const u8, lower),
@@ -373,8 +420,13 @@ struct MmaPart<TYPE, true> {
   MF_FN_MEMBER void has_wide_rows() {}
   static MF_FN_MEMBER u32 words(MmaWalk walk) { return walk.place_words; }
 
+  /// KNOWN: the type, if whoever asks knows it.
+  template <u32 KNOWN = kMmaAnyType>
   MF_FN_MEMBER void issue(MF_T t, u32 at, u32 tile, u32 split) const {
     rows.issue(t, at, tile, split);
+    if (TYPE > kMmaFp8 || (TYPE == kMmaGgml && KNOWN == kMmaAnyType && format() > kMmaFp8)) {
+      rows.issue_affine(t, at, rows.affine_row(t, tile), split);
+    }
   }
   /// As of affine rows: lanes have two blocks of a row each.
   MF_FN_MEMBER void multiply(MF_T t, u32 at, u32 staged, MmaOneShared shared,

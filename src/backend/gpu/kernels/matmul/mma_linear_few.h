@@ -27,7 +27,7 @@ MF_FN void mma_linear_few(MF_T t, MF_PARAMS(MmaLinearParams) p, u32 which, MF_GL
   const MmaPart<BITS> part = MmaPart<BITS>::of_matrix(t, m, p.cols, data, scales, biases);
   const MmaFewUnits units = MmaFewUnits::of_walk(p.walk);
   const u32 first_tile = (t.group.x - p.first_group[which]) * units.sets * ROWS;
-  mma_few_issue<BITS, ROWS>(t, units, &part, first_tile);
+  mma_few_issue<BITS, ROWS, TYPE>(t, units, &part, first_tile);
   await_inputs(t);
   const u32 first = t.group.y * TOKENS;
   const MmaFewInOrder numbers = {first, p.tokens - 1u};

@@ -97,12 +97,12 @@ static_assert(kMmaTokens * u32{kGgmlTokenWords} % 256u == 0u, "blocks begin as s
 /// One matrix of 4 or 8 bits, or of one of GGML's types.
 struct MmaMatrix {
   u32 rows;
-  u32 bits;  // or the type's number, from kFormatGgml on; kMmaFp8
+  u32 bits;  // or the type's number, from kFormatGgml on; kMmaFp8 or a narrow group's
   u16 group_shift;
   u16 row_shift;    // of FP8, as MatrixLayout
   u32 scales;       // kFormatF16 or kFormatBf16; kFormatF32, one for two blocks or more; of FP8 any
   u32 wide;         // rows begin on 16-byte boundaries
-  u32 wide_scales;  // so do the scales of every split
+  u32 wide_scales;  // so do the scales of every split, or of narrow groups every row's
   // The rest is for GGML's types: bytes from a multiple of 32 to the first row, of a row, and of a
   // split; words of shared memory from a row of a split to the next.
   u32 skew;

@@ -155,6 +155,7 @@ struct MmaPart<BITS, false> {
   }
 
   /// A batch of copies.
+  template <u32 KNOWN = kMmaAnyType>
   MF_FN_MEMBER void issue(MF_T t, u32 at, u32 tile, u32 split) const {
     const u32 first = split * kMmaSplit;
     m.wide != 0u ? copy_codes(t, at, tile, first) : read_codes(t, at, tile, first);
