@@ -10,6 +10,7 @@
 #include "backend/gpu/gpu_device.h"
 #include "backend/gpu/launch/mma_plans.h"
 #include "base/format.h"
+#include "quant/formats/tensor_formats.h"
 #include "tests/conformance/models.h"
 #include "tests/conformance/support.h"
 
@@ -26,9 +27,12 @@ std::vector<float> product(Device& device, const EncodedWeight& w, std::span<con
 
 /// Groups as wide as blocks, and narrow ones.
 std::vector<QuantFormat> wide_and_narrow() {
-  return {QuantFormat::affine(4, 64, DType::kBf16), QuantFormat::affine(8, 64, DType::kBf16),
-          QuantFormat::affine(4, 32, DType::kBf16), QuantFormat::affine(8, 32, DType::kF16),
-          QuantFormat::affine(8, 64, DType::kF32)};
+  return {QuantFormat::affine(4, 64, DType::kBf16),
+          QuantFormat::affine(8, 64, DType::kBf16),
+          QuantFormat::affine(4, 32, DType::kBf16),
+          QuantFormat::affine(8, 32, DType::kF16),
+          QuantFormat::affine(8, 64, DType::kF32),
+          integers_of(grouped_int_format, 4, 64, DType::kF32)};
 }
 
 /// Activations become integers of at least 14 bits and a sign, of one factor for 64 columns; at
@@ -55,6 +59,17 @@ TEST(MatrixUnits, TakeGroupsOf32InRowsOfWholeBlocks) {
       EXPECT_FALSE(gpu::fits_mma(lay_out(format, 16, 160))) << format.to_string();
     }
   }
+}
+
+TEST(MatrixUnits, TakeWholeNumbersWhoseGroupsLieInOrder) {
+  const auto fits = [](int group, bool is_mapped) {
+    QuantFormat format = integers_of(grouped_int_format, 4, group, DType::kF32);
+    format.variant = is_mapped ? kColumnMap : uint8_t{0};
+    return gpu::fits_mma(lay_out(format, 16, 192));
+  };
+  EXPECT_TRUE(fits(32, false) && fits(128, false) && fits(0, false));
+  EXPECT_FALSE(fits(24, false) || fits(96, false)) << "not a power of two";
+  EXPECT_FALSE(fits(32, true) || fits(0, true)) << "any column may be in any group";
 }
 
 TEST(MatrixUnits, ProductsMatchTheReferenceAndDoNotDependOnOtherTokens) {

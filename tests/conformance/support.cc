@@ -186,6 +186,17 @@ void fill_fp8(EncodedWeight& w, Random& random) {
   }
 }
 
+/// Any codes, scales in f32 and zero points near the middle of codes.
+void fill_whole_numbers(EncodedWeight& w, Random& random) {
+  for (std::byte& code : w.data) code = static_cast<std::byte>(random.below(256));
+  const int64_t middle = int64_t{1} << (w.format.bits - 1);
+  std::byte* to = w.scales.data();
+  while (to != w.scales.data() + w.scales.size()) {
+    to = store_float(to, random.uniform(0.0002f, 0.002f), DType::kF32);
+    to = store_float(to, static_cast<float>(middle - 2 + random.below(5)), DType::kF32);
+  }
+}
+
 }  // namespace
 
 EncodedWeight random_weight(Random& random, const QuantFormat& format, int64_t rows, int64_t cols) {
@@ -214,6 +225,8 @@ EncodedWeight random_weight(Random& random, const QuantFormat& format, int64_t r
     }
   } else if (format.kind == &fp8_format) {
     fill_fp8(w, random);
+  } else if (format.kind == &grouped_int_format) {
+    fill_whole_numbers(w, random);
   } else {
     std::byte* to = w.data.data();
     for (const float value : values) to = store_float(to, value, format.dtype);
@@ -247,10 +260,16 @@ EncodedWeight untiled(const EncodedWeight& w) {
 }
 
 std::vector<QuantFormat> unit_formats() {
-  return {QuantFormat::affine(4, 64, DType::kBf16), QuantFormat::affine(8, 64, DType::kF16),
-          QuantFormat::affine(4, 128, DType::kF16), QuantFormat::affine(8, 128, DType::kBf16),
-          QuantFormat::affine(4, 32, DType::kBf16), QuantFormat::affine(8, 32, DType::kF16),
-          QuantFormat::affine(4, 32, DType::kF32),  QuantFormat::affine(8, 64, DType::kF32)};
+  return {QuantFormat::affine(4, 64, DType::kBf16),
+          QuantFormat::affine(8, 64, DType::kF16),
+          QuantFormat::affine(4, 128, DType::kF16),
+          QuantFormat::affine(8, 128, DType::kBf16),
+          QuantFormat::affine(4, 32, DType::kBf16),
+          QuantFormat::affine(8, 32, DType::kF16),
+          QuantFormat::affine(4, 32, DType::kF32),
+          QuantFormat::affine(8, 64, DType::kF32),
+          integers_of(grouped_int_format, 4, 128, DType::kF32),
+          integers_of(grouped_int_format, 8, 0, DType::kF32)};
 }
 
 std::vector<QuantFormat> tiled_formats() {
@@ -346,6 +365,12 @@ Weight Session::weight(const EncodedWeight& w) {
     if (layout.has(PartRole::kScales)) {
       const Tensor& scales = layout.parts.scales;
       weight.parts.scales = bytes(scales.shape, scales.dtype, w.scales);
+    }
+    if (layout.has(PartRole::kColumnMap)) {
+      std::vector<int32_t> groups(static_cast<size_t>(w.cols));
+      const auto width = w.format.group_size == 0 ? groups.size() : size_t(w.format.group_size);
+      for (size_t c = 0; c < groups.size(); ++c) groups[c] = static_cast<int32_t>(c / width);
+      weight.parts.column_map = bytes({w.cols}, DType::kI32, std::as_bytes(std::span(groups)));
     }
     if (w.format.outer_scale) weight.parts.outer_scale = bytes({1}, DType::kF32, w.biases);
     return weight;

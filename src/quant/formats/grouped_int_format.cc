@@ -1,8 +1,8 @@
 // Whole numbers in groups of any width and order, w = (code - zero) * scale; a format of memory
 // alone. It has codes of 4 or 8 bits row after row, the first in the lowest bits, then a scale and
-// a zero point in F32 [rows, groups, 2], then the group of each column [cols]. awq, gptq and
-// packed_int become it where affine groups would round or do not fit, or where a map puts columns
-// in groups.
+// a zero point in F32 [rows, groups, 2], then the group of each column [cols]. Groups lie in order
+// unless the format has a column map. awq, gptq and packed_int become it where affine groups would
+// round or do not fit, or where a map puts columns in groups.
 #include "quant/formats/integer_groups.h"
 
 namespace moeflux::integer_groups {
@@ -10,11 +10,12 @@ namespace grouped_int {
 namespace {
 
 std::string name_of(const QuantFormat& f) {
-  return formatted("grouped-int{}/{}", f.bits, group_name(f));
+  return formatted("grouped-int{}/{}{}", f.bits, group_name(f), has_column_map(f) ? " mapped" : "");
 }
 
 bool fits(const QuantFormat& format, int64_t cols) {
-  return has_valid_fields(format, cols) && format.dtype == DType::kF32 && format.variant == 0;
+  return has_valid_fields(format, cols) && format.dtype == DType::kF32 &&
+         (format.variant & ~kColumnMap) == 0;
 }
 
 void lay_out_parts(Weight& weight) {

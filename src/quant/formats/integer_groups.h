@@ -95,8 +95,9 @@ inline int64_t group_of(const QuantFormat& format, int64_t cols, ConstBytes map,
 
 /// The format in memory: affine with parameters of `dtype`, or grouped_int.
 inline QuantFormat memory_of(const QuantFormat& format, int64_t cols, DType dtype) {
-  const QuantFormat grouped =
+  QuantFormat grouped =
       integers_of(grouped_int_format, format.bits, format.group_size, DType::kF32);
+  grouped.variant = format.variant & kColumnMap;
   return has_column_map(format) ? grouped : affine_of(format, cols, dtype).value_or(grouped);
 }
 

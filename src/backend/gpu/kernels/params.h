@@ -38,6 +38,7 @@ enum : u32 {
   kFormatF16 = 16,
   kFormatBf16 = 17,
   kFormatF32 = 32,
+  kScalesAndZeros = 33,  // in f32, a zero point behind each scale
   kFormatCoded = 64,
   kFormatGgml = 96
 };

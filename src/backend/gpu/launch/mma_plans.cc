@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <limits>
 
 #include "backend/gpu/kernels/matmul/ggml_params.h"
 #include "backend/gpu/launch/plan_building.h"
 #include "base/check.h"
+#include "quant/formats/tensor_formats.h"
 
 namespace moeflux::gpu {
 namespace {
@@ -39,8 +41,17 @@ const GgmlType* find_ggml(uint32_t number) {
   return found == kGgmlTypes.end() ? nullptr : found;
 }
 
+// Whole numbers whose groups in order are those of the kernels.
+bool has_zeros_in_order(const QuantFormat& f) {
+  const auto group = static_cast<uint32_t>(f.group_size);
+  return f.kind == &grouped_int_format && !has_column_map(f) &&
+         (group == 0 || (std::has_single_bit(group) && group >= kNarrowGroup));
+}
+
 // The number of a weight's type, as MmaMatrix::bits has it.
-uint32_t type_of(const MatrixLayout& layout) {
+uint32_t type_of(const Weight& weight) {
+  const MatrixLayout layout = matrix_layout(weight);
+  if (has_zeros_in_order(weight.format)) return layout.code_bits == 4 ? kGgml_w4_32f : kGgml_w8_32f;
   if (layout.format == kCodedFp8) return kMmaFp8;
   const bool has_f32 = layout.scales == kFormatF32;
   // A scale in f32 takes the place of two blocks' scales.
@@ -71,7 +82,7 @@ uint32_t ggml_place_words(const MmaMatrix& matrix) {
 bool is_ggml(const Weight& weight) {
   const QuantFormat& f = weight.format;
   if (f.is_plain()) return false;
-  const uint32_t type = type_of(matrix_layout(weight));
+  const uint32_t type = type_of(weight);
   return find_ggml(type) != nullptr && (!f.outer_scale || type == kGgml_nvfp4_gguf);
 }
 
@@ -85,14 +96,14 @@ bool fits_mma(const Weight& weight) {
 bool uses_mma(const Platform& platform, const Weight& weight) {
   if (!platform.has_matrix_units() || !fits_mma(weight)) return false;
   const uint32_t most = platform.shared_bytes_max();
-  const uint32_t bits = type_of(matrix_layout(weight));
+  const uint32_t bits = type_of(weight);
   const uint32_t many = is_ggml(weight) ? 0 : mma_many_bytes(kMmaStages);
   return std::max(mma_one_bytes_min(bits, weight.cols), many) <= most;
 }
 
 bool takes_many(const Platform& platform, const Weight& weight) {
   return !is_ggml(weight) ||
-         mma_many_ggml_bytes(kMmaTokens, 1, many_place_words(type_of(matrix_layout(weight)))) <=
+         mma_many_ggml_bytes(kMmaTokens, 1, many_place_words(type_of(weight))) <=
              platform.shared_bytes_max();
 }
 
@@ -205,10 +216,15 @@ MmaMatrix mma_matrix(const Weight& weight) {
   const MatrixLayout layout = matrix_layout(weight);
   MmaMatrix m{};
   m.rows = layout.rows;
-  m.bits = type_of(layout);
+  m.bits = type_of(weight);
   m.group_shift = static_cast<u16>(layout.group_shift);
   m.row_shift = static_cast<u16>(layout.row_shift);
   m.scales = layout.scales;
+  if (has_zeros_in_order(weight.format)) {
+    const auto group = static_cast<uint32_t>(weight.format.group_size);
+    m.group_shift = static_cast<u16>(group == 0 ? 31 : std::countr_zero(group));
+    m.scales = kScalesAndZeros;
+  }
   m.wide = layout.wide;
   m.wide_scales = has_wide_scales(weight) ? 1 : 0;
   if (const GgmlType* const type = find_ggml(m.bits)) {

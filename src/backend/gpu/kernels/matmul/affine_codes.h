@@ -1,6 +1,6 @@
 // Narrow affine groups as GGML's types have them for matrix units: w = scale * code + bias. A row's
 // split in shared memory has its codes, then, at a multiple of 32 bytes, scales and biases of every
-// 32 columns.
+// 32 columns. Whole numbers have zero points in place of biases, w = scale * (code - zero).
 #pragma once
 
 #include "backend/gpu/kernels/matmul/ggml_codes.h"
@@ -21,6 +21,35 @@ MF_FN u32 bytes_of_nibbles(u32 codes) {
 /// Scales of the upper rows or the lower ones, or biases, each in every other lane.
 MF_FN u64 lane_scales(MF_T t, MF_GLOBAL(const u8) scales, MF_GLOBAL(const u8) added) {
   return (t.lane & 1u) == 0u ? MF_ADDRESS_OF(scales) : MF_ADDRESS_OF(added);
+}
+
+/// Bytes of a scale, and scales from one to the next.
+MF_FN u32 affine_scale_bytes(MmaMatrix m) { return m.scales >= kFormatF32 ? 4u : 2u; }
+MF_FN u32 affine_scale_step(MmaMatrix m) { return m.scales == kScalesAndZeros ? 2u : 1u; }
+/// Brings the scales of so many columns from `first` on, of which the row's begin at `row`.
+MF_FN void copy_affine_scales(MF_T t, MmaMatrix m, u64 row, u32 first, u32 columns,
+                              MF_SHARED(u32) to) {
+  const u32 bytes = affine_scale_bytes(m);
+  if (m.wide_scales != 0u) {
+    MF_GLOBAL(const u8) from = MF_AT(t, const u8, row) + first / kNarrowGroup * bytes;
+    MF_ROLLED
+    for (u32 i = 0u; i < columns / kNarrowGroup * bytes / 4u; i += 4u) {
+      copy_async4(t, to + i, MF_CAST(const u32, from) + i);
+    }
+  } else if (bytes == 4u) {
+    MF_GLOBAL(const u32) from = MF_AT(t, const u32, row);
+    MF_ROLLED
+    for (u32 i = 0u; i < columns / kNarrowGroup; ++i) {
+      const u32 group = (first + i * kNarrowGroup) >> m.group_shift;
+      copy_async1(t, to + i, from + group * affine_scale_step(m));
+    }
+  } else {
+    MF_GLOBAL(const u16) from = MF_AT(t, const u16, row) + first / kNarrowGroup;
+    MF_ROLLED
+    for (u32 i = 0u; i < columns / kMmaBlock; ++i) {
+      to[i] = static_cast<u32>(from[2u * i]) | static_cast<u32>(from[2u * i + 1u]) << 16u;
+    }
+  }
 }
 
 /// The factor of a matrix is the format of its scales, as bits.
@@ -58,8 +87,10 @@ struct GgmlAffine : GgmlLowBits<4u, 2u> {
     }
   }
   static MF_FN_MEMBER GgmlScale with_outer(GgmlScale stored, f32 outer) {
-    if (SCALE_BYTES == 4u) return stored;
     const u32 format = as_bits(outer);
+    if (SCALE_BYTES == 4u) {
+      return format == kScalesAndZeros ? scale_around(stored.scale, stored.bias) : stored;
+    }
     const GgmlScale own = {mma_scale(as_bits(stored.scale), 0u, format),
                            mma_scale(as_bits(stored.bias), 0u, format)};
     return own;

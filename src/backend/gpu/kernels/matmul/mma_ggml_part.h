@@ -66,40 +66,27 @@ struct GgmlRows {
   MF_FN_MEMBER u64 affine_row(MF_T t, u32 tile) const {
     const u32 own = own_row(tile * step, t.lane / 2u);
     const u64 row = own < m.rows ? own : m.rows - 1u;
-    return scales + row * (cols >> m.group_shift) * scale_bytes();
+    const u64 skip = row * (((cols - 1u) >> m.group_shift) + 1u) *
+                     (affine_scale_bytes(m) * affine_scale_step(m));
+    if (affine_scale_step(m) == 1u) return scales + skip;
+    const u32 from = t.lane & ~1u;
+    const u64 high = simd_shuffle(t, static_cast<u32>(scales >> 32u), from);
+    return (high << 32u | simd_shuffle(t, static_cast<u32>(scales), from)) + skip +
+           (t.lane & 1u) * 4u;
   }
-  MF_FN_MEMBER u32 scale_bytes() const { return m.scales == kFormatF32 ? 4u : 2u; }
   /// Brings these in the same batch as codes, and their format.
   MF_FN_MEMBER void issue_affine(MF_T t, u32 at, u64 row, u32 split) const {
     if (t.lane % 16u == 1u) {
       MF_SHARED_AT(t, u32, at * 4u)[kMmaGgmlOuter + t.lane / 16u] = m.scales;
     }
-    const u32 bytes = scale_bytes();
+    const u32 bytes = affine_scale_bytes(m);
     const u32 first = split * kMmaSplit;
     const u32 left = cols - first < kMmaSplit ? cols - first : static_cast<u32>(kMmaSplit);
     MF_SHARED(u32)
     to = MF_SHARED_AT(t, u32,
                       (at + kMmaGgmlHeadWords + t.lane / 2u * m.row_words) * 4u + 32u +
                           m.split_bytes + (t.lane & 1u) * (kNarrowScales * bytes));
-    if (m.wide_scales != 0u) {
-      MF_GLOBAL(const u8) from = MF_AT(t, const u8, row) + first / kNarrowGroup * bytes;
-      MF_ROLLED
-      for (u32 i = 0u; i < left / kNarrowGroup * bytes / 4u; i += 4u) {
-        copy_async4(t, to + i, MF_CAST(const u32, from) + i);
-      }
-    } else if (bytes == 4u) {
-      MF_GLOBAL(const u32) from = MF_AT(t, const u32, row);
-      MF_ROLLED
-      for (u32 i = 0u; i < left / kNarrowGroup; ++i) {
-        copy_async1(t, to + i, from + ((first + i * kNarrowGroup) >> m.group_shift));
-      }
-    } else {
-      MF_GLOBAL(const u16) from = MF_AT(t, const u16, row) + first / kNarrowGroup;
-      MF_ROLLED
-      for (u32 i = 0u; i < left / kMmaBlock; ++i) {
-        to[i] = static_cast<u32>(from[2u * i]) | static_cast<u32>(from[2u * i + 1u]) << 16u;
-      }
-    }
+    copy_affine_scales(t, m, row, first, left, to);
   }
   /// Where the scales of the split are, which are read where they are needed. No scale has columns
   /// of two splits unless it has all of these.

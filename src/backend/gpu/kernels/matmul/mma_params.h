@@ -100,7 +100,7 @@ struct MmaMatrix {
   u32 bits;  // or the type's number, from kFormatGgml on; kMmaFp8 or a narrow group's
   u16 group_shift;
   u16 row_shift;    // of FP8, as MatrixLayout
-  u32 scales;       // kFormatF16 or kFormatBf16; kFormatF32, one for two blocks or more; of FP8 any
+  u32 scales;       // kFormatF16, kFormatBf16 or kFormatF32; kScalesAndZeros; of FP8 any
   u32 wide;         // rows begin on 16-byte boundaries
   u32 wide_scales;  // so do the scales of every split, or of narrow groups every row's
   // The rest is for GGML's types: bytes from a multiple of 32 to the first row, of a row, and of a
