@@ -111,7 +111,7 @@ void lay_out_tiles(AttentionParams& p, DType values, const KvTables& tables) {
   count_parts(p, kTileKeys, tables);
 }
 
-/// Of a group that walks, or of one that has a tile, whose weights take the place of queries.
+/// A group that walks has weights beside its queries; of a group for a tile they take their place.
 uint32_t few_bytes(const AttentionParams& p, bool walks) {
   const uint64_t query_words = uint64_t{p.key_steps} * 16;
   const uint64_t first_words =

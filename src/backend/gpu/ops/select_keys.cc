@@ -85,7 +85,7 @@ IndexScoresParams index_params(const Choosing& all, uint64_t score_stride) {
   return p;
 }
 
-/// What a group of mma_index_scores has in shared memory.
+/// Words of shared memory of a group of mma_index_scores.
 uint64_t tile_words(const IndexScoresParams& p) {
   const uint64_t rows = round_up(uint64_t{p.heads}, 16);
   return rows * (p.key_steps * 16 + 2) + (p.unit == 1 ? 0 : p.span);

@@ -1,9 +1,8 @@
 // Attention of few queries: a group has 16 rows of one kv head, which are the heads of a token,
-// then those of the next, and reads keys and values as they lie in their pages. Each SIMD group has
-// eight keys of a tile in registers, while values are on their way to shared memory, two rows of
-// weights, and 32 columns of the result; then the next ones, if a group has fewer than eight. Where
-// each tile has a group, small ones wait for less. Keys and values that older launches wrote are
-// read before the queries are there.
+// then those of the next, and reads keys and values as they lie in their pages. A SIMD group has
+// eight keys of a tile in registers, while values are on their way to shared memory. Then it has
+// two rows of weights, and 32 columns of the result; each of them more, if a group has fewer than
+// eight. Keys and values that older launches wrote are read before the queries are there.
 #pragma once
 
 #include "backend/gpu/kernels/attention/mma_attention_halves.h"
