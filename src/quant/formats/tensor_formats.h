@@ -43,8 +43,8 @@ inline QuantFormat integers_of(const FormatTraits& kind, int bits, int group_siz
   return format;
 }
 /// Bits of QuantFormat::variant of packed_int and gptq: columns are in groups by a map, as they may
-/// be of grouped_int; packed_int
-/// has zero points, or codes of a signed byte each; gptq's zero points are stored less one.
+/// be of grouped_int; packed_int has zero points, or codes of a signed byte each; gptq's zero
+/// points are stored less one.
 constexpr uint8_t kColumnMap = 1;
 constexpr uint8_t kZeroPoints = 2;
 constexpr uint8_t kSignedBytes = 4;

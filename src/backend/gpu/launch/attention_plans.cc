@@ -274,10 +274,6 @@ bool record_wide_tiles(Recorder& recorder, const AttentionHeads& heads, Attentio
   return true;
 }
 
-}  // namespace
-
-namespace {
-
 // Plans without parameters and partial sums.
 
 Plan heads_plan(AttentionParams& p, const AttentionHeads& heads) {

@@ -12,8 +12,11 @@ namespace kernels {
 /// The larger of both halves of some words without their signs, and of more words.
 MF_FN u32 largest_pair(u32 pair, u32 largest) { return larger_pairs(pair & 0x7fff7fffu, largest); }
 
-/// The exponent of a row from the largest of its halves, as block_exponent() of its numbers.
-MF_FN u32 pair_exponent(u32 largest) {
+/// The exponent of a row of which four lanes have the largest halves, as block_exponent() of its
+/// numbers.
+MF_FN u32 quad_exponent(MF_T t, u32 largest) {
+  largest = larger_pairs(largest, simd_shuffle_xor(t, largest, 1u));
+  largest = larger_pairs(largest, simd_shuffle_xor(t, largest, 2u));
   const u32 low = largest & 0xffffu;
   const u32 high = largest >> 16u;
   return block_exponent(as_bits(f16_to_float(static_cast<u16>(low > high ? low : high))));

@@ -79,6 +79,52 @@ MF_FN void best_of_units(MF_T t, MF_PARAMS(IndexScoresParams) p, MF_SHARED(f32) 
   }
 }
 
+/// Keys of a token's sequence that a group of threads scores by the heads from `head` on, up to the
+/// last that the token sees; none if it does not choose.
+struct IndexSpan {
+  TokenSequence sequence;
+  u32 token;
+  u32 head;
+  u32 begin;
+  u32 end;
+
+  MF_FN_MEMBER bool is_empty() const { return begin >= end; }
+  MF_FN_MEMBER MF_GLOBAL(const f32)
+      queries(MF_PARAMS(IndexScoresParams) p, MF_GLOBAL(const f32) q) const {
+    return q + (token * p.q.token_stride + head * p.q.head_stride);
+  }
+  MF_FN_MEMBER MF_GLOBAL(const f32)
+      factors(MF_PARAMS(IndexScoresParams) p, MF_GLOBAL(const f32) weights) const {
+    return p.has_weights != 0u ? weights + (token * p.weight_stride + head) : weights;
+  }
+  MF_FN_MEMBER MF_GLOBAL(f32)
+      scores(MF_T t, MF_PARAMS(IndexScoresParams) p, MF_GLOBAL(f32) scores) const {
+    return scores + (static_cast<u64>(token) * p.groups + t.group.z) * p.score_stride;
+  }
+};
+MF_FN IndexSpan index_span(MF_T t, MF_PARAMS(IndexScoresParams) p, MF_GLOBAL(const u64) k_pages) {
+  const u32 token = t.group.y;
+  const TokenSequence sequence = sequence_of(t, p, k_pages, k_pages, token);
+  const u32 position = position_in(sequence, token);
+  const u32 seen = position < p.dense_end ? 0u : (position + 1u) / p.key_tokens;
+  const u32 begin = t.group.x * p.span;
+  const u32 end = begin + p.span < seen ? begin + p.span : seen;
+  const IndexSpan span = {sequence, token, t.group.z * p.heads, begin, end};
+  return span;
+}
+
+/// Leaves the score of key `number` of a span, of candidates of one key or of several.
+MF_FN void leave_score(MF_PARAMS(IndexScoresParams) p, IndexSpan span, u32 number, f32 sum,
+                       MF_SHARED(f32) found, MF_GLOBAL(f32) to) {
+  // No negative zeros, which are equal to zero; what is no number is as high as infinity.
+  sum = sum == sum ? sum + 0.0f : mf_infinity();
+  if (p.unit == 1u) {
+    to[number] = sum;
+  } else {
+    found[number - span.begin] = sum;
+  }
+}
+
 /// Group x: a span of keys; y: a token; z: a group of heads. kIndexThreads threads. Shared: the
 /// queries of kIndexHeads heads; the scores of a span, where candidates have several keys.
 template <typename Stored>
@@ -87,21 +133,15 @@ MF_FN void score_candidates(MF_T t, MF_PARAMS(IndexScoresParams) p, MF_GLOBAL(co
                             MF_GLOBAL(f32) scores) {
   MF_SHARED(f32) queries = MF_SHARED_AT(t, f32, 0u);
   MF_SHARED(f32) found = queries + kIndexHeads * p.stage_cols;
-  const u32 token = t.group.y;
-  const u32 head = t.group.z * p.heads;
-  const u32 begin = t.group.x * p.span;
-  const TokenSequence sequence = sequence_of(t, p, k_pages, k_pages, token);
-  const u32 position = position_in(sequence, token);
-  const u32 seen = (position + 1u) / p.key_tokens;
-  if (position < p.dense_end || begin >= seen) return;
-  const u32 end = begin + p.span < seen ? begin + p.span : seen;
-  MF_GLOBAL(const f32) own = q + (token * p.q.token_stride + head * p.q.head_stride);
-  MF_GLOBAL(const f32) factors = weights;
-  if (p.has_weights != 0u) factors = weights + (token * p.weight_stride + head);
-  MF_GLOBAL(f32) to = scores + (static_cast<u64>(token) * p.groups + t.group.z) * p.score_stride;
-  for (u32 base = begin; base < end; base += t.threads) {
+  const IndexSpan span = index_span(t, p, k_pages);
+  if (span.is_empty()) return;
+  MF_GLOBAL(const f32) own = span.queries(p, q);
+  MF_GLOBAL(const f32) factors = span.factors(p, weights);
+  MF_GLOBAL(f32) to = span.scores(t, p, scores);
+  const TokenSequence sequence = span.sequence;
+  for (u32 base = span.begin; base < span.end; base += t.threads) {
     const u32 number = base + t.index;
-    const u32 at = number < end ? number : end - 1u;
+    const u32 at = number < span.end ? number : span.end - 1u;
     MF_GLOBAL(const Stored)
     key = MF_AT(t, const Stored, sequence.k_pages[at / p.page_keys % sequence.num_pages]) +
           at % p.page_keys * p.page_stride;
@@ -112,18 +152,11 @@ MF_FN void score_candidates(MF_T t, MF_PARAMS(IndexScoresParams) p, MF_GLOBAL(co
       barrier(t);
       sum = add_index_heads<Stored>(p, sum, first, queries, key, factors);
     }
-    // No negative zeros, which are equal to zero; what is no number is as high as infinity.
-    sum = sum == sum ? sum + 0.0f : mf_infinity();
-    if (number >= end) continue;
-    if (p.unit == 1u) {
-      to[number] = sum;
-    } else {
-      found[number - begin] = sum;
-    }
+    if (number < span.end) leave_score(p, span, number, sum, found, to);
   }
   if (p.unit == 1u) return;
   barrier(t);
-  best_of_units(t, p, found, end - begin, to + begin / p.unit);
+  best_of_units(t, p, found, span.end - span.begin, to + span.begin / p.unit);
 }
 
 #define MF_INDEX_SCORES(name, KEY)                                                 \

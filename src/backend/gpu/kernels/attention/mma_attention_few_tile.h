@@ -219,8 +219,7 @@ MF_FN u32 value_exponent(MF_T t, MF_SHARED(u32) row, u32 pieces, u16) {
     MF_UNROLL
     for (u32 i = 0u; i < 4u; ++i) largest = largest_pair(words.v[i], largest);
   }
-  largest = larger_pairs(largest, simd_shuffle_xor(t, largest, 1u));
-  return pair_exponent(larger_pairs(largest, simd_shuffle_xor(t, largest, 2u)));
+  return quad_exponent(t, largest);
 }
 
 /// The factors of the eight values from `within` on, once they are there. A row with NaN or

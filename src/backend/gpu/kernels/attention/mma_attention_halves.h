@@ -118,8 +118,7 @@ MF_FN u32 key_exponent(MF_T t, MF_LOCAL(const KeyRows<u16>) keys) {
   for (u32 s = 0u; s < kTileSteps; ++s) {
     largest = largest_pair(keys->held[s].held.v[1], largest_pair(keys->held[s].held.v[0], largest));
   }
-  largest = larger_pairs(largest, simd_shuffle_xor(t, largest, 1u));
-  return pair_exponent(larger_pairs(largest, simd_shuffle_xor(t, largest, 2u)));
+  return quad_exponent(t, largest);
 }
 
 /// A value's exponent: the term that is added to its score, and the factor that takes it back from

@@ -96,20 +96,21 @@ MF_FN void add_index_rows(MF_T t, MF_PARAMS(IndexScoresParams) p, u32 first,
   }
 }
 
-/// A SIMD group's keys of a tile, of which [begin, end) are needed.
+/// A SIMD group's keys of a tile, of which those of a span are needed.
 template <typename Stored>
-MF_FN void load_index_keys(MF_T t, MF_PARAMS(IndexScoresParams) p, TokenSequence sequence, u32 tile,
-                           u32 begin, u32 end, MF_LOCAL(IndexKeys<Stored>) keys) {
+MF_FN void load_index_keys(MF_T t, MF_PARAMS(IndexScoresParams) p, IndexSpan span, u32 tile,
+                           MF_LOCAL(IndexKeys<Stored>) keys) {
+  const TokenSequence sequence = span.sequence;
   MF_UNROLL
   for (u32 n = 0u; n < 2u; ++n) {
     const u32 eight = tile + t.simd * 16u + n * 8u;
     // Eight positions from a multiple of eight lie in one page; where there are none, in any.
-    const u32 at = eight < end ? eight : begin / 8u * 8u;
+    const u32 at = eight < span.end ? eight : span.begin / 8u * 8u;
     MF_GLOBAL(const Stored)
     page = MF_AT(t, const Stored, sequence.k_pages[at / p.page_keys % sequence.num_pages]);
     const u32 key = eight + t.lane / 4u;
     keys->rows[n].load(t, page + (at % p.page_keys + t.lane / 4u) * p.page_stride, p.head_dim,
-                       key >= begin && key < end);
+                       key >= span.begin && key < span.end);
   }
 }
 
@@ -125,24 +126,15 @@ MF_FN void score_tiles(MF_T t, MF_PARAMS(IndexScoresParams) p, MF_GLOBAL(const f
   MF_SHARED(f32) factors = MF_SHARED_AT(t, f32, rows * p.key_steps * 64u);
   MF_SHARED(f32) shares = factors + rows;
   MF_SHARED(f32) found = shares + rows;
-  const u32 token = t.group.y;
-  const u32 head = t.group.z * p.heads;
-  const u32 begin = t.group.x * p.span;
-  const TokenSequence sequence = sequence_of(t, p, k_pages, k_pages, token);
-  const u32 position = sequence.position + (token - sequence.token);
-  const u32 seen = (position + 1u) / p.key_tokens;
-  if (position < p.dense_end || begin >= seen) return;
-  const u32 end = begin + p.span < seen ? begin + p.span : seen;
-  MF_GLOBAL(const f32) own = weights;
-  if (p.has_weights != 0u) own = weights + (token * p.weight_stride + head);
-  MF_GLOBAL(f32) to = scores + (static_cast<u64>(token) * p.groups + t.group.z) * p.score_stride;
-  stage_index_heads(t, p, q + (token * p.q.token_stride + head * p.q.head_stride), own, queries,
-                    factors, shares);
+  const IndexSpan span = index_span(t, p, k_pages);
+  if (span.is_empty()) return;
+  MF_GLOBAL(f32) to = span.scores(t, p, scores);
+  stage_index_heads(t, p, span.queries(p, q), span.factors(p, weights), queries, factors, shares);
   barrier(t);
   MF_ROLLED
-  for (u32 tile = begin / 8u * 8u; tile < end; tile += kTileKeys) {
+  for (u32 tile = span.begin / 8u * 8u; tile < span.end; tile += kTileKeys) {
     IndexKeys<Stored> keys;
-    load_index_keys(t, p, sequence, tile, begin, end, &keys);
+    load_index_keys(t, p, span, tile, &keys);
     const u32 exponents[2] = {key_exponent(t, &keys.rows[0]), key_exponent(t, &keys.rows[1])};
     keys.take_exponents(exponents[0], exponents[1]);
     f32 out_of[4];
@@ -169,20 +161,14 @@ MF_FN void score_tiles(MF_T t, MF_PARAMS(IndexScoresParams) p, MF_GLOBAL(const f
       f32 sum = sums[i];
       MF_UNROLL
       for (u32 mask = 4u; mask < 32u; mask *= 2u) sum = sum + simd_shuffle_xor(t, sum, mask);
-      // No negative zeros, which are equal to zero; what is no number is as high as infinity.
-      sum = sum == sum ? sum + 0.0f : mf_infinity();
       const u32 key = tile + t.simd * 16u + i / 2u * 8u + (t.lane & 3u) * 2u + i % 2u;
-      if (t.lane >= 4u || key < begin || key >= end) continue;
-      if (p.unit == 1u) {
-        to[key] = sum;
-      } else {
-        found[key - begin] = sum;
-      }
+      if (t.lane >= 4u || key < span.begin || key >= span.end) continue;
+      leave_score(p, span, key, sum, found, to);
     }
   }
   if (p.unit == 1u) return;
   barrier(t);
-  best_of_units(t, p, found, end - begin, to + begin / p.unit);
+  best_of_units(t, p, found, span.end - span.begin, to + span.begin / p.unit);
 }
 
 #define MF_INDEX_SCORES(name, KEY)                                                 \
